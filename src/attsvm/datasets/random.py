@@ -1,0 +1,62 @@
+"""The random problems of the papers' experiments."""
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+
+
+def random_problem(
+    num_sequences: int = 6,
+    num_tokens: int = 8,
+    dim: int = 10,
+    seed: int = 0,
+    *,
+    num_queries: int | None = None,
+    batch: tuple[int, ...] = (),
+    prompt: bool = False,
+) -> Problem:
+    """Gaussian tokens, queries and head scaled to unit norm, and fair ±1 labels.
+
+    Parameters
+    ----------
+    num_sequences, num_tokens, dim : int
+        n, T and d.
+    seed : int
+        Of NumPy's generator: the same seed gives the same problem on every machine.
+    num_queries : int, optional
+        Queries per sequence, Q; None gives one query and no query axis.
+    batch : tuple of int, optional
+        Leading batch axes: that many independent problems in one.
+    prompt : bool
+        Leave the queries out, so that the problem is one for prompt attention.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    ProblemError
+        If a size is below 1.
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, experiments of section 3.
+    """
+    sizes = {"num_sequences": num_sequences, "num_tokens": num_tokens, "dim": dim, "num_queries": num_queries}
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ProblemError(f"{name}: {size} found, at least 1 wanted")
+    generator = np.random.default_rng(seed)
+
+    def unit(*shape: int) -> np.ndarray:
+        draws = generator.standard_normal(batch + shape)
+        return draws / np.linalg.norm(draws, axis=-1, keepdims=True)
+
+    head = unit(dim)
+    queries_per_sequence = () if num_queries is None else (num_queries,)
+    labels = generator.choice([-1.0, 1.0], size=(*batch, num_sequences, *queries_per_sequence))
+    tokens = unit(num_sequences, num_tokens, dim)
+    queries = None if prompt else unit(num_sequences, *queries_per_sequence, dim)
+    return Problem(tokens, labels=labels, queries=queries, head=head)

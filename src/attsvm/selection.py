@@ -1,0 +1,181 @@
+"""Which tokens a layer keeps: scores, optimal tokens, selections and local optimality."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+
+
+def scores(problem: Problem) -> Float[np.ndarray, "*queries T"]:
+    """Value of each token for its query's label, γ_it = y_i ⟨v, x_it⟩.
+
+    Parameters
+    ----------
+    problem : Problem
+        With ``labels`` ±1 and a ``head`` (d,).
+
+    Returns
+    -------
+    ndarray, shape (*batch, n[, Q], T)
+        Larger is better for the loss; ``-inf`` where the masks exclude the token.
+
+    Raises
+    ------
+    ProblemError
+        If the problem has no labels, no head, or more than two classes.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Definition 1.
+    """
+    if problem.labels is None or problem.head is None:
+        missing = "labels" if problem.labels is None else "head"
+        raise ProblemError(f"problem: has no {missing}; token scores need labels and a head")
+    if problem.num_classes is not None:
+        raise ProblemError(
+            f"problem: has {problem.num_classes} classes; token scores are defined for labels ±1 and a head (d,)"
+        )
+    # the logits of each token under v, once a sequence, shared by its queries
+    values = np.einsum("...td,...d->...t", problem.tokens, problem.head[..., None, :])
+    if problem.has_query_axis:
+        values = values[..., None, :]
+    return np.where(_allowed(problem), problem.labels[..., None] * values, -np.inf)
+
+
+def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
+    """The token of highest score of each query, lowest index on ties; -1 for padded queries.
+
+    Raises
+    ------
+    ProblemError
+        As :func:`scores`.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), Definition 1.
+    """
+    return selected_tokens(scores(problem))
+
+
+def selected_tokens(
+    logits: Float[np.ndarray, "*lead T"], allowed: Bool[np.ndarray, "*lead T"] | None = None
+) -> Int[np.ndarray, "*lead"]:
+    """The allowed token of largest logit, lowest index on ties; -1 where no token is allowed."""
+    if allowed is not None:
+        logits = np.where(allowed, logits, -np.inf)
+    return np.where(np.isneginf(logits).all(axis=-1), -1, np.argmax(logits, axis=-1))
+
+
+def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*lead n Q T"]:
+    """A selection as sets of tokens, with the Q axis spelled out.
+
+    Parameters
+    ----------
+    problem : Problem
+    selected : array
+        Integers, shape (*trials, *batch, n[, Q]), one token a query; or booleans, shape
+        (*trials, *batch, n[, Q], T), the set of tokens kept together. The batch axes may be left out when all
+        problems share the selection. Entries of padded queries do not matter.
+
+    Returns
+    -------
+    bool ndarray, shape (*trials, *batch, n, Q, T)
+        Q = 1 for a problem without a query axis; all False for padded queries.
+
+    Raises
+    ------
+    ProblemError
+        If the shape or type does not fit, an index is out of range, a set is empty, or a token that the masks
+        exclude is selected.
+    """
+    chosen = np.asarray(selected)
+    T = problem.num_tokens
+    if chosen.dtype == bool:
+        wanted: tuple[int, ...] = (*problem.query_shape, T)
+    elif chosen.dtype.kind in "iu":
+        wanted = problem.query_shape
+    else:
+        raise ProblemError(f"selected: entries of type {chosen.dtype} found, integers or booleans wanted")
+    core = wanted[len(problem.batch_shape) :]
+    if chosen.shape == core:
+        chosen = np.broadcast_to(chosen, wanted)
+    if chosen.ndim < len(wanted) or chosen.shape[chosen.ndim - len(wanted) :] != wanted:
+        raise ProblemError(f"selected: shape {chosen.shape} does not fit the problem: {wanted} wanted")
+
+    allowed = _allowed(problem)
+    active = allowed.any(axis=-1)
+    if chosen.dtype == bool:
+        sets = chosen & active[..., None]
+        empty = active & ~sets.any(axis=-1)
+        if empty.any():
+            raise ProblemError(f"selected: the set of query {_first(empty)} is empty; at least one token wanted")
+    else:
+        outside = active & ((chosen < 0) | (chosen >= T))
+        if outside.any():
+            where = _first(outside)
+            raise ProblemError(f"selected: {chosen[where]} found at query {where}, a token 0..{T - 1} wanted")
+        sets = (chosen[..., None] == np.arange(T)) & active[..., None]
+    forbidden = sets & ~allowed
+    if forbidden.any():
+        raise ProblemError(f"selected: token {_first(forbidden)[-1]} of query {_first(forbidden)[:-1]} is masked out")
+    return sets if problem.has_query_axis else sets[..., None, :]
+
+
+def better_support_tokens(
+    problem: Problem, selected: Any, support: Bool[np.ndarray, "*queries T"]
+) -> Bool[np.ndarray, "*queries T"]:
+    """The support tokens that break local optimality: their score is not below the selected token's.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels and a head.
+    selected : int array, shape (*lead, n[, Q])
+    support : bool array, shape (*lead, n[, Q], T)
+        Tokens whose constraint is tight in the Att-SVM of ``selected``, as ``Solution.support``.
+
+    Returns
+    -------
+    bool ndarray, shape (*lead, n[, Q], T)
+        All False if and only if the selection is locally optimal. A tie breaks it.
+
+    Raises
+    ------
+    ProblemError
+        As :func:`scores`, or if ``selected`` names sets: local optimality is defined for single tokens.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), Definition 2.
+    """
+    sets = selection_sets(problem, selected)
+    if (sets.sum(axis=-1) > 1).any():
+        raise ProblemError("selected: sets of tokens found; local optimality is defined for one token a query")
+    gamma = scores(problem)
+    if not problem.has_query_axis:
+        sets = sets[..., 0, :]
+    of_selected = np.max(np.where(sets, gamma, -np.inf), axis=-1, keepdims=True)
+    return np.asarray(support, dtype=bool) & ~sets & _allowed(problem) & (gamma >= of_selected)
+
+
+def is_locally_optimal(
+    problem: Problem, selected: Any, support: Bool[np.ndarray, "*queries T"]
+) -> Bool[np.ndarray, "*lead"]:
+    """Whether every support token scores strictly below the selected token of its query.
+
+    Parameters, errors and reference as :func:`better_support_tokens`.
+    """
+    axes = tuple(range(-1 - (2 if problem.has_query_axis else 1), 0))
+    return ~better_support_tokens(problem, selected, support).any(axis=axes)
+
+
+def _allowed(problem: Problem) -> Bool[np.ndarray, "*queries T"]:
+    allowed = problem.canonical.allowed
+    return allowed if problem.has_query_axis else allowed[..., 0, :]
+
+
+def _first(found: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(found)[0])

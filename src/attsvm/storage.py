@@ -1,0 +1,91 @@
+"""Result files: NumPy archives without pickle, written whole or not at all."""
+
+import contextlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+
+_META = "__meta__"
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a temporary file beside ``path`` and rename it there once the block has ended without an error."""
+    target = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes the file private; a result has the permissions that any new file would get
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def write_npz(
+    path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
+) -> None:
+    """Write ``arrays`` and JSON-able ``meta`` to ``path`` as one archive of the given ``kind``."""
+    from attsvm import __version__
+
+    header = {"kind": kind, "version": __version__, **(meta or {})}
+    encoded = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    with atomic_write(path) as stream:
+        np.savez_compressed(stream, **{_META: encoded}, **arrays)  # type: ignore[arg-type]
+
+
+def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read the arrays and the meta data of an archive.
+
+    Parameters
+    ----------
+    path : path
+        An ``.npz`` file.
+    kind : str, optional
+        What the file must hold ("problem", "run", "solution"). None takes any archive, even one not made here.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray
+    meta : dict
+        Empty for an archive that was not made here.
+
+    Raises
+    ------
+    ProblemError
+        If the file cannot be read, holds pickled objects or another kind of result.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ProblemError(f"{path}: a single array, not an .npz archive of named arrays")
+            arrays = {name: archive[name] for name in archive.files}
+    except FileNotFoundError as error:
+        raise ProblemError(f"{path}: no such file") from error
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+        if isinstance(error, ProblemError):
+            raise
+        raise ProblemError(f"{path}: not a readable .npz archive ({error})") from error
+    meta: dict[str, Any] = {}
+    if _META in arrays:
+        meta = json.loads(arrays.pop(_META).tobytes().decode())
+    if kind is not None and meta.get("kind", kind) != kind:
+        raise ProblemError(f"{path}: holds a {meta['kind']}, not a {kind}")
+    if kind is not None and kind != "problem" and "kind" not in meta:
+        raise ProblemError(f"{path}: not a {kind} written by attsvm")
+    return arrays, meta

@@ -1,0 +1,25 @@
+"""What the tests share: the reference numbers, and the hypothesis profile."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+SHARED = Path(__file__).parents[1].parent / "shared"
+
+settings.register_profile("attsvm", deadline=None, derandomize=True)
+settings.load_profile("attsvm")
+
+
+@pytest.fixture(scope="session")
+def reference():
+    """Load a file of reference numbers, or skip where they are absent."""
+
+    def load(name: str):
+        path = SHARED / "reference" / name
+        if not path.exists():
+            pytest.skip(f"reference numbers {name} are not beside the checkout")
+        return np.load(path, allow_pickle=False)
+
+    return load
