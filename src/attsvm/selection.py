@@ -106,18 +106,18 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*lead n
         raise ProblemError(f"selected: shape {chosen.shape} does not fit the problem: {wanted} wanted")
 
     allowed = _allowed(problem)
-    active = allowed.any(axis=-1)
+    active = np.asarray(allowed.any(axis=-1))
     if chosen.dtype == bool:
         sets = chosen & active[..., None]
-        empty = active & ~sets.any(axis=-1)
+        empty = np.asarray(active & ~sets.any(axis=-1))
         if empty.any():
             raise ProblemError(f"selected: the set of query {_first(empty)} is empty; at least one token wanted")
     else:
-        outside = active & ((chosen < 0) | (chosen >= T))
+        outside = np.asarray(active & ((chosen < 0) | (chosen >= T)))
         if outside.any():
             where = _first(outside)
             raise ProblemError(f"selected: {chosen[where]} found at query {where}, a token 0..{T - 1} wanted")
-        sets = (chosen[..., None] == np.arange(T)) & active[..., None]
+        sets = np.asarray((chosen[..., None] == np.arange(T)) & active[..., None])
     forbidden = sets & ~allowed
     if forbidden.any():
         raise ProblemError(f"selected: token {_first(forbidden)[-1]} of query {_first(forbidden)[:-1]} is masked out")
@@ -168,8 +168,8 @@ def is_locally_optimal(
 
     Parameters, errors and reference as :func:`better_support_tokens`.
     """
-    axes = tuple(range(-1 - (2 if problem.has_query_axis else 1), 0))
-    return ~better_support_tokens(problem, selected, support).any(axis=axes)
+    axes = tuple(range(-3 if problem.has_query_axis else -2, 0))
+    return np.asarray(~better_support_tokens(problem, selected, support).any(axis=axes))
 
 
 def _allowed(problem: Problem) -> Bool[np.ndarray, "*queries T"]:

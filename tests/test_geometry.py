@@ -1,0 +1,120 @@
+"""Norms, correlation, direction error and margins, against mpmath, SciPy and brute force."""
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import attsvm
+from attsvm.datasets import random_problem
+from attsvm.norms import Norm, parse_norm
+
+NORMS = ["frobenius", "nuclear", "spectral", 1, 1.75, 3.0, "linf"]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e150])
+def test_norms_agree_with_their_definitions_at_every_scale(norm, scale):
+    matrix = np.random.default_rng(0).standard_normal((3, 4, 5))
+    norm = parse_norm(norm)
+    if norm.kind == "lp":
+        expected = [np.linalg.norm(member.ravel(), norm.p) for member in matrix]
+    else:
+        expected = [np.linalg.norm(member, "nuc" if norm.kind == "nuclear" else 2) for member in matrix]
+    np.testing.assert_allclose(norm.value(matrix * scale), np.array(expected) * scale, rtol=1e-14)
+
+
+@given(st.sampled_from(NORMS), st.integers(0, 1000))
+def test_dual_norms_bound_the_inner_product(norm, seed):
+    a, b = np.random.default_rng(seed).standard_normal((2, 3, 4))
+    norm = parse_norm(norm)
+    assert abs(np.sum(a * b)) <= norm.value(a) * norm.dual.value(b) * (1 + 1e-14)
+    assert norm.dual.dual.name == norm.name
+
+
+@pytest.mark.parametrize("norm", ["l0.5", 0.9, "nuc lear", None, float("nan")])
+def test_what_is_no_norm_is_refused(norm):
+    with pytest.raises(attsvm.ProblemError, match="norm:"):
+        parse_norm(norm)
+
+
+def test_names_of_norms():
+    assert [parse_norm(n).name for n in ("fro", "l2", 2, "l1.75", np.inf, "linf", Norm("nuclear"))] == [
+        *["frobenius"] * 3,
+        "l1.75",
+        "linf",
+        "linf",
+        "nuclear",
+    ]
+
+
+@given(st.integers(0, 10_000), st.floats(-16, 0), st.sampled_from([1e-300, 1.0, 1e150]))
+def test_direction_error_keeps_its_digits(seed, exponent, scale):
+    generator = np.random.default_rng(seed)
+    a = generator.standard_normal((4, 5))
+    b = a + 10.0**exponent * generator.standard_normal((4, 5))
+    a, b = a * scale, b * scale
+    with mpmath.workdps(60):
+        x, y = mpmath.matrix(a.ravel().tolist()), mpmath.matrix(b.ravel().tolist())
+        dot = mpmath.fsum(p * q for p, q in zip(x, y, strict=True))
+        exact = 1 - dot / (mpmath.norm(x) * mpmath.norm(y))
+    error = attsvm.direction_error(a, b)
+    # the unit vectors are rounded to eps, so the square root of twice the error is off by a few eps
+    assert abs(np.sqrt(2 * error) - float(mpmath.sqrt(2 * exact))) <= 4e-16 * np.sqrt(20)
+    # 1 - correlation is the same number, as far as it has digits
+    assert abs(1 - attsvm.correlation(a, b) - float(exact)) <= 1e-15
+
+
+def test_direction_error_along_axes_and_without_direction():
+    generator = np.random.default_rng(3)
+    path, target = generator.standard_normal((7, 4, 5)), generator.standard_normal((4, 5))
+    path[0] = 0
+    errors = attsvm.direction_error(path, target, axis=(-2, -1))
+    assert errors.shape == (7,)
+    assert errors[0] == 1
+    assert errors[3] == pytest.approx(attsvm.direction_error(path[3], target), rel=1e-14)
+    assert attsvm.direction_error(target, -target) == pytest.approx(2, abs=1e-15)
+    with pytest.raises(attsvm.ProblemError, match="not finite"):
+        attsvm.correlation(path, np.nan * target, axis=(-2, -1))
+    with pytest.raises(attsvm.ProblemError, match="equal shapes"):
+        attsvm.correlation(path, target)
+
+
+@given(st.integers(0, 100), st.sampled_from(NORMS), st.booleans())
+def test_margin_is_the_smallest_difference_of_logits_over_the_norm(seed, norm, as_sets):
+    problem = random_problem(3, 4, 5, seed, num_queries=2)
+    generator = np.random.default_rng(seed)
+    weights = generator.standard_normal((5, 5)) * 10.0 ** generator.integers(-100, 100)
+    selected = generator.integers(0, 4, (3, 2))
+    sets = np.arange(4) == selected[..., None]
+    if as_sets:
+        sets |= np.arange(4) == (selected[..., None] + 1) % 4
+    smallest = min(
+        (problem.tokens[i, t] - problem.tokens[i, u]) @ weights @ problem.queries[i, q]
+        for i, q, t, u in np.ndindex(3, 2, 4, 4)
+        if sets[i, q, t] and not sets[i, q, u]
+    )
+    expected = smallest / parse_norm(norm).value(weights)
+    found = attsvm.margin(problem, sets if as_sets else selected, weights, norm)
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_margin_ratio_is_one_at_the_solution_and_below_elsewhere():
+    problem = random_problem(seed=4)
+    selected = attsvm.optimal_tokens(problem)
+    solution = attsvm.solve_svm(problem, selected)
+    assert attsvm.margin_ratio(problem, selected, 1e9 * solution.direction) == pytest.approx(1, abs=1e-12)
+    other = solution.direction + 0.01 * np.random.default_rng(0).standard_normal((10, 10))
+    ratios = attsvm.margin_ratio(problem, selected, np.stack([other, 0 * other, -other]))
+    assert ratios[0] < 1 - 1e-6
+    assert ratios[1] == 0
+    assert ratios[2] < 0
+
+
+def test_margin_refuses_what_has_none():
+    problem = random_problem(2, 1, 3)
+    with pytest.raises(attsvm.ProblemError, match="no query has a token to drop"):
+        attsvm.margin(problem, [0, 0], np.ones((3, 3)))
+    with pytest.raises(attsvm.ProblemError, match=r"weights: shape \(3,\) does not fit"):
+        attsvm.margin(random_problem(2, 3, 3), [0, 0], np.ones(3))

@@ -1,0 +1,178 @@
+"""Problem: every shape the contract names, and every wrong one refused with its name."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attsvm.datasets import random_problem
+from attsvm.errors import ProblemError
+from attsvm.problem import ARRAY_NAMES, Problem
+
+RNG = np.random.default_rng(0)
+TOKENS = RNG.standard_normal((3, 4, 5))
+BATCH = RNG.standard_normal((2, 3, 4, 5))
+
+
+def array(*shape):
+    return np.random.default_rng(1).standard_normal(shape)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "query_shape", "weights"),
+    [
+        ({"tokens": TOKENS}, (3,), (5, 1)),
+        ({"tokens": TOKENS, "queries": array(3, 6)}, (3,), (5, 6)),
+        ({"tokens": TOKENS, "queries": array(3, 2, 6)}, (3, 2), (5, 6)),
+        ({"tokens": TOKENS, "queries": array(3, 6), "keys": array(3, 4, 7)}, (3,), (7, 6)),
+        ({"tokens": BATCH, "queries": array(3, 6)}, (2, 3), (5, 6)),
+        ({"tokens": BATCH, "queries": array(2, 3, 6)}, (2, 3), (5, 6)),
+        ({"tokens": BATCH, "queries": array(3, 7, 6)}, (2, 3, 7), (5, 6)),
+        ({"tokens": BATCH, "queries": array(2, 3, 7, 6), "query_mask": np.ones((3, 7))}, (2, 3, 7), (5, 6)),
+    ],
+)
+def test_every_shape_of_the_contract(arguments, query_shape, weights):
+    problem = Problem(**arguments)
+    keys, queries, allowed, active = problem.canonical
+    assert problem.query_shape == query_shape
+    assert (problem.key_dim, problem.query_dim) == weights
+    assert keys.shape[:-2] == queries.shape[:-2] == allowed.shape[:-2] == active.shape[:-1]
+    assert (keys.shape[-1], queries.shape[-1]) == weights
+    assert allowed.all()
+    assert active.all()
+
+
+def test_what_is_shared_is_not_copied():
+    problem = Problem(BATCH, queries=array(3, 6), head=array(5), labels=[1, -1, 1])
+    for name in ("queries", "head"):
+        assert getattr(problem, name).strides[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tokens": np.ones((4, 5))}, "tokens: shape (4, 5) found"),
+        ({"tokens": np.ones((0, 4, 5))}, "tokens: shape (0, 4, 5) found"),
+        ({"tokens": TOKENS * 1j}, "tokens: entries of type complex128"),
+        ({"tokens": [["a"]]}, "tokens: entries of type <U1"),
+        ({"tokens": [[1.0], [1.0, 2.0]]}, "tokens: not an array"),
+        ({"tokens": np.where(TOKENS == TOKENS[1, 2, 3], np.nan, TOKENS)}, "tokens: nan found at (1, 2, 3)"),
+        ({"tokens": TOKENS, "queries": array(4, 5)}, "queries: shape (4, 5) does not fit tokens of shape (3, 4, 5)"),
+        ({"tokens": TOKENS, "queries": array(3, 0)}, "queries: shape (3, 0) does not fit"),
+        ({"tokens": TOKENS, "queries": array(3, 5) * np.inf}, "queries:"),
+        ({"tokens": TOKENS, "keys": array(3, 3, 5)}, "keys: shape (3, 3, 5) does not fit"),
+        ({"tokens": TOKENS, "labels": [1, 0, 1]}, "labels: 0 found, -1 or 1 wanted"),
+        ({"tokens": TOKENS, "labels": [1, 1]}, "labels: shape (2,) does not fit"),
+        ({"tokens": TOKENS, "labels": [0, 1, 2], "head": array(2, 5)}, "labels: 2 found, a class number 0..1"),
+        ({"tokens": TOKENS, "head": array(4)}, "head: shape (4,) does not fit tokens of dimension d = 5"),
+        ({"tokens": TOKENS, "mask": np.full((3, 4), 2)}, "mask: entries other than 0 and 1"),
+        ({"tokens": TOKENS, "mask": [[1] * 4, [0] * 4, [1] * 4]}, "mask: query (1,) may attend to no token"),
+        ({"tokens": TOKENS, "query_mask": np.ones((3, 2))}, "query_mask: given for a problem without a query axis"),
+        ({"tokens": BATCH, "queries": array(2, 4, 6)}, "after the batch axes (2,) or none"),
+    ],
+)
+def test_bad_input_is_named(arguments, message):
+    with pytest.raises(ProblemError, match=re.escape(message)):
+        Problem(**arguments)
+
+
+def test_padding_may_hold_anything_and_never_leaks():
+    tokens, queries = TOKENS.copy(), array(3, 2, 6)
+    mask, query_mask = np.ones((3, 4), bool), np.ones((3, 2), bool)
+    mask[0, 3], query_mask[2, 1] = False, False
+    tokens[0, 3], queries[2, 1] = np.nan, np.inf
+    labels = np.array([[1, -1], [1, 1], [1, np.nan]])
+    problem = Problem(tokens, labels=labels, queries=queries, mask=mask, query_mask=query_mask)
+    for name in ("tokens", "queries", "labels"):
+        assert np.isfinite(getattr(problem, name)).all()
+    assert not problem.canonical.allowed[0, :, 3].any()
+    assert not problem.canonical.allowed[2, 1].any()
+
+
+def test_one_batch_axis_of_heads_or_of_classes_is_told_by_the_labels():
+    heads = array(2, 5)
+    assert Problem(BATCH, labels=[1, -1, 1], head=heads).num_classes is None
+    assert Problem(BATCH, labels=[1, 0, 1], head=heads).num_classes == 2
+
+
+def test_ragged_sequences_and_queries():
+    tokens = [array(t, 5) for t in (1, 4, 2)]
+    queries = [array(q, 3) for q in (2, 1, 3)]
+    problem = Problem.from_sequences(tokens, labels=[[1, -1], [1], [-1, -1, 1]], queries=queries)
+    assert problem.query_shape == (3, 3)
+    assert problem.canonical.allowed.sum() == 1 * 2 + 4 * 1 + 2 * 3
+    np.testing.assert_array_equal(problem.tokens[1], tokens[1])
+    np.testing.assert_array_equal(problem.labels, [[1, -1, 0], [1, 0, 0], [-1, -1, 1]])
+    with pytest.raises(ProblemError, match=re.escape("tokens[1]: shape (0, 5) found")):
+        Problem.from_sequences([array(1, 5), array(0, 5)])
+
+
+def test_attention_projections_make_logits_of_the_identity():
+    q, k = array(3, 2, 6), array(3, 4, 6)
+    problem = Problem.from_attention(q, k)
+    np.testing.assert_array_equal(problem.canonical.keys, k)
+    np.testing.assert_array_equal(problem.canonical.queries, q)
+
+
+@given(st.integers(0, 2**7 - 1), st.booleans(), st.booleans())
+def test_save_and_load_give_the_problem_back(tmp_path_factory, present, query_axis, batched):
+    generator = np.random.default_rng(present)
+    batch = (2,) if batched else ()
+    extra = (3,) if query_axis else ()
+    full = {
+        "tokens": generator.standard_normal((*batch, 3, 4, 5)),
+        "labels": generator.choice([-1, 1], (*batch, 3)),
+        "queries": generator.standard_normal((*batch, 3, *extra, 6)),
+        "head": generator.standard_normal((*batch, 5)),
+        "keys": generator.standard_normal((*batch, 3, 4, 2)),
+        "mask": generator.random((*batch, 3, 4)) < 0.9,
+        "query_mask": generator.random((*batch, 3, *extra)) < 0.9,
+    }
+    full["mask"][..., 0] = True
+    chosen = {name: full[name] for bit, name in enumerate(ARRAY_NAMES) if bit == 0 or present >> bit & 1}
+    if not (query_axis and "queries" in chosen):
+        chosen.pop("query_mask", None)
+    problem = Problem(**chosen)
+    path = tmp_path_factory.mktemp("problem") / "problem.npz"
+    problem.save(path)
+    loaded = Problem.load(path)
+    assert loaded.data_hash == problem.data_hash
+    assert repr(loaded) == repr(problem)
+
+
+def test_a_problem_file_with_an_unknown_name_or_cut_short_is_refused(tmp_path):
+    path = tmp_path / "problem.npz"
+    np.savez(path, tokens=TOKENS, weights=TOKENS)
+    with pytest.raises(ProblemError, match="unknown array 'weights'"):
+        Problem.load(path)
+    np.savez(path, tokens=TOKENS)
+    assert Problem.load(path).num_sequences == 3
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(ProblemError, match=r"not a readable \.npz archive"):
+        Problem.load(path)
+    with pytest.raises(ProblemError, match="no such file"):
+        Problem.load(tmp_path / "absent.npz")
+
+
+def test_batch_indexing_takes_the_members():
+    problem = random_problem(3, 4, 5, seed=2, batch=(2, 3), num_queries=2)
+    member = problem[1, 2]
+    np.testing.assert_array_equal(member.tokens, problem.tokens[1, 2])
+    np.testing.assert_array_equal(member.labels, problem.labels[1, 2])
+    assert problem[:, 1].batch_shape == (2,)
+    assert len(list(problem[0])) == 3
+    with pytest.raises(TypeError, match="without batch axes"):
+        member[0]
+    with pytest.raises(IndexError):
+        problem[0, 0, 0]
+
+
+def test_a_problem_does_not_follow_its_input_and_cannot_be_changed():
+    tokens = TOKENS.copy()
+    problem = Problem(tokens)
+    tokens[:] = 0
+    np.testing.assert_array_equal(problem.tokens, TOKENS)
+    with pytest.raises(ValueError, match="read-only"):
+        problem.tokens[0] = 0
