@@ -6,3 +6,10 @@ The Att-SVM that an attention layer converges to, solved with a certificate, tra
 from importlib.metadata import version
 
 __version__ = version("attsvm")
+
+from attsvm import datasets
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+from attsvm.selection import optimal_tokens, scores
+
+__all__ = ["Problem", "ProblemError", "datasets", "optimal_tokens", "scores"]
