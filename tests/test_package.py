@@ -28,9 +28,14 @@ def test_everything_exported_exists_and_is_documented():
 def test_an_interrupted_write_keeps_the_old_file_and_leaves_no_other(tmp_path):
     path = tmp_path / "result.npz"
     write_npz(path, "run", {"a": np.arange(3)}, {"seed": 1})
-    with pytest.raises(KeyboardInterrupt), atomic_write(path) as stream:
-        stream.write(b"half")
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with atomic_write(path) as stream:
+            stream.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert [p.name for p in tmp_path.iterdir()] == ["result.npz"]
     arrays, meta = read_npz(path, "run")
     assert arrays["a"].tolist() == [0, 1, 2]

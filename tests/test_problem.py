@@ -58,7 +58,7 @@ def test_what_is_shared_is_not_copied():
         ({"tokens": TOKENS * 1j}, "tokens: entries of type complex128"),
         ({"tokens": [["a"]]}, "tokens: entries of type <U1"),
         ({"tokens": [[1.0], [1.0, 2.0]]}, "tokens: not an array"),
-        ({"tokens": np.where(TOKENS == TOKENS[1, 2, 3], np.nan, TOKENS)}, "tokens: nan found at (1, 2, 3)"),
+        ({"tokens": np.where(TOKENS[1, 2, 3] == TOKENS, np.nan, TOKENS)}, "tokens: nan found at (1, 2, 3)"),
         ({"tokens": TOKENS, "queries": array(4, 5)}, "queries: shape (4, 5) does not fit tokens of shape (3, 4, 5)"),
         ({"tokens": TOKENS, "queries": array(3, 0)}, "queries: shape (3, 0) does not fit"),
         ({"tokens": TOKENS, "queries": array(3, 5) * np.inf}, "queries:"),
