@@ -1,0 +1,69 @@
+"""Real handwritten digits as sequences of patches."""
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+
+SIDE = 8
+BRIGHTEST = 16.0
+
+
+def digits(classes: tuple[int, int] = (3, 8), patch: int = 2) -> Problem:
+    """Two classes of scikit-learn's handwritten digits, one token a patch.
+
+    Parameters
+    ----------
+    classes : (int, int)
+        The two digits; the first is labelled +1, the second −1.
+    patch : {1, 2, 4}
+        Side of a square patch of the 8 × 8 picture.
+
+    Returns
+    -------
+    Problem
+        n pictures in the order of the data set; T = (8 / patch)² tokens, row by row; each token is the patch's
+        brightness in [0, 1], row by row, followed by its one-hot position: d = patch² + T. No queries, no head.
+
+    Raises
+    ------
+    ProblemError
+        If a class is not a digit, the two are equal, or the patches do not tile the picture.
+
+    References
+    ----------
+    E. Alpaydin and C. Kaynak (1998), *Optical Recognition of Handwritten Digits*, UCI Machine Learning Repository.
+    """
+    if len(classes) != 2 or not all(0 <= digit <= 9 for digit in classes) or classes[0] == classes[1]:
+        found = ",".join(map(str, classes))
+        raise ProblemError(f"classes: {found} found, two different digits wanted, like 3,8")
+    if patch not in (1, 2, 4):
+        raise ProblemError(f"patch: {patch} found, wanted 1, 2 or 4, which tile a picture of {SIDE} x {SIDE}")
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    chosen = np.isin(data.target, classes)
+    pictures = data.images[chosen] / BRIGHTEST
+    n, rows = len(pictures), SIDE // patch
+    brightness = pictures.reshape(n, rows, patch, rows, patch).swapaxes(2, 3).reshape(n, rows * rows, patch * patch)
+    position = np.broadcast_to(np.eye(rows * rows), (n, rows * rows, rows * rows))
+    labels = np.where(data.target[chosen] == classes[0], 1.0, -1.0)
+    return Problem(np.concatenate([brightness, position], axis=-1), labels=labels)
+
+
+def digit_pictures(tokens: Float[np.ndarray, "n T d"]) -> Float[np.ndarray, "n 8 8"]:
+    """The pictures that tokens of :func:`digits` were cut from, brightness in [0, 1].
+
+    Raises
+    ------
+    ProblemError
+        If the tokens are not patches with one-hot positions.
+    """
+    n, T, d = np.shape(tokens)
+    rows = round(T**0.5)
+    patch = SIDE // max(rows, 1)
+    if rows * rows != T or rows * patch != SIDE or d != patch * patch + T:
+        raise ProblemError(f"tokens: shape {(n, T, d)} found, patches of an 8 x 8 picture wanted")
+    brightness = np.asarray(tokens)[..., : patch * patch]
+    return brightness.reshape(n, rows, rows, patch, patch).swapaxes(2, 3).reshape(n, SIDE, SIDE)
