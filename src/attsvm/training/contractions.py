@@ -1,0 +1,126 @@
+"""Sums of products over named axes, with the trials along one trailing axis.
+
+Inside the engine every array ends with an axis of trials: tokens are (n, T, d, B), weights (d_k, d_q, B), and B = 1
+where all trials share an array. The trials are then contiguous in memory, so that elementwise code runs over them in
+vector registers, and one code path serves a single trial, a thousand and a GPU.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import cache, partial, reduce
+from itertools import product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+# Above these sizes a matrix product pays for its call; below them the products are written out term by term, and XLA
+# compiles them into one vectorised loop (each term adds an instruction, which bounds the length of the sum).
+_LONGEST_WRITTEN_OUT = 64
+_LARGEST_WRITTEN_OUT = 32_768
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def contract(subscripts: str, a: Array, b: Array) -> Array:
+    """Einstein summation of two arrays whose trailing axis, which ``subscripts`` leaves out, holds the trials.
+
+    Parameters
+    ----------
+    subscripts : str
+        As for ``einsum`` with two operands, e.g. ``"ntk,nqk->nqt"``. No letter occurs twice in an operand, and none
+        occurs in only one of them unless it is in the output.
+    a, b : Array
+        With one more axis than letters; of length 1 where the trials share it.
+
+    Returns
+    -------
+    Array
+        Differentiable; its derivative is again a contraction of this kind.
+    """
+    left, right, out, summed, sizes = _parse(subscripts, a, b)
+    num_terms = math.prod(sizes[letter] for letter in summed)
+    num_products = num_terms * math.prod(sizes[letter] for letter in out)
+    if num_terms > _LONGEST_WRITTEN_OUT or num_products > _LARGEST_WRITTEN_OUT:
+        if a.shape[-1] == b.shape[-1] == 1:
+            return jnp.einsum(subscripts, a[..., 0], b[..., 0])[..., None]
+        return jnp.einsum(f"{left}...,{right}...->{out}...", a, b)
+
+    def term(at: Mapping[str, int]) -> Array:
+        return _align(a, left, out, at) * _align(b, right, out, at)
+
+    places = product(*(range(sizes[letter]) for letter in summed))
+    return settle(reduce(jnp.add, (term(dict(zip(summed, place, strict=True))) for place in places)))
+
+
+def _forward(subscripts: str, a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
+    return contract(subscripts, a, b), (a, b)
+
+
+def _backward(subscripts: str, operands: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    a, b = operands
+    left, right, out, _, _ = _parse(subscripts, a, b)
+    of_a = contract(f"{out},{right}->{left}", cotangent, b)
+    of_b = contract(f"{out},{left}->{right}", cotangent, a)
+    return _shared(of_a, a), _shared(of_b, b)
+
+
+contract.defvjp(_forward, _backward)
+
+
+def row_products(rows: Array, vectors: Array) -> Array:
+    """⟨row, vector⟩ along the last axis before the trials': (..., T, d, B) and (..., d, B) to (..., T, B).
+
+    In one pass over ``rows``, which are never stored: what computes them is fused into it.
+    """
+    products = rows * vectors[..., None, :, :]
+    if rows.shape[-2] > _LONGEST_WRITTEN_OUT:
+        return jnp.sum(products, axis=-2)
+    return settle(reduce(jnp.add, (products[..., k, :] for k in range(rows.shape[-2]))))
+
+
+def total(x: Array, axis: int) -> Array:
+    """Sum over one axis (not the trials'), kept with length 1."""
+    if x.shape[axis] > _LONGEST_WRITTEN_OUT:
+        return jnp.sum(x, axis=axis, keepdims=True)
+    return settle(reduce(jnp.add, (jax.lax.slice_in_dim(x, i, i + 1, axis=axis) for i in range(x.shape[axis]))))
+
+
+def settle(x: Array) -> Array:
+    """Compute ``x`` once: a barrier that keeps XLA from repeating the work of ``x`` in every consumer."""
+    return jax.lax.optimization_barrier(x)
+
+
+@cache
+def compiler_options() -> dict[str, Any]:
+    """Options under which the barriers of :func:`settle` outlive XLA's fusion on the CPU.
+
+    By default the CPU compiler drops barriers before it fuses, and then computes e.g. W z anew for every token: four
+    times slower on small problems. Without effect, only slower, where the compiler knows no such pass.
+    """
+    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if jax.default_backend() == "cpu" else {}
+
+
+def _parse(subscripts: str, a: Array, b: Array) -> tuple[str, str, str, list[str], dict[str, int]]:
+    operands, out = subscripts.split("->")
+    left, right = operands.split(",")
+    sizes = dict(zip(left + right, a.shape[:-1] + b.shape[:-1], strict=True))
+    return left, right, out, [letter for letter in sizes if letter not in out], sizes
+
+
+def _align(x: Array, letters: str, out: str, at: Mapping[str, int]) -> Array:
+    """``x`` at one place of the summed letters, with its axes in the order of ``out``, length 1 where it lacks one."""
+    x = x[tuple(at.get(letter, slice(None)) for letter in letters)]
+    kept = [letter for letter in letters if letter not in at]
+    order = sorted(range(len(kept)), key=lambda i: out.index(kept[i]))
+    if order != list(range(len(kept))):
+        x = jnp.transpose(x, (*order, len(kept)))
+    return jnp.expand_dims(x, [i for i, letter in enumerate(out) if letter not in kept])
+
+
+def _shared(cotangent: Array, primal: Array) -> Array:
+    """What all trials send back to an array that they share."""
+    if primal.shape[-1] == 1 and cotangent.shape[-1] > 1:
+        return jnp.sum(cotangent, axis=-1, keepdims=True)
+    return cotangent

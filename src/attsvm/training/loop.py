@@ -1,0 +1,422 @@
+"""The main loop: a problem and an optimiser in, a run out."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+from attsvm.training.attention import Attention, parse_attention
+from attsvm.training.heads import Head, Linear
+from attsvm.training.losses import Loss, parse_loss
+from attsvm.training.objective import Objective, Observation
+from attsvm.training.optimizers import Optimizer, normalized_gradient_descent
+from attsvm.training.program import Inputs, Program, State, program, rule_of
+from attsvm.training.run import Run, config_of, optimizer_of, plain
+from attsvm.training.trials import TrialData, num_threads, slices, workers
+
+Array = np.ndarray
+Arrays = dict[str, np.ndarray]
+
+DEFAULT_RECORDS = 50
+_MOST_RECORDS_A_CALL = 64
+_RECORDED_NUMBERS_A_CALL = 16_000_000
+_SECONDS_A_CALL = 0.5
+_PRECISE_LOGIT = 1e8
+
+
+class Progress(NamedTuple):
+    """What the callback sees, a few times a second in a long run."""
+
+    step: int
+    steps: int
+    loss: float
+    probability: float
+    seconds: float
+
+
+def train(
+    problem: Problem,
+    *,
+    attention: str | None = None,
+    optimizer: optax.GradientTransformation | None = None,
+    steps: int = 2000,
+    loss: str | Loss | Callable[[Any], Any] = "logistic",
+    head: Head | None = None,
+    train_head: bool = False,
+    rank: int | None = None,
+    penalty: float = 0.0,
+    init: Any = None,
+    seed: int = 0,
+    record: int | Sequence[int] | None = None,
+    dtype: str = "float64",
+    callback: Callable[[Progress], Any] | None = None,
+) -> Run:
+    """Train a softmax attention layer, into the limit where the theorems speak.
+
+    Minimises (1/N) Σ ℓ(y f) over the N unmasked queries, f = h(Σ_t softmax(s)_t x_t), by full-batch steps. The
+    gradient keeps its relative accuracy however saturated the softmax is, and a normalised step goes on where the
+    gradient itself underflows.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels, and a head unless ``head`` is given. Its batch axes are trained side by side.
+    attention : {"combined", "factored", "prompt"}, optional
+        s = k'Wz, k'KQ'z or k'p. By default combined for a problem with queries, else a prompt.
+    optimizer : optax.GradientTransformation, optional
+        One of :mod:`attsvm.optimizers` or any of optax's. Normalised gradient descent with step 0.1 by default; for
+        factored attention with one norm over both factors and steps of 1 % of the norm of (K, Q).
+    steps : int
+        Updates to make, in addition to those of a run that is resumed.
+    loss : str, Loss or callable
+        "logistic", "exponential", "linear", "cross_entropy" (class labels), a :class:`Loss`, or a function m ↦ ℓ(m)
+        of the margin written in JAX, differentiated as it stands.
+    head : Head, optional
+        Overrides the linear head of the problem.
+    train_head : bool
+        Train the head together with the attention, from where it stands.
+    rank : int, optional
+        Columns of K and Q; d_k by default.
+    penalty : float
+        Adds penalty · ‖θ‖², θ all trained parameters.
+    init : array, (K, Q), dict of parameters, or Run, optional
+        Where to start; leading axes in front of the problem's batch are trials. A Run is resumed: its history and its
+        optimiser's state go on. By default W and p start at zero, and K and Q with entries N(0, 1/d) from ``seed``.
+    seed : int
+    record : int or sequence of int, optional
+        How many log-spaced steps the history holds, or which steps; 50 by default.
+    dtype : {"float64", "float32"}
+    callback : callable, optional
+        Called with a :class:`Progress` between stretches of about half a second.
+
+    Returns
+    -------
+    Run
+        After Ctrl-C what was reached, with status ``interrupted``.
+
+    Raises
+    ------
+    ProblemError
+        If an argument does not fit the problem or another argument.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*; Tarzanagh, Li,
+    Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
+    """
+    if problem.labels is None:
+        raise ProblemError("problem: has no labels; training needs them")
+    if not (isinstance(steps, int | np.integer) and steps >= 0):
+        raise ProblemError(f"steps: {steps!r} found, an integer of at least 0 wanted")
+    if not (np.ndim(penalty) == 0 and np.isfinite(penalty) and penalty >= 0):
+        raise ProblemError(f"penalty: {penalty!r} found, a number of at least 0 wanted")
+    if dtype not in ("float64", "float32"):
+        raise ProblemError(f'dtype: {dtype!r} found, "float64" or "float32" wanted')
+    resumed = init if isinstance(init, Run) else None
+    layer = parse_attention(resumed.attention if resumed and attention is None else attention, problem, rank)
+    if optimizer is None:
+        optimizer = optimizer_of(resumed) if resumed else _default_optimizer(layer)
+    head = Linear() if head is None else head
+    of_head = head.initial(problem)
+    if train_head and not of_head:
+        raise ProblemError("train_head: the head has no parameters")
+    objective = Objective(
+        layer,
+        head,
+        parse_loss(loss, problem.num_classes),
+        tuple(of_head) if train_head else (),
+        penalized=penalty > 0,
+    )
+    trained, batch = _starting_point(problem, objective, of_head, init, seed)
+    start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
+    recorded = _record_steps(record, start, start + int(steps))
+    marks = sorted({*recorded, start + int(steps)})
+
+    with jax.enable_x64(True):
+        session = _Session(problem, objective, optimizer, of_head, trained, batch, penalty, np.dtype(dtype))
+        if resumed is not None:
+            session.resume(resumed)
+        interrupted = session.advance(start, marks, callback)
+        return session.result(optimizer, resumed, recorded, interrupted, seed)
+
+
+class _Session:
+    """The slices of one call of :func:`train`, and what they have recorded."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Objective,
+        optimizer: optax.GradientTransformation,
+        of_head: Arrays,
+        trained: Arrays,
+        batch: tuple[int, ...],
+        penalty: float,
+        dtype: np.dtype,
+    ) -> None:
+        self.problem, self.objective, self.batch = problem, objective, batch
+        self.num_trials = int(np.prod(batch, dtype=np.int64))
+        self.trial_size = problem.canonical.allowed[(0,) * len(problem.batch_shape)].size * max(
+            problem.dim, problem.key_dim
+        )
+        self.slices = slices(self.num_trials, self.trial_size)
+        rule, numbers = rule_of(optimizer)
+        # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
+        row = len(self.slices[0]) * sum(x[0].size for x in trained.values())
+        capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))
+        self.program: Program = program(objective, rule, capacity)
+        self.fixed = {name: x for name, x in of_head.items() if name not in objective.head_names}
+        data = TrialData(problem, dtype)
+        scalars = {name: np.asarray(number, dtype) for name, number in numbers.items()}
+        self.inputs: list[Inputs] = []
+        self.states: list[State] = []
+        for part in self.slices:
+            fixed = {name: data.last(x, part) for name, x in self.fixed.items()}
+            self.inputs.append(jax.device_put(Inputs(data.take(part), fixed, scalars, np.asarray(penalty, dtype))))
+            self.states.append(self.program.start({name: trials_last(x[part], dtype) for name, x in trained.items()}))
+        self.executable = self.program.compiled(self.states[0], self.inputs[0])
+        self.observed_steps: list[int] = []
+        self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
+
+    def resume(self, run: Run) -> None:
+        """Go on from the optimiser's state and the counts of an earlier run."""
+        leaves, structure = jax.tree.flatten(self.states[0].optimizer)
+        kept = [np.reshape(x, (self.num_trials, *np.shape(x)[len(self.batch) :])) for x in run.optimizer_state]
+        steps = np.broadcast_to(np.asarray(run.step, np.int64), self.batch).reshape(-1)
+        for i, part in enumerate(self.slices):
+            state = self.states[i]._replace(steps=jax.device_put(steps[part]))
+            # another optimiser starts afresh
+            if [x.shape[1:] for x in kept] == [leaf.shape[:-1] for leaf in leaves]:
+                moved = [trials_last(x[part], leaf.dtype) for x, leaf in zip(kept, leaves, strict=True)]
+                state = state._replace(optimizer=jax.tree.unflatten(structure, jax.device_put(moved)))
+            self.states[i] = state
+
+    def advance(self, start: int, marks: list[int], callback: Callable[[Progress], Any] | None) -> bool:
+        """Make the steps up to the last mark, observing at each; whether Ctrl-C came in between."""
+        began = time.perf_counter()
+        threads = min(num_threads(), len(self.slices))
+        # a guess at the length of the first stretch; how long that took sets the next
+        work = self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads)
+        budget = max(1, int(_SECONDS_A_CALL / max(2e-6, 1e-8 * work)))
+        done = start
+        try:
+            with workers(threads) as spread:
+                while marks:
+                    lengths = _lengths(done, marks, budget, self.program.num_records)
+                    before = time.perf_counter()
+                    results = spread(self._stretch(lengths), range(len(self.slices)))
+                    took = time.perf_counter() - before
+                    self._keep(results, done + np.cumsum(lengths))
+                    if sum(lengths):
+                        budget = max(1, int(sum(lengths) * _SECONDS_A_CALL / max(took, 1e-6)))
+                        done += sum(lengths)
+                    goal, marks = marks[-1], [mark for mark in marks if mark not in self.observed_steps]
+                    if callback is not None:
+                        callback(self._progress(done, goal, time.perf_counter() - began))
+        except KeyboardInterrupt:
+            if not self.observed:
+                self._keep([self._stretch([0])(i) for i in range(len(self.slices))], np.array([start]))
+            return bool(marks)
+        return False
+
+    def _stretch(self, lengths: list[int]) -> Callable[[int], tuple[State, Observation]]:
+        padded = np.zeros(self.program.num_records, np.int64)
+        padded[: len(lengths)] = lengths
+
+        def call(i: int) -> tuple[State, Observation]:
+            # the context of float64 belongs to a thread
+            with jax.enable_x64(True):
+                result = self.executable(self.states[i], self.inputs[i], padded, np.int64(len(lengths)))
+                return jax.block_until_ready(result)
+
+        return call
+
+    def _keep(self, results: list[tuple[State, Observation]], steps: np.ndarray) -> None:
+        def join(*parts: Any) -> np.ndarray:
+            joined = np.concatenate([np.asarray(part)[: len(steps)] for part in parts], axis=-1)
+            return joined[..., : self.num_trials]
+
+        self.states = [state for state, _ in results]
+        self.observed.append(jax.tree.map(join, *(seen for _, seen in results)))
+        self.observed_steps += steps.tolist()
+
+    def _progress(self, done: int, goal: int, seconds: float) -> Progress:
+        last = self.observed[-1]
+        return Progress(done, goal, float(np.mean(last.loss[-1])), float(np.median(last.probability[-1])), seconds)
+
+    def result(
+        self,
+        optimizer: optax.GradientTransformation,
+        resumed: Run | None,
+        recorded: list[int],
+        interrupted: bool,
+        seed: int,
+    ) -> Run:
+        """The run, of the last state and all that was observed."""
+        everything: Observation = jax.tree.map(lambda *x: np.concatenate(x), *self.observed)
+        steps = np.array(self.observed_steps, dtype=np.int64)
+        rows = np.flatnonzero(np.isin(steps, recorded))
+        layer, head_names = self.objective.attention, self.objective.head_names
+
+        def per_query(x: np.ndarray, padded: float) -> np.ndarray:
+            active = self.problem.canonical.active
+            x = np.where(active, self._first(x, 1), padded)
+            return x if self.problem.has_query_axis else x[..., 0]
+
+        parameters = {name: self._first(x, 1) for name, x in everything.parameters.items()}
+        weights = layer.weights({name: x for name, x in parameters.items() if name not in head_names})
+        history = {
+            "steps": steps,
+            "loss": self._first(everything.loss, 1),
+            "probability": per_query(everything.probability, 0.0),
+            "selected": per_query(everything.selected, -1),
+            "weights": weights,
+            **{name: parameters[name] for name in head_names},
+        }
+        final = {name: x[-1] for name, x in history.items()}
+        history = {name: x[rows] for name, x in history.items()}
+        if resumed is not None:
+            history = {name: np.concatenate([resumed.history[name], x]) for name, x in history.items()}
+
+        # argmax of no True is 0, which the second argument of where replaces
+        imprecise = self._first(everything.largest_logit > _PRECISE_LOGIT, 1)
+        precise_until = np.where(imprecise.any(axis=0), steps[imprecise.argmax(axis=0)], -1)
+        if resumed is not None:
+            earlier = np.asarray(-1 if resumed.precise_until is None else resumed.precise_until)
+            precise_until = np.where(earlier >= 0, earlier, precise_until)
+        state: State = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : self.num_trials], *self.states)
+        names = np.array(["interrupted" if interrupted else "finished", "stalled", "non_finite"])
+        fixed = {
+            name: np.broadcast_to(x, self.batch + x.shape[len(self.problem.batch_shape) :])
+            for name, x in self.fixed.items()
+        }
+        return Run(
+            weights=final["weights"],
+            parameters={name: x[-1] for name, x in parameters.items()} | fixed,
+            selected=final["selected"],
+            probability=final["probability"],
+            loss=plain(final["loss"]),
+            history=history,
+            status=plain(names[self._first(state.status)]),
+            step=plain(self._first(state.steps)),
+            precise_until=precise_until if self.batch else (int(precise_until) if precise_until >= 0 else None),
+            attention=layer.name,
+            optimizer=getattr(optimizer, "name", "optax"),
+            norm=getattr(optimizer, "norm", None),
+            seed=seed,
+            optimizer_state=tuple(self._first(leaf) for leaf in jax.tree.leaves(state.optimizer)),
+            optimizer_config=config_of(optimizer),
+            live_optimizer=optimizer,
+        )
+
+    def _first(self, x: np.ndarray, after: int = 0) -> np.ndarray:
+        """The trailing axis of trials as batch axes, in front of all axes but the first ``after``."""
+        x = np.moveaxis(x, -1, after)
+        return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch, *x.shape[after + 1 :]))
+
+
+def _default_optimizer(layer: Attention) -> Optimizer:
+    if layer.name == "factored":
+        return normalized_gradient_descent(0.01, scope="all", relative=True)
+    return normalized_gradient_descent(0.1)
+
+
+def _starting_point(
+    problem: Problem, objective: Objective, of_head: Arrays, init: Any, seed: int
+) -> tuple[Arrays, tuple[int, ...]]:
+    """Trained parameters, one row a trial, and the batch axes of the run."""
+    layer, batch = objective.attention, problem.batch_shape
+    shapes = layer.shapes(problem) | {name: of_head[name].shape[len(batch) :] for name in objective.head_names}
+    given = _read_init(init, list(layer.shapes(problem)), list(of_head), objective.head_names)
+    lead = batch
+    for name, array in given.items():
+        core = shapes[name]
+        axes = array.shape[: array.ndim - len(core)]
+        if array.ndim < len(core) or array.shape[len(axes) :] != core:
+            raise ProblemError(f"init: {name} of shape {array.shape} found, (..., {str(core)[1:-1]}) wanted")
+        if not np.isfinite(array).all():
+            raise ProblemError(f"init: an entry of {name} is not finite")
+        if axes and axes[len(axes) - len(batch) :] != batch:
+            raise ProblemError(f"init: axes {axes} of {name} do not end with the batch axes {batch} of the problem")
+        lead = axes if len(axes) > len(lead) else lead
+    generator = np.random.default_rng(seed)
+    start = {name: of_head[name] for name in objective.head_names}
+    if set(given) < set(layer.shapes(problem)) | set(start):
+        start |= layer.initial(problem, generator, lead)
+    trained = {}
+    for name, core in shapes.items():
+        array = given.get(name, start.get(name))
+        try:
+            trained[name] = np.broadcast_to(array, lead + core).reshape(-1, *core)
+        except ValueError:
+            raise ProblemError(f"init: {name} of shape {array.shape} does not fit trials of shape {lead}") from None
+    return trained, lead
+
+
+def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_names: tuple[str, ...]) -> Arrays:
+    if init is None:
+        return {}
+    if isinstance(init, Run):
+        kept = {name: x for name, x in init.parameters.items() if name in of_attention or name in head_names}
+        missing = [name for name in of_attention if name not in kept]
+        if missing:
+            raise ProblemError(f"init: a run of {init.attention} attention without {missing[0]} found")
+        return kept
+    if isinstance(init, dict):
+        unknown = [name for name in init if name not in of_attention + of_head]
+        if unknown:
+            raise ProblemError(f"init: unknown parameter {unknown[0]!r}; known are {', '.join(of_attention + of_head)}")
+        fixed = [name for name in init if name in of_head and name not in head_names]
+        if fixed:
+            raise ProblemError(f"init: {fixed[0]} given, but the head is not trained; set train_head=True")
+        parts = init
+    elif len(of_attention) == 1:
+        parts = {of_attention[0]: init}
+    else:
+        if not (isinstance(init, tuple | list) and len(init) == len(of_attention)):
+            raise ProblemError(f"init: a tuple ({', '.join(of_attention)}), a dict or a Run wanted")
+        parts = dict(zip(of_attention, init, strict=True))
+    try:
+        return {name: np.asarray(x, dtype=np.float64) for name, x in parts.items()}
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"init: not arrays of numbers ({error})") from None
+
+
+def _record_steps(record: int | Sequence[int] | None, start: int, stop: int) -> list[int]:
+    """The steps that the history holds, step 0 among them where it is ours to record."""
+    record = DEFAULT_RECORDS if record is None else record
+    first = start + (start > 0)
+    if isinstance(record, int | np.integer):
+        if record < 1:
+            raise ProblemError(f"record: {record} found, at least 1 wanted")
+        if record == 1 or stop <= first:
+            return [stop] if stop >= first else []
+        spread = np.geomspace(max(first, 1), stop, int(record) - (start == 0))
+        return sorted({first, stop, *np.rint(spread).astype(int).tolist()})
+    steps = np.asarray(record)
+    if steps.ndim != 1 or steps.dtype.kind not in "iu" or (steps < 0).any() or (steps > stop).any():
+        raise ProblemError(f"record: a number of records or steps 0..{stop} wanted")
+    return sorted({int(step) for step in steps if step >= first})
+
+
+def _lengths(done: int, marks: list[int], budget: int, capacity: int) -> list[int]:
+    """Lengths of the next segments: from mark to mark, cut where the budget of steps or of records ends."""
+    lengths: list[int] = []
+    for mark in marks[:capacity]:
+        length = min(mark - done - sum(lengths), budget - sum(lengths))
+        if lengths and mark > done and length == 0:
+            break
+        lengths.append(length)
+        if done + sum(lengths) < mark:
+            break
+    return lengths
+
+
+def trials_last(x: np.ndarray, dtype: Any) -> np.ndarray:
+    """(B, ...) as (..., B)."""
+    return np.ascontiguousarray(np.moveaxis(x, 0, -1), dtype=dtype)

@@ -1,0 +1,140 @@
+"""Logits, pooling, head and loss joined into one objective, and its gradient with the scale taken out."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.training.attention import Attention, Data, Parameters
+from attsvm.training.contractions import settle
+from attsvm.training.heads import Head
+from attsvm.training.losses import OutputLoss
+from attsvm.training.softmax import logit_gradient, pool
+
+Array = jax.Array
+
+
+class Evaluation(NamedTuple):
+    """Objective and gradient of each trial (trailing axis B)."""
+
+    value: Array  # (B,)
+    gradient: Parameters  # of each trained parameter, times exp(−log_scale)
+    log_scale: dict[str, Array]  # (B,) each: attention and head have different common factors
+
+
+class Observation(NamedTuple):
+    """What a record of the history holds of each trial (trailing axis B)."""
+
+    loss: Array  # (B,)
+    selected: Array  # (n, Q, B)
+    probability: Array  # (n, Q, B)
+    largest_logit: Array  # (B,)
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class Objective:
+    """(1/N) Σ ℓ(f, y) over the unmasked queries, plus penalty · ‖trained parameters‖².
+
+    Parameters
+    ----------
+    attention, head, loss
+        The three pieces.
+    head_names : tuple of str
+        The head's parameters that are trained; empty where it is fixed.
+    penalized : bool
+        Whether there is a penalty at all.
+    """
+
+    attention: Attention
+    head: Head
+    loss: OutputLoss
+    head_names: tuple[str, ...] = ()
+    penalized: bool = False
+
+    def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
+        """Value and gradient; unused parts cost nothing once compiled."""
+        of_attention, of_head = self._split(trained, fixed)
+        logits, pull_logits = jax.vjp(lambda p: self.attention.logits(p, data), of_attention)
+        pooled = pool(logits, data.tokens, data.allowed)
+        outputs, pull_outputs = jax.vjp(self.head.outputs, of_head, pooled.output)
+        direction, log_slope = self.loss.slope(outputs, data.labels)
+        log_slope = settle(log_slope)
+        _, output_gradient = pull_outputs(_like(direction, outputs))
+        gradient_of_logits, log_scale = logit_gradient(
+            pooled, data.tokens, output_gradient, log_slope, data.query_weight
+        )
+        (gradient,) = pull_logits(gradient_of_logits)
+        log_scales = dict.fromkeys(gradient, log_scale)
+        if self.head_names:
+            log_slope = jnp.where(data.query_weight > 0, log_slope, -jnp.inf)
+            log_scale = jnp.max(log_slope, axis=(0, 1))
+            log_scale = settle(jnp.where(jnp.isneginf(log_scale), 0.0, log_scale))
+            size = settle(jnp.exp(log_slope - log_scale) * data.query_weight)
+            size = size if direction.ndim == size.ndim else size[:, :, None]
+            of_outputs, _ = pull_outputs(_like(direction * size, outputs))
+            gradient |= {name: of_outputs[name] for name in self.head_names}
+            log_scales |= dict.fromkeys(self.head_names, log_scale)
+        value = self._mean_loss(outputs, data)
+        if self.penalized:
+            value = value + penalty * sum(_sum_of_squares(x) for x in trained.values())
+            gradient, log_scales = _add_penalty(gradient, log_scales, trained, penalty)
+        return Evaluation(value, gradient, log_scales)
+
+    def observe(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Observation:
+        """What the history keeps."""
+        of_attention, of_head = self._split(trained, fixed)
+        logits = self.attention.logits(of_attention, data)
+        pooled = pool(logits, data.tokens, data.allowed)
+        value = self._mean_loss(self.head.outputs(of_head, pooled.output), data)
+        if self.penalized:
+            value = value + penalty * sum(_sum_of_squares(x) for x in trained.values())
+        counted = data.query_weight[:, :, None] > 0
+        if data.allowed is not None:
+            counted = counted & data.allowed
+        largest = jnp.max(jnp.abs(jnp.where(counted, logits, 0.0)), axis=(0, 1, 2))
+        return Observation(value, pooled.winner[:, :, 0], 1.0 / pooled.normalizer[:, :, 0], largest, trained)
+
+    def _split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
+        of_head = {name: trained[name] for name in self.head_names}
+        return {name: x for name, x in trained.items() if name not in of_head}, fixed | of_head
+
+    def _mean_loss(self, outputs: Array, data: Data) -> Array:
+        # a padded query's loss may be infinite, and 0 · ∞ is NaN
+        values = self.loss.values(outputs, data.labels)
+        return jnp.sum(jnp.where(data.query_weight > 0, values * data.query_weight, 0.0), axis=(0, 1))
+
+
+def _add_penalty(
+    gradient: Parameters, log_scales: dict[str, Array], trained: Parameters, penalty: Array
+) -> tuple[Parameters, dict[str, Array]]:
+    """Add 2 penalty θ, on the scale of whichever is larger: exp(−c) alone would overflow once the loss is tiny.
+
+    Parameters that share a scale keep sharing one.
+    """
+    groups: dict[int, list[str]] = {}
+    for name, scale in log_scales.items():
+        groups.setdefault(id(scale), []).append(name)
+    added: Parameters = {}
+    scales: dict[str, Array] = {}
+    for names in groups.values():
+        old = log_scales[names[0]]
+        largest = jnp.max(jnp.stack([_largest(trained[name]) for name in names]), axis=0)
+        new = settle(jnp.maximum(old, jnp.log(2.0 * penalty * largest)))
+        for name in names:
+            added[name] = gradient[name] * jnp.exp(old - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
+            scales[name] = new
+    return added, scales
+
+
+def _like(cotangent: Array, outputs: Array) -> Array:
+    return jnp.broadcast_to(cotangent, outputs.shape).astype(outputs.dtype)
+
+
+def _sum_of_squares(x: Array) -> Array:
+    return jnp.sum(x * x, axis=tuple(range(x.ndim - 1)))
+
+
+def _largest(x: Array) -> Array:
+    return jnp.max(jnp.abs(x), axis=tuple(range(x.ndim - 1)))

@@ -1,0 +1,171 @@
+# ruff: noqa: D102 (methods are documented in the protocol Rule)
+"""Whole stretches of training compiled into one program, and the programs kept for the next call."""
+
+import inspect
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from threading import Lock
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from attsvm.training.attention import Data, Parameters
+from attsvm.training.contractions import compiler_options
+from attsvm.training.objective import Objective, Observation
+from attsvm.training.optimizers import Optimizer, Rule, Tree
+
+Array = jax.Array
+
+RUNNING, STALLED, NON_FINITE = 0, 1, 2
+
+
+class State(NamedTuple):
+    """Where a slice of trials stands; the trailing axis of each array holds them."""
+
+    trained: Parameters
+    optimizer: Any
+    status: Array  # (B,): RUNNING, STALLED or NON_FINITE
+    steps: Array  # (B,): updates made
+
+
+class Inputs(NamedTuple):
+    """What a run reads and never changes."""
+
+    data: Data
+    fixed: Parameters
+    numbers: dict[str, Array]
+    penalty: Array
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An optimiser that does not know of scales: it gets the gradient itself, gradient·exp(log_scale)."""
+
+    transformation: optax.GradientTransformation
+
+    def init(self, params: Tree) -> Any:
+        return self.transformation.init(params)
+
+    def update(
+        self, gradient: Tree, state: Any, params: Tree, numbers: Tree, log_scale: Tree, value: Array
+    ) -> tuple[Tree, Any]:
+        extra: dict[str, Any] = {}
+        if isinstance(self.transformation, optax.GradientTransformationExtraArgs):
+            extra["value"] = value
+        if "log_scale" in inspect.signature(self.transformation.update).parameters:
+            extra["log_scale"] = log_scale
+        else:
+            gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
+            extra |= {"grad": gradient} if extra else {}
+        return self.transformation.update(gradient, state, params, **extra)
+
+
+def rule_of(optimizer: optax.GradientTransformation) -> tuple[Rule, dict[str, float]]:
+    """The method, which the compiled program depends on, and the numbers, which it does not."""
+    if isinstance(optimizer, Optimizer):
+        return optimizer.rule, optimizer.numbers
+    return Foreign(optimizer), {}
+
+
+@dataclass(frozen=True)
+class Program:
+    """Training of one structure: an objective under an optimiser, with up to ``num_records`` records a call."""
+
+    objective: Objective
+    rule: Rule
+    num_records: int
+
+    def start(self, trained: Parameters) -> State:
+        """State before the first step."""
+        return self._start(trained)
+
+    def compiled(self, state: State, inputs: Inputs) -> Any:
+        """The executable for arrays of these shapes: (state, inputs, lengths, count) to (state, observations).
+
+        It makes ``lengths[i]`` steps and observes, for i < count.
+        """
+        counts = jax.ShapeDtypeStruct((self.num_records,), jnp.int64), jax.ShapeDtypeStruct((), jnp.int64)
+        leaves, structure = jax.tree.flatten((state, inputs))
+        key = (structure, *((leaf.shape, str(leaf.dtype)) for leaf in leaves))
+        with self._lock:
+            if key not in self._executables:
+                lowered = jax.jit(self._stretch).lower(state, inputs, *counts)
+                self._executables[key] = lowered.compile(compiler_options=compiler_options())
+            return self._executables[key]
+
+    @cached_property
+    def _executables(self) -> dict[Hashable, Any]:
+        return {}
+
+    @cached_property
+    def _lock(self) -> Lock:
+        return Lock()
+
+    @cached_property
+    def _start(self) -> Any:
+        def start(trained: Parameters) -> State:
+            num_trials = _num_trials(trained)
+            optimizer = jax.vmap(self.rule.init, -1, -1, axis_size=num_trials)(trained)
+            status = jnp.full((num_trials,), RUNNING, jnp.int8)
+            return State(trained, optimizer, status, jnp.zeros((num_trials,), jnp.int64))
+
+        return jax.jit(start)
+
+    def _stretch(self, state: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
+        def observe(state: State) -> Observation:
+            return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty)
+
+        def segment(i: Array, carry: tuple[State, Observation]) -> tuple[State, Observation]:
+            state, records = carry
+            length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
+            state = jax.lax.fori_loop(0, length, lambda _, state: self._step(state, inputs), state)
+            records = jax.tree.map(lambda record, x: record.at[i].set(x), records, observe(state))
+            return state, records
+
+        empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), jax.eval_shape(observe, state))
+        return jax.lax.fori_loop(0, count, segment, (state, empty))
+
+    def _step(self, state: State, inputs: Inputs) -> State:
+        value, gradient, log_scale = self.objective.evaluate(state.trained, inputs.fixed, inputs.data, inputs.penalty)
+        updates, optimizer = self._update(gradient, state, inputs, log_scale, value)
+        trained = {name: x + updates[name] for name, x in state.trained.items()}
+        zero, finite = _all(lambda g: g == 0, gradient), _all(jnp.isfinite, trained)
+        running = state.status == RUNNING
+        goes_on = running & ~zero & finite
+        status = jnp.where(running & zero, STALLED, jnp.where(running & ~finite, NON_FINITE, state.status))
+
+        def keep(new: Array, old: Array) -> Array:
+            return jnp.where(goes_on, new, old)
+
+        return State(
+            jax.tree.map(keep, trained, state.trained),
+            jax.tree.map(keep, optimizer, state.optimizer),
+            status.astype(jnp.int8),
+            state.steps + goes_on,
+        )
+
+    def _update(
+        self, gradient: Parameters, state: State, inputs: Inputs, log_scale: dict[str, Array], value: Array
+    ) -> tuple[Parameters, Any]:
+        """The optimiser, which knows one trial, over all of them."""
+        if _num_trials(gradient) > 1:
+            update = jax.vmap(self.rule.update, (-1, -1, -1, None, -1, -1), -1)
+            return update(gradient, state.optimizer, state.trained, inputs.numbers, log_scale, value)
+        one = [jax.tree.map(lambda x: jnp.squeeze(x, -1), x) for x in (gradient, state.optimizer, state.trained)]
+        updates = self.rule.update(*one, inputs.numbers, {name: c[0] for name, c in log_scale.items()}, value[0])
+        return jax.tree.map(lambda x: jnp.expand_dims(x, -1), updates)
+
+
+program = lru_cache(maxsize=128)(Program)
+
+
+def _num_trials(parameters: Parameters) -> int:
+    return next(iter(parameters.values())).shape[-1]
+
+
+def _all(test: Any, tree: Parameters) -> Array:
+    parts = [jnp.all(test(x), axis=tuple(range(x.ndim - 1))) for x in tree.values()]
+    return jnp.all(jnp.stack(parts), axis=0) if len(parts) > 1 else parts[0]
