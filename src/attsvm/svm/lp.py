@@ -1,0 +1,221 @@
+"""The entrywise ℓp Att-SVM for every real p in [1, ∞]: which method, on which rows."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.errors import ProblemError
+from attsvm.svm.candidate import Candidate, Settings
+from attsvm.svm.certificate import unattainable
+from attsvm.svm.constraints import Constraints, TokenValues
+from attsvm.svm.linear_program import linear_program
+from attsvm.svm.lp_growing import growing_rows
+from attsvm.svm.lp_interior import interior_point
+from attsvm.svm.lp_newton import newton
+from attsvm.svm.lp_point import LpPoint
+from attsvm.svm.row_products import DenseRows, RowVector, Selection, dense_selection
+
+Method = Literal["newton", "interior-point", "linear-program"]
+
+NEWTON_RANGE = (1.2, 4.0)
+"""Where Newton's method by least-distance problems takes three to eight steps."""
+
+SMALL_ROWS = 30_000
+"""Numbers in the rows of one problem up to which active-set methods (Newton's, the simplex method) are the fastest."""
+
+DENSE_ROWS = 1_000_000
+"""Numbers in the rows of one problem up to which they are written out."""
+
+CHUNK_ROWS = 600_000
+"""Numbers in the rows of problems solved together: more would leave the processor's cache."""
+
+TARGET = 1e-13
+"""The relative gap the methods aim at: they reach it for little more than 1e-8 takes."""
+
+FAILED = 1e-10
+"""A relative gap above which another method is tried."""
+
+MAX_STEPS = 60
+"""Of Newton's method or the interior point; either takes a quarter of it."""
+
+
+def solve_lp(
+    constraints: Constraints, p: float, settings: Settings, frobenius: Candidate, method: Method | None = None
+) -> Candidate:
+    """Least entrywise ‖W‖_p under the constraints.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    p : float
+        1 ≤ p ≤ ∞.
+    settings : Settings
+    frobenius : Candidate
+        The answer in the Frobenius norm. Whether a selection can be kept does not depend on the norm, so its Farkas
+        multipliers are passed on; elsewhere it is where the methods begin.
+    method : {"newton", "interior-point", "linear-program"}, optional
+        None chooses: linear programs for p = 1 and ∞ and Newton's method for moderate p, one small problem at a time;
+        else an interior point, many problems together, and on a growing set of rows where there are too many to be
+        written out.
+
+    Returns
+    -------
+    Candidate
+
+    Raises
+    ------
+    ProblemError
+        If the method forced does not fit p or the constraints.
+    """
+    _check(p, method, constraints)
+    lead = constraints.lead
+    flat = _flattened(constraints)
+    size = flat.lead[0]
+    weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
+    multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
+    steps = np.zeros(size, dtype=int)
+    # nothing to do where there is no solution, or where 0 is one
+    to_solve = flat.margin_mask.any(axis=(-3, -2, -1)) & weights.any(axis=-1)
+    to_solve &= ~frobenius.ray.reshape(size) & ~unattainable(flat).any(axis=(-3, -2, -1))
+    used, why = method or "interior-point", "nothing to do beyond the Frobenius norm's answer"
+    for index in _chunks(flat, to_solve):
+        point, spread, used, why = _solve(flat[index], p, settings, weights[index], multipliers[index], method)
+        weights[index], multipliers[index], steps[index] = point.weights, spread, point.steps
+    return Candidate(
+        weights.reshape(*lead, *constraints.weights_shape),
+        multipliers.reshape(constraints.inequality.shape),
+        frobenius.ray,
+        steps.reshape(lead),
+        used,
+        why,
+    )
+
+
+def _flattened(constraints: Constraints) -> Constraints:
+    """One leading axis."""
+    lead = constraints.lead
+    if len(lead) == 1:
+        return constraints
+
+    def flatten(array: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(array, lead + array.shape[-3:]).reshape(-1, *array.shape[-3:])
+
+    return Constraints(
+        flatten(constraints.keys),
+        flatten(constraints.queries),
+        None if constraints.references is None else flatten(constraints.references),
+        flatten(constraints.inequality),
+        None if constraints.equality is None else flatten(constraints.equality),
+        flatten(constraints.right),
+    )
+
+
+def _row_numbers(constraints: Constraints) -> int:
+    """Numbers in the rows of the largest problem."""
+    most = int(constraints.rows_mask.sum(axis=(-3, -2, -1)).max(initial=0))
+    return most * int(np.prod(constraints.weights_shape))
+
+
+def _chunks(constraints: Constraints, chosen: Bool[np.ndarray, " N"]) -> Iterator[Int[np.ndarray, " chunk"]]:
+    index = np.flatnonzero(chosen)
+    length = max(1, CHUNK_ROWS // max(1, _row_numbers(constraints)))
+    for first in range(0, len(index), length):
+        yield index[first : first + length]
+
+
+def _solve(
+    constraints: Constraints,
+    p: float,
+    settings: Settings,
+    weights: Float[np.ndarray, "N D"],
+    multipliers: TokenValues,
+    forced: Method | None,
+) -> tuple[LpPoint, TokenValues, Method, str]:
+    """Some problems together; the multipliers in the rows' places."""
+    shape = constraints.inequality.shape[1:]
+    numbers = _row_numbers(constraints)
+    if numbers > DENSE_ROWS and forced in (None, "interior-point"):
+        point, spread = growing_rows(constraints, p, settings, weights, multipliers, TARGET)
+        return point, spread, "interior-point", "too many rows to write out: a growing set of them"
+    rows = dense_selection(constraints)
+    start = rows.gather(multipliers)
+    alone = len(weights) == 1 and numbers <= SMALL_ROWS
+    choices = [(forced, "as asked")] if forced else _choices(p, alone, bool(rows.equality.any()))
+    best: tuple[LpPoint, Method, str] | None = None
+    for method, why in choices:
+        if method == "interior-point":
+            point = _interior(rows, p, settings, weights, start)
+        else:
+            point = _one_by_one(rows, p, settings, weights, start, method)
+        if best is None or point.gap.max() < best[0].gap.max():
+            best = point, method, why
+        if point.gap.max() <= FAILED:
+            break
+    assert best is not None
+    return best[0], rows.spread(best[0].multipliers, shape), *best[1:]
+
+
+def _choices(p: float, alone: bool, equalities: bool) -> list[tuple[Method, str]]:
+    """Methods in the order in which to try them, each with why."""
+    interior: tuple[Method, str] = ("interior-point", "any p, many problems together")
+    if alone and p in (1, np.inf):
+        return [("linear-program", "p = 1 and p = ∞ are linear programs"), interior]
+    if alone and NEWTON_RANGE[0] <= p <= NEWTON_RANGE[1] and not equalities:
+        return [("newton", "one small problem, moderate p"), interior]
+    return [interior]
+
+
+def _interior(
+    rows: Selection[DenseRows], p: float, settings: Settings, weights: Float[np.ndarray, "N D"], start: RowVector
+) -> LpPoint:
+    """The interior point, and once more with care where it fell short."""
+    limit = settings.max_steps or MAX_STEPS
+    point = interior_point(
+        rows.products, rows.right, rows.equality, p, weights, start, TARGET, limit, settings.callback
+    )
+    short = point.gap > FAILED
+    if not short.any() or settings.max_steps is not None:
+        return point
+    again = interior_point(
+        rows.products.keep(short), rows.right[short], rows.equality[short], p, weights[short], start[short], TARGET,
+        limit, settings.callback, careful=True,
+    )  # fmt: skip
+    better = again.gap < point.gap[short]
+    index = np.flatnonzero(short)[better]
+    for whole, part in zip(point, again, strict=True):
+        whole[index] = part[better]
+    return point
+
+
+def _one_by_one(
+    rows: Selection[DenseRows],
+    p: float,
+    settings: Settings,
+    weights: Float[np.ndarray, "N D"],
+    multipliers: RowVector,
+    method: Method,
+) -> LpPoint:
+    """Newton's method or a linear program on each problem; where it fails, the start with its gap."""
+    points = []
+    for k, matrix in enumerate(rows.products.matrix):
+        there = rows.right[k] >= 0
+        one = matrix[there], rows.right[k, there], rows.equality[k, there]
+        if method == "newton":
+            found = newton(*one[:2], p, weights[k], multipliers[k, there], TARGET, settings.max_steps or MAX_STEPS)
+        else:
+            found = linear_program(*one, p, weights[k])
+        full = np.zeros(len(there))
+        full[there] = found.multipliers
+        points.append(found._replace(multipliers=full))
+    return LpPoint(*(np.stack(parts) for parts in zip(*points, strict=True)))
+
+
+def _check(p: float, method: Method | None, constraints: Constraints) -> None:
+    if method == "linear-program" and p not in (1, np.inf):
+        raise ProblemError(f"method: linear-program needs p = 1 or p = inf, found p = {p:g}")
+    if method == "newton" and not 1 < p < np.inf:
+        raise ProblemError(f"method: newton needs 1 < p < inf, found p = {p:g}")
+    if method == "newton" and constraints.equality is not None:
+        raise ProblemError("method: newton needs one token a query; use interior-point for sets")
