@@ -1,0 +1,14 @@
+"""The Att-SVM of a selection: problem and selection in, certified direction out.
+
+Three things that know nothing of each other, and ``solve.py``, which puts them together:
+
+- ``constraints.py``: the rows of A(W) ≥ b, and products with them;
+- one file a geometry (``frobenius.py``, ...): a solver's candidate for the least norm under such rows;
+- ``certificate.py``: what a candidate proves, whichever solver made it.
+"""
+
+from attsvm.svm.certificate import Certificate
+from attsvm.svm.solution import Solution
+from attsvm.svm.solve import solve_svm
+
+__all__ = ["Certificate", "Solution", "solve_svm"]

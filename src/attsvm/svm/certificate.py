@@ -1,0 +1,159 @@
+"""What a candidate proves, whichever solver made it: feasible pairs, their gap, and Farkas multipliers."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.norms import Norm
+from attsvm.svm.constraints import Constraints, TokenMask, TokenValues, Weights
+
+FARKAS_BOUND = 1e12
+"""A selection whose weights would have to be this large, on rows of unit norm, is called infeasible."""
+
+SUPPORT_SLACK = 1e-6
+"""Support tokens have at most this slack, relative to ‖row‖ ‖W‖."""
+
+Values = Float[np.ndarray, "*lead"]
+
+
+class Certificate(NamedTuple):
+    """Farkas multipliers: λ ≥ 0 (free on equalities) with b'λ = 1 and A*(λ) as good as zero.
+
+    Every feasible W has N(W) ≥ b'λ / N*(A*(λ)): with these multipliers none of reasonable size exists.
+
+    Attributes
+    ----------
+    dual : ndarray, shape (*lead, n[, Q], T)
+        λ for the original rows; zeros for problems that are not infeasible.
+    bound : float, or ndarray of shape (*lead,)
+        That lower bound on N(W), for rows scaled to unit Frobenius norm with b = 1: infeasible above 1e12. 0 for
+        problems that are not infeasible.
+    """
+
+    dual: np.ndarray
+    bound: "float | np.ndarray"
+
+
+class Certified(NamedTuple):
+    """A candidate made feasible on both sides, and measured."""
+
+    weights: Weights
+    dual: TokenValues
+    value: Values
+    margin: Values
+    gap: Values
+    violation: Values
+    raw_violation: Values
+    support: TokenMask
+
+
+def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers: TokenValues) -> Certified:
+    """Make weights and multipliers feasible, and bound the optimum from both sides by them.
+
+    The weights are projected on the equalities and divided by their smallest margin over the rows with b = 1; the
+    multipliers are clipped at 0, but for those of equalities, and divided by N*(A*(λ)). Then b'λ ≤ optimum ≤ N(W),
+    up to what rows with b = 0 lack, which no scaling repairs: the violation says how much that is.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    norm : Norm
+    weights : ndarray, shape (*lead, d_k, d_q)
+    multipliers : ndarray, shape (*lead, n, Q, T)
+
+    Returns
+    -------
+    Certified
+        ``gap`` is ∞ where the weights have no positive margin, and 0 where they are 0.
+    """
+    flat, right, asked = (
+        constraints.flat,
+        constraints.flat(constraints.right),
+        constraints.flat(constraints.margin_mask),
+    )
+    asks_margin = asked.any(axis=-1)
+    dual, size = _feasible_multipliers(constraints, norm, multipliers)
+    dual = dual / (size + (size == 0))[..., None, None, None]
+    bound = np.vecdot(flat(dual), right)
+
+    weights = constraints.project(weights)
+    smallest = np.min(flat(constraints.apply(weights)), axis=-1, where=asked, initial=np.inf)
+    repairable = asks_margin & (smallest > 0)
+    scale = np.where(repairable, smallest, 1.0)
+    if not asks_margin.all():
+        scale = np.where(asks_margin, scale, np.inf)  # where no margin is asked for, 0 is the least norm
+    weights = weights / scale[..., None, None]
+
+    slack = flat(constraints.apply(weights)) - right
+    # rounding may leave the smallest margin a few units below 1: the upper bound allows for it
+    smallest = 1.0 + np.min(slack, axis=-1, where=asked, initial=0.0)
+    length = _length(weights)
+    value = length if is_frobenius(norm) else norm.value(weights)
+    positive = value + (value == 0)
+    gap = np.where(repairable, np.maximum(1.0 - bound * smallest / positive, 0.0), np.where(asks_margin, np.inf, 0.0))
+
+    room = flat(constraints.norms) * length[..., None]
+    lacking = np.maximum(-slack, 0.0)
+    if constraints.equality is not None:
+        lacking = np.where(flat(constraints.equality), np.abs(slack), lacking)
+    support = flat(constraints.inequality) & (slack <= SUPPORT_SLACK * room)
+    return Certified(
+        weights=weights,
+        dual=dual,
+        value=value,
+        margin=np.where(asks_margin, smallest / positive, np.nan),
+        gap=gap,
+        violation=(lacking / (room + (room == 0))).max(axis=-1),
+        raw_violation=lacking.max(axis=-1),
+        support=support.reshape(constraints.inequality.shape),
+    )
+
+
+def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tuple[TokenValues, Values]:
+    """Multipliers normalised to b'λ = 1, and the bound on N(W) that they prove on unit rows with b = 1.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    norm : Norm
+    multipliers : ndarray, shape (*lead, n, Q, T)
+
+    Returns
+    -------
+    dual : ndarray, shape (*lead, n, Q, T)
+    bound : ndarray, shape (*lead,)
+        Σ μ / N*(A*(λ)) with μ = λ‖row‖ over the rows with b = 1; ∞ for a multiplier on a row of zeros.
+    """
+    dual, size = _feasible_multipliers(constraints, norm, multipliers)
+    flat = constraints.flat(dual)
+    norms = constraints.flat(constraints.norms)
+    weight = np.vecdot(flat * (norms + (norms == 0)), constraints.flat(constraints.right))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bound = np.where(weight > 0, weight / size, 0.0)
+    total = np.vecdot(flat, constraints.flat(constraints.right))
+    return dual / (total + (total == 0))[..., None, None, None], bound
+
+
+def is_frobenius(norm: Norm) -> bool:
+    """Whether the norm is that of Frobenius, its own dual."""
+    return norm.kind == "lp" and norm.p == 2
+
+
+def unattainable(constraints: Constraints) -> TokenMask:
+    """Rows of zeros of which a margin of 1 is asked: duplicate tokens, or a query that is zero."""
+    return constraints.margin_mask & (constraints.norms == 0)
+
+
+def _feasible_multipliers(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tuple[TokenValues, Values]:
+    """Multipliers clipped at 0 on inequalities, and the dual norm of A*(λ)."""
+    dual = np.where(constraints.inequality, np.maximum(multipliers, 0.0), 0.0)
+    if constraints.equality is not None:
+        dual = np.where(constraints.equality, multipliers, dual)
+    pull = constraints.adjoint(dual)
+    return dual, _length(pull) if is_frobenius(norm) else norm.dual.value(pull)
+
+
+def _length(weights: Weights) -> Values:
+    flat = weights.reshape(*weights.shape[:-2], -1)
+    return np.sqrt(np.vecdot(flat, flat))

@@ -1,0 +1,211 @@
+"""The constraints of an Att-SVM, A(W) ≥ b, by products with keys and queries: the rows themselves are never stored."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+
+Weights = Float[np.ndarray, "*lead d_k d_q"]
+TokenValues = Float[np.ndarray, "*lead n Q T"]
+TokenMask = Bool[np.ndarray, "*lead n Q T"]
+
+
+class Rows(NamedTuple):
+    """The constraints of one problem written out, each scaled to unit norm; for small problems."""
+
+    matrix: Float[np.ndarray, "m D"]
+    right: Float[np.ndarray, " m"]
+    equality: Bool[np.ndarray, " m"]
+    position: Int[np.ndarray, " m"]  # of each row in the flattened (n, Q, T)
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """One row (k_r − k_t) z' for each query and each token t that it may attend to but its reference token r.
+
+    The reference is the selected token, or the first token of a selected set. Rows of tokens outside the set are
+    inequalities, with right side 1, or 0 where relaxed; rows of the set's other tokens are equalities with 0.
+
+    Attributes
+    ----------
+    keys : ndarray, shape (*lead, n, T, d_k)
+        Shifted by a vector of each sequence's own, which changes no row: the differences that make a row lose fewer
+        digits. Where a sequence has one query the shift is by the reference, and the keys are the rows' left factors.
+    queries : ndarray, shape (*lead, n, Q, d_q)
+    references : ndarray, shape (*lead, n, Q, d_k), or None
+        The (shifted) reference keys; None where they are zero.
+    inequality, equality : bool ndarrays, shape (*lead, n, Q, T)
+        ``equality`` is None where every set has a single token.
+    right : ndarray, shape (*lead, n, Q, T)
+        b: 1 where a margin of 1 is asked for, else 0.
+    """
+
+    keys: Float[np.ndarray, "*lead n T d_k"]
+    queries: Float[np.ndarray, "*lead n Q d_q"]
+    references: Float[np.ndarray, "*lead n Q d_k"] | None
+    inequality: TokenMask
+    equality: TokenMask | None
+    right: TokenValues
+
+    @classmethod
+    def of(
+        cls, problem: Problem, sets: TokenMask, relaxed: Bool[np.ndarray, "*lead n Q"] | None = None
+    ) -> "Constraints":
+        """The constraints that keep ``sets`` (as :func:`attsvm.selection.selection_sets` gives them)."""
+        keys, queries, allowed, _ = problem.canonical
+        inequality = allowed & ~sets
+        right = inequality.astype(np.float64)
+        if relaxed is not None:
+            right *= ~relaxed[..., None]
+        equality, first = None, sets
+        if np.count_nonzero(sets) > np.count_nonzero(sets.any(axis=-1)):
+            first = sets & (np.cumsum(sets, axis=-1) == 1)
+            equality = sets & ~first
+        if queries.shape[-2] == 1:
+            # a product with the one-hot selection picks the reference exactly, along any leading axes
+            return cls(keys - first.astype(np.float64) @ keys, queries, None, inequality, equality, right)
+        keys = keys - keys.mean(axis=-2, keepdims=True)
+        return cls(keys, queries, first.astype(np.float64) @ keys, inequality, equality, right)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """Shape of the leading axes: one problem each."""
+        return self.inequality.shape[:-3]
+
+    @property
+    def weights_shape(self) -> tuple[int, int]:
+        """Shape (d_k, d_q) of W."""
+        return self.keys.shape[-1], self.queries.shape[-1]
+
+    @cached_property
+    def rows_mask(self) -> TokenMask:
+        """Where there is a row, inequality or equality."""
+        return self.inequality if self.equality is None else self.inequality | self.equality
+
+    @cached_property
+    def margin_mask(self) -> TokenMask:
+        """Where a margin of 1 is asked for."""
+        return self.right > 0
+
+    @cached_property
+    def has_relaxed(self) -> bool:
+        """Whether any inequality has right side 0."""
+        return np.count_nonzero(self.right) < np.count_nonzero(self.inequality)
+
+    @cached_property
+    def norms(self) -> TokenValues:
+        """Frobenius norms ‖k_r − k_t‖ ‖z‖ of the rows; 0 where there is none."""
+        if self.references is None:
+            left = np.sqrt(np.vecdot(self.keys, self.keys))[..., None, :]
+        else:
+            left = np.empty(self.inequality.shape)
+            for q in range(left.shape[-2]):  # one query at a time: the differences of all would copy the tokens Q times
+                difference = self.keys - self.references[..., q, None, :]
+                left[..., q, :] = np.sqrt(np.vecdot(difference, difference))
+        return left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None] * self.rows_mask
+
+    def apply(self, weights: Weights) -> TokenValues:
+        """A(W): how far the reference's logit lies above each other token's; 0 where there is no row."""
+        images = self.queries @ weights.mT[..., None, :, :]
+        logits = images @ self.keys.mT
+        if self.references is None:
+            return -logits * self.rows_mask
+        return (np.vecdot(images, self.references)[..., None] - logits) * self.rows_mask
+
+    def adjoint(self, multipliers: TokenValues) -> Weights:
+        """A*(λ) = Σ λ_it (k_r − k_t) z_i'; ``multipliers`` must be 0 where there is no row."""
+        pulled = -(multipliers @ self.keys)
+        if self.references is not None:
+            pulled += multipliers.sum(axis=-1)[..., None] * self.references
+        return _join_queries(pulled).mT @ _join_queries(self.queries)
+
+    def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*lead R"]:
+        """An array over (n, Q, T) with these axes joined."""
+        return array.reshape(*self.lead, -1)
+
+    def rows(self) -> Rows:
+        """The rows of one problem (without leading axes) at unit norm; rows of zeros are left out.
+
+        Raises
+        ------
+        ValueError
+            If there are leading axes.
+        """
+        if self.lead:
+            raise ValueError("rows are written out one problem at a time")
+        norms = self.norms.reshape(-1)
+        position = np.flatnonzero(norms)
+        _, Q, T = self.inequality.shape
+        sequence_query, token = np.divmod(position, T)
+        sequence = sequence_query // Q
+        left = -self.keys[sequence, token]
+        if self.references is not None:
+            left += self.references.reshape(-1, left.shape[-1])[sequence_query]
+        left /= norms[position, None]
+        right_factor = self.queries.reshape(-1, self.queries.shape[-1])[sequence_query]
+        matrix = (left[:, :, None] * right_factor[:, None, :]).reshape(len(position), math.prod(self.weights_shape))
+        right = self.right.reshape(-1)[position] / norms[position]
+        equality = np.zeros(len(position), bool) if self.equality is None else self.equality.reshape(-1)[position]
+        return Rows(matrix, right, equality, position)
+
+    def spread(self, multipliers: Float[np.ndarray, " m"], position: Int[np.ndarray, " m"]) -> TokenValues:
+        """Multipliers of unit rows as multipliers of the original rows, in their places."""
+        spread = np.zeros(self.inequality.shape)
+        spread.reshape(-1)[position] = multipliers / self.norms.reshape(-1)[position]
+        return spread
+
+    def project(self, weights: Weights) -> Weights:
+        """The nearest weights that satisfy the equalities."""
+        if self.equality is None:
+            return weights
+        if self.lead:
+            return np.stack([self[i].project(weights[i]) for i in range(self.lead[0])])
+        rows = self.rows()
+        equalities = rows.matrix[rows.equality]
+        flat = weights.reshape(-1)
+        for _ in range(2):  # the second takes out what rounding left of the first
+            flat = flat - np.linalg.lstsq(equalities, equalities @ flat, rcond=1e-13)[0]
+        return flat.reshape(weights.shape)
+
+    def __getitem__(self, index: Any) -> "Constraints":
+        """The constraints of one problem, or of some, along the leading axes."""
+        return Constraints(
+            np.broadcast_to(self.keys, self.lead + self.keys.shape[-3:])[index],
+            np.broadcast_to(self.queries, self.lead + self.queries.shape[-3:])[index],
+            None if self.references is None else self.references[index],
+            self.inequality[index],
+            None if self.equality is None else self.equality[index],
+            self.right[index],
+        )
+
+
+def check_relaxed(problem: Problem, relaxed: Any, lead: tuple[int, ...]) -> Bool[np.ndarray, "*lead n Q"] | None:
+    """Which queries need a margin of 0 only, with the Q axis spelled out; None if no query does.
+
+    Raises
+    ------
+    ProblemError
+        If ``relaxed`` is not boolean or its shape does not fit.
+    """
+    if relaxed is None:
+        return None
+    array = np.asarray(relaxed)
+    if array.dtype != bool:
+        raise ProblemError(f"relaxed: entries of type {array.dtype} found, booleans wanted")
+    own = problem.query_shape[len(problem.batch_shape) :]
+    if array.shape not in (own, problem.query_shape, lead + own):
+        raise ProblemError(f"relaxed: shape {array.shape} does not fit the problem: {lead + own} wanted")
+    array = np.broadcast_to(array, lead + own)
+    if not array.any():
+        return None
+    return array if problem.has_query_axis else array[..., None]
+
+
+def _join_queries(array: Float[np.ndarray, "*lead n Q k"]) -> Float[np.ndarray, "*lead nQ k"]:
+    return array.reshape(*array.shape[:-3], -1, array.shape[-1])

@@ -1,0 +1,79 @@
+"""Least Frobenius norm (ℓ2 for a prompt) of small problems: their rows are written out."""
+
+import numpy as np
+from scipy.linalg import qr, solve_triangular
+
+from attsvm.svm.candidate import Candidate, Settings
+from attsvm.svm.constraints import Constraints, Rows
+from attsvm.svm.least_distance import LeastDistance, least_distance
+
+# Below this, relative to the largest, a pivot of the equalities is rounding; so is what they leave of a row.
+DEPENDENT = 1e-13
+
+
+def solve_frobenius(constraints: Constraints, settings: Settings) -> Candidate:
+    """Least-distance programming on the rows, one problem after the other.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    settings : Settings
+        Not used: the method is direct.
+
+    Returns
+    -------
+    Candidate
+        Weights polished to the last digits that float64 allows, or Farkas multipliers.
+    """
+    if not constraints.lead:
+        return _solve_one(constraints)
+    shape = constraints.lead
+    solved = [_solve_one(constraints[index]) for index in np.ndindex(shape)]
+    weights, multipliers, ray, steps = (
+        np.stack([np.asarray(one[k]) for one in solved]).reshape(*shape, *np.shape(solved[0][k])) for k in range(4)
+    )
+    return Candidate(weights, multipliers, ray, steps, solved[0].method, solved[0].why)
+
+
+def _solve_one(constraints: Constraints) -> Candidate:
+    rows = constraints.rows()
+    found = _solve_rows(rows)
+    return Candidate(
+        weights=found.point.reshape(constraints.weights_shape),
+        multipliers=constraints.spread(found.multipliers, rows.position),
+        ray=np.asarray(found.is_ray),
+        steps=np.asarray(found.rounds),
+        method="least-distance",
+        why="small: the rows fit in memory",
+    )
+
+
+def _solve_rows(rows: Rows) -> LeastDistance:
+    if not rows.equality.any():
+        return least_distance(rows.matrix, rows.right)
+    # on the null space of the equalities only inequalities are left; their rows' parts in its complement
+    # come back as the free multipliers
+    equalities, inequalities = rows.matrix[rows.equality], rows.matrix[~rows.equality]
+    basis, triangle, order = qr(equalities.T, mode="economic", pivoting=True)
+    pivots = np.abs(np.diagonal(triangle))
+    rank = int((pivots > DEPENDENT * pivots[0]).sum())
+    basis = basis[:, :rank]
+    left = inequalities - (inequalities @ basis) @ basis.T
+    left -= (left @ basis) @ basis.T
+    size = np.sqrt(np.vecdot(left, left))
+    none_left = size <= DEPENDENT
+    right = rows.right[~rows.equality]
+    multipliers = np.zeros(len(size))
+    unattainable = none_left & (right > 0)
+    if unattainable.any():
+        multipliers[np.argmax(unattainable)] = 1.0
+        found = LeastDistance(np.zeros(basis.shape[0]), multipliers, True, 0)
+    else:
+        kept = ~none_left
+        found = least_distance(left[kept] / size[kept, None], right[kept] / size[kept])
+        multipliers[kept] = found.multipliers / size[kept]
+    free = np.zeros(len(equalities))
+    free[order[:rank]] = solve_triangular(triangle[:rank, :rank], -basis.T @ (multipliers @ inequalities))
+    both = np.empty(len(rows.equality))
+    both[rows.equality], both[~rows.equality] = free, multipliers
+    return found._replace(multipliers=both)

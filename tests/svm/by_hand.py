@@ -1,0 +1,51 @@
+"""What the tests know about Att-SVMs without the package: plain NumPy over explicit rows."""
+
+import numpy as np
+
+
+def explicit_rows(tokens, queries, selected, allowed=None, relaxed=None):
+    """Rows, right sides, equality flags and places (i, q, t) of one problem; queries (n, Q, d) or None."""
+    n, T, _ = tokens.shape
+    queries = np.ones((n, 1, 1)) if queries is None else queries.reshape(n, -1, queries.shape[-1])
+    Q = queries.shape[1]
+    allowed = np.ones((n, Q, T), bool) if allowed is None else np.broadcast_to(allowed, (n, Q, T))
+    rows, right, equality, places = [], [], [], []
+    for i in range(n):
+        for q in range(Q):
+            chosen = np.atleast_1d(selected[i][q] if Q > 1 or np.ndim(selected[i]) == 2 else selected[i])
+            kept = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+            for t in np.flatnonzero(allowed[i, q]):
+                if t == kept[0]:
+                    continue
+                rows.append(np.outer(tokens[i, kept[0]] - tokens[i, t], queries[i, q]).ravel())
+                inside = t in kept
+                lenient = relaxed is not None and np.reshape(relaxed, (n, Q))[i, q]
+                right.append(0.0 if inside or lenient else 1.0)
+                equality.append(inside)
+                places.append((i, q, t))
+    return np.array(rows), np.array(right), np.array(equality), places
+
+
+def norms(p):
+    """ℓp norm and its dual, of flattened weights."""
+    q = np.inf if p == 1 else 1.0 if np.isinf(p) else p / (p - 1)
+    return (lambda w: np.linalg.norm(w, p)), (lambda w: np.linalg.norm(w, q))
+
+
+def bounds(rows, right, equality, weights, multipliers, p=2.0):
+    """Lower and upper bound on the optimum, and the worst row that scaling cannot repair, over ‖row‖‖W‖."""
+    norm, dual_norm = norms(p)
+    w = weights.ravel()
+    asked = right > 0
+    margins = rows @ w
+    upper = norm(w) / (margins[asked] / right[asked]).min()
+    assert (multipliers[~equality] >= 0).all()
+    lower = right @ multipliers / dual_norm(rows.T @ multipliers)
+    size = np.linalg.norm(rows, axis=1) * np.linalg.norm(w)
+    rigid = np.where(equality, np.abs(margins), np.where(asked, 0, np.maximum(-margins, 0)))
+    return lower, upper, (rigid[size > 0] / size[size > 0]).max(initial=0.0)
+
+
+def at(places, dual, has_query_axis):
+    """Multipliers of the rows out of an array (n[, Q], T)."""
+    return np.array([dual[i, q, t] if has_query_axis else dual[i, t] for i, q, t in places])

@@ -1,0 +1,84 @@
+"""Products with the constraints against rows written out by hand."""
+
+import numpy as np
+import pytest
+from by_hand import explicit_rows
+
+import attsvm
+from attsvm.selection import selection_sets
+from attsvm.svm.constraints import Constraints
+
+
+def ragged_problem(seed, num_queries, sets):
+    generator = np.random.default_rng(seed)
+    n, T, d, d_q = 4, 6, 3, 2
+    tokens = generator.standard_normal((n, T, d))
+    shape = (n,) if num_queries is None else (n, num_queries)
+    queries = generator.standard_normal((*shape, d_q))
+    mask = generator.random((*shape, T)) < 0.7
+    selected = generator.integers(0, T, shape)
+    np.put_along_axis(mask, selected[..., None], True, axis=-1)
+    if sets:
+        kept = mask & (generator.random(mask.shape) < 0.3)
+        np.put_along_axis(kept, selected[..., None], True, axis=-1)
+        selected = kept
+    relaxed = generator.random(shape) < 0.3
+    return attsvm.Problem(tokens, queries=queries, mask=mask), selected, relaxed
+
+
+def constraints_and_rows(seed, num_queries, sets):
+    problem, selected, relaxed = ragged_problem(seed, num_queries, sets)
+    relaxed_q = relaxed if num_queries else relaxed[:, None]
+    constraints = Constraints.of(problem, selection_sets(problem, selected), relaxed_q)
+    mask = problem.mask if num_queries else problem.mask[:, None]
+    selected = selected if num_queries else selected[:, None] if not sets else selected[:, None, :]
+    rows = explicit_rows(problem.tokens, problem.queries, selected, mask, relaxed)
+    return constraints, *rows
+
+
+CASES = [(seed, Q, sets) for seed in range(3) for Q in (None, 3) for sets in (False, True)]
+
+
+@pytest.mark.parametrize(("seed", "num_queries", "sets"), CASES)
+def test_products_agree_with_explicit_rows(seed, num_queries, sets):
+    constraints, rows, right, equality, places = constraints_and_rows(seed, num_queries, sets)
+    generator = np.random.default_rng(seed)
+    where = tuple(np.array(places).T)
+    weights = generator.standard_normal(constraints.weights_shape)
+    multipliers = np.zeros(constraints.right.shape)
+    multipliers[where] = generator.standard_normal(len(rows))
+    image = constraints.apply(weights)
+    np.testing.assert_allclose(image[where], rows @ weights.ravel(), atol=1e-13)
+    assert np.count_nonzero(image) == len(rows)
+    np.testing.assert_allclose(constraints.adjoint(multipliers).ravel(), multipliers[where] @ rows, atol=1e-12)
+    np.testing.assert_allclose(constraints.norms[where], np.linalg.norm(rows, axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(constraints.right[where], right)
+    assert constraints.right.sum() == right.sum()
+    if sets:
+        np.testing.assert_array_equal(constraints.equality[where], equality)
+        projected = constraints.project(weights).ravel()
+        np.testing.assert_allclose(rows[equality] @ projected, 0, atol=1e-12)
+        # nearest: what was taken off is a combination of the equalities
+        off = weights.ravel() - projected
+        np.testing.assert_allclose(
+            rows[equality].T @ np.linalg.lstsq(rows[equality].T, off, rcond=None)[0], off, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize(("seed", "num_queries", "sets"), CASES)
+def test_dense_rows_are_the_explicit_ones_at_unit_norm(seed, num_queries, sets):
+    constraints, rows, right, equality, _ = constraints_and_rows(seed, num_queries, sets)
+    dense = constraints.rows()
+    lengths = np.linalg.norm(rows, axis=1)
+    np.testing.assert_allclose(dense.matrix, rows / lengths[:, None], atol=1e-13)
+    np.testing.assert_allclose(dense.right, right / lengths, rtol=1e-12)
+    np.testing.assert_array_equal(dense.equality, equality)
+
+
+def test_tokens_are_not_copied_for_each_query():
+    generator = np.random.default_rng(0)
+    T, d = 64, 32
+    problem = attsvm.Problem(generator.standard_normal((1, T, d)), queries=generator.standard_normal((1, T, d)))
+    constraints = Constraints.of(problem, selection_sets(problem, np.zeros((1, T), int)))
+    held = [getattr(constraints, name) for name in ("keys", "queries", "references", "inequality", "right", "norms")]
+    assert sum(array.nbytes for array in held) <= 8 * (3 * T * d + 3 * T * T)

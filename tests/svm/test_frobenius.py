@@ -1,0 +1,244 @@
+"""Frobenius and ℓ2 Att-SVMs: the reference optima, what scaling must not change, and the cases at the edge."""
+
+import numpy as np
+import pytest
+from by_hand import at, bounds, explicit_rows
+
+import attsvm
+
+VARIANTS = ("frobenius", "prompt", "relaxed_odd", "two_tokens", "causal")
+
+
+def reference_problem(archive, seed, variant):
+    """Problem, selection and relaxed queries of one entry of the reference file."""
+    tokens, queries, selected = (archive[f"s{seed}_{name}"] for name in ("X", "Z", "selected"))
+    n, T, _ = tokens.shape
+    relaxed = None
+    if variant == "prompt":
+        return attsvm.Problem(tokens), selected, None
+    if variant == "relaxed_odd":
+        relaxed = np.arange(n) % 2 == 1
+    if variant == "two_tokens":
+        kept = np.zeros((n, T), bool)
+        kept[np.arange(n), selected] = kept[np.arange(n), (selected + 1) % T] = True
+        return attsvm.Problem(tokens, queries=queries), kept, None
+    if variant == "causal":
+        mask = np.broadcast_to(np.tril(np.ones((T, T), bool))[1:], (n, T - 1, T))
+        values = np.where(mask, (tokens @ archive[f"s{seed}_causal_v"])[:, None, :], -np.inf)
+        return attsvm.Problem(tokens, queries=tokens[:, 1:], mask=mask), values.argmax(axis=-1), None
+    return attsvm.Problem(tokens, queries=queries), selected, relaxed
+
+
+def rows_by_hand(problem, selected, relaxed=None):
+    return explicit_rows(problem.tokens, problem.queries, selected, problem.mask, relaxed)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("seed", range(10))
+def test_reference_optima(reference, seed, variant):
+    archive = reference("att_svm_optima.npz")
+    problem, selected, relaxed = reference_problem(archive, seed, variant)
+    solution = attsvm.solve_svm(problem, selected, relaxed=relaxed)
+    rows, right, equality, places = rows_by_hand(problem, selected, relaxed)
+    dual = at(places, solution.dual, problem.has_query_axis)
+    if str(archive[f"s{seed}_{variant}_status"]) == "infeasible":
+        assert solution.status == "infeasible"
+        lengths = np.linalg.norm(rows, axis=1)
+        assert (dual[~equality] >= 0).all()
+        assert right @ dual == pytest.approx(1.0)
+        assert (dual * lengths) @ right / np.linalg.norm(rows.T @ dual) > 1e12
+    else:
+        assert solution.status == "optimal"
+        assert solution.value == pytest.approx(float(archive[f"s{seed}_{variant}"]), rel=1e-6)
+        lower, upper, broken = bounds(rows, right, equality, solution.direction, dual)
+        assert (upper - lower) / upper <= 1e-10
+        assert broken <= 1e-9
+        assert np.linalg.norm(solution.direction) == pytest.approx(solution.value, rel=1e-14)
+        assert solution.gap == pytest.approx((upper - lower) / upper, abs=1e-13)
+
+
+@pytest.mark.parametrize("exponent", [-6, 6])
+@pytest.mark.parametrize("seed", range(10))
+def test_scaled_tokens_change_nothing_but_the_scale(reference, seed, exponent):
+    archive = reference("att_svm_optima.npz")
+    for variant in VARIANTS[:4]:
+        problem, selected, relaxed = reference_problem(archive, seed, variant)
+        scaled = attsvm.Problem(problem.tokens * 10.0**exponent, queries=problem.queries)
+        plain = attsvm.solve_svm(problem, selected, relaxed=relaxed)
+        solution = attsvm.solve_svm(scaled, selected, relaxed=relaxed)
+        assert solution.status == plain.status
+        assert (solution.support == plain.support).all()
+        if plain.status == "optimal":
+            assert solution.gap <= 1e-10
+            np.testing.assert_allclose(solution.direction * 10.0**exponent, plain.direction, atol=1e-11 * plain.value)
+
+
+def test_float32_input_is_solved_in_float64():
+    problem = attsvm.datasets.random_problem(seed=3)
+    tokens, queries = problem.tokens.astype(np.float32), problem.queries.astype(np.float32)
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), attsvm.optimal_tokens(problem))
+    assert solution.direction.dtype == np.float64
+    assert solution.status == "optimal"
+    assert solution.gap <= 1e-13
+
+
+def test_one_competitor_has_a_closed_form():
+    tokens = np.array([[[3.0, 0.0], [0.0, 4.0]]])
+    queries = np.array([[1.0, 2.0, 2.0]])
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), [0])
+    assert solution.value == pytest.approx(1 / (5 * 3), rel=1e-15)
+    np.testing.assert_allclose(solution.direction, np.outer([3, -4], [1, 2, 2]) / (5 * 3) ** 2, rtol=1e-14)
+    assert solution.support.tolist() == [[False, True]]
+
+
+def test_no_competitor_needs_no_weights():
+    for queries in (None, np.ones((2, 3))):
+        solution = attsvm.solve_svm(attsvm.Problem(np.ones((2, 1, 3)), queries=queries), [0, 0])
+        assert (solution.status, solution.value, solution.gap) == ("optimal", 0.0, 0.0)
+        assert np.isnan(solution.margin)
+        assert not solution.direction.any()
+
+
+def test_all_relaxed_needs_no_weights():
+    problem = attsvm.datasets.random_problem(seed=1)
+    solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), relaxed=np.ones(6, bool))
+    assert (solution.status, solution.value, solution.gap, solution.violation) == ("optimal", 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("what", ["duplicate token", "zero query", "zero tokens"])
+def test_rows_of_zeros_are_infeasible_by_themselves(what):
+    generator = np.random.default_rng(0)
+    tokens, queries = generator.standard_normal((3, 4, 5)), generator.standard_normal((3, 5))
+    if what == "duplicate token":
+        tokens[1, 2] = tokens[1, 0]
+    elif what == "zero query":
+        queries[1] = 0
+    else:
+        tokens[1] = 0
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), [0, 0, 0])
+    assert solution.status == "infeasible"
+    assert solution.bound == np.inf
+    assert solution.certificate.dual[1].sum() == pytest.approx(1.0)
+    assert not solution.certificate.dual[[0, 2]].any()
+    for name in ("value", "gap", "margin"):
+        assert np.isnan(getattr(solution, name))
+    assert np.isnan(solution.direction).all()
+    assert not solution.support.any()
+
+
+def test_relaxed_rows_of_zeros_ask_for_nothing():
+    generator = np.random.default_rng(0)
+    tokens, queries = generator.standard_normal((3, 4, 5)), generator.standard_normal((3, 5))
+    with_zeros = np.concatenate([tokens, tokens[:, :1]], axis=1)
+    mask = np.ones((3, 5), bool)
+    mask[[0, 2], 4] = False
+    relaxed = np.array([False, True, False])
+    plain = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), [0, 0, 0], relaxed=relaxed)
+    problem = attsvm.Problem(with_zeros, queries=queries, mask=mask)
+    solution = attsvm.solve_svm(problem, [0, 0, 0], relaxed=relaxed)
+    assert solution.status == "optimal"
+    assert solution.value == pytest.approx(plain.value, rel=1e-14)
+
+
+def test_one_dimension():
+    tokens = np.array([[[1.0], [0.5], [-1.0]], [[2.0], [1.75], [0.0]]])
+    solution = attsvm.solve_svm(attsvm.Problem(tokens), [0, 0])
+    assert solution.value == pytest.approx(4.0, rel=1e-15)
+    assert solution.support.tolist() == [[False, False, False], [False, True, False]]
+    assert attsvm.solve_svm(attsvm.Problem(tokens), [1, 0]).status == "infeasible"
+
+
+@pytest.mark.parametrize("value", [1e4, 1e6, 1e8])
+def test_nearly_infeasible_selections_keep_what_digits_there_are(value):
+    # two competitors almost opposite to each other: the optimum's length is known
+    angle = 1 / value
+    tokens = np.array([[[0.0, 0.0], [-np.sin(angle), -np.cos(angle)], [-np.sin(angle), np.cos(angle)]]])
+    solution = attsvm.solve_svm(attsvm.Problem(tokens), [0])
+    assert solution.status == "optimal"
+    assert solution.value == pytest.approx(1 / np.sin(angle), rel=1e-15 * value)
+    assert solution.gap <= max(1e-10, 1e-15 * value)
+
+
+def test_beyond_the_bound_it_is_called_infeasible():
+    angle = 1e-13
+    tokens = np.array([[[0.0, 0.0], [-angle, -1.0], [-angle, 1.0]]])
+    solution = attsvm.solve_svm(attsvm.Problem(tokens), [0])
+    assert solution.status == "infeasible"
+    assert solution.bound == pytest.approx(1e13, rel=1e-3)
+
+
+def test_rows_of_very_different_length():
+    generator = np.random.default_rng(5)
+    tokens, queries = generator.standard_normal((5, 6, 8)), generator.standard_normal((5, 7))
+    queries *= np.array([1e-6, 1e-3, 1, 1e3, 1e6])[:, None]
+    problem = attsvm.Problem(tokens, queries=queries)
+    solution = attsvm.solve_svm(problem, np.arange(5))
+    rows, right, equality, places = rows_by_hand(problem, np.arange(5))
+    lower, upper, _ = bounds(rows, right, equality, solution.direction, at(places, solution.dual, False))
+    assert solution.status == "optimal"
+    assert (upper - lower) / upper <= 1e-10
+
+
+def test_keys_replace_tokens_and_masked_tokens_do_not_matter():
+    generator = np.random.default_rng(2)
+    keys, queries = generator.standard_normal((4, 5, 3)), generator.standard_normal((4, 6))
+    selected = np.array([0, 1, 2, 3])
+    plain = attsvm.solve_svm(attsvm.Problem(keys, queries=queries), selected)
+    padded = np.concatenate([keys, np.full((4, 2, 3), np.nan)], axis=1)
+    mask = np.arange(7) < 5
+    problem = attsvm.Problem(np.ones((4, 7, 9)), queries=queries, keys=padded, mask=np.broadcast_to(mask, (4, 7)))
+    solution = attsvm.solve_svm(problem, selected)
+    assert solution.direction.shape == (3, 6)
+    assert solution.status == plain.status == "optimal"
+    np.testing.assert_allclose(solution.direction, plain.direction, atol=1e-14)
+    assert not solution.dual[:, 5:].any()
+    assert not solution.support[:, 5:].any()
+
+
+def test_a_shift_of_the_tokens_changes_nothing():
+    problem = attsvm.datasets.random_problem(seed=2, num_queries=3)
+    selected = attsvm.optimal_tokens(problem)
+    shifted = attsvm.Problem(problem.tokens + 1e3, queries=problem.queries)
+    plain, solution = attsvm.solve_svm(problem, selected), attsvm.solve_svm(shifted, selected)
+    assert solution.status == plain.status == "optimal"
+    np.testing.assert_allclose(solution.direction, plain.direction, atol=1e-9 * plain.value)
+
+
+def test_padded_queries_ask_for_nothing():
+    problem = attsvm.datasets.random_problem(num_sequences=3, seed=4, num_queries=3)
+    query_mask = np.array([[True, True, False]] * 3)
+    masked = attsvm.Problem(problem.tokens, queries=problem.queries, query_mask=query_mask)
+    fewer = attsvm.Problem(problem.tokens, queries=problem.queries[:, :2])
+    selected = attsvm.optimal_tokens(problem)
+    solution, plain = attsvm.solve_svm(masked, selected), attsvm.solve_svm(fewer, selected[:, :2])
+    assert solution.value == pytest.approx(plain.value, rel=1e-13)
+    assert not solution.dual[:, 2].any()
+
+
+def test_batch_axes_and_trials_are_problems_of_their_own():
+    problem = attsvm.datasets.random_problem(num_sequences=3, num_tokens=4, dim=3, seed=0, batch=(2, 3), prompt=True)
+    generator = np.random.default_rng(0)
+    selected = generator.integers(0, 4, (5, 2, 3, 3))
+    together = attsvm.solve_svm(problem, selected)
+    assert together.direction.shape == (5, 2, 3, 3)
+    assert together.value.shape == together.status.shape == (5, 2, 3)
+    assert set(together.status.ravel()) == {"optimal", "infeasible"}
+    for index in np.ndindex(5, 2, 3):
+        alone = attsvm.solve_svm(problem[index[1:]], selected[index])
+        assert alone.status == together.status[index]
+        np.testing.assert_array_equal(alone.direction, together[index].direction)
+        np.testing.assert_array_equal(alone.dual, together[index].dual)
+        assert alone.bound == together[index].bound
+
+
+def test_bad_arguments_are_named():
+    problem = attsvm.datasets.random_problem()
+    selected = attsvm.optimal_tokens(problem)
+    with pytest.raises(attsvm.ProblemError, match="relaxed: shape"):
+        attsvm.solve_svm(problem, selected, relaxed=np.ones(5, bool))
+    with pytest.raises(attsvm.ProblemError, match="relaxed: entries of type"):
+        attsvm.solve_svm(problem, selected, relaxed=np.ones(6))
+    with pytest.raises(attsvm.ProblemError, match="warm_start: shape"):
+        attsvm.solve_svm(problem, selected, warm_start=np.ones((2, 2)))
+    with pytest.raises(attsvm.ProblemError, match="selected"):
+        attsvm.solve_svm(problem, selected + 8)

@@ -1,0 +1,80 @@
+"""What a Solution carries through files, indices and print."""
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.svm import Solution
+
+
+@pytest.fixture(scope="module")
+def solution():
+    problem = attsvm.datasets.random_problem(num_sequences=3, num_tokens=4, dim=4, seed=0, batch=(6,), prompt=True)
+    selected = np.random.default_rng(0).integers(0, 4, (6, 3))
+    return attsvm.solve_svm(problem, selected, relaxed=np.array([True, False, False]))
+
+
+def assert_same(a, b):
+    for name in Solution.__dataclass_fields__:
+        left, right = getattr(a, name), getattr(b, name)
+        if name == "stats":
+            assert left.keys() == right.keys()
+            for key in left:
+                np.testing.assert_array_equal(left[key], right[key])
+        elif isinstance(left, np.ndarray) or (isinstance(left, float) and np.isnan(left)):
+            np.testing.assert_array_equal(left, right)
+        else:
+            assert left == right
+            assert type(left) is type(right)
+
+
+def test_files_hold_everything(solution, tmp_path):
+    solution.save(tmp_path / "batch.npz")
+    assert_same(Solution.load(tmp_path / "batch.npz"), solution)
+    solution[2].save(tmp_path / "one.npz")
+    assert_same(Solution.load(tmp_path / "one.npz"), solution[2])
+
+
+def test_other_files_are_refused(tmp_path):
+    attsvm.datasets.random_problem().save(tmp_path / "problem.npz")
+    with pytest.raises(attsvm.ProblemError, match="problem"):
+        Solution.load(tmp_path / "problem.npz")
+
+
+def test_indexing_follows_the_batch(solution):
+    assert len(solution) == 6
+    assert solution[1:3].value.shape == (2,)
+    np.testing.assert_array_equal(solution[1:3][1].direction, solution.direction[2])
+    assert isinstance(solution[0].status, str)
+    assert isinstance(solution[0].gap, float)
+    assert solution[0].selected.shape == solution[0].relaxed.shape == (3,)
+    with pytest.raises(IndexError):
+        solution[6]
+    with pytest.raises(TypeError):
+        solution[0][0]
+
+
+def test_certificate_is_there_exactly_where_infeasible(solution):
+    infeasible = solution.status == "infeasible"
+    assert 0 < infeasible.sum() < 6
+    certificate = solution.certificate
+    assert ((certificate.bound > 1e12) == infeasible).all()
+    assert (certificate.dual.any(axis=(1, 2)) == infeasible).all()
+    assert solution[int(np.flatnonzero(~infeasible)[0])].certificate is None
+
+
+def test_nan_leaves_only_where_documented(solution):
+    infeasible = solution.status == "infeasible"
+    for name in ("value", "margin", "gap"):
+        assert (np.isnan(getattr(solution, name)) == infeasible).all()
+    assert (np.isnan(solution.direction).all(axis=-1) == infeasible).all()
+    for name in ("dual", "violation", "raw_violation", "bound"):
+        assert not np.isnan(getattr(solution, name)).any()
+
+
+def test_printed_it_says_what_was_found(solution):
+    assert "infeasible" in repr(solution)
+    assert "6 problems" in repr(solution)
+    feasible = solution[int(np.flatnonzero(solution.status == "optimal")[0])]
+    assert "optimal" in repr(feasible)
+    assert "gap" in repr(feasible)
