@@ -9,7 +9,26 @@ __version__ = version("attsvm")
 
 from attsvm import datasets
 from attsvm.errors import ProblemError
+from attsvm.geometry import correlation, direction_error, margin, margin_ratio
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens, scores
+from attsvm.svm import Solution, solve_svm
+from attsvm.training import Loss, Run, optimizers, train
 
-__all__ = ["Problem", "ProblemError", "datasets", "optimal_tokens", "scores"]
+__all__ = [
+    "Loss",
+    "Problem",
+    "ProblemError",
+    "Run",
+    "Solution",
+    "correlation",
+    "datasets",
+    "direction_error",
+    "margin",
+    "margin_ratio",
+    "optimal_tokens",
+    "optimizers",
+    "scores",
+    "solve_svm",
+    "train",
+]
