@@ -76,6 +76,10 @@ def solve_lp(
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
     multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
     steps = np.zeros(size, dtype=int)
+    # a candidate has any scale; the methods begin at margin 1
+    images = flat.apply(weights.reshape(size, *flat.weights_shape))
+    smallest = np.where(flat.margin_mask, images, np.inf).min(axis=(-3, -2, -1))
+    weights /= np.where((smallest > 0) & np.isfinite(smallest), smallest, 1.0)[:, None]
     # nothing to do where there is no solution, or where 0 is one
     to_solve = flat.margin_mask.any(axis=(-3, -2, -1)) & weights.any(axis=-1)
     to_solve &= ~frobenius.ray.reshape(size) & ~unattainable(flat).any(axis=(-3, -2, -1))

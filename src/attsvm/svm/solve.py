@@ -14,6 +14,7 @@ from attsvm.svm.candidate import Candidate, Settings
 from attsvm.svm.certificate import FARKAS_BOUND, Certified, certify, farkas, unattainable
 from attsvm.svm.constraints import Constraints, check_relaxed
 from attsvm.svm.frobenius import solve_frobenius
+from attsvm.svm.lp import solve_lp
 from attsvm.svm.solution import Solution
 
 VIOLATION_ALLOWED = 1e-9
@@ -86,9 +87,11 @@ def solve_svm(
     settings = Settings(tol, max_steps, _initial_weights(problem, lead, warm_start), callback)
     if slack is not None:
         raise ProblemError("slack: not available yet")
-    if not is_euclidean(norm, problem):
-        raise ProblemError(f"norm: {norm.name} is not available yet; frobenius is")
     candidate = solve_frobenius(constraints, settings)
+    if not is_euclidean(norm, problem):
+        if norm.kind != "lp":
+            raise ProblemError(f"norm: {norm.name} is not available yet; frobenius and l<p> are")
+        candidate = solve_lp(constraints, norm.p, settings, candidate)
     done, status, bound = _certified(constraints, norm, candidate, tol)
 
     def own_axes(array: np.ndarray) -> np.ndarray:
