@@ -6,7 +6,7 @@ vector registers, and one code path serves a single trial, a thousand and a GPU.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial, reduce
 from itertools import product
 from typing import Any
@@ -84,7 +84,21 @@ def total(x: Array, axis: int) -> Array:
     """Sum over one axis (not the trials'), kept with length 1."""
     if x.shape[axis] > _LONGEST_WRITTEN_OUT:
         return jnp.sum(x, axis=axis, keepdims=True)
-    return settle(reduce(jnp.add, (jax.lax.slice_in_dim(x, i, i + 1, axis=axis) for i in range(x.shape[axis]))))
+    return reduce(jnp.add, (jax.lax.slice_in_dim(x, i, i + 1, axis=axis) for i in range(x.shape[axis])))
+
+
+def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
+    """Reduce all axes but the trials' by a sum, a maximum or a logical and: (..., B) to (B,)."""
+    for length in x.shape[:-1]:
+        if x.shape[-1] == 1 or length > _LONGEST_WRITTEN_OUT:
+            x = _REDUCTIONS[operation](x, axis=0)
+        else:
+            # entry by entry the loop over the trials stays innermost, which XLA's own reduction does not manage
+            x = reduce(operation, (x[i] for i in range(length)))
+    return settle(x)
+
+
+_REDUCTIONS: dict[Any, Callable[..., Array]] = {jnp.add: jnp.sum, jnp.maximum: jnp.max, jnp.logical_and: jnp.all}
 
 
 def settle(x: Array) -> Array:

@@ -1,13 +1,14 @@
 """Logits, pooling, head and loss joined into one objective, and its gradient with the scale taken out."""
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from attsvm.training.attention import Attention, Data, Parameters
-from attsvm.training.contractions import settle
+from attsvm.training.contractions import over_entries, settle
 from attsvm.training.heads import Head
 from attsvm.training.losses import OutputLoss
 from attsvm.training.softmax import logit_gradient, pool
@@ -69,8 +70,8 @@ class Objective:
         log_scales = dict.fromkeys(gradient, log_scale)
         if self.head_names:
             log_slope = jnp.where(data.query_weight > 0, log_slope, -jnp.inf)
-            log_scale = jnp.max(log_slope, axis=(0, 1))
-            log_scale = settle(jnp.where(jnp.isneginf(log_scale), 0.0, log_scale))
+            log_scale = over_entries(jnp.maximum, log_slope)
+            log_scale = jnp.where(jnp.isneginf(log_scale), 0.0, log_scale)
             size = settle(jnp.exp(log_slope - log_scale) * data.query_weight)
             size = size if direction.ndim == size.ndim else size[:, :, None]
             of_outputs, _ = pull_outputs(_like(direction * size, outputs))
@@ -78,7 +79,7 @@ class Objective:
             log_scales |= dict.fromkeys(self.head_names, log_scale)
         value = self._mean_loss(outputs, data)
         if self.penalized:
-            value = value + penalty * sum(_sum_of_squares(x) for x in trained.values())
+            value = value + penalty * _sum_of_squares(trained)
             gradient, log_scales = _add_penalty(gradient, log_scales, trained, penalty)
         return Evaluation(value, gradient, log_scales)
 
@@ -89,12 +90,12 @@ class Objective:
         pooled = pool(logits, data.tokens, data.allowed)
         value = self._mean_loss(self.head.outputs(of_head, pooled.output), data)
         if self.penalized:
-            value = value + penalty * sum(_sum_of_squares(x) for x in trained.values())
+            value = value + penalty * _sum_of_squares(trained)
         counted = data.query_weight[:, :, None] > 0
         if data.allowed is not None:
             counted = counted & data.allowed
         largest = jnp.max(jnp.abs(jnp.where(counted, logits, 0.0)), axis=(0, 1, 2))
-        return Observation(value, pooled.winner[:, :, 0], 1.0 / pooled.normalizer[:, :, 0], largest, trained)
+        return Observation(value, pooled.winner[:, :, 0], pooled.probability[:, :, 0], largest, trained)
 
     def _split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
         of_head = {name: trained[name] for name in self.head_names}
@@ -120,7 +121,7 @@ def _add_penalty(
     scales: dict[str, Array] = {}
     for names in groups.values():
         old = log_scales[names[0]]
-        largest = jnp.max(jnp.stack([_largest(trained[name]) for name in names]), axis=0)
+        largest = jnp.max(jnp.stack([over_entries(jnp.maximum, jnp.abs(trained[name])) for name in names]), axis=0)
         new = settle(jnp.maximum(old, jnp.log(2.0 * penalty * largest)))
         for name in names:
             added[name] = gradient[name] * jnp.exp(old - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
@@ -132,9 +133,5 @@ def _like(cotangent: Array, outputs: Array) -> Array:
     return jnp.broadcast_to(cotangent, outputs.shape).astype(outputs.dtype)
 
 
-def _sum_of_squares(x: Array) -> Array:
-    return jnp.sum(x * x, axis=tuple(range(x.ndim - 1)))
-
-
-def _largest(x: Array) -> Array:
-    return jnp.max(jnp.abs(x), axis=tuple(range(x.ndim - 1)))
+def _sum_of_squares(parameters: Parameters) -> Array:
+    return reduce(jnp.add, [over_entries(jnp.add, x * x) for x in parameters.values()])

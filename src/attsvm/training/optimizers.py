@@ -8,6 +8,7 @@ that a normalised step is exact where the gradient itself underflows; any other 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
@@ -17,6 +18,7 @@ import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
+from attsvm.training.contractions import over_entries, settle
 
 Array = jax.Array
 Tree = dict[str, Array]
@@ -24,16 +26,27 @@ Schedule = Callable[[Array], Array]
 
 
 class Rule(Protocol):
-    """How an optimiser steps, apart from the numbers it steps by: equal rules share their compiled training."""
+    """How an optimiser steps, apart from the numbers it steps by: equal rules share their compiled training.
+
+    As everywhere in the engine the trailing axis of each array holds the trials; numbers are shared by them.
+    """
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether steps do not depend on the gradient's size, so that one too small for a float is no zero."""
+        ...
 
     def init(self, params: Tree) -> Any:
-        """State of one trial."""
+        """State before the first step."""
         ...
 
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Tree, log_scale: Tree, value: Array
     ) -> tuple[Tree, Any]:
-        """Updates and next state of one trial; the true gradient is gradient·exp(log_scale)."""
+        """Updates and next state.
+
+        The true gradient is gradient·exp(log_scale); the largest entry of each parameter's gradient is 1 or 0.
+        """
         ...
 
 
@@ -71,11 +84,20 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             value: Any = np.nan,
             **extra: Any,
         ) -> tuple[Tree, Any]:
-            if log_scale is None:
-                log_scale = jax.tree.map(lambda _: jnp.zeros(()), updates)
-            return rule.update(updates, state, params or {}, numbers, log_scale, value)  # type: ignore[arg-type]
+            scales = jax.tree.map(lambda _: jnp.zeros(()), updates) if log_scale is None else log_scale
+            gradient, state, params, scales, value = jax.tree.map(
+                lambda x: jnp.expand_dims(x, -1), (updates, state, params or {}, scales, value)
+            )
+            gradient, scales, _ = rescaled(gradient, scales)
+            return one_trial(rule.update(gradient, state, params, numbers, scales, value))
 
-        optimizer = super().__new__(cls, rule.init, update)
+        def init(params: Tree) -> Any:
+            return one_trial(rule.init(jax.tree.map(lambda x: jnp.expand_dims(x, -1), params)))
+
+        def one_trial(tree: Any) -> Any:
+            return jax.tree.map(lambda x: jnp.squeeze(x, -1), tree)
+
+        optimizer = super().__new__(cls, init, update)
         optimizer.rule, optimizer.name, optimizer.norm, optimizer.numbers = rule, name, norm, numbers
         optimizer.arguments = {**numbers, **options} if "learning_rate" in numbers else None
         return optimizer
@@ -90,19 +112,25 @@ class Count(NamedTuple):
     count: Array
 
 
+# without a schedule there is nothing to remember
+StepState = Count | tuple[()]
+
+
 @dataclass(frozen=True)
 class _Step:
     """The length of a step: a number, or a function of the number of steps taken."""
 
     schedule: Schedule | None
 
-    def init(self) -> Count:
-        return Count(jnp.zeros((), jnp.int32))
-
-    def length(self, state: Count, numbers: Tree) -> tuple[Array, Count]:
+    def init(self, params: Tree) -> StepState:
         if self.schedule is None:
+            return ()
+        return Count(jnp.zeros(next(iter(params.values())).shape[-1], jnp.int32))
+
+    def length(self, state: StepState, numbers: Tree) -> tuple[Array, StepState]:
+        if self.schedule is None or not isinstance(state, Count):
             return numbers["learning_rate"], state
-        return self.schedule(state.count), Count(state.count + 1)
+        return over_trials(self.schedule)(state.count), Count(state.count + 1)
 
 
 @dataclass(frozen=True)
@@ -111,13 +139,14 @@ class GradientDescent:
 
     step: _Step
     relative: bool
+    scale_free: bool = False
 
-    def init(self, params: Tree) -> Count:
-        return self.step.init()
+    def init(self, params: Tree) -> StepState:
+        return self.step.init(params)
 
     def update(
-        self, gradient: Tree, state: Count, params: Tree, numbers: Tree, log_scale: Tree, value: Array
-    ) -> tuple[Tree, Count]:
+        self, gradient: Tree, state: StepState, params: Tree, numbers: Tree, log_scale: Tree, value: Array
+    ) -> tuple[Tree, StepState]:
         length, state = self.step.length(state, numbers)
         if self.relative:
             length = length * _norm(params)
@@ -131,18 +160,19 @@ class NormalizedGradientDescent:
     step: _Step
     relative: bool
     scope: Literal["all", "each"]
+    scale_free: bool = True
 
-    def init(self, params: Tree) -> Count:
-        return self.step.init()
+    def init(self, params: Tree) -> StepState:
+        return self.step.init(params)
 
     def update(
-        self, gradient: Tree, state: Count, params: Tree, numbers: Tree, log_scale: Tree, value: Array
-    ) -> tuple[Tree, Count]:
+        self, gradient: Tree, state: StepState, params: Tree, numbers: Tree, log_scale: Tree, value: Array
+    ) -> tuple[Tree, StepState]:
         length, state = self.step.length(state, numbers)
         updates: Tree = {}
         for names in [[name] for name in gradient] if self.scope == "each" else [list(gradient)]:
             group = aligned({name: gradient[name] for name in names}, log_scale)
-            size = _norm(group)
+            size = settle(jnp.sqrt(_sum_of_squares(group)))
             step = length * _norm({name: params[name] for name in names}) if self.relative else length
             # a zero gradient has no direction and moves nothing
             factor = jnp.where(size > 0, -step / jnp.where(size > 0, size, 1.0), 0.0)
@@ -150,15 +180,23 @@ class NormalizedGradientDescent:
         return updates, state
 
 
+def rescaled(gradient: Tree, log_scale: Tree) -> tuple[Tree, Tree, Tree]:
+    """Each parameter's gradient over its largest entry, the scale with that taken in, and the largest entries.
+
+    Squares of what is returned neither overflow nor underflow.
+    """
+    largest = {name: over_entries(jnp.maximum, jnp.abs(g)) for name, g in gradient.items()}
+    gradient = {name: g / jnp.maximum(largest[name], jnp.finfo(g.dtype).tiny) for name, g in gradient.items()}
+    return gradient, {name: c + jnp.log(largest[name]) for name, c in log_scale.items()}, largest
+
+
 def aligned(gradient: Tree, log_scale: Tree) -> Tree:
-    """The gradients of several parameters with one common factor taken out, that of the largest log-scale."""
+    """The gradients of several parameters with one common factor taken out, that of the largest."""
     if len(gradient) == 1:
         return gradient
-    zero = {name: jnp.all(g == 0) for name, g in gradient.items()}
-    present = [jnp.where(zero[name], -jnp.inf, log_scale[name]) for name in gradient]
-    largest = jnp.max(jnp.stack(present))
+    largest = reduce(jnp.maximum, [log_scale[name] for name in gradient])
     largest = jnp.where(jnp.isneginf(largest), 0.0, largest)
-    return {name: g * jnp.exp(jnp.minimum(log_scale[name] - largest, 0.0)) for name, g in gradient.items()}
+    return {name: g * jnp.exp(log_scale[name] - largest) for name, g in gradient.items()}
 
 
 def gradient_descent(learning_rate: float | Schedule, *, relative: bool = False) -> Optimizer:
@@ -236,8 +274,25 @@ def _read(learning_rate: float | Schedule) -> tuple[_Step, dict[str, float]]:
     return _Step(None), {"learning_rate": float(learning_rate)}
 
 
+def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one trial as one of all, the trials along the trailing axis of each argument and result."""
+
+    def of_all(*arguments: Any) -> Any:
+        num_trials = jax.tree.leaves(arguments)[0].shape[-1]
+        if num_trials > 1:
+            return jax.vmap(function, -1, -1)(*arguments)
+        result = function(*jax.tree.map(lambda x: jnp.squeeze(x, -1), arguments))
+        return jax.tree.map(lambda x: jnp.expand_dims(x, -1), result)
+
+    return of_all
+
+
 def _norm(tree: Tree) -> Array:
     """ℓ2 norm over all entries, relative to the largest, so that squares neither overflow nor underflow."""
-    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in tree.values()]))
+    largest = reduce(jnp.maximum, [over_entries(jnp.maximum, jnp.abs(x)) for x in tree.values()])
     scale = jnp.where(largest > 0, largest, 1.0)
-    return scale * jnp.sqrt(sum(jnp.sum((x / scale) ** 2) for x in tree.values()))  # type: ignore[arg-type]
+    return scale * jnp.sqrt(_sum_of_squares({name: x / scale for name, x in tree.items()}))
+
+
+def _sum_of_squares(tree: Tree) -> Array:
+    return reduce(jnp.add, [over_entries(jnp.add, x * x) for x in tree.values()])

@@ -4,7 +4,7 @@
 import inspect
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import optax
 
 from attsvm.training.attention import Data, Parameters
-from attsvm.training.contractions import compiler_options
+from attsvm.training.contractions import compiler_options, over_entries, settle
 from attsvm.training.objective import Objective, Observation
-from attsvm.training.optimizers import Optimizer, Rule, Tree
+from attsvm.training.optimizers import Optimizer, Rule, Tree, over_trials, rescaled
 
 Array = jax.Array
 
@@ -46,21 +46,28 @@ class Foreign:
 
     transformation: optax.GradientTransformation
 
+    @property
+    def scale_free(self) -> bool:
+        return "log_scale" in inspect.signature(self.transformation.update).parameters
+
     def init(self, params: Tree) -> Any:
-        return self.transformation.init(params)
+        return over_trials(self.transformation.init)(params)
 
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Tree, log_scale: Tree, value: Array
     ) -> tuple[Tree, Any]:
-        extra: dict[str, Any] = {}
-        if isinstance(self.transformation, optax.GradientTransformationExtraArgs):
-            extra["value"] = value
-        if "log_scale" in inspect.signature(self.transformation.update).parameters:
-            extra["log_scale"] = log_scale
-        else:
-            gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
-            extra |= {"grad": gradient} if extra else {}
-        return self.transformation.update(gradient, state, params, **extra)
+        def of_trial(gradient: Tree, state: Any, params: Tree, log_scale: Tree, value: Array) -> tuple[Tree, Any]:
+            extra: dict[str, Any] = {}
+            if isinstance(self.transformation, optax.GradientTransformationExtraArgs):
+                extra["value"] = value
+            if self.scale_free:
+                extra["log_scale"] = log_scale
+            else:
+                gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
+                extra |= {"grad": gradient} if extra else {}
+            return self.transformation.update(gradient, state, params, **extra)
+
+        return over_trials(of_trial)(gradient, state, params, log_scale, value)
 
 
 def rule_of(optimizer: optax.GradientTransformation) -> tuple[Rule, dict[str, float]]:
@@ -107,10 +114,9 @@ class Program:
     @cached_property
     def _start(self) -> Any:
         def start(trained: Parameters) -> State:
-            num_trials = _num_trials(trained)
-            optimizer = jax.vmap(self.rule.init, -1, -1, axis_size=num_trials)(trained)
+            num_trials = next(iter(trained.values())).shape[-1]
             status = jnp.full((num_trials,), RUNNING, jnp.int8)
-            return State(trained, optimizer, status, jnp.zeros((num_trials,), jnp.int64))
+            return State(trained, self.rule.init(trained), status, jnp.zeros((num_trials,), jnp.int64))
 
         return jax.jit(start)
 
@@ -130,9 +136,15 @@ class Program:
 
     def _step(self, state: State, inputs: Inputs) -> State:
         value, gradient, log_scale = self.objective.evaluate(state.trained, inputs.fixed, inputs.data, inputs.penalty)
-        updates, optimizer = self._update(gradient, state, inputs, log_scale, value)
-        trained = {name: x + updates[name] for name, x in state.trained.items()}
-        zero, finite = _all(lambda g: g == 0, gradient), _all(jnp.isfinite, trained)
+        gradient, log_scale, largest = rescaled(gradient, log_scale)
+        updates, optimizer = self.rule.update(
+            gradient, state.optimizer, state.trained, inputs.numbers, log_scale, value
+        )
+        trained = {name: settle(x + updates[name]) for name, x in state.trained.items()}
+        # what is too small for a float is zero to an optimiser whose steps depend on it
+        size = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in log_scale.items()}
+        zero = reduce(jnp.logical_and, [x == 0 for x in size.values()])
+        finite = reduce(jnp.logical_and, [over_entries(jnp.logical_and, jnp.isfinite(x)) for x in trained.values()])
         running = state.status == RUNNING
         goes_on = running & ~zero & finite
         status = jnp.where(running & zero, STALLED, jnp.where(running & ~finite, NON_FINITE, state.status))
@@ -147,25 +159,5 @@ class Program:
             state.steps + goes_on,
         )
 
-    def _update(
-        self, gradient: Parameters, state: State, inputs: Inputs, log_scale: dict[str, Array], value: Array
-    ) -> tuple[Parameters, Any]:
-        """The optimiser, which knows one trial, over all of them."""
-        if _num_trials(gradient) > 1:
-            update = jax.vmap(self.rule.update, (-1, -1, -1, None, -1, -1), -1)
-            return update(gradient, state.optimizer, state.trained, inputs.numbers, log_scale, value)
-        one = [jax.tree.map(lambda x: jnp.squeeze(x, -1), x) for x in (gradient, state.optimizer, state.trained)]
-        updates = self.rule.update(*one, inputs.numbers, {name: c[0] for name, c in log_scale.items()}, value[0])
-        return jax.tree.map(lambda x: jnp.expand_dims(x, -1), updates)
-
 
 program = lru_cache(maxsize=128)(Program)
-
-
-def _num_trials(parameters: Parameters) -> int:
-    return next(iter(parameters.values())).shape[-1]
-
-
-def _all(test: Any, tree: Parameters) -> Array:
-    parts = [jnp.all(test(x), axis=tuple(range(x.ndim - 1))) for x in tree.values()]
-    return jnp.all(jnp.stack(parts), axis=0) if len(parts) > 1 else parts[0]

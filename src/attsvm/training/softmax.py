@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attsvm.training.contractions import contract, row_products, settle, total
+from attsvm.training.contractions import contract, over_entries, row_products, settle, total
 
 Array = jax.Array
 
@@ -24,8 +24,8 @@ class Pooled(NamedTuple):
         δ_t = s_t − s_* ≤ 0; −inf where the mask excludes the token.
     weight : Array, shape (n, Q, T, B)
         e_t = exp(δ_t), 0 for the winner.
-    normalizer : Array, shape (n, Q, 1, B)
-        S = 1 + Σ_{t≠*} e_t, so that the largest probability is 1/S.
+    probability : Array, shape (n, Q, 1, B)
+        The winner's, 1/S with S = 1 + Σ_{t≠*} e_t.
     winning_token : Array, shape (n, Q, d, B)
         x_*.
     """
@@ -35,7 +35,7 @@ class Pooled(NamedTuple):
     is_winner: Array
     shortfall: Array
     weight: Array
-    normalizer: Array
+    probability: Array
     winning_token: Array
 
 
@@ -61,11 +61,11 @@ def pool(logits: Array, tokens: Array, allowed: Array | None) -> Pooled:
         # −inf − (−inf) is NaN where nothing is allowed
         shortfall = jnp.where(allowed, shortfall, -jnp.inf)
     weight = settle(jnp.where(is_winner, 0.0, jnp.exp(shortfall)))
-    normalizer = settle(1.0 + total(weight, axis=2))
+    probability = settle(1.0 / (1.0 + total(weight, axis=2)))
     hot = is_winner.astype(logits.dtype)
-    output = contract("nqt,ntd->nqd", (weight + hot) / normalizer, tokens)
+    output = contract("nqt,ntd->nqd", (weight + hot) * probability, tokens)
     winning_token = contract("nqt,ntd->nqd", hot, tokens)
-    return Pooled(output, winner, is_winner, shortfall, weight, normalizer, winning_token)
+    return Pooled(output, winner, is_winner, shortfall, weight, probability, winning_token)
 
 
 def logit_gradient(
@@ -101,10 +101,10 @@ def logit_gradient(
     # Tokens with D = 0 get no term of their own; a duplicate of the winner would otherwise hold c at its δ = 0 while
     # all that moves the weights underflows.
     silent = pooled.is_winner | (D == 0.0) | (query_weight[:, :, None] == 0.0)
-    exponent = settle(jnp.where(silent, -jnp.inf, pooled.shortfall + log_slope[:, :, None]))
-    largest = jnp.max(exponent, axis=(0, 1, 2))
-    log_scale = settle(jnp.where(jnp.isneginf(largest), 0.0, largest))
-    scaled_weight = settle(jnp.exp(exponent - log_scale))
-    r = settle(total(scaled_weight * D, axis=2) / pooled.normalizer)
-    share = query_weight[:, :, None] / pooled.normalizer
-    return settle(jnp.where(pooled.is_winner, r, pooled.weight * r - scaled_weight * D) * share), log_scale
+    exponent = jnp.where(silent, -jnp.inf, pooled.shortfall + log_slope[:, :, None])
+    largest = over_entries(jnp.maximum, exponent)
+    log_scale = jnp.where(jnp.isneginf(largest), 0.0, largest)
+    products = settle(jnp.exp(exponent - log_scale) * D)
+    r = settle(total(products, axis=2) * pooled.probability)
+    share = query_weight[:, :, None] * pooled.probability
+    return settle(jnp.where(pooled.is_winner, r, pooled.weight * r - products) * share), log_scale
