@@ -170,7 +170,11 @@ def _start(
 
 def _residuals(rows: RowProducts, right: RowVector, equality: Bool[np.ndarray, "N m"], state: State) -> _Residuals:
     image, gradient = rows.apply(state.w), rows.adjoint(state.multipliers)
-    return _Residuals(image, gradient, image - state.slack - right, gradient - (state.upper - state.lower))
+    dual = gradient - (state.upper - state.lower)
+    # rows that nearly oppose each other have huge multipliers that nearly cancel: what rounding leaves of them, divided
+    # by the small curvature of large p, would throw w about
+    noise = 4 * np.finfo(float).eps * np.max(np.abs(state.multipliers), axis=-1, keepdims=True)
+    return _Residuals(image, gradient, image - state.slack - right, np.where(np.abs(dual) <= noise, 0.0, dual))
 
 
 def _advance(
@@ -236,8 +240,10 @@ def _advance(
         d_w = resist(rows.adjoint(d_multipliers)) + rest
         for _ in range(REFINEMENTS if careful else 0):
             lacking = -residuals.primal + row_target / safe - ratio * d_multipliers - rows.apply(d_w)
-            d_multipliers = d_multipliers + factor.solve(lacking)
-            d_w = resist(rows.adjoint(d_multipliers)) + rest
+            # w is corrected by itself: added to the multipliers first, a small correction would be rounded away
+            correction = factor.solve(lacking)
+            d_multipliers = d_multipliers + correction
+            d_w = d_w + resist(rows.adjoint(correction))
         load = skew * d_w + load
         d_u = inverse * load - rank * turn * _dot(turn, load) + offset
         d_upper = (above_target - upper * (d_u - d_w)) / above
