@@ -30,6 +30,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from attsvm.svm.lp_point import LpPoint, dual_exponent, lp_norm, relative_gap
 from attsvm.svm.row_products import RowProducts, RowVector, Vector
 
+Column = Float[np.ndarray, "N 1"]
 REFINEMENTS = 2
 """Rounds of refinement in every solve of a careful step."""
 
@@ -142,7 +143,7 @@ def _curve(x: Vector, r: float) -> _Curve:
     return _Curve(norm * direction, (r - 1) * direction / relative, 2 - r, direction)
 
 
-def _dot(a: np.ndarray, b: np.ndarray) -> Float[np.ndarray, "N 1"]:
+def _dot(a: np.ndarray, b: np.ndarray) -> Column:
     return np.vecdot(a, b)[:, None]
 
 
@@ -251,7 +252,7 @@ def _advance(
         d_slack = np.where(equality, 0.0, (row_target - slack * d_multipliers) / safe)
         return State(d_w, d_u, d_upper, d_lower, d_multipliers, d_slack)
 
-    def longest(step: State) -> Float[np.ndarray, "N 1"]:
+    def longest(step: State) -> Column:
         """The step that reaches the first bound."""
         pairs = (
             (step.u - step.w, above),
