@@ -5,6 +5,7 @@ import pytest
 from by_hand import at, bounds, explicit_rows
 
 import attsvm
+from attsvm.svm.block_pivoting import block_pivoting
 
 VARIANTS = ("frobenius", "prompt", "relaxed_odd", "two_tokens", "causal")
 
@@ -242,3 +243,35 @@ def test_bad_arguments_are_named():
         attsvm.solve_svm(problem, selected, warm_start=np.ones((2, 2)))
     with pytest.raises(attsvm.ProblemError, match="selected"):
         attsvm.solve_svm(problem, selected + 8)
+    with pytest.raises(attsvm.ProblemError, match="method: 'simplex'"):
+        attsvm.solve_svm(problem, selected, method="simplex")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_ways_to_the_active_rows_agree(seed, monkeypatch):
+    """Block pivoting answers the small well-conditioned problems; without it, least squares does."""
+    problem = attsvm.datasets.random_problem(seed=seed)
+    selected = attsvm.optimal_tokens(problem)
+    pivoted = attsvm.solve_svm(problem, selected)
+    monkeypatch.setattr("attsvm.svm.least_distance.block_pivoting", lambda gram, right: None)
+    solved = attsvm.solve_svm(problem, selected)
+    np.testing.assert_allclose(pivoted.direction, solved.direction, atol=1e-13)
+    np.testing.assert_allclose(pivoted.dual, solved.dual, atol=1e-12)
+    assert (pivoted.support == solved.support).all()
+
+
+def test_block_pivoting_meets_its_conditions_or_says_nothing():
+    generator = np.random.default_rng(0)
+    found = 0
+    for _ in range(200):
+        m, D = generator.integers(1, 12), generator.integers(1, 30)
+        rows = generator.standard_normal((m, D))
+        gram, right = rows @ rows.T, generator.standard_normal(m)
+        multipliers = block_pivoting(gram, right)
+        if multipliers is not None:
+            found += 1
+            slack = gram @ multipliers - right
+            assert (multipliers >= 0).all()
+            assert (slack >= -1e-9).all()
+            assert np.abs(multipliers @ slack) <= 1e-8 * (1 + np.abs(multipliers).max())
+    assert found >= 100

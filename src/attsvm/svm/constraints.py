@@ -96,7 +96,7 @@ class Constraints:
     @cached_property
     def has_relaxed(self) -> bool:
         """Whether any inequality has right side 0."""
-        return np.count_nonzero(self.right) < np.count_nonzero(self.inequality)
+        return bool(np.count_nonzero(self.right) < np.count_nonzero(self.inequality))
 
     @cached_property
     def norms(self) -> TokenValues:
@@ -141,16 +141,20 @@ class Constraints:
             raise ValueError("rows are written out one problem at a time")
         norms = self.norms.reshape(-1)
         position = np.flatnonzero(norms)
+        norms = norms[position]
         _, Q, T = self.inequality.shape
-        sequence_query, token = np.divmod(position, T)
-        sequence = sequence_query // Q
-        left = -self.keys[sequence, token]
+        keys, queries = _join_queries(self.keys), _join_queries(self.queries)
+        if Q == 1:  # then tokens are counted as positions are
+            query, token = position // T, position
+        else:
+            query = position // T
+            token = query // Q * T + position % T
+        left = keys[token]
         if self.references is not None:
-            left += self.references.reshape(-1, left.shape[-1])[sequence_query]
-        left /= norms[position, None]
-        right_factor = self.queries.reshape(-1, self.queries.shape[-1])[sequence_query]
-        matrix = (left[:, :, None] * right_factor[:, None, :]).reshape(len(position), math.prod(self.weights_shape))
-        right = self.right.reshape(-1)[position] / norms[position]
+            left -= _join_queries(self.references)[query]
+        left /= -norms[:, None]
+        matrix = (left[:, :, None] * queries[query][:, None, :]).reshape(len(position), math.prod(self.weights_shape))
+        right = self.right.reshape(-1)[position] / norms
         equality = np.zeros(len(position), bool) if self.equality is None else self.equality.reshape(-1)[position]
         return Rows(matrix, right, equality, position)
 
@@ -208,4 +212,5 @@ def check_relaxed(problem: Problem, relaxed: Any, lead: tuple[int, ...]) -> Bool
 
 
 def _join_queries(array: Float[np.ndarray, "*lead n Q k"]) -> Float[np.ndarray, "*lead nQ k"]:
+    """The first two of the last three axes as one."""
     return array.reshape(*array.shape[:-3], -1, array.shape[-1])

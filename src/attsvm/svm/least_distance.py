@@ -5,7 +5,9 @@ u ≥ 0 with e the last unit vector: its residual r has r_{1..D} = G'u and r_{D+
 −r_{1..D} / r_{D+1}, and u is parallel to the multipliers; a vanishing residual makes u a Farkas certificate.
 In floating point this loses digits as ‖w‖ grows against h, for ‖r‖² = 1/(1 + ‖w‖²). So h is divided by the value
 found and the problem solved again where that is large, and the last digits come from the equations of the active rows,
-by QR (their Gram matrix would square the condition).
+by QR (their Gram matrix would square the condition). Where the rows are few and well conditioned, as on small random
+problems, block pivoting on the Gram matrix finds the active rows faster and its answer already has all its digits: it
+is tried first, and kept if the optimality conditions hold to rounding.
 """
 
 import math
@@ -17,6 +19,8 @@ from jaxtyping import Float
 from scipy.linalg.lapack import dgels, dpotrs
 from scipy.optimize import nnls
 
+from attsvm.svm.block_pivoting import block_pivoting
+
 # Where ‖w‖ is this much larger than h, the residual has lost four digits: rescale and solve again.
 RESCALE_ABOVE = 1e2
 # A residual at rounding level: the value, if there is one, is beyond 1e13 times h.
@@ -25,6 +29,10 @@ VANISHING = 1e-13
 GOOD_GAP = 1e-14
 # What the last digits of a margin may lack, relative to ‖w‖.
 PADDING = 32 * float(np.finfo(float).eps)
+# Error of a margin, relative to ‖w‖, that no method would improve.
+ROUNDING = 16 * float(np.finfo(float).eps)
+# Part of its right side that a margin may lack without another attempt.
+SHORTFALL = 1e-13
 MAX_ROUNDS = 6
 
 
@@ -60,6 +68,12 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
     largest = scale = h.max(initial=0.0)
     if largest == 0:
         return best
+    if m <= D:
+        multipliers = block_pivoting(G @ G.T, h / largest)
+        if multipliers is not None:
+            point = multipliers @ G
+            if _solves(G, h / largest, point, multipliers):
+                return LeastDistance(point, multipliers, False, 1)
     best_gap = np.inf
     system, target = np.empty((D + 1, m)), np.zeros(D + 1)
     system[:D], target[D] = G.T, 1.0
@@ -87,6 +101,19 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
     return best
 
 
+def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.ndarray) -> bool:
+    """Whether the active rows hold with equality, and the others with or without slack, to the last digits.
+
+    A small gap would not do: it leaves the point free by its square root. Nor would a small slack where h is still
+    smaller: the point would have to grow to make up for it.
+    """
+    slack = G @ point - h
+    allowed = ROUNDING * max(1.0, math.sqrt(point @ point))
+    if np.abs(slack).max(where=multipliers > 0, initial=0.0) > allowed:
+        return False
+    return bool((slack >= -np.where(h > 0, np.minimum(allowed, SHORTFALL * h), allowed)).all())
+
+
 def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Points and multipliers that ``u`` leads to: from the equations of the active rows, and as it stands."""
     active = np.flatnonzero(u)
@@ -100,8 +127,9 @@ def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.n
             yield point, multipliers
             # rounding moves a margin by about eps ‖w‖, much where h is small against it: a little more than h is
             # asked for, at a price of the order of eps
-            point, _ = _least_norm(rows, right + PADDING * math.sqrt(point @ point))
-            yield point, multipliers
+            padded, _ = _least_norm(rows, right + PADDING * math.sqrt(point @ point))
+            if padded is not None:
+                yield padded, multipliers
     yield u @ G, u
 
 

@@ -18,6 +18,7 @@ from attsvm.svm.lp import solve_lp
 from attsvm.svm.solution import Solution
 
 VIOLATION_ALLOWED = 1e-9
+FROBENIUS_METHODS = ("least-distance",)
 ALL_TOKENS = (-3, -2, -1)
 
 
@@ -32,6 +33,7 @@ def solve_svm(
     max_steps: int | None = None,
     warm_start: "Solution | np.ndarray | None" = None,
     callback: Callable[[int, float], object] | None = None,
+    method: str | None = None,
 ) -> Solution:
     """The Att-SVM: the weights of least norm that keep the selected tokens by a margin of 1.
 
@@ -60,6 +62,9 @@ def solve_svm(
         Weights to begin with, where the method can use them.
     callback : callable, optional
         Called as ``callback(step, gap)`` by iterative methods; a true return value stops them.
+    method : str, optional
+        Forces one method of the norm: "least-distance" for Frobenius; "newton", "interior-point" or "linear-program"
+        for ℓp. None chooses, and ``stats`` says what and why.
 
     Returns
     -------
@@ -87,11 +92,7 @@ def solve_svm(
     settings = Settings(tol, max_steps, _initial_weights(problem, lead, warm_start), callback)
     if slack is not None:
         raise ProblemError("slack: not available yet")
-    candidate = solve_frobenius(constraints, settings)
-    if not is_euclidean(norm, problem):
-        if norm.kind != "lp":
-            raise ProblemError(f"norm: {norm.name} is not available yet; frobenius and l<p> are")
-        candidate = solve_lp(constraints, norm.p, settings, candidate)
+    candidate = _candidate(constraints, norm, is_euclidean(norm, problem), settings, method)
     done, status, bound = _certified(constraints, norm, candidate, tol)
 
     def own_axes(array: np.ndarray) -> np.ndarray:
@@ -126,6 +127,21 @@ def solve_svm(
 def is_euclidean(norm: Norm, problem: Problem) -> bool:
     """Whether the norm is that of Frobenius; nuclear and spectral norm of a prompt are."""
     return norm.p == 2 and (norm.kind == "lp" or not problem.has_queries)
+
+
+def _candidate(
+    constraints: Constraints, norm: Norm, euclidean: bool, settings: Settings, method: str | None
+) -> Candidate:
+    """The Frobenius solution, which also tells what is infeasible, and from it that of any other norm."""
+    if euclidean:
+        if method not in (None, *FROBENIUS_METHODS):
+            raise ProblemError(
+                f"method: {method!r} does not solve {norm.name}; wanted {' or '.join(FROBENIUS_METHODS)}"
+            )
+        return solve_frobenius(constraints, settings)
+    if norm.kind == "lp":
+        return solve_lp(constraints, norm.p, settings, solve_frobenius(constraints, settings), method)  # type: ignore[arg-type]
+    raise ProblemError(f"norm: {norm.name} is not available yet; frobenius and l<p> are")
 
 
 def _certified(
