@@ -169,7 +169,7 @@ class _Session:
         # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
         row = len(self.slices[0]) * sum(x[0].size for x in trained.values())
         capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))
-        self.program: Program = program(objective, rule, capacity)
+        self.program: Program = program(objective, rule, capacity)  # type: ignore[arg-type]  # rules hash
         self.fixed = {name: x for name, x in of_head.items() if name not in objective.head_names}
         data = TrialData(problem, dtype)
         scalars = {name: np.asarray(number, dtype) for name, number in numbers.items()}
@@ -177,8 +177,9 @@ class _Session:
         self.states: list[State] = []
         for part in self.slices:
             fixed = {name: data.last(x, part) for name, x in self.fixed.items()}
-            self.inputs.append(jax.device_put(Inputs(data.take(part), fixed, scalars, np.asarray(penalty, dtype))))
-            self.states.append(self.program.start({name: trials_last(x[part], dtype) for name, x in trained.items()}))
+            moved = {name: trials_last(x[part], dtype) for name, x in trained.items()}
+            self.inputs.append(Inputs(*jax.device_put((data.take(part), fixed, scalars, np.asarray(penalty, dtype)))))
+            self.states.append(self.program.start(jax.device_put(moved)))
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.observed_steps: list[int] = []
         self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
@@ -258,7 +259,7 @@ class _Session:
         seed: int,
     ) -> Run:
         """The run, of the last state and all that was observed."""
-        everything: Observation = jax.tree.map(lambda *x: np.concatenate(x), *self.observed)
+        everything: Any = jax.tree.map(lambda *x: np.concatenate(x), *self.observed)
         steps = np.array(self.observed_steps, dtype=np.int64)
         rows = np.flatnonzero(np.isin(steps, recorded))
         layer, head_names = self.objective.attention, self.objective.head_names
@@ -289,7 +290,7 @@ class _Session:
         if resumed is not None:
             earlier = np.asarray(-1 if resumed.precise_until is None else resumed.precise_until)
             precise_until = np.where(earlier >= 0, earlier, precise_until)
-        state: State = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : self.num_trials], *self.states)
+        state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : self.num_trials], *self.states)
         names = np.array(["interrupted" if interrupted else "finished", "stalled", "non_finite"])
         fixed = {
             name: np.broadcast_to(x, self.batch + x.shape[len(self.problem.batch_shape) :])
@@ -350,7 +351,7 @@ def _starting_point(
         start |= layer.initial(problem, generator, lead)
     trained = {}
     for name, core in shapes.items():
-        array = given.get(name, start.get(name))
+        array = given[name] if name in given else start[name]
         try:
             trained[name] = np.broadcast_to(array, lead + core).reshape(-1, *core)
         except ValueError:

@@ -89,7 +89,8 @@ class Optimizer(optax.GradientTransformationExtraArgs):
                 lambda x: jnp.expand_dims(x, -1), (updates, state, params or {}, scales, value)
             )
             gradient, scales, _ = rescaled(gradient, scales)
-            return one_trial(rule.update(gradient, state, params, numbers, scales, value))
+            given = {name: jnp.asarray(number) for name, number in numbers.items()}
+            return one_trial(rule.update(gradient, state, params, given, scales, value))
 
         def init(params: Tree) -> Any:
             return one_trial(rule.init(jax.tree.map(lambda x: jnp.expand_dims(x, -1), params)))
@@ -109,7 +110,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
 class Count(NamedTuple):
     """Number of steps taken."""
 
-    count: Array
+    count: Array  # type: ignore[assignment]  # hides tuple.count, as everywhere in optax
 
 
 # without a schedule there is nothing to remember

@@ -56,13 +56,13 @@ class TrialData:
         labels = labels if problem.has_query_axis else labels[..., None]
         weight = active / active.sum(axis=(-2, -1), keepdims=True)
         self._dtype = dtype
-        self._arrays = Data(
-            problem.tokens, keys, queries, labels, weight, None if bool(allowed.all()) else np.asarray(allowed)
-        )
+        masked = None if bool(allowed.all()) else np.asarray(allowed)
+        self._arrays = (problem.tokens, keys, queries, labels, weight, masked)
 
     def take(self, trials: np.ndarray) -> Data:
         """Data of some trials; the problem's batch runs fastest, so that trial j has problem j mod their number."""
-        return Data(*(None if x is None else self.last(x, trials) for x in self._arrays))
+        parts: list[Any] = [None if x is None else self.last(x, trials) for x in self._arrays]
+        return Data(*parts)
 
     def last(self, array: np.ndarray, trials: np.ndarray) -> np.ndarray:
         """One array (*batch, ...) as (..., B), or (..., 1) where all problems share it."""
