@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from by_hand import at, explicit_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,33 +32,18 @@ def dual_norm_by_hand(x, p):
 class Written:
     """An Att-SVM as rows of numbers, written out by loops that share nothing with the library."""
 
-    def __init__(self, tokens, sets, queries=None, relaxed=None, allowed=None):
-        inequalities, right, equalities, self.places, self.tied = [], [], [], [], []
-        n, T, _ = tokens.shape
-        sets = sets.reshape(n, -1, T)
-        for i in range(n):
-            for k in range(sets.shape[1]):
-                query = np.ones(1) if queries is None else queries.reshape(n, sets.shape[1], -1)[i, k]
-                first = np.flatnonzero(sets[i, k])[0]
-                for t in range(T):
-                    if t == first or (allowed is not None and not allowed.reshape(n, -1, T)[i, k, t]):
-                        continue
-                    row = np.outer(tokens[i, first] - tokens[i, t], query).ravel()
-                    if sets[i, k, t]:
-                        equalities.append(row)
-                        self.tied.append((i, k, t))
-                    else:
-                        inequalities.append(row)
-                        self.places.append((i, k, t))
-                        right.append(0.0 if relaxed is not None and relaxed.reshape(n, -1)[i, k] else 1.0)
-        width = tokens.shape[2] * (1 if queries is None else queries.shape[-1])
-        self.rows = np.array(inequalities).reshape(-1, width)
-        self.equalities = np.array(equalities).reshape(-1, width)
-        self.right = np.array(right)
+    def __init__(self, tokens, selected, queries=None, relaxed=None, allowed=None):
+        if queries is not None and queries.ndim == 2:
+            queries = queries[:, None]
+            allowed = None if allowed is None else allowed[:, None]
+        rows, right, tied, places = explicit_rows(tokens, queries, selected, allowed, relaxed)
+        self.rows, self.right, self.equalities = rows[~tied], right[~tied], rows[tied]
+        self.places = [place for place, equal in zip(places, tied, strict=True) if not equal]
+        self.tied = [place for place, equal in zip(places, tied, strict=True) if equal]
 
     def multipliers(self, solution):
         dual = solution.dual.reshape(solution.dual.shape[0], -1, solution.dual.shape[-1])
-        return np.array([dual[place] for place in self.places]), np.array([dual[place] for place in self.tied])
+        return at(self.places, dual, True), at(self.tied, dual, True)
 
     def check(self, solution, p):
         """Accept an optimal answer by weak duality alone; returns the gap."""
@@ -108,7 +94,7 @@ def test_every_reference_problem_is_optimal_by_its_certificate(reference, p):
         tokens, queries, selected = load(data, seed)
         solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=p)
         assert solution.status == "optimal"
-        written = Written(tokens, one_hot(selected, tokens.shape[1]), queries)
+        written = Written(tokens, selected, queries)
         assert written.check(solution, p) <= allowed_gap(p)
 
 
@@ -117,7 +103,7 @@ def test_extreme_exponents(p):
     for seed in range(5):
         tokens, queries, selected = random_instance(seed)
         solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=p)
-        written = Written(tokens, one_hot(selected, 5), queries)
+        written = Written(tokens, selected, queries)
         assert written.check(solution, p) <= 1e-8
 
 
@@ -142,7 +128,7 @@ def test_infeasible_selections_are_proved_so(reference, p):
         if solution.status != "infeasible":
             continue
         found += 1
-        written = Written(tokens, one_hot(selected, tokens.shape[1]))
+        written = Written(tokens, selected)
         multipliers, _ = written.multipliers(attsvm_certificate(solution))
         assert np.all(multipliers >= 0)
         assert multipliers.sum() == pytest.approx(1.0)
@@ -166,7 +152,7 @@ def test_relaxed_sequences(p):
         relaxed = np.array([True, False, True, False])
         problem = attsvm.Problem(tokens, queries=queries)
         solution = attsvm.solve_svm(problem, selected, norm=p, relaxed=relaxed)
-        written = Written(tokens, one_hot(selected, 5), queries, relaxed)
+        written = Written(tokens, selected, queries, relaxed)
         assert written.check(solution, p) <= allowed_gap(p)
         assert solution.value < attsvm.solve_svm(problem, selected, norm=p).value
 
@@ -198,7 +184,7 @@ def test_several_queries_under_a_mask(p):
     selected = np.where(generator.random((3, 5)) < 0.5, 0, 1)
     problem = attsvm.Problem(tokens, queries=tokens[:, 1:], mask=allowed)
     solution = attsvm.solve_svm(problem, selected, norm=p)
-    written = Written(tokens, one_hot(selected, 6), tokens[:, 1:], allowed=allowed)
+    written = Written(tokens, selected, tokens[:, 1:], allowed=allowed)
     if solution.status == "infeasible":
         pytest.fail("d = 5 and 15 queries of a random problem: expected a feasible one")
     assert written.check(solution, p) <= allowed_gap(p)
@@ -210,7 +196,7 @@ def test_prompt(p):
         tokens, _, selected = random_instance(seed, n=2, T=4, d=9)
         solution = attsvm.solve_svm(attsvm.Problem(tokens), selected, norm=p)
         assert solution.direction.shape == (9,)
-        assert Written(tokens, one_hot(selected, 4)).check(solution, p) <= allowed_gap(p)
+        assert Written(tokens, selected).check(solution, p) <= allowed_gap(p)
 
 
 @pytest.mark.parametrize("p", [1.0, 1.1, 1.75, 3.0, 20.0, np.inf])
@@ -232,7 +218,7 @@ def test_batches_agree_with_their_problems(p):
         assert together.status[index] == alone.status
         if alone.status == "optimal":
             assert together.value[index] == pytest.approx(alone.value, rel=1e-8)
-            written = Written(tokens[index], one_hot(selected[index], 5), queries[index], allowed=mask[index])
+            written = Written(tokens[index], selected[index], queries[index], allowed=mask[index])
             assert written.check(together[index], p) <= allowed_gap(p)
 
 
@@ -250,7 +236,7 @@ def test_growing_rows_find_the_same_optimum(monkeypatch, p, num_queries):
     assert "growing" in grown.stats["why"]
     assert grown.status == plain.status == "optimal"
     assert grown.value == pytest.approx(plain.value, rel=1e-9)
-    assert Written(tokens, one_hot(selected, 9), queries).check(grown, p) <= allowed_gap(p)
+    assert Written(tokens, selected, queries).check(grown, p) <= allowed_gap(p)
 
 
 def test_growing_rows_keep_sets_together(monkeypatch):
@@ -274,7 +260,7 @@ def test_unused_coordinates_stay_zero():
     tokens[..., 2] = 0
     for p in EXPONENTS:
         solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=p)
-        assert Written(tokens, one_hot(selected, 5), queries).check(solution, p) <= allowed_gap(p)
+        assert Written(tokens, selected, queries).check(solution, p) <= allowed_gap(p)
         if p not in (1, np.inf):
             assert np.abs(solution.direction[2]).max() <= 1e-5 * np.abs(solution.direction).max()
 
@@ -298,7 +284,7 @@ def test_agrees_with_a_conic_solver(instance, p):
     cp = pytest.importorskip("cvxpy")
     tokens, queries, selected = instance
     solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=p)
-    written = Written(tokens, one_hot(selected, tokens.shape[1]), queries)
+    written = Written(tokens, selected, queries)
     weights = cp.Variable(written.rows.shape[1])
     peer = cp.Problem(cp.Minimize(cp.norm(weights, p)), [written.rows @ weights >= 1])
     try:
@@ -336,3 +322,39 @@ def test_callback_sees_the_gap_fall_and_can_stop():
     stopped = attsvm.solve_svm(problem, selected, norm=20, callback=lambda step, gap: step >= 3)
     assert stopped.stats["steps"] <= 4
     assert stopped.status == "inaccurate"
+
+
+def test_a_warm_start_saves_steps():
+    tokens, queries, selected = random_instance(0)
+    problem = attsvm.Problem(tokens, queries=queries)
+    near = attsvm.solve_svm(problem, selected, norm=3.9)
+    cold = attsvm.solve_svm(problem, selected, norm=4)
+    warm = attsvm.solve_svm(problem, selected, norm=4, warm_start=near)
+    assert warm.value == pytest.approx(cold.value, rel=1e-10)
+    assert warm.stats["steps"] < cold.stats["steps"]
+
+
+@pytest.mark.parametrize("p", [1.1, 1.75, 3.0, 20.0])
+def test_a_useless_warm_start_does_no_harm(p):
+    tokens, queries, selected = random_instance(0)
+    problem = attsvm.Problem(tokens, queries=queries)
+    for warm in (np.zeros((6, 6)), -np.ones((6, 6))):
+        solution = attsvm.solve_svm(problem, selected, norm=p, warm_start=warm)
+        assert Written(tokens, selected, queries).check(solution, p) <= allowed_gap(p)
+
+
+@pytest.mark.parametrize("method", ["newton", "interior-point"])
+@pytest.mark.parametrize("p", [1.3, 1.75, 2.5, 3.5])
+def test_forced_methods_agree(method, p):
+    tokens, queries, selected = random_instance(2)
+    problem = attsvm.Problem(tokens, queries=queries)
+    solution = attsvm.solve_svm(problem, selected, norm=p, method=method)
+    assert solution.stats["method"] == method
+    assert Written(tokens, selected, queries).check(solution, p) <= 1e-10
+
+
+@pytest.mark.parametrize(("method", "p"), [("linear-program", 3), ("newton", 1), ("newton", np.inf), ("simplex", 3)])
+def test_a_method_that_does_not_fit_is_refused(method, p):
+    tokens, queries, selected = random_instance(2)
+    with pytest.raises(attsvm.ProblemError, match="method"):
+        attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=p, method=method)

@@ -42,7 +42,7 @@ MAX_STEPS = 60
 
 
 def solve_lp(
-    constraints: Constraints, p: float, settings: Settings, frobenius: Candidate, method: Method | None = None
+    constraints: Constraints, p: float, settings: Settings, frobenius: Candidate, method: str | None = None
 ) -> Candidate:
     """Least entrywise ‖W‖_p under the constraints.
 
@@ -67,25 +67,22 @@ def solve_lp(
     Raises
     ------
     ProblemError
-        If the method forced does not fit p or the constraints.
+        If the method forced is none of these, or does not fit p or the constraints.
     """
-    _check(p, method, constraints)
+    forced = _checked(method, p, constraints)
     lead = constraints.lead
     flat = _flattened(constraints)
     size = flat.lead[0]
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
     multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
     steps = np.zeros(size, dtype=int)
-    # a candidate has any scale; the methods begin at margin 1
-    images = flat.apply(weights.reshape(size, *flat.weights_shape))
-    smallest = np.where(flat.margin_mask, images, np.inf).min(axis=(-3, -2, -1))
-    weights /= np.where((smallest > 0) & np.isfinite(smallest), smallest, 1.0)[:, None]
+    weights = _start(flat, weights, multipliers, settings.warm_start)
     # nothing to do where there is no solution, or where 0 is one
     to_solve = flat.margin_mask.any(axis=(-3, -2, -1)) & weights.any(axis=-1)
     to_solve &= ~frobenius.ray.reshape(size) & ~unattainable(flat).any(axis=(-3, -2, -1))
-    used, why = method or "interior-point", "nothing to do beyond the Frobenius norm's answer"
+    used, why = forced or "interior-point", "nothing to do beyond the Frobenius norm's answer"
     for index in _chunks(flat, to_solve):
-        point, spread, used, why = _solve(flat[index], p, settings, weights[index], multipliers[index], method)
+        point, spread, used, why = _solve(flat[index], p, settings, weights[index], multipliers[index], forced)
         weights[index], multipliers[index], steps[index] = point.weights, spread, point.steps
     return Candidate(
         weights.reshape(*lead, *constraints.weights_shape),
@@ -95,6 +92,32 @@ def solve_lp(
         used,
         why,
     )
+
+
+def _start(
+    constraints: Constraints, weights: Float[np.ndarray, "N D"], multipliers: TokenValues, warm: np.ndarray | None
+) -> Float[np.ndarray, "N D"]:
+    """Where to begin, at margin 1 (a candidate has any scale): the warm start where it keeps the selection."""
+    start, positive = _at_margin_one(constraints, weights)
+    # without a margin the scale is that at which W = A*(λ) is optimal
+    total = (multipliers * constraints.right).sum(axis=(-3, -2, -1))
+    square = np.vecdot(weights, weights)
+    scale = np.where(square > 0, total / np.where(square > 0, square, 1.0), 1.0)
+    start = np.where(positive[:, None], start, weights * np.where(scale > 0, scale, 1.0)[:, None])
+    if warm is None or constraints.equality is not None or constraints.has_relaxed:
+        return start
+    warmer, positive = _at_margin_one(constraints, warm.reshape(weights.shape))
+    return np.where(positive[:, None], warmer, start)
+
+
+def _at_margin_one(
+    constraints: Constraints, weights: Float[np.ndarray, "N D"]
+) -> tuple[Float[np.ndarray, "N D"], Bool[np.ndarray, " N"]]:
+    """Weights over their smallest margin, and where that is positive."""
+    images = constraints.apply(weights.reshape(-1, *constraints.weights_shape))
+    smallest = np.where(constraints.margin_mask, images, np.inf).min(axis=(-3, -2, -1))
+    positive = (smallest > 0) & np.isfinite(smallest)
+    return weights / np.where(positive, smallest, 1.0)[:, None], positive
 
 
 def _flattened(constraints: Constraints) -> Constraints:
@@ -216,10 +239,17 @@ def _one_by_one(
     return LpPoint(*(np.stack(parts) for parts in zip(*points, strict=True)))
 
 
-def _check(p: float, method: Method | None, constraints: Constraints) -> None:
-    if method == "linear-program" and p not in (1, np.inf):
-        raise ProblemError(f"method: linear-program needs p = 1 or p = inf, found p = {p:g}")
-    if method == "newton" and not 1 < p < np.inf:
-        raise ProblemError(f"method: newton needs 1 < p < inf, found p = {p:g}")
-    if method == "newton" and constraints.equality is not None:
-        raise ProblemError("method: newton needs one token a query; use interior-point for sets")
+def _checked(method: str | None, p: float, constraints: Constraints) -> Method | None:
+    if method is None or method == "interior-point":
+        return method
+    if method == "linear-program":
+        if p not in (1, np.inf):
+            raise ProblemError(f"method: linear-program needs p = 1 or p = inf, found p = {p:g}")
+        return method
+    if method == "newton":
+        if not 1 < p < np.inf:
+            raise ProblemError(f"method: newton needs 1 < p < inf, found p = {p:g}")
+        if constraints.equality is not None:
+            raise ProblemError("method: newton needs one token a query; interior-point takes sets")
+        return method
+    raise ProblemError(f"method: {method!r} does not solve lp; newton, interior-point or linear-program wanted")

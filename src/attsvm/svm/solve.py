@@ -140,7 +140,7 @@ def _candidate(
             )
         return solve_frobenius(constraints, settings)
     if norm.kind == "lp":
-        return solve_lp(constraints, norm.p, settings, solve_frobenius(constraints, settings), method)  # type: ignore[arg-type]
+        return solve_lp(constraints, norm.p, settings, solve_frobenius(constraints, settings), method)
     raise ProblemError(f"norm: {norm.name} is not available yet; frobenius and l<p> are")
 
 
