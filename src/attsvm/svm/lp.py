@@ -1,7 +1,7 @@
 """The entrywise ℓp Att-SVM for every real p in [1, ∞]: which method, on which rows."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -17,7 +17,7 @@ from attsvm.svm.lp_newton import newton
 from attsvm.svm.lp_point import LpPoint
 from attsvm.svm.row_products import DenseRows, RowVector, Selection, dense_selection
 
-Method = Literal["newton", "interior-point", "linear-program"]
+Method = str  # "newton", "interior-point" or "linear-program"
 
 NEWTON_RANGE = (1.2, 4.0)
 """Where Newton's method by least-distance problems takes three to eight steps."""
@@ -240,16 +240,14 @@ def _one_by_one(
 
 
 def _checked(method: str | None, p: float, constraints: Constraints) -> Method | None:
-    if method is None or method == "interior-point":
-        return method
-    if method == "linear-program":
-        if p not in (1, np.inf):
-            raise ProblemError(f"method: linear-program needs p = 1 or p = inf, found p = {p:g}")
-        return method
-    if method == "newton":
-        if not 1 < p < np.inf:
-            raise ProblemError(f"method: newton needs 1 < p < inf, found p = {p:g}")
-        if constraints.equality is not None:
-            raise ProblemError("method: newton needs one token a query; interior-point takes sets")
-        return method
-    raise ProblemError(f"method: {method!r} does not solve lp; newton, interior-point or linear-program wanted")
+    if method is None:
+        return None
+    if method not in get_args(Method):
+        raise ProblemError(f"method: {method!r} does not solve l{p:g}; wanted {' or '.join(get_args(Method))}")
+    if method == "linear-program" and p not in (1, np.inf):
+        raise ProblemError(f"method: linear-program needs p = 1 or p = inf, found p = {p:g}")
+    if method == "newton" and not 1 < p < np.inf:
+        raise ProblemError(f"method: newton needs 1 < p < inf, found p = {p:g}")
+    if method == "newton" and constraints.equality is not None:
+        raise ProblemError("method: newton needs one token a query; interior-point takes sets")
+    return cast(Method, method)
