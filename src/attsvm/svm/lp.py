@@ -17,7 +17,7 @@ from attsvm.svm.lp_newton import newton
 from attsvm.svm.lp_point import LpPoint
 from attsvm.svm.row_products import DenseRows, RowVector, Selection, dense_selection
 
-Method = str  # "newton", "interior-point" or "linear-program"
+Method = Literal["newton", "interior-point", "linear-program"]
 
 NEWTON_RANGE = (1.2, 4.0)
 """Where Newton's method by least-distance problems takes three to eight steps."""
