@@ -46,7 +46,7 @@ def random_data(num_sequences: int, num_tokens: int, dim: int, seed: int) -> Dat
     return Data(problem.tokens, problem.queries, attsvm.optimal_tokens(problem))
 
 
-def per_constraint(data: Data) -> Answer:
+def per_constraint(data: Data, p: float = 2) -> Answer:
     """The published form: a loop over sequences and tokens, one 1 × 1 expression a constraint."""
     tokens, queries, selected = data
     n, T, d = tokens.shape
@@ -58,14 +58,14 @@ def per_constraint(data: Data) -> Answer:
                 difference = (tokens[i, t] - tokens[i, selected[i]]).reshape(1, -1)
                 constraints.append(difference @ weights @ queries[i].reshape(-1, 1) <= -1)
                 places.append((i, t))
-    cp.Problem(cp.Minimize(cp.norm(weights, "fro")), constraints).solve()
+    cp.Problem(cp.Minimize(cp.pnorm(cp.vec(weights, order="C"), p)), constraints).solve()
     multipliers = np.zeros((n, T))
     for place, constraint in zip(places, constraints, strict=True):
         multipliers[place] = constraint.dual_value.item()
     return Answer(weights.value, multipliers)
 
 
-def vectorised(data: Data) -> Answer:
+def vectorised(data: Data, p: float = 2) -> Answer:
     """All constraints as one matrix times the vector of weights."""
     tokens, queries, selected = data
     n, T, d = tokens.shape
@@ -74,22 +74,23 @@ def vectorised(data: Data) -> Answer:
     rows = (differences[..., :, None] * queries[:, None, None, :])[dropped].reshape(-1, d * d)
     weights = cp.Variable(d * d)
     constraint = rows @ weights >= 1
-    cp.Problem(cp.Minimize(cp.norm(weights, 2)), [constraint]).solve()
+    cp.Problem(cp.Minimize(cp.pnorm(weights, p)), [constraint]).solve()
     multipliers = np.zeros((n, T))
     multipliers[dropped] = constraint.dual_value
     return Answer(weights.value.reshape(d, d), multipliers)
 
 
-def ours(data: Data) -> Answer:
+def ours(data: Data, p: float = 2) -> Answer:
+    """One problem; or many together, where the data have a leading axis."""
     problem = attsvm.Problem(data.tokens, queries=data.queries)
-    return answer(attsvm.solve_svm(problem, data.selected))
+    return answer(attsvm.solve_svm(problem, data.selected, norm=p))
 
 
 def answer(solution: attsvm.Solution) -> Answer:
     return Answer(solution.direction, solution.dual)
 
 
-def quality(data: Data, answer: Answer) -> tuple[float, float]:
+def quality(data: Data, answer: Answer, p: float = 2) -> tuple[float, float]:
     """Relative gap after scaling both sides feasible, and the largest violation of the weights as returned."""
     tokens, queries, selected = data
     n, T, _ = tokens.shape
@@ -98,8 +99,8 @@ def quality(data: Data, answer: Answer) -> tuple[float, float]:
     margins = np.einsum("itk,kl,il->it", differences, answer.weights, queries)[dropped]
     multipliers = np.where(dropped, np.maximum(answer.multipliers, 0), 0)
     pull = np.einsum("it,itk,il->kl", multipliers, differences, queries)
-    upper = np.linalg.norm(answer.weights) / margins.min()
-    lower = multipliers.sum() / np.linalg.norm(pull)
+    upper = np.linalg.norm(answer.weights.ravel(), p) / margins.min()
+    lower = multipliers.sum() / np.linalg.norm(pull.ravel(), p / (p - 1))
     return (upper - lower) / upper, max(0.0, 1 - margins.min())
 
 
@@ -115,6 +116,40 @@ def best_seconds(works: list[Callable[[], Any]], repeats: int) -> list[float]:
         for k, timer in enumerate(timers):
             best[k] = min(best[k], timer.timeit(calls[k]) / calls[k])
     return best
+
+
+def lp_rows(p: float, repeats: int) -> None:
+    """ℓp, W of 100 entries: one problem, then 256 of them together against the peers one by one."""
+    together = [random_data(6, 8, 10, seed) for seed in range(256)]
+    stacked = Data(*(np.stack(parts) for parts in zip(*together, strict=True)))
+    some = together[:8]
+    peers = (("CVXPY, vectorised", vectorised), ("CVXPY, per constraint", per_constraint))
+
+    solvers: list[tuple[str, Callable[[Data, float], Answer]]] = [("Problem + solve_svm", ours), *peers]
+    seconds = best_seconds([lambda solve=solve: solve(some[0], p) for _, solve in solvers], repeats)
+    for k, (name, solve) in enumerate(solvers):
+        report(f"l{p:g}" if k == 0 else "", name, seconds[k], seconds[0], quality(some[0], solve(some[0], p), p))
+
+    def one_by_one(solve: Callable[[Data, float], Answer]) -> list[Answer]:
+        return [solve(data, p) for data in some]
+
+    works = [lambda: ours(stacked, p), *(lambda solve=solve: one_by_one(solve) for _, solve in peers)]
+    seconds = best_seconds(works, repeats)
+    each = [seconds[0] / len(together), *(second / len(some) for second in seconds[1:])]
+    answers = ours(stacked, p)
+    every = [
+        quality(data, Answer(*parts), p)
+        for data, *parts in zip(together, answers.weights, answers.multipliers, strict=True)
+    ]
+    report(f"l{p:g}", "256 together, each", each[0], each[0], tuple(np.max(every, axis=0)))
+    for k, (name, solve) in enumerate(peers, start=1):
+        worst = np.max([quality(data, found, p) for data, found in zip(some, one_by_one(solve), strict=True)], axis=0)
+        report("", f"{name}, mean of {len(some)}", each[k], each[0], tuple(worst))
+
+
+def report(label: str, name: str, seconds: float, unit: float, found: tuple[float, float]) -> None:
+    gap, violation = found
+    print(f"{label:8}{name:32}{1e3 * seconds:9.3f}{seconds / unit:9.1f}{gap:10.1e}{violation:11.1e}", flush=True)
 
 
 def main() -> None:
@@ -137,11 +172,10 @@ def main() -> None:
         ]
         seconds = best_seconds([lambda solve=solve, data=data: solve(data) for _, solve in lines], repeats)
         for k, (name, solve) in enumerate(lines):
-            gap, violation = quality(data, solve(data))
-            label = f"seed {seed}" if k == 0 else ""
-            print(
-                f"{label:8}{name:32}{1e3 * seconds[k]:9.3f}{seconds[k] / seconds[0]:9.1f}{gap:10.1e}{violation:11.1e}"
-            )
+            report(f"seed {seed}" if k == 0 else "", name, seconds[k], seconds[0], quality(data, solve(data)))
+    print("\nThe same sizes, entrywise ℓp; then many problems together, worst gap and violation of them.\n")
+    for p in (1.75, 3.0):
+        lp_rows(p, repeats)
 
 
 if __name__ == "__main__":
