@@ -1,0 +1,174 @@
+"""What a step of mirror descent costs beside torch's own optimisers and the textbook loop.
+
+    python benchmarks/torch_optimizer.py                 # 10 and 100 million parameters
+    python benchmarks/torch_optimizer.py --millions 10 --rounds 30
+
+Every optimiser steps parameters of its own, in transformer-like shapes, along the same gradients. With 10 million they
+take turns, round after round, so that whatever else the machine does meets all of them (100 million of all at once would
+not fit: there each runs its rounds alone); the time of a step is that of the fastest. Compilation happens before and is
+printed apart. `memory speed` is what a step must at least read and write, over its time, against a copy of equal size.
+"""
+
+import argparse
+import platform
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attsvm.torch import MirrorDescent
+
+EXPONENTS = (1.1, 1.5, 1.75, 3.0)
+# unnormalised, on a CPU: largest time over Adam(fused), smallest textbook time over ours
+TARGETS = {1.1: (1.5, 2.5), 1.5: (1.5, 2.5), 1.75: (5.0, 1.8), 3.0: (1.5, 2.5)}
+GPU_TARGET = 1.2
+
+
+class Textbook:
+    """Mirror descent as one writes it from the formula, a `pow` there and a `pow` back."""
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float, p: float) -> None:
+        self.parameters, self.lr, self.p = list(parameters), lr, p
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step."""
+        for w in self.parameters:
+            mirror = torch.sign(w) * torch.abs(w).pow(self.p - 1)
+            mirror = mirror - self.lr * w.grad
+            w.copy_(torch.sign(mirror) * torch.abs(mirror).pow(1 / (self.p - 1)))
+
+
+def transformer_shapes(millions: int) -> list[tuple[int, ...]]:
+    """The tensors of a GPT-like model with about that many million parameters."""
+    width, layers = (320, 6) if millions < 50 else (768, 12)
+    layer = [(3 * width, width), (3 * width,), (width, width), (width,)]
+    layer += [(4 * width, width), (4 * width,), (width, 4 * width), (width,)] + 4 * [(width,)]
+    rest = millions * 1_000_000 - layers * sum(torch.Size(shape).numel() for shape in layer)
+    return [(rest // width, width), *(layers * layer), (width,), (width,)]
+
+
+class Peer(NamedTuple):
+    """An optimiser to be made, and the passes over the parameters' memory that it cannot do without."""
+
+    make: Callable[[list[Tensor]], Any]
+    passes: int
+
+
+def peers() -> dict[str, Peer]:
+    """What is measured, by name."""
+    found = {
+        "SGD(foreach)": Peer(lambda parameters: torch.optim.SGD(parameters, lr=1e-6, foreach=True), 3),
+        "Adam(foreach)": Peer(lambda parameters: torch.optim.Adam(parameters, lr=1e-6, foreach=True), 7),
+        "Adam(fused)": Peer(lambda parameters: torch.optim.Adam(parameters, lr=1e-6, fused=True), 7),
+    }
+    kinds: dict[str, dict[str, bool]] = {
+        "eager": {},
+        "compiled": {"compiled": True},
+        "compiled, normalised": {"compiled": True, "normalize": True},
+    }
+    for p in EXPONENTS:
+        found[f"textbook p={p}"] = Peer(partial(Textbook, lr=1e-6, p=p), 3)
+        for kind, options in kinds.items():
+            # z is read and written, w written, g read twice: for the step, and before to see that it is finite, or
+            # thrice: for its largest entry and its norm
+            passes = 6 if "normalize" in options else 5
+            found[f"mirror p={p} {kind}"] = Peer(partial(MirrorDescent, lr=1e-6, p=p, **options), passes)
+    return found
+
+
+def measure(millions: int, rounds: int, device: str) -> dict[str, float]:
+    """Fastest step of each optimiser, in seconds; prints a table."""
+    torch.manual_seed(0)
+    shapes = transformer_shapes(millions)
+    weights = [0.02 * torch.randn(shape, device=device) for shape in shapes]
+    gradients = [1e-3 * torch.randn(shape, device=device) for shape in shapes]
+    count = sum(x.numel() for x in weights)
+    print(f"\n{count:,} parameters in {len(weights)} tensors, float32, {device}")
+
+    def made(peer: Peer) -> Any:
+        parameters = [torch.nn.Parameter(x.clone()) for x in weights]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return peer.make(parameters)
+
+    best = dict.fromkeys(peers(), float("inf"))
+    for names in [list(best)] if millions < 50 else [[name] for name in best]:
+        running = {name: made(peers()[name]) for name in names}
+        for optimizer in running.values():
+            optimizer.step()
+        for _ in range(rounds):
+            for name, optimizer in running.items():
+                best[name] = min(best[name], seconds(optimizer.step, device))
+    target, source = (torch.empty(count, device=device) for _ in range(2))
+    copy = min(seconds(lambda: target.copy_(source), device) for _ in range(rounds + 1))
+    speed = 8 * count / copy
+    print(f"a copy runs at {speed / 1e9:.1f} GB/s (reading and writing)")
+    print(f"{'':34}{'ms':>9}{'/ Adam(fused)':>15}{'textbook /':>12}{'memory speed':>14}")
+    for name, taken in best.items():
+        textbook = best["textbook " + name.split()[1]] if name.startswith("mirror") else None
+        ratio = f"{textbook / taken:12.2f}" if textbook else " " * 12
+        share = 4 * count * peers()[name].passes / taken / speed
+        print(f"{name:34}{1e3 * taken:9.3f}{taken / best['Adam(fused)']:15.2f}{ratio}{share:14.0%}")
+    return best
+
+
+def compile_kernels(device: str) -> None:
+    """Make every kernel on a small model; prints how long each took."""
+    for name, peer in peers().items():
+        parameter = torch.nn.Parameter(torch.ones(2, device=device))
+        parameter.grad = torch.ones_like(parameter)
+        optimizer = peer.make([parameter])
+        began = time.perf_counter()
+        optimizer.step()
+        if "compiled" in name:
+            print(f"compiling {name}: {time.perf_counter() - began:.1f} s")
+
+
+def seconds(step: Callable[[], object], device: str) -> float:
+    """One step, the device's work included."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    step()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def verdict(best: dict[str, float], device: str) -> bool:
+    """Whether the compiled, unnormalised step is as fast as it is meant to be; prints each comparison."""
+    met = True
+    for p, (most, least) in TARGETS.items():
+        taken = best[f"mirror p={p} compiled"]
+        to_adam, to_textbook = taken / best["Adam(fused)"], best[f"textbook p={p}"] / taken
+        most = most if device == "cpu" else GPU_TARGET
+        good = to_adam <= most and to_textbook >= least
+        met &= good
+        print(
+            f"p = {p}: {to_adam:.2f}x of Adam(fused) (at most {most}), {to_textbook:.1f}x faster than the textbook "
+            f"(at least {least}): {'holds' if good else 'DOES NOT HOLD'}"
+        )
+    return met
+
+
+def main() -> int:
+    """Run the benchmark; the exit status is 1 where a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--millions", type=int, nargs="+", default=[10, 100])
+    parser.add_argument("--rounds", type=int, default=15, help="how often every optimiser steps")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(f"torch {torch.__version__}, {options.threads} threads, {platform.processor() or platform.machine()}")
+    compile_kernels(options.device)
+    verdicts = [verdict(measure(m, options.rounds, options.device), options.device) for m in options.millions]
+    return 0 if all(verdicts) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,24 @@
+"""The PyTorch face: optimisers whose implicit bias is known, as drop-in `torch.optim.Optimizer`s.
+
+Needs the extra ``torch`` (``pip install 'attsvm[torch]'``). Nothing else in the package imports this module.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as missing:  # pragma: no cover - only where the extra is not installed
+    raise ModuleNotFoundError("attsvm.torch needs PyTorch: pip install 'attsvm[torch]'", name=missing.name) from missing
+
+from attsvm.torch.learning_rate import lr_from_adam, lr_from_sgd
+from attsvm.torch.mirror_descent import MirrorDescent
+from attsvm.torch.optimizer import NonFiniteGradientError
+from attsvm.torch.sign_descent import SignDescent
+from attsvm.torch.spectral_descent import SpectralDescent
+
+__all__ = [
+    "MirrorDescent",
+    "NonFiniteGradientError",
+    "SignDescent",
+    "SpectralDescent",
+    "lr_from_adam",
+    "lr_from_sgd",
+]

@@ -1,0 +1,67 @@
+"""What a norm or a test needs where each process holds only a shard of a parameter (FSDP2's `DTensor`).
+
+A step along b or sign(b) is elementwise: every process takes it on its own shard. Norms, and whether a gradient is
+finite, concern the whole tensor and are completed here. FSDP1 flattens parameters into ordinary tensors that do not say
+they are shards: with it only elementwise steps are right.
+"""
+
+import sys
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Sharding(NamedTuple):
+    """Over which dimensions of which device mesh a tensor is split; nothing for an ordinary tensor.
+
+    Attributes
+    ----------
+    mesh : DeviceMesh or None
+    split : tuple of int
+        The mesh dimensions along which processes hold different entries.
+    """
+
+    mesh: Any = None
+    split: tuple[int, ...] = ()
+
+    def total(self, values: Tensor) -> Tensor:
+        """Sums over the processes that share a tensor; ``values`` is overwritten."""
+        return self._reduce(values, "SUM")
+
+    def largest(self, values: Tensor) -> Tensor:
+        """Maxima over them; ``values`` is overwritten."""
+        return self._reduce(values, "MAX")
+
+    def _reduce(self, values: Tensor, operation: str) -> Tensor:
+        for dimension in self.split:
+            torch.distributed.all_reduce(
+                values, getattr(torch.distributed.ReduceOp, operation), group=self.mesh.get_group(dimension)
+            )
+        return values
+
+
+WHOLE = Sharding()
+
+
+def sharding_of(tensor: Tensor) -> Sharding:
+    """How a tensor is spread over processes."""
+    if not _is_sharded(tensor):
+        return WHOLE
+    placements = tensor.placements  # type: ignore[attr-defined]
+    return Sharding(
+        tensor.device_mesh,  # type: ignore[attr-defined]
+        tuple(i for i, placement in enumerate(placements) if not placement.is_replicate()),
+    )
+
+
+def local_shard(tensor: Tensor) -> Tensor:
+    """The entries that this process holds, sharing memory, outside autograd."""
+    tensor = tensor.detach()
+    return tensor.to_local() if _is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def _is_sharded(tensor: Tensor) -> bool:
+    # importing DTensor costs a second; a tensor can only be one if somebody has
+    distributed = sys.modules.get("torch.distributed.tensor")
+    return distributed is not None and isinstance(tensor, distributed.DTensor)
