@@ -151,7 +151,7 @@ def _start(
     rows: RowProducts, right: RowVector, equality: Bool[np.ndarray, "N m"], p: float, w: Vector, multipliers: RowVector
 ) -> State:
     """A point well inside every bound: sizes from w and the multipliers, nothing below a fraction of the largest."""
-    u = np.maximum(1.1 * np.abs(w), 0.3 * np.max(np.abs(w), axis=-1, keepdims=True))
+    u = np.maximum(1.1 * np.abs(w), (0.1 if p <= 2 else 0.3) * np.max(np.abs(w), axis=-1, keepdims=True))
     if p <= 2:
         total = _curve(u, p).value
     else:
