@@ -31,31 +31,43 @@ def constraints_and_rows(seed, num_queries, sets):
     relaxed_q = relaxed if num_queries else relaxed[:, None]
     constraints = Constraints.of(problem, selection_sets(problem, selected), relaxed_q)
     mask = problem.mask if num_queries else problem.mask[:, None]
+    # where queries are unrolled, (n, Q, T) is (nQ, 1, T) in the same order
+    shape = (problem.num_sequences, num_queries or 1, problem.num_tokens)
+    assert constraints.right.size == np.prod(shape)
     selected = selected if num_queries else selected[:, None] if not sets else selected[:, None, :]
     rows = explicit_rows(problem.tokens, problem.queries, selected, mask, relaxed)
-    return constraints, *rows
+    return constraints, shape, *rows
 
 
 CASES = [(seed, Q, sets) for seed in range(3) for Q in (None, 3) for sets in (False, True)]
 
 
+@pytest.fixture(params=["unrolled", "shared"], autouse=True)
+def layout(request, monkeypatch):
+    """Small problems copy the tokens for each query, large ones share them: both must hold."""
+    if request.param == "shared":
+        monkeypatch.setattr("attsvm.svm.constraints.UNROLLED_NUMBERS", 0)
+
+
 @pytest.mark.parametrize(("seed", "num_queries", "sets"), CASES)
 def test_products_agree_with_explicit_rows(seed, num_queries, sets):
-    constraints, rows, right, equality, places = constraints_and_rows(seed, num_queries, sets)
+    constraints, shape, rows, right, equality, places = constraints_and_rows(seed, num_queries, sets)
     generator = np.random.default_rng(seed)
     where = tuple(np.array(places).T)
     weights = generator.standard_normal(constraints.weights_shape)
-    multipliers = np.zeros(constraints.right.shape)
+    multipliers = np.zeros(shape)
     multipliers[where] = generator.standard_normal(len(rows))
-    image = constraints.apply(weights)
+    image = constraints.apply(weights).reshape(shape)
     np.testing.assert_allclose(image[where], rows @ weights.ravel(), atol=1e-13)
     assert np.count_nonzero(image) == len(rows)
-    np.testing.assert_allclose(constraints.adjoint(multipliers).ravel(), multipliers[where] @ rows, atol=1e-12)
-    np.testing.assert_allclose(constraints.norms[where], np.linalg.norm(rows, axis=1), rtol=1e-12)
-    np.testing.assert_array_equal(constraints.right[where], right)
+    np.testing.assert_allclose(
+        constraints.adjoint(multipliers.reshape(constraints.right.shape)).ravel(), multipliers[where] @ rows, atol=1e-12
+    )
+    np.testing.assert_allclose(constraints.norms.reshape(shape)[where], np.linalg.norm(rows, axis=1), rtol=1e-12)
+    np.testing.assert_array_equal(constraints.right.reshape(shape)[where], right)
     assert constraints.right.sum() == right.sum()
     if sets:
-        np.testing.assert_array_equal(constraints.equality[where], equality)
+        np.testing.assert_array_equal(constraints.equality.reshape(shape)[where], equality)
         projected = constraints.project(weights).ravel()
         np.testing.assert_allclose(rows[equality] @ projected, 0, atol=1e-12)
         # nearest: what was taken off is a combination of the equalities
@@ -67,7 +79,7 @@ def test_products_agree_with_explicit_rows(seed, num_queries, sets):
 
 @pytest.mark.parametrize(("seed", "num_queries", "sets"), CASES)
 def test_dense_rows_are_the_explicit_ones_at_unit_norm(seed, num_queries, sets):
-    constraints, rows, right, equality, _ = constraints_and_rows(seed, num_queries, sets)
+    constraints, _, rows, right, equality, _ = constraints_and_rows(seed, num_queries, sets)
     dense = constraints.rows()
     lengths = np.linalg.norm(rows, axis=1)
     np.testing.assert_allclose(dense.matrix, rows / lengths[:, None], atol=1e-13)

@@ -275,3 +275,50 @@ def test_block_pivoting_meets_its_conditions_or_says_nothing():
             assert (slack >= -1e-9).all()
             assert np.abs(multipliers @ slack) <= 1e-8 * (1 + np.abs(multipliers).max())
     assert found >= 100
+
+
+def awkward_problem(kind, seed):
+    """Small whole numbers, lengths over six decades, near duplicates or one-hot tokens; sets, relaxed, many queries."""
+    generator = np.random.default_rng(seed)
+    n, T, d = generator.integers(1, 12), generator.integers(1, 9), generator.integers(1, 9)
+    Q, d_q = generator.integers(1, 4), generator.integers(1, 6)
+    tokens, queries = generator.standard_normal((n, T, d)), generator.standard_normal((n, Q, d_q))
+    if kind == "whole numbers":
+        tokens, queries = generator.integers(-1, 2, (n, T, d)), generator.integers(-1, 2, (n, Q, d_q))
+    elif kind == "lengths":
+        tokens *= 10.0 ** generator.uniform(-3, 3, (n, 1, 1))
+        queries *= 10.0 ** generator.uniform(-3, 3, (n, Q, 1))
+    elif kind == "near duplicates":
+        tokens = np.round(tokens) + 1e-6 * generator.standard_normal(tokens.shape)
+    else:
+        tokens = np.broadcast_to(np.eye(max(T, d))[:T, :d], (n, T, d))
+    selected = generator.integers(0, T, (n, Q))
+    if generator.random() < 0.3:
+        kept = generator.random((n, Q, T)) < 0.2
+        np.put_along_axis(kept, selected[..., None], True, axis=-1)
+        selected = kept
+    relaxed = generator.random((n, Q)) < 0.3 if generator.random() < 0.3 else None
+    return attsvm.Problem(tokens, queries=queries), selected, relaxed
+
+
+@pytest.mark.parametrize("kind", ["whole numbers", "lengths", "near duplicates", "one-hot"])
+def test_awkward_data_is_decided_one_way_or_the_other(kind):
+    statuses = []
+    for seed in range(100):
+        problem, selected, relaxed = awkward_problem(kind, seed)
+        solution = attsvm.solve_svm(problem, selected, relaxed=relaxed)
+        statuses.append(solution.status)
+        rows, right, equality, places = explicit_rows(problem.tokens, problem.queries, list(selected), None, relaxed)
+        if len(rows) == 0 or not right.any():
+            assert solution.value == 0
+            continue
+        dual = at(places, solution.dual, True)
+        if solution.status == "optimal":
+            lower, upper, broken = bounds(rows, right, equality, solution.direction, dual)
+            assert (upper - lower) / upper <= max(1e-8, 1e-15 * upper)
+            assert broken <= 1e-9
+        else:
+            assert (dual[~equality] >= 0).all()
+            lengths, pull = np.linalg.norm(rows, axis=1), np.linalg.norm(rows.T @ dual)
+            assert pull == 0 or (dual * lengths) @ right > 1e12 * pull
+    assert set(statuses) == {"optimal", "infeasible"}

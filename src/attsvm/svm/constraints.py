@@ -16,6 +16,10 @@ TokenValues = Float[np.ndarray, "*lead n Q T"]
 TokenMask = Bool[np.ndarray, "*lead n Q T"]
 
 
+UNROLLED_NUMBERS = 50_000
+"""Numbers in the keys, copied for each query, up to which they are."""
+
+
 class Rows(NamedTuple):
     """The constraints of one problem written out, each scaled to unit norm; for small problems."""
 
@@ -57,7 +61,11 @@ class Constraints:
     def of(
         cls, problem: Problem, sets: TokenMask, relaxed: Bool[np.ndarray, "*lead n Q"] | None = None
     ) -> "Constraints":
-        """The constraints that keep ``sets`` (as :func:`attsvm.selection.selection_sets` gives them)."""
+        """The constraints that keep ``sets`` (as :func:`attsvm.selection.selection_sets` gives them).
+
+        Several queries of small problems become as many sequences with one query each: (n, Q) = (nQ, 1) from then on.
+        That copies the tokens, and keeps all digits of rows that are short against their tokens.
+        """
         keys, queries, allowed, _ = problem.canonical
         inequality = allowed & ~sets
         right = inequality.astype(np.float64)
@@ -67,11 +75,22 @@ class Constraints:
         if np.count_nonzero(sets) > np.count_nonzero(sets.any(axis=-1)):
             first = sets & (np.cumsum(sets, axis=-1) == 1)
             equality = sets & ~first
-        if queries.shape[-2] == 1:
-            # a product with the one-hot selection picks the reference exactly, along any leading axes
-            return cls(keys - first.astype(np.float64) @ keys, queries, None, inequality, equality, right)
+        picks = first.astype(np.float64)  # a product with the one-hot selection picks the reference exactly
+        n, Q, T = sets.shape[-3:]
+        if Q > 1 and n * Q * T * keys.shape[-1] <= UNROLLED_NUMBERS:
+            differences = keys[..., None, :, :] - picks[..., None, :] @ keys[..., None, :, :]
+            return cls(
+                _join(differences, -4),
+                _join(queries[..., None, :], -4),
+                None,
+                _join(inequality[..., None, :], -4),
+                None if equality is None else _join(equality[..., None, :], -4),
+                _join(right[..., None, :], -4),
+            )
+        if Q == 1:
+            return cls(keys - picks @ keys, queries, None, inequality, equality, right)
         keys = keys - keys.mean(axis=-2, keepdims=True)
-        return cls(keys, queries, first.astype(np.float64) @ keys, inequality, equality, right)
+        return cls(keys, queries, picks @ keys, inequality, equality, right)
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -123,7 +142,7 @@ class Constraints:
         pulled = -(multipliers @ self.keys)
         if self.references is not None:
             pulled += multipliers.sum(axis=-1)[..., None] * self.references
-        return _join_queries(pulled).mT @ _join_queries(self.queries)
+        return _join(pulled, -3).mT @ _join(self.queries, -3)
 
     def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*lead R"]:
         """An array over (n, Q, T) with these axes joined."""
@@ -143,7 +162,7 @@ class Constraints:
         position = np.flatnonzero(norms)
         norms = norms[position]
         _, Q, T = self.inequality.shape
-        keys, queries = _join_queries(self.keys), _join_queries(self.queries)
+        keys, queries = _join(self.keys, -3), _join(self.queries, -3)
         if Q == 1:  # then tokens are counted as positions are
             query, token = position // T, position
         else:
@@ -151,7 +170,7 @@ class Constraints:
             token = query // Q * T + position % T
         left = keys[token]
         if self.references is not None:
-            left -= _join_queries(self.references)[query]
+            left -= _join(self.references, -3)[query]
         left /= -norms[:, None]
         matrix = (left[:, :, None] * queries[query][:, None, :]).reshape(len(position), math.prod(self.weights_shape))
         right = self.right.reshape(-1)[position] / norms
@@ -211,6 +230,6 @@ def check_relaxed(problem: Problem, relaxed: Any, lead: tuple[int, ...]) -> Bool
     return array if problem.has_query_axis else array[..., None]
 
 
-def _join_queries(array: Float[np.ndarray, "*lead n Q k"]) -> Float[np.ndarray, "*lead nQ k"]:
-    """The first two of the last three axes as one."""
-    return array.reshape(*array.shape[:-3], -1, array.shape[-1])
+def _join(array: np.ndarray, axis: int) -> np.ndarray:
+    """The axes ``axis`` and ``axis + 1``, counted from the end, as one."""
+    return array.reshape(*array.shape[:axis], -1, *array.shape[axis + 2 :])

@@ -5,7 +5,7 @@ from scipy.linalg import qr, solve_triangular
 
 from attsvm.svm.candidate import Candidate, Settings
 from attsvm.svm.constraints import Constraints, Rows
-from attsvm.svm.least_distance import LeastDistance, least_distance
+from attsvm.svm.least_distance import PADDING, SHORTFALL, LeastDistance, least_distance, least_norm
 
 # Below this, relative to the largest, a pivot of the equalities is rounding; so is what they leave of a row.
 DEPENDENT = 1e-13
@@ -66,14 +66,40 @@ def _solve_rows(rows: Rows) -> LeastDistance:
     multipliers = np.zeros(len(size))
     unattainable = none_left & (right > 0)
     if unattainable.any():
-        multipliers[np.argmax(unattainable)] = 1.0
+        # any of these rows is a combination of the equalities: the one with the smallest coefficients is the best proof
+        coefficients = solve_triangular(triangle[:rank, :rank], basis.T @ inequalities[unattainable].T)
+        multipliers[np.flatnonzero(unattainable)[np.argmin(np.vecdot(coefficients.T, coefficients.T))]] = 1.0
         found = LeastDistance(np.zeros(basis.shape[0]), multipliers, True, 0)
     else:
         kept = ~none_left
         found = least_distance(left[kept] / size[kept, None], right[kept] / size[kept])
         multipliers[kept] = found.multipliers / size[kept]
+    if not found.is_ray:
+        held = np.concatenate([equalities[order[:rank]], inequalities[multipliers > 0]])
+        goal = np.concatenate([np.zeros(rank), right[multipliers > 0]])
+        found = found._replace(point=_touched_up(inequalities, right, held, goal, found.point))
     free = np.zeros(len(equalities))
     free[order[:rank]] = solve_triangular(triangle[:rank, :rank], -basis.T @ (multipliers @ inequalities))
     both = np.empty(len(rows.equality))
     both[rows.equality], both[~rows.equality] = free, multipliers
     return found._replace(multipliers=both)
+
+
+def _touched_up(
+    inequalities: np.ndarray, right: np.ndarray, held: np.ndarray, goal: np.ndarray, point: np.ndarray
+) -> np.ndarray:
+    """The point, or that of least norm on the rows that hold with equality, where its margins fall less short.
+
+    What rounding leaves of the equalities in a point moves margins; much, where a right side is small.
+    """
+    asked = right > 0
+    best, shortest = point, np.inf
+    for candidate in (point, least_norm(held, goal), least_norm(held, goal + PADDING * np.linalg.norm(point))):
+        if candidate is not None and asked.any():
+            margins = inequalities[asked] @ candidate / right[asked]
+            shortfall = 1 - np.min(margins)
+            if shortfall < shortest:
+                best, shortest = candidate, shortfall
+        if shortest <= SHORTFALL:
+            break
+    return best

@@ -20,11 +20,12 @@ from scipy.linalg.lapack import dgels, dpotrs
 from scipy.optimize import nnls
 
 from attsvm.svm.block_pivoting import block_pivoting
+from attsvm.svm.certificate import FARKAS_BOUND
 
 # Where ‖w‖ is this much larger than h, the residual has lost four digits: rescale and solve again.
 RESCALE_ABOVE = 1e2
-# A residual at rounding level: the value, if there is one, is beyond 1e13 times h.
-VANISHING = 1e-13
+# At a residual as small as this there may be no solution at all.
+SUSPICIOUS = 1e-6
 # A gap that is left alone; rounding allows about eps times the value.
 GOOD_GAP = 1e-14
 # What the last digits of a margin may lack, relative to ‖w‖.
@@ -84,9 +85,13 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
         except RuntimeError:  # it cycles; another scale takes another path
             scale *= 3.0
             continue
-        if residual <= VANISHING:
-            return LeastDistance(best.point, u, True, rounds)
-        value = scale * np.sqrt(max(1 / residual**2 - 1, 0.0))
+        if residual <= SUSPICIOUS:
+            ray = _ray(G, h > 0)
+            if ray is not None:
+                return LeastDistance(best.point, ray, True, rounds)
+        if not 0 < residual < 1:
+            break
+        value = scale * math.sqrt(1 / residual**2 - 1)
         if value <= RESCALE_ABOVE * scale or rounds == MAX_ROUNDS:
             previous = best_gap
             for point, multipliers in _answers(G, h, u):
@@ -99,6 +104,28 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
                 return best
         scale = value
     return best
+
+
+def _ray(G: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
+    """Multipliers μ ≥ 0 which prove that Gw ≥ 1 on the rows asked for has no solution of reasonable size, or None.
+
+    How large the right sides are does not matter then, and equal ones keep the most digits.
+    """
+    system = np.vstack([G.T, asked])
+    target = np.zeros(len(system))
+    target[-1] = 1.0
+    try:
+        u, _ = nnls(system, target, maxiter=10 * system.shape[1] + 100)
+    except RuntimeError:
+        return None
+    active = np.flatnonzero(u)
+    refined = np.zeros(len(u))
+    refined[active] = np.maximum(np.linalg.lstsq(system[:, active], target)[0], 0.0)
+    for multipliers in (u, refined):
+        pull = multipliers @ G
+        if multipliers @ asked > FARKAS_BOUND * math.sqrt(pull @ pull):
+            return multipliers
+    return None
 
 
 def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.ndarray) -> bool:
@@ -133,8 +160,13 @@ def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.n
     yield u @ G, u
 
 
+def least_norm(rows: Float[np.ndarray, "k D"], right: Float[np.ndarray, " k"]) -> Float[np.ndarray, " D"] | None:
+    """The w of least norm with rows·w = right, by QR of the transposed rows; None if they are dependent."""
+    return _least_norm(rows, right)[0] if len(right) <= rows.shape[1] else None
+
+
 def _least_norm(rows: np.ndarray, right: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-    """The w of least norm with rows·w = right, by QR of the transposed rows, and R; None if they are dependent."""
+    """:func:`least_norm`, and R."""
     padded = np.zeros(rows.shape[1])
     padded[: len(right)] = right
     factors, point, failed = dgels(rows.T, padded, trans="T")

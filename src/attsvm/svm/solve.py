@@ -96,7 +96,7 @@ def solve_svm(
     done, status, bound = _certified(constraints, norm, candidate, tol)
 
     def own_axes(array: np.ndarray) -> np.ndarray:
-        return array if problem.has_query_axis else array[..., 0, :]
+        return array.reshape(sets.shape) if problem.has_query_axis else array[..., 0, :]
 
     number = _plain if not lead else np.asarray
     return Solution(
