@@ -2,7 +2,7 @@
 """From parameters to logits: one class a parametrisation. Their gradients are pulled back by VJP."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -13,17 +13,19 @@ from attsvm.training.contractions import contract
 
 Array = jax.Array
 Parameters = dict[str, Array]
+# in what passes between the engine and its callers: NumPy's outside a compiled program, JAX's inside
+AnyArray = Any
 
 
 class Data(NamedTuple):
     """What the logits and the loss see of a problem; the trailing axis holds the trials, or 1 where they share it."""
 
-    tokens: Array  # (n, T, d, B)
-    keys: Array  # (n, T, d_k, B)
-    queries: Array  # (n, Q, d_q, B)
-    labels: Array  # (n, Q, B)
-    query_weight: Array  # (n, Q, B): 1 / number of queries in the mean, 0 for padded ones
-    allowed: Array | None  # (n, Q, T, B)
+    tokens: AnyArray  # (n, T, d, B)
+    keys: AnyArray  # (n, T, d_k, B)
+    queries: AnyArray  # (n, Q, d_q, B)
+    labels: AnyArray  # (n, Q, B)
+    query_weight: AnyArray  # (n, Q, B): 1 / number of queries in the mean, 0 for padded ones
+    allowed: AnyArray | None  # (n, Q, T, B)
 
 
 class Attention(Protocol):

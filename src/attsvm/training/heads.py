@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ Array = jax.Array
 Parameters = dict[str, Array]
 
 
+@runtime_checkable
 class Head(Protocol):
     """A head: equal heads share their compiled training, so they are hashable and hold no parameters themselves."""
 

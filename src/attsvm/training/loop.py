@@ -121,7 +121,11 @@ def train(
     layer = parse_attention(resumed.attention if resumed and attention is None else attention, problem, rank)
     if optimizer is None:
         optimizer = optimizer_of(resumed) if resumed else _default_optimizer(layer)
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ProblemError(f"optimizer: {optimizer!r} found, one of attsvm.optimizers or an optax optimiser wanted")
     head = Linear() if head is None else head
+    if not isinstance(head, Head):
+        raise ProblemError(f"head: {head!r} found, a Head wanted")
     of_head = head.initial(problem)
     if train_head and not of_head:
         raise ProblemError("train_head: the head has no parameters")

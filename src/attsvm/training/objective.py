@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attsvm.training.attention import Attention, Data, Parameters
+from attsvm.training.attention import AnyArray, Attention, Data, Parameters
 from attsvm.training.contractions import over_entries, settle
 from attsvm.training.heads import Head
 from attsvm.training.losses import OutputLoss
@@ -27,11 +27,11 @@ class Evaluation(NamedTuple):
 class Observation(NamedTuple):
     """What a record of the history holds of each trial (trailing axis B)."""
 
-    loss: Array  # (B,)
-    selected: Array  # (n, Q, B)
-    probability: Array  # (n, Q, B)
-    largest_logit: Array  # (B,)
-    parameters: Parameters
+    loss: AnyArray  # (B,)
+    selected: AnyArray  # (n, Q, B)
+    probability: AnyArray  # (n, Q, B)
+    largest_logit: AnyArray  # (B,)
+    parameters: dict[str, AnyArray]
 
 
 @dataclass(frozen=True)

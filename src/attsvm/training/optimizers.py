@@ -6,7 +6,7 @@ parameter's gradient (a dict like the parameters), and ``value``, the loss. The 
 that a normalised step is exact where the gradient itself underflows; any other optax optimiser gets gradient·exp(c).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Literal, NamedTuple, Protocol
@@ -41,7 +41,7 @@ class Rule(Protocol):
         ...
 
     def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Tree, log_scale: Tree, value: Array
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], log_scale: Tree, value: Array
     ) -> tuple[Tree, Any]:
         """Updates and next state.
 
@@ -107,14 +107,14 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         return f"{self.name}({', '.join(f'{name}={number:g}' for name, number in self.numbers.items())})"
 
 
-class Count(NamedTuple):
+class Taken(NamedTuple):
     """Number of steps taken."""
 
     count: Array  # type: ignore[assignment]  # hides tuple.count, as everywhere in optax
 
 
 # without a schedule there is nothing to remember
-StepState = Count | tuple[()]
+StepState = Taken | tuple[()]
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,12 @@ class _Step:
     def init(self, params: Tree) -> StepState:
         if self.schedule is None:
             return ()
-        return Count(jnp.zeros(next(iter(params.values())).shape[-1], jnp.int32))
+        return Taken(jnp.zeros(next(iter(params.values())).shape[-1], jnp.int32))
 
-    def length(self, state: StepState, numbers: Tree) -> tuple[Array, StepState]:
-        if self.schedule is None or not isinstance(state, Count):
+    def length(self, state: StepState, numbers: Mapping[str, Any]) -> tuple[Array, StepState]:
+        if self.schedule is None or not isinstance(state, Taken):
             return numbers["learning_rate"], state
-        return over_trials(self.schedule)(state.count), Count(state.count + 1)
+        return over_trials(self.schedule)(state.steps), Taken(state.steps + 1)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class GradientDescent:
         return self.step.init(params)
 
     def update(
-        self, gradient: Tree, state: StepState, params: Tree, numbers: Tree, log_scale: Tree, value: Array
+        self, gradient: Tree, state: StepState, params: Tree, numbers: Mapping[str, Any], log_scale: Tree, value: Array
     ) -> tuple[Tree, StepState]:
         length, state = self.step.length(state, numbers)
         if self.relative:
@@ -167,7 +167,7 @@ class NormalizedGradientDescent:
         return self.step.init(params)
 
     def update(
-        self, gradient: Tree, state: StepState, params: Tree, numbers: Tree, log_scale: Tree, value: Array
+        self, gradient: Tree, state: StepState, params: Tree, numbers: Mapping[str, Any], log_scale: Tree, value: Array
     ) -> tuple[Tree, StepState]:
         length, state = self.step.length(state, numbers)
         updates: Tree = {}

@@ -2,7 +2,7 @@
 """Whole stretches of training compiled into one program, and the programs kept for the next call."""
 
 import inspect
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from threading import Lock
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from attsvm.training.attention import Data, Parameters
+from attsvm.training.attention import AnyArray, Data, Parameters
 from attsvm.training.contractions import compiler_options, over_entries, settle
 from attsvm.training.objective import Objective, Observation
 from attsvm.training.optimizers import Optimizer, Rule, Tree, over_trials, rescaled
@@ -25,19 +25,19 @@ RUNNING, STALLED, NON_FINITE = 0, 1, 2
 class State(NamedTuple):
     """Where a slice of trials stands; the trailing axis of each array holds them."""
 
-    trained: Parameters
+    trained: dict[str, AnyArray]
     optimizer: Any
-    status: Array  # (B,): RUNNING, STALLED or NON_FINITE
-    steps: Array  # (B,): updates made
+    status: AnyArray  # (B,): RUNNING, STALLED or NON_FINITE
+    steps: AnyArray  # (B,): updates made
 
 
 class Inputs(NamedTuple):
     """What a run reads and never changes."""
 
     data: Data
-    fixed: Parameters
-    numbers: dict[str, Array]
-    penalty: Array
+    fixed: dict[str, AnyArray]
+    numbers: dict[str, AnyArray]
+    penalty: AnyArray
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Foreign:
         return over_trials(self.transformation.init)(params)
 
     def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Tree, log_scale: Tree, value: Array
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], log_scale: Tree, value: Array
     ) -> tuple[Tree, Any]:
         def of_trial(gradient: Tree, state: Any, params: Tree, log_scale: Tree, value: Array) -> tuple[Tree, Any]:
             extra: dict[str, Any] = {}

@@ -1,0 +1,54 @@
+"""Training reaches the direction that the theorem names, to more digits the longer it goes on."""
+
+import numpy as np
+import pytest
+
+import attsvm
+
+STEPS = np.unique(np.r_[np.rint(np.geomspace(2_000, 1_000_000, 25)), 20_000]).astype(int)
+
+
+@pytest.fixture(scope="module")
+def long_run(reference):
+    """Seeds 0, 1 and 4, trained together for 1,000,000 steps of 0.1, and their direction errors (steps, seeds)."""
+    data = reference("combined_and_factored.npz")
+    stacked = {name: np.stack([data[f"s{seed}_{name}"] for seed in (0, 1, 4)]) for name in ("X", "Y", "Z", "v", "W_W0")}
+    problem = attsvm.Problem(stacked["X"], stacked["Y"], stacked["Z"], stacked["v"])
+    run = attsvm.train(problem, init=stacked["W_W0"], steps=1_000_000, record=STEPS)
+    direction = attsvm.solve_svm(problem, run.selected).direction
+    return run, attsvm.direction_error(run.history["weights"], direction, axis=(-2, -1))
+
+
+def test_direction_error_at_20_000_steps(long_run):
+    _, errors = long_run
+    assert (errors[STEPS.tolist().index(20_000)] < 5e-5).all()
+
+
+def test_direction_error_at_1_000_000_steps(long_run):
+    _, errors = long_run
+    assert (errors[-1] < 3e-8).all()
+
+
+def test_direction_error_falls_over_every_record(long_run):
+    run, errors = long_run
+    assert len(errors) >= 20
+    assert (np.diff(errors, axis=0) < 0).all()
+    # the selection is final before the first of these records
+    assert (run.history["selected"] == run.selected).all()
+
+
+def test_the_run_is_finished_and_precise(long_run):
+    run, _ = long_run
+    assert (run.status == "finished").all()
+    assert (run.step == 1_000_000).all()
+    assert (run.precise_until == -1).all()
+    assert (run.probability == 1).all()
+
+
+def test_a_seed_that_changes_its_selection_late_shows_it_in_the_history(reference):
+    data = reference("combined_and_factored.npz")
+    problem = attsvm.Problem(*(data[f"s2_{name}"] for name in ("X", "Y", "Z", "v")))
+    run = attsvm.train(problem, init=data["s2_W_W0"], steps=100_000, record=[2_000, 20_000, 100_000])
+    assert (run.history["selected"][0] != run.selected).any()
+    error = attsvm.direction_error(run.weights, attsvm.solve_svm(problem, run.selected).direction)
+    assert error < 1e-4

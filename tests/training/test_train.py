@@ -1,0 +1,382 @@
+"""What train promises besides the numbers: batches, masks, records, stops, resuming, files."""
+
+import itertools
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import attsvm
+from attsvm import ProblemError, Run, optimizers, train
+from attsvm.datasets import random_problem
+from attsvm.training import program as programs
+
+
+def batch_of(size, **shape):
+    problems = [random_problem(4, 5, 3, seed, **shape) for seed in range(size)]
+    return attsvm.Problem(
+        *(np.stack([getattr(p, x) for p in problems]) for x in ("tokens", "labels", "queries", "head"))
+    )
+
+
+def start(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+# --- batches and symmetries
+
+
+@pytest.mark.parametrize("size", [2, 7, 70])
+def test_a_batch_equals_its_members(size):
+    # to rounding, not bit for bit: the order in which the compiler adds depends on how many trials lie side by side
+    problem, W = batch_of(size), start(size, 3, 3)
+    together = train(problem, init=W, steps=40, record=5)
+    for i in (0, size // 2, size - 1):
+        alone = train(problem[i], init=W[i], steps=40, record=5)
+        np.testing.assert_allclose(together[i].weights, alone.weights, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(together[i].history["loss"], alone.history["loss"], rtol=1e-12)
+        np.testing.assert_array_equal(together[i].selected, alone.selected)
+        np.testing.assert_allclose(together[i].probability, alone.probability, rtol=1e-11)
+        assert together[i].status == alone.status == "finished"
+
+
+def test_many_starts_of_one_problem_and_of_a_batch():
+    problem, W = batch_of(2), start(6, 2, 3, 3)
+    run = train(problem, init=W, steps=10)
+    assert run.batch_shape == (6, 2)
+    assert run.weights.shape == (6, 2, 3, 3)
+    assert run.selected.shape == run.probability.shape == (6, 2, 4)
+    assert run.history["weights"].shape == (len(run.history["steps"]), 6, 2, 3, 3)
+    shared = train(problem[1], init=W[:, 1], steps=10)
+    np.testing.assert_allclose(run.weights[:, 1], shared.weights, rtol=0, atol=1e-13)
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=20)
+def test_permuting_tokens_sequences_or_trials_permutes_the_run(seed):
+    generator = np.random.default_rng(seed)
+    problem, W = batch_of(3), generator.normal(size=(3, 3, 3))
+    trials, sequences, tokens = (generator.permutation(k) for k in (3, 4, 5))
+    moved = attsvm.Problem(
+        problem.tokens[trials][:, sequences][:, :, tokens],
+        problem.labels[trials][:, sequences],
+        problem.queries[trials][:, sequences],
+        problem.head[trials],
+    )
+    run, other = train(problem, init=W, steps=20), train(moved, init=W[trials], steps=20)
+    np.testing.assert_allclose(other.weights, run.weights[trials], rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(tokens[other.selected], run.selected[trials][:, sequences])
+
+
+def test_masks_equal_removal():
+    generator = np.random.default_rng(5)
+    sequences = [generator.normal(size=(length, 3)) for length in (2, 5, 3)]
+    queries, labels, head = generator.normal(size=(3, 3)), [1, -1, 1], generator.normal(size=3)
+    ragged = attsvm.Problem.from_sequences(sequences, labels, queries, head)
+    run = train(ragged, init=start(3, 3), steps=60)
+    # longer padding, full of other numbers, changes nothing
+    tokens = generator.normal(size=(3, 8, 3))
+    mask = np.zeros((3, 8), dtype=bool)
+    for i, sequence in enumerate(sequences):
+        tokens[i, : len(sequence)], mask[i, : len(sequence)] = sequence, True
+    padded = train(attsvm.Problem(tokens, labels, queries, head, mask=mask), init=start(3, 3), steps=60)
+    np.testing.assert_allclose(padded.weights, run.weights, rtol=0, atol=1e-12)
+    # a sequence of one token has no gradient: removing it changes only the mean, which a normalised step ignores
+    single = attsvm.Problem.from_sequences(
+        [*sequences, np.ones((1, 3))], [*labels, 1], np.r_[queries, [[1, 2, 3]]], head
+    )
+    np.testing.assert_allclose(train(single, init=start(3, 3), steps=60).weights, run.weights, rtol=0, atol=1e-12)
+
+
+def test_several_queries_equal_sequences_that_repeat_the_tokens():
+    generator = np.random.default_rng(6)
+    tokens, queries = generator.normal(size=(3, 4, 2)), generator.normal(size=(3, 5, 2))
+    labels, head = np.sign(generator.normal(size=(3, 5))), generator.normal(size=2)
+    mask = np.tril(np.ones((5, 4), dtype=bool))[None].repeat(3, axis=0)
+    query_mask = generator.random((3, 5)) < 0.7
+    together = attsvm.Problem(tokens, labels, queries, head, mask=mask, query_mask=query_mask)
+    rows = np.argwhere(query_mask)
+    apart = attsvm.Problem(tokens[rows[:, 0]], labels[query_mask], queries[query_mask], head, mask=mask[query_mask])
+    run, other = (train(p, init=start(2, 2), steps=50, train_head=True) for p in (together, apart))
+    np.testing.assert_allclose(run.weights, other.weights, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run.parameters["v"], other.parameters["v"], rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(run.selected[query_mask], other.selected)
+    np.testing.assert_array_equal(run.selected[~query_mask], -1)
+    assert run.loss == pytest.approx(other.loss, rel=1e-12)
+
+
+def test_a_large_problem_takes_the_matrix_path_to_the_same_numbers():
+    small = random_problem(3, 4, 5, 0)
+    # padding of zeros makes it large without changing it
+    pad = [(0, 0), (0, 96), (0, 115)]
+    mask = np.zeros((3, 100), dtype=bool)
+    mask[:, :4] = True
+    large = attsvm.Problem(
+        np.pad(small.tokens, pad),
+        small.labels,
+        np.pad(small.queries, [(0, 0), (0, 115)]),
+        np.pad(small.head, (0, 115)),
+        mask=mask,
+    )
+    W = start(5, 5)
+    run, other = train(small, init=W, steps=30), train(large, init=np.pad(W, [(0, 115), (0, 115)]), steps=30)
+    np.testing.assert_allclose(other.weights[:5, :5], run.weights, rtol=0, atol=1e-12)
+
+
+# --- records, callbacks, programs
+
+
+def test_history_holds_the_steps_asked_for():
+    problem = random_problem(4, 5, 3, 0)
+    run = train(problem, steps=100, record=[0, 7, 100])
+    assert run.history["steps"].tolist() == [0, 7, 100]
+    np.testing.assert_array_equal(run.history["weights"][0], 0.0)
+    np.testing.assert_array_equal(run.history["weights"][-1], run.weights)
+    np.testing.assert_array_equal(train(problem, steps=7).weights, run.history["weights"][1])
+    assert run.history["loss"][-1] == run.loss
+    logs = train(problem, steps=10_000).history["steps"]
+    assert logs[0] == 0
+    assert logs[-1] == 10_000
+    assert len(logs) <= 50
+    assert train(problem, steps=0).history["steps"].tolist() == [0]
+    assert len(train(problem, steps=500, record=200).history["steps"]) > 100
+
+
+def test_numbers_change_without_compiling_anything_anew():
+    problem = random_problem(4, 5, 3, 0)
+    rate, other = optimizers.normalized_gradient_descent(0.1), optimizers.normalized_gradient_descent(0.02)
+    train(problem, optimizer=rate, steps=10, penalty=0.1)
+    before = programs.program.cache_info().currsize
+    held = programs.program(*_only(programs.program, problem, rate))
+    size = len(held._executables)
+    train(random_problem(4, 5, 3, 1), optimizer=other, steps=300, penalty=0.2, record=7)
+    assert programs.program.cache_info().currsize == before
+    assert len(held._executables) == size
+
+
+def _only(_, problem, optimizer):
+    """The structure under which train keeps its program."""
+    from attsvm.training.attention import Combined
+    from attsvm.training.heads import Linear
+    from attsvm.training.losses import LOSSES
+    from attsvm.training.objective import Objective
+
+    return Objective(Combined(), Linear(), LOSSES["logistic"], (), True), optimizer.rule, 64
+
+
+def test_callback_sees_the_run_advance():
+    seen = []
+    train(random_problem(4, 5, 3, 0), steps=600_000, callback=seen.append)
+    assert seen[-1].step == seen[-1].steps == 600_000
+    assert len(seen) > 1
+    assert all(a.step < b.step for a, b in itertools.pairwise(seen))
+    assert seen[-1].loss <= seen[0].loss
+    assert 0 < seen[-1].probability <= 1
+
+
+# --- stops
+
+
+def test_ctrl_c_returns_what_there_is():
+    def stop(progress):
+        if progress.step > 0:
+            raise KeyboardInterrupt
+
+    run = train(batch_of(3), steps=10_000_000, record=[0, 10, 10_000_000], callback=stop)
+    assert (run.status == "interrupted").all()
+    assert (run.step > 0).all()
+    assert (run.step < 10_000_000).all()
+    assert run.history["steps"].tolist() == [0, 10]
+    assert np.isfinite(run.weights).all()
+
+
+def test_a_real_signal_stops_a_long_run():
+    import signal
+
+    timer = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
+    train(batch_of(3), steps=1)
+    timer.start()
+    began = time.perf_counter()
+    run = train(batch_of(3), steps=1_000_000_000)
+    timer.join()
+    assert (run.status == "interrupted").all()
+    assert time.perf_counter() - began < 20
+
+
+def test_a_trial_that_leaves_the_finite_numbers_stops_alone():
+    problem = random_problem(4, 5, 3, 0)
+
+    def update(gradient, state, params, *, log_scale, **extra):
+        return {"W": 1e60 * params["W"]}, state
+
+    grow = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
+    W = np.stack([np.eye(3), 1e-200 * np.eye(3)])
+    run = train(problem, init=W, optimizer=grow, steps=8, record=[0, 3, 8])
+    assert run.status.tolist() == ["non_finite", "finished"]
+    assert run.step.tolist() == [5, 8]
+    assert np.isfinite(run.weights).all()
+    assert all(np.isfinite(x).all() for x in run.history.values())
+    np.testing.assert_allclose(run.weights[1], 1e280 * np.eye(3), rtol=1e-13)
+
+
+def test_a_gradient_that_underflows_is_an_honest_zero():
+    problem = random_problem(4, 5, 3, 0)
+    plain = train(problem, optimizer=optimizers.gradient_descent(0.5), init=1e4 * start(3, 3), steps=50)
+    assert plain.status == "stalled"
+    assert plain.step == 0
+    np.testing.assert_array_equal(plain.weights, 1e4 * start(3, 3))
+    # a normalised step goes on
+    moved = train(problem, init=1e4 * start(3, 3), steps=50)
+    assert moved.status == "finished"
+    assert np.linalg.norm(moved.weights - 1e4 * start(3, 3)) > 1
+
+
+def test_a_zero_gradient_moves_nothing():
+    base = random_problem(4, 5, 3, 0)
+    problem = attsvm.Problem(base.tokens, base.labels, base.queries, np.zeros(3))
+    run = train(problem, init=start(3, 3), steps=5)
+    assert run.status == "stalled"
+    assert run.step == 0
+    np.testing.assert_array_equal(run.weights, start(3, 3))
+
+
+def test_logits_past_1e8_are_reported():
+    problem = random_problem(4, 5, 3, 0)
+    grown = train(problem, optimizer=optimizers.normalized_gradient_descent(1e7), steps=100, record=[0, 1, 50, 100])
+    assert grown.precise_until == 50
+    assert train(problem, steps=10).precise_until is None
+
+
+# --- resuming, files
+
+
+@pytest.mark.parametrize("optimizer", [None, optax.adam(0.01), optimizers.gradient_descent(lambda k: 1.0 / (k + 1.0))])
+def test_a_resumed_run_is_the_longer_run(tmp_path, optimizer):
+    problem, W = batch_of(3), start(3, 3, 3)
+    whole = train(problem, init=W, optimizer=optimizer, steps=50, record=[0, 10, 20, 35, 50])
+    half = train(problem, init=W, optimizer=optimizer, steps=20, record=[0, 10, 20])
+    half.save(tmp_path / "run.npz")
+    for begun in (half, Run.load(tmp_path / "run.npz")):
+        rest = train(problem, init=begun, optimizer=optimizer, steps=30, record=[35, 50])
+        assert rest.history["steps"].tolist() == [0, 10, 20, 35, 50]
+        np.testing.assert_array_equal(rest.weights, whole.weights)
+        np.testing.assert_array_equal(rest.history["weights"], whole.history["weights"])
+        assert rest.step.tolist() == [50, 50, 50]
+
+
+def test_a_loaded_run_remembers_its_optimizer(tmp_path):
+    problem = random_problem(4, 5, 3, 0)
+    run = train(problem, optimizer=optimizers.normalized_gradient_descent(0.03, scope="each"), steps=10)
+    run.save(tmp_path / "run.npz")
+    np.testing.assert_array_equal(
+        train(problem, init=Run.load(tmp_path / "run.npz"), steps=10).weights,
+        train(problem, init=run, steps=10).weights,
+    )
+    foreign = train(problem, optimizer=optax.sgd(0.1), steps=10)
+    foreign.save(tmp_path / "foreign.npz")
+    with pytest.raises(ProblemError, match="optimizer"):
+        train(problem, init=Run.load(tmp_path / "foreign.npz"), steps=10)
+
+
+def test_a_run_survives_its_file(tmp_path):
+    run = train(batch_of(2), init=start(2, 3, 3), steps=30, train_head=True)
+    run.save(tmp_path / "run.npz")
+    loaded = Run.load(tmp_path / "run.npz")
+    for name in ("weights", "selected", "probability", "loss", "status", "step", "precise_until"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(run, name))
+        assert type(getattr(loaded, name)) is type(getattr(run, name))
+    for name in run.history:
+        np.testing.assert_array_equal(loaded.history[name], run.history[name])
+    assert repr(loaded) == repr(run)
+    assert replace(loaded, live_optimizer=None).norm == run.norm
+    random_problem(4, 5, 3, 0).save(tmp_path / "problem.npz")
+    with pytest.raises(ProblemError, match="run"):
+        Run.load(tmp_path / "problem.npz")
+
+
+def test_indexing_a_batch():
+    run = train(batch_of(3), init=start(3, 3, 3), steps=10)
+    one = run[1]
+    assert one.batch_shape == ()
+    assert isinstance(one.loss, float)
+    assert isinstance(one.step, int)
+    assert one.status == "finished"
+    assert one.precise_until is None
+    np.testing.assert_array_equal(one.history["weights"], run.history["weights"][:, 1])
+    assert run[:2].batch_shape == (2,)
+    assert "finished" in repr(one)
+    assert "3 trials" in repr(run)
+
+
+# --- types, arguments
+
+
+def test_float32_runs_stay_near_and_return_float32():
+    problem = random_problem(4, 5, 3, 0)
+    run, exact = train(problem, steps=50, dtype="float32"), train(problem, steps=50)
+    assert run.weights.dtype == np.float32
+    assert exact.weights.dtype == np.float64
+    assert run.parameters["W"].dtype == np.float32
+    np.testing.assert_allclose(run.weights, exact.weights, atol=1e-3)
+
+
+def test_factors_start_from_the_seed_and_compute_the_function_of_their_product():
+    problem = random_problem(4, 5, 3, 0)
+    run = train(problem, attention="factored", rank=2, seed=3, steps=0)
+    assert run.parameters["K"].shape == (3, 2)
+    np.testing.assert_array_equal(run.weights, run.parameters["K"] @ run.parameters["Q"].T)
+    np.testing.assert_array_equal(train(problem, attention="factored", rank=2, seed=3, steps=0).weights, run.weights)
+    assert train(problem, init=run.weights, steps=0).loss == pytest.approx(run.loss, rel=1e-13)
+
+
+def test_a_prompt_is_the_weights_of_one_query_equal_to_one():
+    base = random_problem(4, 5, 3, 0)
+    prompt = attsvm.Problem(base.tokens, base.labels, head=base.head)
+    combined = attsvm.Problem(base.tokens, base.labels, np.ones((4, 1)), base.head)
+    p = train(prompt, steps=30)
+    assert p.attention == "prompt"
+    np.testing.assert_allclose(p.weights, train(combined, steps=30).weights[:, 0], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"attention": "prompt"}, "attention"),
+        ({"attention": "other"}, "attention"),
+        ({"rank": 2}, "rank"),
+        ({"loss": "hinge"}, "loss"),
+        ({"loss": "cross_entropy"}, "loss"),
+        ({"steps": -1}, "steps"),
+        ({"steps": 1.5}, "steps"),
+        ({"penalty": np.nan}, "penalty"),
+        ({"dtype": "float16"}, "dtype"),
+        ({"record": 0}, "record"),
+        ({"record": [-1, 2]}, "record"),
+        ({"record": [5000]}, "record"),
+        ({"init": np.zeros((2, 2))}, "init"),
+        ({"init": np.full((3, 3), np.nan)}, "init"),
+        ({"init": {"V": np.zeros((3, 3))}}, "init"),
+        ({"init": {"v": np.zeros(3)}}, "init"),
+        ({"attention": "factored", "init": np.zeros((3, 3))}, "init"),
+        ({"optimizer": "sgd"}, "optimizer"),
+        ({"head": 3}, "head"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(arguments, name):
+    with pytest.raises(ProblemError, match=name):
+        train(random_problem(4, 5, 3, 0), **arguments)
+
+
+def test_problems_that_lack_something():
+    base = random_problem(4, 5, 3, 0)
+    with pytest.raises(ProblemError, match="labels"):
+        train(attsvm.Problem(base.tokens, queries=base.queries, head=base.head))
+    headless = attsvm.Problem(base.tokens, base.labels, base.queries)
+    for train_head in (False, True):
+        with pytest.raises(ProblemError, match="head"):
+            train(headless, train_head=train_head)
