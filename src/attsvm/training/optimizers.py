@@ -110,7 +110,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
 class Taken(NamedTuple):
     """Number of steps taken."""
 
-    count: Array  # type: ignore[assignment]  # hides tuple.count, as everywhere in optax
+    steps: Array
 
 
 # without a schedule there is nothing to remember
