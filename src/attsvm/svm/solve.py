@@ -15,6 +15,8 @@ from attsvm.svm.certificate import FARKAS_BOUND, Certified, certify, farkas, una
 from attsvm.svm.constraints import Constraints, check_relaxed
 from attsvm.svm.frobenius import solve_frobenius
 from attsvm.svm.lp import solve_lp
+from attsvm.svm.semidefinite import METHODS as SEMIDEFINITE_METHODS
+from attsvm.svm.semidefinite import solve_semidefinite
 from attsvm.svm.solution import Solution
 
 VIOLATION_ALLOWED = 1e-9
@@ -64,7 +66,7 @@ def solve_svm(
         Called as ``callback(step, gap)`` by iterative methods; a true return value stops them.
     method : str, optional
         Forces one method of the norm: "least-distance" for Frobenius; "newton", "interior-point" or "linear-program"
-        for ℓp. None chooses, and ``stats`` says what and why.
+        for ℓp; "semidefinite" for nuclear and spectral. None chooses, and ``stats`` says what and why.
 
     Returns
     -------
@@ -132,16 +134,19 @@ def is_euclidean(norm: Norm, problem: Problem) -> bool:
 def _candidate(
     constraints: Constraints, norm: Norm, euclidean: bool, settings: Settings, method: str | None
 ) -> Candidate:
-    """The Frobenius solution, which also tells what is infeasible, and from it that of any other norm."""
+    """By the geometry of the norm; that of Frobenius also tells what is infeasible, in any norm."""
     if euclidean:
-        if method not in (None, *FROBENIUS_METHODS):
-            raise ProblemError(
-                f"method: {method!r} does not solve {norm.name}; wanted {' or '.join(FROBENIUS_METHODS)}"
-            )
+        _check_method(method, FROBENIUS_METHODS, norm)
         return solve_frobenius(constraints, settings)
     if norm.kind == "lp":
         return solve_lp(constraints, norm.p, settings, solve_frobenius(constraints, settings), method)
-    raise ProblemError(f"norm: {norm.name} is not available yet; frobenius and l<p> are")
+    _check_method(method, SEMIDEFINITE_METHODS, norm)
+    return solve_semidefinite(constraints, norm, settings)
+
+
+def _check_method(method: str | None, methods: tuple[str, ...], norm: Norm) -> None:
+    if method not in (None, *methods):
+        raise ProblemError(f"method: {method!r} does not solve {norm.name}; wanted {' or '.join(methods)}")
 
 
 def _certified(

@@ -1,0 +1,98 @@
+"""The least nuclear norm: what training the factors of W = K Q' is drawn to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.svm.pair_rows import Block, RowVector
+from attsvm.svm.semidefinite_interior import (
+    Matrix,
+    Problems,
+    RowEquations,
+    Scaling,
+    State,
+    Step,
+    Values,
+    lift,
+    start_slack,
+)
+
+
+@dataclass(frozen=True)
+class NuclearCone:
+    """P is free, with W in its corner; D = ½I − lift(A*(λ)) is tied to λ.
+
+    Parameters
+    ----------
+    split : int
+        d_k.
+    """
+
+    split: int
+    primal_is_free = True
+
+    def start(self, problems: Problems, multipliers: RowVector) -> State:
+        """On the central path but for A(W) − s = b: P = μ D⁻¹."""
+        image = problems.rows.adjoint(multipliers)
+        shrink = 0.9 / np.linalg.svd(image, compute_uv=False)[:, :1]
+        multipliers = multipliers * shrink
+        tied = _tied(image * shrink[:, :, None])
+        inverse = np.linalg.inv(tied)
+        mu = 1 / np.linalg.svd(inverse[:, : self.split, self.split :], compute_uv=False).sum(axis=-1)
+        free = inverse * mu[:, None, None]
+        slack = start_slack(problems, free[:, : self.split, self.split :], multipliers, mu)
+        return State(free, tied, multipliers, slack)
+
+    def weights(self, state: State) -> Block:
+        """W."""
+        return state.free[:, : self.split, self.split :]
+
+    def value(self, state: State) -> Values:
+        """½ tr P."""
+        return 0.5 * np.trace(state.free, axis1=-2, axis2=-1)
+
+    def tie(self, problems: Problems, state: State) -> State:
+        """D from λ."""
+        return state._replace(tied=_tied(problems.rows.adjoint(state.multipliers)))
+
+    def newton(self, problems: Problems, state: State, scaling: Scaling, primal: RowVector) -> "_Equations":
+        """See :class:`_Equations`."""
+        return _Equations(problems, state, scaling, primal, self.split)
+
+
+class _Equations:
+    """ΔD = −lift(A*(Δλ)) and ΔP = R T R' − G ΔD G, G = RR', in A(ΔW) − Δs = primal.
+
+    The matrix A [G lift(A*(·)) G]₁₂ has the entries ½ (l_a'G₁₁l_b · z_a'G₂₂z_b + l_a'G₁₂z_b · l_b'G₁₂z_a).
+    """
+
+    def __init__(self, problems: Problems, state: State, scaling: Scaling, primal: RowVector, split: int) -> None:
+        self.rows, self.primal, self.R = problems.rows, primal, scaling.R
+        self.upper, self.lower = self.R[:, :split], self.R[:, split:]
+        left, queries = self.rows.left @ self.upper, self.rows.queries @ self.lower
+        query_of = self.rows.query_of
+        matrix = left @ left.mT
+        matrix *= (queries @ queries.mT)[:, query_of[:, None], query_of]
+        crossed = (left @ queries.mT)[:, :, query_of]
+        matrix += crossed * crossed.mT
+        matrix *= 0.5
+        self.equations = RowEquations(matrix, state, problems.equality)
+        self.failed = self.equations.failed
+
+    def solve(self, target: Matrix, row_target: RowVector) -> Step:
+        """The step."""
+        pushed = self.rows.apply(self.upper @ target @ self.lower.mT)
+        multipliers, slack = self.equations.solve(self.primal - pushed, row_target)
+        image = self.rows.adjoint(multipliers)
+        half = -0.5 * (self.upper.mT @ image @ self.lower)
+        scaled_tied = half + half.mT
+        scaled_free = target - scaled_tied
+        change = State(self.R @ scaled_free @ self.R.mT, -lift(image), multipliers, slack)
+        return Step(change, scaled_free, scaled_tied)
+
+
+def _tied(image: Block) -> Matrix:
+    tied = -lift(image)
+    diagonal = np.arange(tied.shape[-1])
+    tied[:, diagonal, diagonal] = 0.5
+    return tied

@@ -1,0 +1,203 @@
+"""The least nuclear or spectral norm: from constraints to a candidate, many problems together."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attsvm.norms import Norm
+from attsvm.svm.candidate import Candidate, Settings
+from attsvm.svm.certificate import unattainable
+from attsvm.svm.constraints import Constraints, TokenValues, Weights
+from attsvm.svm.frobenius import solve_frobenius
+from attsvm.svm.nuclear import NuclearCone
+from attsvm.svm.pair_rows import Block, Reduced, RowVector, reduced_rows
+from attsvm.svm.semidefinite_interior import Cone, InteriorPoint, Problems, Values, interior_point, measure
+from attsvm.svm.spectral import SpectralCone
+
+METHODS = ("semidefinite",)
+
+FEW_ROWS = 200
+"""Rows up to which the Frobenius solution costs nothing: it tells the infeasible problems and the value's size."""
+
+CHUNK = 1_000_000
+"""Numbers in the equations of problems solved together: more would leave the processor's cache."""
+
+FINEST_TARGET = 1e-12
+MAX_STEPS = 50
+
+NEGLIGIBLE = 1e-6
+"""Singular values that are tried without, relative to the first."""
+
+ALL_TOKENS = (-3, -2, -1)
+
+
+def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings) -> Candidate:
+    """Least nuclear or spectral ‖W‖ under the constraints.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    norm : Norm
+        Nuclear or spectral.
+    settings : Settings
+
+    Returns
+    -------
+    Candidate
+        Of its true rank in the nuclear norm; without a component off the queries' span in either.
+    """
+    flat = _flattened(constraints)
+    size = flat.lead[0]
+    weights = np.zeros((size, *flat.weights_shape))
+    multipliers = np.zeros(flat.inequality.shape)
+    ray = np.zeros(size, bool)
+    steps = np.zeros(size, int)
+    # nothing to do where 0 is the solution, or a row of zeros leaves none
+    to_solve = np.asarray(flat.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(flat).any(axis=ALL_TOKENS))
+    for index in _chunks(flat, to_solve):
+        weights[index], multipliers[index], ray[index], steps[index] = _solve(flat[index], norm, settings)
+    return Candidate(
+        weights.reshape(*constraints.lead, *constraints.weights_shape),
+        multipliers.reshape(constraints.inequality.shape),
+        ray.reshape(constraints.lead),
+        steps.reshape(constraints.lead),
+        METHODS[0],
+        f"the {norm.kind} norm is a semidefinite program with rows of rank one",
+    )
+
+
+def _flattened(constraints: Constraints) -> Constraints:
+    """One leading axis."""
+    lead = constraints.lead
+    if len(lead) == 1:
+        return constraints
+
+    def flatten(array: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(array, lead + array.shape[-3:]).reshape(-1, *array.shape[-3:])
+
+    return Constraints(
+        flatten(constraints.keys),
+        flatten(constraints.queries),
+        None if constraints.references is None else flatten(constraints.references),
+        flatten(constraints.inequality),
+        None if constraints.equality is None else flatten(constraints.equality),
+        flatten(constraints.right),
+    )
+
+
+def _chunks(constraints: Constraints, chosen: Bool[np.ndarray, " N"]) -> Iterator[Int[np.ndarray, " chunk"]]:
+    most = int(constraints.rows_mask.sum(axis=ALL_TOKENS).max(initial=0))
+    entries = most * max(most, int(np.prod(constraints.weights_shape)))
+    length = max(1, CHUNK // max(1, entries))
+    index = np.flatnonzero(chosen)
+    for first in range(0, len(index), length):
+        yield index[first : first + length]
+
+
+def _solve(
+    constraints: Constraints, norm: Norm, settings: Settings
+) -> tuple[Weights, TokenValues, Bool[np.ndarray, " N"], Int[np.ndarray, " N"]]:
+    """Weights, multipliers, which of them are Farkas multipliers, and steps."""
+    reduced = reduced_rows(constraints)
+    best = _nothing_found(reduced)
+    everything = np.arange(len(reduced.right))
+    plain = np.where(reduced.equality, 0.0, np.where(reduced.right > 0, 1.0, 0.1))
+    few = len(reduced.position) <= FEW_ROWS
+    if few:
+        frobenius = solve_frobenius(constraints, Settings())
+        ray, spread = frobenius.ray.copy(), frobenius.multipliers
+        sizes = _sizes(reduced, norm, reduced.contract(frobenius.weights))
+    else:
+        ray, spread = np.zeros(len(everything), bool), np.zeros(constraints.inequality.shape)
+        sizes = _guess(reduced, norm, plain)
+    index = everything[~ray]
+    _improve(best, reduced.take(index), index, norm, sizes[index], plain[index], settings)
+
+    for k in np.flatnonzero(~ray & (best.gap > settings.tol)):
+        # infeasible, or begun too far off
+        one = np.array([k])
+        frobenius = solve_frobenius(constraints[one], Settings())
+        ray[k], spread[k] = frobenius.ray[0], frobenius.multipliers[0]
+        if ray[k]:
+            continue
+        own = reduced.take(one)
+        weights, multipliers = own.contract(frobenius.weights), own.gather(frobenius.multipliers)
+        if best.gap[k] == np.inf:
+            best.weights[k], best.multipliers[k] = weights[0], multipliers[0]
+        top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
+        start = np.where(own.equality, multipliers, np.maximum(multipliers, 0.2 * top))
+        _improve(best, own, one, norm, _sizes(own, norm, weights), start, settings)
+    found = reduced.spread(best.multipliers, constraints.inequality.shape[1:])
+    spread = np.where(ray[:, None, None, None], spread, found)
+    return reduced.expand(best.weights), spread, ray, best.steps
+
+
+def _nothing_found(reduced: Reduced) -> InteriorPoint:
+    count, _, key_dim = reduced.rows.left.shape
+    return InteriorPoint(
+        np.zeros((count, key_dim, reduced.rows.queries.shape[-1])),
+        np.zeros_like(reduced.right),
+        np.full(count, np.inf),
+        np.zeros(count, int),
+    )
+
+
+def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
+    """Values of weights scaled to a margin of 1."""
+    with np.errstate(all="ignore"):
+        asked = reduced.right > 0
+        margin = np.min(np.where(asked, reduced.rows.apply(weights) / reduced.right, np.inf), axis=-1)
+        sizes = norm.value(weights) / margin
+    return np.where((margin > 0) & np.isfinite(sizes) & (sizes > 0), sizes, 1.0)
+
+
+def _guess(reduced: Reduced, norm: Norm, multipliers: RowVector) -> Values:
+    """The value, if the weights A*(λ) had the same margin everywhere."""
+    weights = reduced.rows.adjoint(multipliers)
+    asked = reduced.right > 0
+    margin = np.where(asked, reduced.rows.apply(weights), 0.0).sum(axis=-1)
+    wanted = np.where(asked, reduced.right, 0.0).sum(axis=-1)
+    with np.errstate(all="ignore"):
+        sizes = norm.value(weights) * wanted / margin
+    return np.where((margin > 0) & np.isfinite(sizes) & (sizes > 0), sizes, 1.0)
+
+
+def _improve(
+    best: InteriorPoint,
+    reduced: Reduced,
+    index: Int[np.ndarray, " some"],
+    norm: Norm,
+    sizes: Values,
+    start: RowVector,
+    settings: Settings,
+) -> None:
+    """Solve the problems at ``index`` and write down what is better than what is known of them."""
+    if len(index) == 0:
+        return
+    # the value becomes about 1
+    right = np.where(reduced.right > 0, reduced.right / sizes[:, None], reduced.right)
+    problems = Problems(reduced.rows, right, reduced.equality)
+    cone: Cone = (NuclearCone if norm.kind == "nuclear" else SpectralCone)(reduced.rows.left.shape[-1])
+    target = max(0.1 * settings.tol, FINEST_TARGET)
+    limit = settings.max_steps or MAX_STEPS
+    found = interior_point(cone, problems, start, target, limit, settings.callback)
+    if norm.kind == "nuclear":
+        found = _at_their_rank(problems, found, target)
+    best.steps[index] += found.steps
+    better = found.gap < best.gap[index]
+    index = index[better]
+    best.weights[index], best.multipliers[index] = found.weights[better], found.multipliers[better]
+    best.gap[index] = found.gap[better]
+
+
+def _at_their_rank(problems: Problems, found: InteriorPoint, target: float) -> InteriorPoint:
+    """The weights without the singular values that an interior point keeps above 0, where the gap does not mind."""
+    U, sigma, Vt = np.linalg.svd(found.weights, full_matrices=False)
+    sigma = np.where(sigma > NEGLIGIBLE * sigma[:, :1], sigma, 0.0)
+    weights = (U * sigma[:, None, :]) @ Vt
+    gap, _ = measure(problems, problems.rows.apply(weights), sigma.sum(axis=-1), found.multipliers)
+    fine = gap <= np.maximum(found.gap, target)
+    return found._replace(
+        weights=np.where(fine[:, None, None], weights, found.weights), gap=np.where(fine, gap, found.gap)
+    )

@@ -1,0 +1,326 @@
+r"""Interior point for the least nuclear or spectral norm under rank-one rows, many problems together.
+
+Both norms are semidefinite: with symmetric matrices of size K = d_k + d_q, of W and of A*(λ),
+
+    nuclear:  ½ tr P least, P = [[·, W], [W', ·]] ⪰ 0;       D = ½ [[I, −A*(λ)], [−A*(λ)', I]] ⪰ 0
+    spectral: t least,      P = [[tI, W], [W', tI]] ⪰ 0;     D = ½ [[·, −A*(λ)], [−A*(λ)', ·]] ⪰ 0, tr D = 1
+
+are each other's duals under A(W) − s = b, s ≥ 0, λ ≥ 0, and ½ tr P or t exceeds b'λ by ⟨P, D⟩ + ⟨λ, s⟩. In each, one of
+the two matrices has *free* diagonal blocks and the other is *tied* to a vector (λ, or W and t). With Nesterov and
+Todd's scaling, R⁻¹ (free) R⁻' = R' (tied) R = diag(d), the linearised PD = μI reads
+
+    R⁻¹ Δfree R⁻' + R' Δtied R = T,
+
+and eliminating everything but λ leaves one m × m matrix a step, cheap because the rows are of rank one. How to
+eliminate is the cone's own affair (``nuclear.py``, ``spectral.py``).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from attsvm.svm.pair_rows import Block, PairRows, RowVector
+
+Matrix = Float[np.ndarray, "N K K"]
+Values = Float[np.ndarray, " N"]
+Lengths = tuple[Values, Values]
+
+DIVERGED = 1e4
+"""A lower bound on the value this far above its guess: the selection is infeasible, or the guess is of no use."""
+
+
+class Problems(NamedTuple):
+    """N problems: rows of unit norm and their right sides. An absent row is zeros with right side −1."""
+
+    rows: PairRows
+    right: RowVector
+    equality: Bool[np.ndarray, "N m"]
+
+    def keep(self, some: Bool[np.ndarray, " N"]) -> "Problems":
+        """Some of them."""
+        return Problems(self.rows.keep(some), self.right[some], self.equality[some])
+
+
+class State(NamedTuple):
+    """An iterate. Its matrices are positive definite."""
+
+    free: Matrix
+    tied: Matrix
+    multipliers: RowVector
+    slack: RowVector
+
+
+class Scaling(NamedTuple):
+    """R with R⁻¹ (free) R⁻' = R' (tied) R = diag(d)."""
+
+    R: Matrix
+    d: Float[np.ndarray, "N K"]
+
+
+class Step(NamedTuple):
+    """A change of the iterate, and that of its matrices in the scaled coordinates."""
+
+    change: State
+    scaled_free: Matrix
+    scaled_tied: Matrix
+
+
+class Newton(Protocol):
+    """The equations of one iterate, eliminated."""
+
+    failed: Bool[np.ndarray, " N"]
+
+    def solve(self, target: Matrix, row_target: RowVector) -> Step:
+        """The step for T = ``target`` and sΔλ + λΔs = ``row_target``."""
+
+
+class Cone(Protocol):
+    """What a norm adds to the iteration."""
+
+    primal_is_free: bool
+
+    def start(self, problems: Problems, multipliers: RowVector) -> State:
+        """A point well inside the cones, W and λ of size 1; multipliers are positive but for those of equalities."""
+
+    def weights(self, state: State) -> Block:
+        """W."""
+
+    def value(self, state: State) -> Values:
+        """An upper bound on N(W)."""
+
+    def tie(self, problems: Problems, state: State) -> State:
+        """The state with its matrices consistent with λ to the last digit."""
+
+    def newton(self, problems: Problems, state: State, scaling: Scaling, primal: RowVector) -> Newton:
+        """The equations of a step; ``primal`` is b + s − A(W)."""
+
+
+class InteriorPoint(NamedTuple):
+    """Best iterates, one a problem: the gaps are estimates, the certificate decides."""
+
+    weights: Block
+    multipliers: RowVector
+    gap: Values
+    steps: Int[np.ndarray, " N"]
+
+
+def interior_point(
+    cone: Cone,
+    problems: Problems,
+    multipliers: RowVector,
+    target: float,
+    max_steps: int,
+    callback: Callable[[int, float], object] | None = None,
+) -> InteriorPoint:
+    """Least N(W) for N problems together.
+
+    Parameters
+    ----------
+    cone : Cone
+        The norm.
+    problems : Problems
+        With at least one positive right side each, and a value of about 1, give or take a few powers of ten.
+    multipliers : ndarray, shape (N, m)
+        Where to begin, any scale; not negative but for equalities.
+    target : float
+        Relative gap at which a problem is left alone. Each is also left when its gap has stopped falling, or when its
+        lower bound says that the value is nowhere near 1.
+    max_steps : int
+    callback : callable, optional
+        Called as ``callback(step, gap)``; a true return value ends the iteration.
+
+    References
+    ----------
+    Nesterov and Todd (1997), *Self-scaled barriers and interior-point methods for convex programming*. Toh, Todd and
+    Tütüncü (1999), *SDPT3*, for predictor, corrector and step lengths. Liu and Vandenberghe (2009), *Interior-point
+    method for nuclear norm approximation with application to system identification*.
+    """
+    state = cone.start(problems, multipliers)
+    point = cone.weights(state)
+    size = len(point)
+    best = InteriorPoint(point.copy(), state.multipliers.copy(), np.full(size, np.inf), np.zeros(size, int))
+    running, stalled = np.arange(size), np.zeros(size, int)
+    for step in range(max_steps + 1):
+        point = cone.weights(state)
+        image = problems.rows.apply(point)
+        error, bound = measure(problems, image, cone.value(state), state.multipliers)
+        better = error < best.gap[running]
+        improved = running[better]
+        best.weights[improved], best.multipliers[improved] = point[better], state.multipliers[better]
+        # far from the end an infeasible iterate may look better than its successors: only near it is that a stall
+        stalled = np.where(error < 0.5 * best.gap[running], 0, stalled + (best.gap[running] < 1e-5))
+        best.gap[improved] = error[better]
+        best.steps[running] = step
+        lost = bound > DIVERGED
+        best.multipliers[running[lost]] = state.multipliers[lost]
+        going = (error > target) & (stalled < 3) & ~lost & np.isfinite(bound)
+        if not going.any() or step == max_steps or (callback and callback(step, float(best.gap.max()))):
+            break
+        if not going.all():
+            problems, image = problems.keep(going), image[going]
+            running, stalled = running[going], stalled[going]
+            state = State(*(part[going] for part in state))
+        try:
+            with np.errstate(all="ignore"):
+                state = _advance(cone, problems, state, problems.right + state.slack - image)
+        except np.linalg.LinAlgError:  # NaN somewhere; who called may try the unfinished ones again
+            break
+    return best
+
+
+def measure(problems: Problems, image: RowVector, value: Values, multipliers: RowVector) -> Lengths:
+    """Relative gap of W and λ after the repair by scaling, plus what scaling cannot repair; and the lower bound.
+
+    The gap is ∞ while a margin is not positive.
+    """
+    right, equality = problems.right, problems.equality
+    asked = right > 0
+    with np.errstate(all="ignore"):
+        margin = np.min(np.where(asked, image / right, np.inf), axis=-1)
+        bound = np.vecdot(right * asked, multipliers)
+        rigid = np.where(equality, np.abs(image), np.where(right == 0, np.maximum(-image, 0), 0))
+        error = np.abs(1 - bound * margin / value) + np.max(rigid, axis=-1)
+    return np.where((margin > 0) & np.isfinite(error), error, np.inf), bound
+
+
+def lift(block: Block) -> Matrix:
+    """[[0, B], [B', 0]] / 2, so that ⟨lift(B), X⟩ is ⟨B, X₁₂⟩."""
+    size, rows, columns = block.shape
+    both = np.zeros((size, rows + columns, rows + columns))
+    both[:, :rows, rows:] = 0.5 * block
+    both[:, rows:, :rows] = both[:, :rows, rows:].mT
+    return both
+
+
+def start_slack(problems: Problems, weights: Block, multipliers: RowVector, mu: Values) -> RowVector:
+    """Slack near the central path, sλ = μ; none of equalities."""
+    central = 0.1 * mu[:, None] / np.where(problems.equality, 1.0, multipliers)
+    slack = np.maximum(problems.rows.apply(weights) - problems.right, central)
+    return np.where(problems.equality, 0.0, slack)
+
+
+class RowEquations:
+    """M Δλ = r − …, M = A(·)A* + diag(s/λ), factored: what every norm is left with in the end.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (N, m, m)
+        The first part of M, overwritten.
+    state : State
+    equality : bool ndarray, shape (N, m)
+
+    Attributes
+    ----------
+    failed : bool ndarray, shape (N,)
+        Where M was not numerically positive definite; the solution is 0 there.
+    """
+
+    def __init__(self, matrix: Float[np.ndarray, "N m m"], state: State, equality: Bool[np.ndarray, "N m"]) -> None:
+        self.equality = equality
+        self.slack = state.slack
+        self.multipliers = np.where(equality, 1.0, state.multipliers)
+        diagonal = np.arange(matrix.shape[-1])
+        # dependent equalities (two sets that share tokens) leave the matrix singular: a trace of it, far below
+        # rounding's effect on the others, and the residual of the next step takes back what it moved
+        ridge = 1e-15 * np.abs(matrix[:, diagonal, diagonal])
+        matrix[:, diagonal, diagonal] += np.where(equality, 10 * ridge, self.slack / self.multipliers + ridge)
+        factors = [dpotrf(one.T, lower=True, overwrite_a=True, clean=False) for one in matrix]
+        self.failed = np.array([failed != 0 for _, failed in factors])
+        self.factors = [factor for factor, _ in factors]
+
+    def solve(self, right: RowVector, row_target: RowVector) -> tuple[RowVector, RowVector]:
+        """Δλ and Δs."""
+        right = right + row_target / self.multipliers
+        change = np.zeros_like(right)
+        for k, (factor, failed) in enumerate(zip(self.factors, self.failed, strict=True)):
+            if not failed:
+                change[k] = dpotrs(factor, right[k], lower=True)[0]
+        slack = np.where(self.equality, 0.0, (row_target - self.slack * change) / self.multipliers)
+        return change, slack
+
+
+def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
+    """And where the matrices are no longer positive definite."""
+    try:
+        factor = np.linalg.cholesky(state.free)
+        lost = np.zeros(len(factor), bool)
+    except np.linalg.LinAlgError:
+        answers = [dpotrf(matrix, lower=True, clean=True) for matrix in state.free]
+        lost = np.array([failed != 0 for _, failed in answers])
+        factor = np.stack([np.eye(len(part)) if failed else part for part, failed in answers])
+    # near the central path every squared d is about μ: this loses fewer digits than the usual square would
+    squares, vectors = np.linalg.eigh(factor.mT @ state.tied @ factor)
+    lost |= squares[:, 0] <= 0
+    d = np.sqrt(np.where(squares > 0, squares, 1.0))
+    return Scaling(factor @ (vectors / np.sqrt(d)[:, None, :]), d), lost
+
+
+def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) -> State:
+    """One predictor-corrector step; NaN for a problem that breaks down."""
+    equality = problems.equality
+    scaling, lost = _scaling(state)
+    d = scaling.d
+    size, K = d.shape
+    diagonal = np.arange(K)
+    count = K + (~equality).sum(axis=-1)
+    products = state.multipliers * state.slack
+    mu = (np.vecdot(d, d) + products.sum(axis=-1)) / count
+    newton = cone.newton(problems, state, scaling, primal)
+    lost |= newton.failed
+    root = np.sqrt(d)
+    scale = 1 / (root[:, :, None] * root[:, None, :])
+    multipliers = np.where(equality, 1.0, state.multipliers)
+    slack = np.where(equality, 1.0, state.slack)
+
+    def longest(step: Step) -> Lengths:
+        """The primal and the dual length that reach the first bound, at most 10."""
+        falls = -np.linalg.eigvalsh(np.stack([step.scaled_free, step.scaled_tied]) * scale)[..., 0]
+        if not cone.primal_is_free:
+            falls = falls[::-1]
+        of_slack = np.where(equality, 0.0, -step.change.slack / slack).max(axis=-1)
+        of_multipliers = np.where(equality, 0.0, -step.change.multipliers / multipliers).max(axis=-1)
+        return 1 / np.maximum(np.maximum(falls[0], of_slack), 0.1), 1 / np.maximum(
+            np.maximum(falls[1], of_multipliers), 0.1
+        )
+
+    target = np.zeros_like(scaling.R)
+    target[:, diagonal, diagonal] = -d
+    guess = newton.solve(target, np.where(equality, 0.0, -products))
+    primal_length, dual_length = (np.minimum(length, 1.0) for length in longest(guess))
+    free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)
+    # ⟨P, D⟩ + ⟨λ, s⟩ ahead; the matrices in the scaled coordinates
+    ahead = (
+        np.vecdot(d, d + free_length[:, None] * guess.scaled_free[:, diagonal, diagonal])
+        + np.vecdot(d, guess.scaled_tied[:, diagonal, diagonal]) * tied_length
+        + np.vecdot(guess.scaled_free.reshape(size, -1), guess.scaled_tied.reshape(size, -1))
+        * free_length * tied_length
+        + np.vecdot(
+            state.multipliers + dual_length[:, None] * guess.change.multipliers,
+            state.slack + primal_length[:, None] * guess.change.slack,
+        )
+    )  # fmt: skip
+    # cautious where the predictor was cut short
+    reached = np.minimum(primal_length, dual_length)
+    aim = mu * np.clip(ahead / (count * mu), 1e-6, 1.0) ** np.maximum(1.0, 3 * reached**2)
+
+    product = guess.scaled_free @ guess.scaled_tied
+    target = -0.5 * (product + product.mT)
+    target[:, diagonal, diagonal] += aim[:, None] - d**2
+    target *= 2 / (d[:, :, None] + d[:, None, :])
+    row_target = aim[:, None] - products - guess.change.multipliers * guess.change.slack
+    step = newton.solve(target, np.where(equality, 0.0, row_target))
+    near = 0.9 + 0.09 * reached
+    primal_length, dual_length = (np.minimum(1.0, near * length) for length in longest(step))
+    free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)
+    change = step.change
+    dual_length = np.where(lost, np.nan, dual_length)
+    ahead_state = State(
+        state.free + free_length[:, None, None] * change.free,
+        state.tied + tied_length[:, None, None] * change.tied,
+        state.multipliers + dual_length[:, None] * change.multipliers,
+        state.slack + primal_length[:, None] * change.slack,
+    )
+    return cone.tie(problems, ahead_state)
