@@ -100,19 +100,15 @@ class Problem:
                 raise ProblemError("query_mask: given for a problem without a query axis; wanted queries (n, Q, d_q)")
             query_mask = _fit("query_mask", _boolean("query_mask", query_mask), batch, [(n, *Q)], f"Q = {Q[0]} queries")
 
-        allowed = np.broadcast_to(True, (*batch, n, *Q, T))
-        if mask is not None:
-            allowed = allowed & (mask[..., None, :] if Q and mask.ndim < allowed.ndim else mask)
         active = np.broadcast_to(True, (*batch, n, *Q)) if query_mask is None else query_mask
-        if not (allowed.any(axis=-1) | ~active).all():
-            where = tuple(int(i) for i in np.argwhere(active & ~allowed.any(axis=-1))[0])
-            raise ProblemError(f"mask: query {where} may attend to no token; allow one or exclude it by query_mask")
-
-        in_use = allowed & active[..., None]
-        in_use = in_use.any(axis=-2) if Q else in_use
-        tokens = _without_padding("tokens", tokens, in_use)
-        keys = None if keys is None else _without_padding("keys", keys, in_use)
-        queries = None if queries is None else _without_padding("queries", queries, active)
+        if mask is not None or query_mask is not None:
+            in_use = _tokens_in_use(mask, active, Q, T)
+            tokens = _without_padding(tokens, in_use)
+            keys = None if keys is None else _without_padding(keys, in_use)
+            queries = None if queries is None else _without_padding(queries, active)
+        for name, array in (("tokens", tokens), ("keys", keys), ("queries", queries)):
+            if array is not None:
+                _check_finite(name, array)
 
         if labels is not None:
             labels = _real("labels", labels)
@@ -419,12 +415,22 @@ def _check_finite(name: str, array: np.ndarray) -> None:
         raise ProblemError(f"{name}: {array[where]} found at {where}, finite numbers wanted")
 
 
-def _without_padding(name: str, array: np.ndarray, in_use: np.ndarray) -> np.ndarray:
+def _tokens_in_use(mask: np.ndarray | None, active: np.ndarray, Q: tuple[int, ...], T: int) -> np.ndarray:
+    """Which tokens (*batch, n, T) some query attends to, if none in use is left without."""
+    allowed = np.broadcast_to(True, (*active.shape, T))
+    if mask is not None:
+        allowed = np.asarray(allowed & (mask[..., None, :] if Q and mask.ndim < allowed.ndim else mask))
+    idle = active & ~allowed.any(axis=-1)
+    if idle.any():
+        where = tuple(int(i) for i in np.argwhere(idle)[0])
+        raise ProblemError(f"mask: query {where} may attend to no token; allow one or exclude it by query_mask")
+    in_use = np.asarray(allowed & active[..., None])
+    return np.asarray(in_use.any(axis=-2)) if Q else in_use
+
+
+def _without_padding(array: np.ndarray, in_use: np.ndarray) -> np.ndarray:
     """The array with excluded rows set to zero, so that nothing that stands there can leak."""
-    if not in_use.all():
-        array = np.where(in_use[..., None], array, 0.0)
-    _check_finite(name, array)
-    return array
+    return array if in_use.all() else np.where(in_use[..., None], array, 0.0)
 
 
 def _rank_of_first(values: Any) -> int:

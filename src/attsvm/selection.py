@@ -100,7 +100,7 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*lead n
     else:
         raise ProblemError(f"selected: entries of type {chosen.dtype} found, integers or booleans wanted")
     core = wanted[len(problem.batch_shape) :]
-    if chosen.shape == core:
+    if chosen.shape == core != wanted:
         chosen = np.broadcast_to(chosen, wanted)
     if chosen.ndim < len(wanted) or chosen.shape[chosen.ndim - len(wanted) :] != wanted:
         raise ProblemError(f"selected: shape {chosen.shape} does not fit the problem: {wanted} wanted")
