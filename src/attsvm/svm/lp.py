@@ -1,7 +1,7 @@
 """The entrywise ℓp Att-SVM for every real p in [1, ∞]: which method, on which rows."""
 
 from collections.abc import Iterator
-from typing import Literal, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -23,7 +23,7 @@ NEWTON_RANGE = (1.2, 4.0)
 """Where Newton's method by least-distance problems takes three to eight steps."""
 
 SMALL_ROWS = 30_000
-"""Numbers in the rows of one problem up to which active-set methods (Newton's, the simplex method) are the fastest."""
+"""Numbers in the rows of a problem up to which active-set methods (Newton's, the simplex method) are the fastest."""
 
 DENSE_ROWS = 1_000_000
 """Numbers in the rows of one problem up to which they are written out."""
@@ -56,9 +56,9 @@ def solve_lp(
         The answer in the Frobenius norm. Whether a selection can be kept does not depend on the norm, so its Farkas
         multipliers are passed on; elsewhere it is where the methods begin.
     method : {"newton", "interior-point", "linear-program"}, optional
-        None chooses: linear programs for p = 1 and ∞ and Newton's method for moderate p, one small problem at a time;
-        else an interior point, many problems together, and on a growing set of rows where there are too many to be
-        written out.
+        None chooses: a linear program for one small problem with p = 1 or ∞; Newton's method for small problems of
+        moderate p; else, and where these fail, an interior point. Many problems are solved together. The interior
+        point works on a growing set of rows where there are too many to be written out.
 
     Returns
     -------
@@ -167,72 +167,65 @@ def _solve(
         point, spread = growing_rows(constraints, p, settings, weights, multipliers, TARGET)
         return point, spread, "interior-point", "too many rows to write out: a growing set of them"
     rows = dense_selection(constraints)
-    start = rows.gather(multipliers)
-    alone = len(weights) == 1 and numbers <= SMALL_ROWS
-    choices = [(forced, "as asked")] if forced else _choices(p, alone, bool(rows.equality.any()))
-    best: tuple[LpPoint, Method, str] | None = None
-    for method, why in choices:
-        if method == "interior-point":
-            point = _interior(rows, p, settings, weights, start)
-        else:
-            point = _one_by_one(rows, p, settings, weights, start, method)
-        if best is None or point.gap.max() < best[0].gap.max():
-            best = point, method, why
-        if point.gap.max() <= FAILED:
+    start = weights, rows.gather(multipliers)
+    attempts = _attempts(p, len(weights), numbers, bool(rows.equality.any()), forced)
+    best = _run(attempts[0], rows, p, settings, *start)
+    method, why = attempts[0].method, attempts[0].why
+    for attempt in attempts[1:]:
+        short = best.gap > FAILED
+        if not short.any() or settings.max_steps is not None:
             break
-    assert best is not None
-    return best[0], rows.spread(best[0].multipliers, shape), *best[1:]
+        again = _run(attempt, rows.keep(short), p, settings, *(part[short] for part in start))
+        better = again.gap < best.gap[short]
+        index = np.flatnonzero(short)[better]
+        for whole, part in zip(best, again, strict=True):
+            whole[index] = part[better]
+        if len(index) == len(weights):
+            method, why = attempt.method, attempt.why
+    return best, rows.spread(best.multipliers, shape), method, why
 
 
-def _choices(p: float, alone: bool, equalities: bool) -> list[tuple[Method, str]]:
-    """Methods in the order in which to try them, each with why."""
-    interior: tuple[Method, str] = ("interior-point", "any p, many problems together")
-    if alone and p in (1, np.inf):
-        return [("linear-program", "p = 1 and p = ∞ are linear programs"), interior]
-    if alone and NEWTON_RANGE[0] <= p <= NEWTON_RANGE[1] and not equalities:
-        return [("newton", "one small problem, moderate p"), interior]
-    return [interior]
+class _Attempt(NamedTuple):
+    method: Method
+    why: str
+    careful: bool = False
 
 
-def _interior(
-    rows: Selection[DenseRows], p: float, settings: Settings, weights: Float[np.ndarray, "N D"], start: RowVector
-) -> LpPoint:
-    """The interior point, and once more with care where it fell short."""
-    limit = settings.max_steps or MAX_STEPS
-    point = interior_point(
-        rows.products, rows.right, rows.equality, p, weights, start, TARGET, limit, settings.callback
-    )
-    short = point.gap > FAILED
-    if not short.any() or settings.max_steps is not None:
-        return point
-    again = interior_point(
-        rows.products.keep(short), rows.right[short], rows.equality[short], p, weights[short], start[short], TARGET,
-        limit, settings.callback, careful=True,
-    )  # fmt: skip
-    better = again.gap < point.gap[short]
-    index = np.flatnonzero(short)[better]
-    for whole, part in zip(point, again, strict=True):
-        whole[index] = part[better]
-    return point
+def _attempts(p: float, problems: int, numbers: int, equalities: bool, forced: Method | None) -> list[_Attempt]:
+    """Methods in the order in which to try them: each of them on what the one before it left short."""
+    interior = [
+        _Attempt("interior-point", "any p, many problems together"),
+        _Attempt("interior-point", "near infeasibility: with orthogonal factors", careful=True),
+    ]
+    if forced:
+        return interior if forced == "interior-point" else [_Attempt(forced, "as asked")]
+    if p in (1, np.inf) and problems == 1 and numbers <= SMALL_ROWS:
+        return [_Attempt("linear-program", "p = 1 and p = ∞ are linear programs"), *interior]
+    if NEWTON_RANGE[0] <= p <= NEWTON_RANGE[1] and numbers <= SMALL_ROWS and not equalities:
+        return [_Attempt("newton", "small problems, moderate p"), *interior]
+    return interior
 
 
-def _one_by_one(
+def _run(
+    attempt: _Attempt,
     rows: Selection[DenseRows],
     p: float,
     settings: Settings,
     weights: Float[np.ndarray, "N D"],
     multipliers: RowVector,
-    method: Method,
 ) -> LpPoint:
-    """Newton's method or a linear program on each problem; where it fails, the start with its gap."""
+    limit = settings.max_steps or MAX_STEPS
+    if attempt.method == "newton":
+        return newton(rows.products, rows.right, p, weights, multipliers, TARGET, limit)
+    if attempt.method == "interior-point":
+        return interior_point(
+            rows.products, rows.right, rows.equality, p, weights, multipliers, TARGET, limit,
+            settings.callback, attempt.careful,
+        )  # fmt: skip
     points = []
     for k, matrix in enumerate(rows.products.matrix):
         there = rows.right[k] >= 0
-        one = matrix[there], rows.right[k, there], rows.equality[k, there]
-        if method == "newton":
-            found = newton(*one[:2], p, weights[k], multipliers[k, there], TARGET, settings.max_steps or MAX_STEPS)
-        else:
-            found = linear_program(*one, p, weights[k])
+        found = linear_program(matrix[there], rows.right[k, there], rows.equality[k, there], p, weights[k])
         full = np.zeros(len(there))
         full[there] = found.multipliers
         points.append(found._replace(multipliers=full))

@@ -1,148 +1,194 @@
-r"""Newton's method on a small ℓp Att-SVM, 1.2 ≤ p ≤ 3 or so: every step is one least-distance problem.
+r"""Newton's method on small ℓp Att-SVMs of moderate p, many together: every step is a least-distance problem.
 
 Newton's model of (1/p)‖w‖_p^p at w_k, minimised under the same constraints, is the Frobenius Att-SVM in other
 coordinates,
 
-    minimise Σ_j h_j (w_j − c_j)²  subject to  Aw ≥ b,
+    minimise Σ_j ((w_j − c_j)/d_j)²  subject to  Aw ≥ b,
 
-which Lawson and Hanson's non-negative least squares solves exactly, active set and multipliers included; so the steps
-end on the exact active set, and the last of them doubles the digits. For p ≥ 2 the curve is taken in w: with
-h = |w_k|^{p−2}, c = (p−2)/(p−1) w_k. For p < 2 that has a pole at 0 and Newton's method swings round it; there the
-curve is taken in g = A'λ, where w = ψ(g) = sign(g)|g|^{q−1} is smooth: 1/h = (q−1)|g_k|^{q−2}, c = (2−q) ψ(g_k).
-Both are safeguarded by a line search, on the primal and on the dual objective.
+whose solution w = c + D² A'μ has multipliers μ ≥ 0 with A D² A' μ ≥ b − Ac. The rows that are active in one step are
+nearly those of the step before, so that block pivoting finds them in one or two solves: the steps end on the exact
+active set, and the last of them doubles the digits. For p ≥ 2 the curve is taken in w: with d = |w_k|^{1−p/2},
+c = (p−2)/(p−1) w_k. For p < 2 that has a pole at 0 and Newton's method swings round it; there the curve is taken in
+g = A'λ, where w = ψ(g) = sign(g)|g|^{q−1} is smooth: d² = (q−1)|g_k|^{q−2}, c = (2−q) ψ(g_k). Both are safeguarded by
+a line search, on the primal and on the dual objective.
 """
 
-import numpy as np
-from jaxtyping import Float
-from scipy.optimize import nnls
+from typing import NamedTuple
 
-from attsvm.svm.lp_point import LpPoint
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.linalg.lapack import dposv
+
+from attsvm.svm.lp_point import LpPoint, dual_exponent, lp_norm, relative_gap
+from attsvm.svm.row_products import DenseRows, RowVector, Vector
+
+Column = Float[np.ndarray, "N 1"]
+
+MAX_EXCHANGES = 12
+"""Of active rows in one step; a problem that needs more is left to another method."""
+
+BROKEN = -1e-12
+"""A condition below this, relative to the largest right side, is broken."""
+
+FLAT = 1e-10
+"""The smallest curvature taken at its word: an entry below adds nothing to the norm, and would swallow the others."""
 
 
 def newton(
-    matrix: Float[np.ndarray, "m D"],
-    right: Float[np.ndarray, " m"],
+    rows: DenseRows,
+    right: RowVector,
     p: float,
-    start: Float[np.ndarray, " D"],
-    multipliers: Float[np.ndarray, " m"],
+    start: Vector,
+    multipliers: RowVector,
     target: float = 1e-13,
     max_steps: int = 20,
 ) -> LpPoint:
-    """Least ‖w‖_p with matrix·w ≥ right.
+    """Least ‖w‖_p with rows·w ≥ right, for N problems together.
 
     Parameters
     ----------
-    matrix : ndarray, shape (m, D)
-        Rows of about unit norm.
-    right : ndarray, shape (m,)
-        Not negative, and not all 0.
+    rows : DenseRows
+        Of about unit norm. A row that a problem does not have is a row of zeros with right side −1.
+    right : ndarray, shape (N, m)
+        Some entry positive in every problem.
     p : float
         1 < p < ∞; made for 1.2 ≤ p ≤ 4.
-    start, multipliers : ndarrays, shapes (D,), (m,)
-        A feasible w, and λ ≥ 0, not 0: the Frobenius solution.
+    start, multipliers : ndarrays, shapes (N, D), (N, m)
+        Feasible w, and λ ≥ 0, not 0: the Frobenius solution.
     target : float
-        Relative gap to stop at.
+        Relative gap at which a problem is left alone; each is also left when its gap has stopped falling.
     max_steps : int
 
     Returns
     -------
     LpPoint
-        The best iterate; the start, with gap ∞, where no step could be computed.
+        The best iterate of each problem; the start, with gap ∞, where no step could be computed.
 
     References
     ----------
-    Lawson and Hanson (1974), *Solving Least Squares Problems*, chapter 23, for least-distance programming.
+    Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
+    complementarity problems*.
     """
-    q = p / (p - 1)
-    asked = right > 0
-    weights = start
-    best, best_gap, stalled = (start, multipliers), np.inf, 0
-    for step in range(1, max_steps + 1):  # noqa: B007 the last one is returned
-        # both curves are homogeneous: scaled to ‖w_k‖_p = 1 or ‖g_k‖_q = 1, no power over- or underflows; `goal` is
-        # the right side that belongs to that scale
-        if p >= 2:
-            weights = weights / _norm(weights, p)
-            goal = right * np.min((matrix @ weights)[asked] / right[asked])
-            # below this an entry adds nothing to the norm, and its coordinate would swallow the others'
-            spread = np.maximum(np.abs(weights) ** (p - 2), 1e-10) ** -0.5
-            centre = (p - 2) / (p - 1) * weights
-        else:
-            gradient = multipliers @ matrix
-            size = _norm(gradient, q)
-            multipliers, gradient = multipliers / size, gradient / size
-            goal = right / (right @ multipliers)
-            point = np.sign(gradient) * np.abs(gradient) ** (q - 1)
-            spread = np.sqrt(np.maximum((q - 1) * np.abs(gradient) ** (q - 2), 1e-10))
-            centre = point - spread * spread * gradient
-        found = _least_distance(matrix, goal, spread, centre)
-        if found is None:
-            break
-        new_weights, new_multipliers = found
-        gap = _gap(matrix, right, p, new_weights, new_multipliers)
-        stalled = 0 if gap < 0.5 * best_gap else stalled + (best_gap < 1e-6)
-        if gap < best_gap:
-            best, best_gap = found, gap
-        if gap <= target or stalled == 2:
+    count = len(right)
+    best = LpPoint(start.copy(), multipliers.copy(), np.full(count, np.inf), np.zeros(count, dtype=int))
+    running, stalled = np.arange(count), np.zeros(count, dtype=int)
+    weights, active = start, multipliers > 0
+    no_equality = np.zeros(right.shape, bool)
+    for step in range(1, max_steps + 1):
+        with np.errstate(all="ignore"):  # a problem that breaks down yields NaN, and is left
+            model, multipliers = _model(rows, right, p, weights, multipliers)
+            found, active = _minimise(rows, model, active)
+            point = model.centre + model.spread * model.spread * rows.adjoint(found)
+        image, gradient = rows.apply(point), rows.adjoint(found)
+        gap = relative_gap(right, no_equality, p, point, found, image, gradient)
+        better = gap < best.gap[running]
+        stalled = np.where(gap < 0.5 * best.gap[running], 0, stalled + (best.gap[running] < 1e-6))
+        improved = running[better]
+        best.weights[improved], best.multipliers[improved], best.gap[improved] = (
+            point[better],
+            found[better],
+            gap[better],
+        )
+        best.steps[running] = step
+        going = (gap > target) & (stalled < 2) & np.isfinite(gap)
+        if not going.any():
             break
         if p >= 2:
-            change = new_weights - weights
-            weights = weights + change * _decrease(weights, change, p, 0.0)
+            change = point - model.origin
+            weights = model.origin + change * _decrease(model.origin, change, p, 0.0)
         else:
-            turn = new_multipliers - multipliers
-            along = turn @ matrix
-            # the linear part −b'λ of the dual is the same multiple of the step whatever its length
-            multipliers = multipliers + turn * _decrease(gradient, along, q, float(goal @ turn))
-    return LpPoint(*best, np.asarray(best_gap), np.asarray(step))
+            turn = found - multipliers
+            along = gradient - model.origin
+            linear = np.vecdot(model.right, turn)[:, None]
+            multipliers = multipliers + turn * _decrease(model.origin, along, dual_exponent(p), linear)
+        if not going.all():
+            rows, right, no_equality = rows.keep(going), right[going], no_equality[going]
+            weights, multipliers, active = weights[going], multipliers[going], active[going]
+            running, stalled = running[going], stalled[going]
+    return best
 
 
-def _least_distance(
-    matrix: Float[np.ndarray, "m D"],
-    right: Float[np.ndarray, " m"],
-    spread: Float[np.ndarray, " D"],
-    centre: Float[np.ndarray, " D"],
-) -> tuple[Float[np.ndarray, " D"], Float[np.ndarray, " m"]] | None:
-    """The w of least Σ ((w − centre)/spread)² with matrix·w ≥ right, and its multipliers."""
-    m, dim = matrix.shape
-    system = np.empty((dim + 1, m))
-    np.multiply(matrix.T, spread[:, None], out=system[:dim])
-    system[dim] = right - matrix @ centre
-    target = np.zeros(dim + 1)
-    target[dim] = 1.0
-    try:
-        multipliers, _ = nnls(system, target)
-    except RuntimeError:  # its own limit of steps
-        return None
-    residual = system @ multipliers - target
-    if not residual[dim] < -1e-14:
-        return None
-    return centre - spread * residual[:dim] / residual[dim], multipliers / -residual[dim]
+class _Model(NamedTuple):
+    """Newton's model: Σ ((w − centre)/spread)² under rows·w ≥ right, at ``origin`` (w or g)."""
+
+    origin: Vector
+    centre: Vector
+    spread: Vector
+    right: RowVector
 
 
-def _decrease(x: np.ndarray, change: np.ndarray, exponent: float, linear: float) -> float:
-    """A step t ≤ 1 along which (1/r)‖x + t·change‖_r^r − t·linear falls as it should."""
-    value = np.sum(np.abs(x) ** exponent) / exponent
-    slope = np.sum(np.sign(x) * np.abs(x) ** (exponent - 1) * change) - linear
-    length = 1.0
-    while length > 1e-6:
-        new = np.sum(np.abs(x + length * change) ** exponent) / exponent - length * linear
-        if new <= value + 1e-4 * length * slope + 1e-15:
+def _model(
+    rows: DenseRows, right: RowVector, p: float, weights: Vector, multipliers: RowVector
+) -> tuple[_Model, RowVector]:
+    """The model, and the multipliers at its scale.
+
+    Both curves are homogeneous: scaled to ‖w‖_p = 1 or ‖g‖_q = 1 no power over- or underflows.
+    """
+    if p >= 2:
+        weights = weights / lp_norm(weights, p)
+        margin = np.min(np.where(right > 0, rows.apply(weights) / right, np.inf), axis=-1, keepdims=True)
+        goal = np.where(right >= 0, right * margin, -1.0)
+        spread = np.maximum(np.abs(weights) ** (p - 2), FLAT) ** -0.5
+        return _Model(weights, (p - 2) / (p - 1) * weights, spread, goal), multipliers
+    q = dual_exponent(p)
+    gradient = rows.adjoint(multipliers)
+    size = lp_norm(gradient, q)
+    multipliers, gradient = multipliers / size, gradient / size
+    total = np.vecdot(np.maximum(right, 0), multipliers)[:, None]
+    goal = np.where(right >= 0, right / total, -1.0)
+    power = np.abs(gradient) ** (q - 2)
+    spread = np.sqrt(np.maximum((q - 1) * power, FLAT))
+    return _Model(gradient, power * gradient - spread * spread * gradient, spread, goal), multipliers
+
+
+def _minimise(
+    rows: DenseRows, model: _Model, active: Bool[np.ndarray, "N m"]
+) -> tuple[RowVector, Bool[np.ndarray, "N m"]]:
+    """Multipliers of the model's minimum, from a guess of the active rows, and these rows; NaN where not found."""
+    scaled = rows.scaled(model.spread)
+    gram = np.matmul(scaled, scaled.mT)
+    short = model.right - rows.apply(model.centre)
+    allowed = BROKEN * np.max(np.abs(short), axis=-1, keepdims=True)
+    multipliers = np.full(short.shape, np.nan)
+    active = active.copy()
+    left = np.arange(len(short))
+    for _ in range(MAX_EXCHANGES):
+        own, guess = gram[left], active[left]
+        solved = _solve_active(own, short[left], guess)
+        condition = np.where(guess, solved, np.matmul(own, solved[..., None])[..., 0] - short[left])
+        broken = ~(condition >= allowed[left])
+        settled = ~broken.any(axis=-1)
+        multipliers[left[settled]] = np.maximum(solved[settled], 0.0)
+        alive = ~settled & np.isfinite(solved).all(axis=-1)
+        left = left[alive]
+        if len(left) == 0:
             break
-        length /= 2
+        active[left] ^= broken[alive]
+    return multipliers, active
+
+
+def _solve_active(gram: np.ndarray, right: RowVector, active: Bool[np.ndarray, "N m"]) -> RowVector:
+    """Multipliers that make the active rows equalities, 0 elsewhere; NaN where those rows are dependent."""
+    solved = np.zeros(right.shape)
+    for k, chosen in enumerate(active):
+        inside = chosen.nonzero()[0]
+        # the submatrix is symmetric: its transpose is the layout that LAPACK takes without a copy
+        _, values, failed = dposv(gram[k][inside[:, None], inside].T, right[k, inside], overwrite_a=True)
+        solved[k, inside] = np.nan if failed else values
+    return solved
+
+
+def _decrease(x: Vector, change: Vector, exponent: float, linear: Column | float) -> Column:
+    """Steps t ≤ 1 along which (1/r)‖x + t·change‖_r^r − t·linear falls as it should."""
+    size = np.abs(x)
+    power = size ** (exponent - 1)
+    value = np.vecdot(size, power)[:, None] / exponent
+    slope = np.vecdot(np.copysign(power, x), change)[:, None] - linear
+    length = np.ones((len(x), 1))
+    for _ in range(20):
+        new = np.sum(np.abs(x + length * change) ** exponent, axis=-1, keepdims=True) / exponent - length * linear
+        short = ~(new <= value + 1e-4 * length * slope + 1e-15)
+        if not short.any():
+            break
+        length = np.where(short, length / 2, length)
     return length
-
-
-def _gap(matrix: np.ndarray, right: np.ndarray, p: float, weights: np.ndarray, multipliers: np.ndarray) -> float:
-    """As :func:`attsvm.svm.lp_point.relative_gap`, for one problem without equalities."""
-    image, asked = matrix @ weights, right > 0
-    value = _norm(weights, p) / np.min(image[asked] / right[asked])
-    if not value > 0:
-        return np.inf
-    bound = right @ multipliers / _norm(multipliers @ matrix, p / (p - 1))
-    broken = max(-np.min(image[~asked], initial=0.0), 0.0) / np.linalg.norm(weights)
-    gap = abs(value - bound) / value + broken
-    return gap if np.isfinite(gap) else np.inf
-
-
-def _norm(x: np.ndarray, p: float) -> float:
-    largest = max(np.max(np.abs(x)), np.finfo(float).tiny)
-    return largest * np.sum(np.abs(x / largest) ** p) ** (1 / p)

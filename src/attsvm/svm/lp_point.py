@@ -64,7 +64,10 @@ def relative_gap(
         margin = np.min(np.where(asked, image / right, np.inf), axis=-1, keepdims=True)
         value = lp_norm(weights, p) / margin
         bound = np.vecdot(right * asked, multipliers)[..., None] / lp_norm(gradient, dual_exponent(p))
-        rigid = np.where(equality, np.abs(image), np.where(right == 0, np.maximum(-image, 0), 0))
-        broken = np.max(rigid, axis=-1, keepdims=True) / np.linalg.norm(weights, axis=-1, keepdims=True)
-        error = np.where(margin > 0, np.abs(value - bound) / value + broken, np.inf)
+        error = np.abs(value - bound) / value
+        rigid = right == 0
+        if rigid.any():
+            lacking = np.where(equality, np.abs(image), np.maximum(-image, 0)) * rigid
+            error += np.max(lacking, axis=-1, keepdims=True) / np.sqrt(np.vecdot(weights, weights))[..., None]
+        error = np.where(margin > 0, error, np.inf)
     return np.where(np.isfinite(error), error, np.inf)[..., 0]

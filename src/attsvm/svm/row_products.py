@@ -136,6 +136,16 @@ class Selection(NamedTuple, Generic[P]):
     norms: RowVector
     position: Int[np.ndarray, " m"]
 
+    def keep(self, problems: Bool[np.ndarray, " N"]) -> "Selection[P]":
+        """The rows of some of the problems."""
+        return Selection(
+            self.products.keep(problems),
+            self.right[problems],
+            self.equality[problems],
+            self.norms[problems],
+            self.position,
+        )
+
     def spread(self, multipliers: RowVector, shape: tuple[int, ...]) -> TokenValues:
         """Multipliers of unit rows as multipliers of the original rows, in their places."""
         spread = np.zeros((len(multipliers), int(np.prod(shape))))
