@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
 from attsvm.svm.pair_rows import Block, RowVector
 from attsvm.svm.semidefinite_interior import (
@@ -16,6 +17,10 @@ from attsvm.svm.semidefinite_interior import (
     lift,
     start_slack,
 )
+
+
+BLOCKED_ROWS = 128
+"""Rows up to which the equations are formed in one piece."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class NuclearCone:
         multipliers = multipliers * shrink
         tied = _tied(image * shrink[:, :, None])
         inverse = np.linalg.inv(tied)
-        mu = 1 / np.linalg.svd(inverse[:, : self.split, self.split :], compute_uv=False).sum(axis=-1)
+        mu = 0.4 / np.linalg.svd(inverse[:, : self.split, self.split :], compute_uv=False).sum(axis=-1)
         free = inverse * mu[:, None, None]
         slack = start_slack(problems, free[:, : self.split, self.split :], multipliers, mu)
         return State(free, tied, multipliers, slack)
@@ -69,15 +74,29 @@ class _Equations:
     def __init__(self, problems: Problems, state: State, scaling: Scaling, primal: RowVector, split: int) -> None:
         self.rows, self.primal, self.R = problems.rows, primal, scaling.R
         self.upper, self.lower = self.R[:, :split], self.R[:, split:]
-        left, queries = self.rows.left @ self.upper, self.rows.queries @ self.lower
-        query_of = self.rows.query_of
-        matrix = left @ left.mT
-        matrix *= (queries @ queries.mT)[:, query_of[:, None], query_of]
-        crossed = (left @ queries.mT)[:, :, query_of]
-        matrix += crossed * crossed.mT
-        matrix *= 0.5
-        self.equations = RowEquations(matrix, state, problems.equality)
+        self.equations = RowEquations(self._matrix(), state, problems.equality)
         self.failed = self.equations.failed
+
+    def _matrix(self) -> Float[np.ndarray, "N m m"]:
+        """Its upper triangle, a query's rows at a time: what a block needs stays in the cache."""
+        rows = self.rows
+        left, queries = rows.left @ self.upper, rows.queries @ (0.5**0.5 * self.lower)
+        count = left.shape[1]
+        if count <= BLOCKED_ROWS:
+            matrix = left @ left.mT
+            matrix *= (queries @ queries.mT)[:, rows.query_of[:, None], rows.query_of]
+            crossed = (left @ queries.mT)[:, :, rows.query_of]
+            matrix += crossed * crossed.mT
+            return matrix
+        matrix = np.empty((len(left), count, count))
+        met, crossed = queries @ queries.mT, left @ queries.mT
+        for query, (first, end) in enumerate(zip(rows.first, [*rows.first[1:], count], strict=True)):
+            later = rows.query_of[first:]
+            block = left[:, first:end] @ left[:, first:].mT
+            block *= met[:, query, later][:, None, :]
+            block += crossed[:, first:end, later] * crossed[:, first:, query][:, None, :]
+            matrix[:, first:end, first:] = block
+        return matrix
 
     def solve(self, target: Matrix, row_target: RowVector) -> Step:
         """The step."""

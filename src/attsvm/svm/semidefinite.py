@@ -179,7 +179,7 @@ def _improve(
     right = np.where(reduced.right > 0, reduced.right / sizes[:, None], reduced.right)
     problems = Problems(reduced.rows, right, reduced.equality)
     cone: Cone = (NuclearCone if norm.kind == "nuclear" else SpectralCone)(reduced.rows.left.shape[-1])
-    target = max(0.1 * settings.tol, FINEST_TARGET)
+    target = max(0.2 * settings.tol, FINEST_TARGET)
     limit = settings.max_steps or MAX_STEPS
     found = interior_point(cone, problems, start, target, limit, settings.callback)
     if norm.kind == "nuclear":

@@ -219,14 +219,13 @@ class RowEquations:
     """
 
     def __init__(self, matrix: Float[np.ndarray, "N m m"], state: State, equality: Bool[np.ndarray, "N m"]) -> None:
-        self.equality = equality
-        self.slack = state.slack
         self.multipliers = np.where(equality, 1.0, state.multipliers)
+        self.slack = state.slack  # 0 on equalities, as is the target there: so their slack stays
         diagonal = np.arange(matrix.shape[-1])
         # dependent equalities (two sets that share tokens) leave the matrix singular: a trace of it, far below
         # rounding's effect on the others, and the residual of the next step takes back what it moved
         ridge = 1e-15 * np.abs(matrix[:, diagonal, diagonal])
-        matrix[:, diagonal, diagonal] += np.where(equality, 10 * ridge, self.slack / self.multipliers + ridge)
+        matrix[:, diagonal, diagonal] += self.slack / self.multipliers + np.where(equality, 10 * ridge, ridge)
         factors = [dpotrf(one.T, lower=True, overwrite_a=True, clean=False) for one in matrix]
         self.failed = np.array([failed != 0 for _, failed in factors])
         self.factors = [factor for factor, _ in factors]
@@ -238,8 +237,7 @@ class RowEquations:
         for k, (factor, failed) in enumerate(zip(self.factors, self.failed, strict=True)):
             if not failed:
                 change[k] = dpotrs(factor, right[k], lower=True)[0]
-        slack = np.where(self.equality, 0.0, (row_target - self.slack * change) / self.multipliers)
-        return change, slack
+        return change, (row_target - self.slack * change) / self.multipliers
 
 
 def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
@@ -260,35 +258,34 @@ def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
 
 def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) -> State:
     """One predictor-corrector step; NaN for a problem that breaks down."""
-    equality = problems.equality
     scaling, lost = _scaling(state)
     d = scaling.d
     size, K = d.shape
     diagonal = np.arange(K)
-    count = K + (~equality).sum(axis=-1)
+    unequal = (~problems.equality).astype(np.float64)
+    count = K + unequal.sum(axis=-1)
     products = state.multipliers * state.slack
     mu = (np.vecdot(d, d) + products.sum(axis=-1)) / count
     newton = cone.newton(problems, state, scaling, primal)
     lost |= newton.failed
     root = np.sqrt(d)
     scale = 1 / (root[:, :, None] * root[:, None, :])
-    multipliers = np.where(equality, 1.0, state.multipliers)
-    slack = np.where(equality, 1.0, state.slack)
+    # positive numbers to divide by, and no fall, on equalities
+    own_scale = unequal / np.where(problems.equality, 1.0, state.multipliers)
+    slack_scale = unequal / np.where(problems.equality, 1.0, state.slack)
 
     def longest(step: Step) -> Lengths:
         """The primal and the dual length that reach the first bound, at most 10."""
         falls = -np.linalg.eigvalsh(np.stack([step.scaled_free, step.scaled_tied]) * scale)[..., 0]
         if not cone.primal_is_free:
             falls = falls[::-1]
-        of_slack = np.where(equality, 0.0, -step.change.slack / slack).max(axis=-1)
-        of_multipliers = np.where(equality, 0.0, -step.change.multipliers / multipliers).max(axis=-1)
-        return 1 / np.maximum(np.maximum(falls[0], of_slack), 0.1), 1 / np.maximum(
-            np.maximum(falls[1], of_multipliers), 0.1
-        )
+        primal_falls = np.maximum(falls[0], -(step.change.slack * slack_scale).min(axis=-1))
+        dual_falls = np.maximum(falls[1], -(step.change.multipliers * own_scale).min(axis=-1))
+        return 1 / np.maximum(primal_falls, 0.1), 1 / np.maximum(dual_falls, 0.1)
 
     target = np.zeros_like(scaling.R)
     target[:, diagonal, diagonal] = -d
-    guess = newton.solve(target, np.where(equality, 0.0, -products))
+    guess = newton.solve(target, -products)
     primal_length, dual_length = (np.minimum(length, 1.0) for length in longest(guess))
     free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)
     # ⟨P, D⟩ + ⟨λ, s⟩ ahead; the matrices in the scaled coordinates
@@ -304,15 +301,15 @@ def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) ->
     )  # fmt: skip
     # cautious where the predictor was cut short
     reached = np.minimum(primal_length, dual_length)
-    aim = mu * np.clip(ahead / (count * mu), 1e-6, 1.0) ** np.maximum(1.0, 3 * reached**2)
+    aim = mu * np.clip(ahead / (count * mu), 1e-6, 1.0) ** np.maximum(1.0, 2 * reached**2)
 
     product = guess.scaled_free @ guess.scaled_tied
     target = -0.5 * (product + product.mT)
     target[:, diagonal, diagonal] += aim[:, None] - d**2
     target *= 2 / (d[:, :, None] + d[:, None, :])
     row_target = aim[:, None] - products - guess.change.multipliers * guess.change.slack
-    step = newton.solve(target, np.where(equality, 0.0, row_target))
-    near = 0.9 + 0.09 * reached
+    step = newton.solve(target, unequal * row_target)
+    near = 0.9 + 0.095 * reached
     primal_length, dual_length = (np.minimum(1.0, near * length) for length in longest(step))
     free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)
     change = step.change
