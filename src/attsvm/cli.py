@@ -78,14 +78,14 @@ def fit_command(
     ] = False,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Of normalised gradient descent.  [default: 100,000 with a fixed head, else 5,000]"),
+        typer.Option(help="Of normalised gradient descent.  [default: 100,000 with a fixed head, else 5,000]"),
     ] = None,
     learning_rate: Annotated[
         float, typer.Option(help="Step size; grows by 1 % of it a step where the head is fixed.")
     ] = 0.1,
     test_fraction: Annotated[float, typer.Option(help="Share of each class set apart for testing.")] = 0.25,
-    seed: Annotated[int, typer.Option(min=0, help="Of the split into training and test.")] = 0,
-    threads: Annotated[int | None, typer.Option(min=1, help="Cores to use at most.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the split into training and test.")] = 0,
+    threads: Annotated[int | None, typer.Option(help="Cores to use at most.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if it holds an earlier result.")] = False,
 ) -> None:
@@ -161,6 +161,8 @@ def _limit_threads(threads: int | None) -> None:
     """Take the first cores of those that the process may use, before anything starts a pool of threads."""
     if threads is None:
         return
+    if threads < 1:
+        raise ProblemError(f"--threads: {threads} found, at least 1 wanted")
     os.environ["ATTSVM_THREADS"] = str(threads)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
@@ -182,7 +184,8 @@ def _progress() -> Iterator[Callable[[Any], None]]:
         TextColumn("loss {task.fields[loss]:.4g}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("training", total=None, loss=float("nan"))
         yield lambda at: bar.update(task, completed=at.step, total=at.steps, loss=at.loss)
 

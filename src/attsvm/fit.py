@@ -129,8 +129,8 @@ def fit(
     """Split, train, and compare the trained direction with the Att-SVM of what it selects.
 
     With queries the attention is combined (W), else it is a prompt (p). A head in ``problem`` stays as it is; without
-    one it is trained together with the attention from logistic regression on the mean token, or fixed there at unit
-    norm by ``fix_head``, where the theory of training the attention alone applies.
+    one it starts as logistic regression on the mean token, at unit norm, and is trained together with the attention, or
+    fixed there by ``fix_head``, where the theory of training the attention alone applies.
 
     Parameters
     ----------
@@ -165,12 +165,12 @@ def fit(
     and 5 (head and prompt together).
     """
     start = time.perf_counter()
-    _check(problem, steps, learning_rate)
+    _check(problem, seed, steps, learning_rate)
     train_rows, test_rows = split(problem, test_fraction, seed)
     part = sequences(problem, train_rows)
     trained_head = problem.head is None and not fix_head
     if problem.head is None:
-        part = with_head(part, mean_token_head(part, unit_norm=fix_head))
+        part = with_head(part, mean_token_head(part))
     steps = steps or (STEPS_TRAINED_HEAD if trained_head else STEPS_FIXED_HEAD)
     optimizer = (
         normalized_gradient_descent(learning_rate, scope="each")
@@ -265,15 +265,13 @@ def mean_tokens(problem: Problem) -> Float[np.ndarray, "N d"]:
     return means[active]
 
 
-def mean_token_head(problem: Problem, unit_norm: bool) -> Float[np.ndarray, " d"]:
-    """Logistic regression on the mean token, through the origin as the layer's own head is.
+def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
+    """Logistic regression on the mean token, through the origin as the layer's own head is, at unit norm.
 
     Parameters
     ----------
     problem : Problem
         To train on.
-    unit_norm : bool
-        Scale it to ‖v‖ = 1.
 
     Raises
     ------
@@ -290,7 +288,7 @@ def mean_token_head(problem: Problem, unit_norm: bool) -> Float[np.ndarray, " d"
     length = np.linalg.norm(head)
     if not length > 0:
         raise ProblemError("tokens: their means tell nothing of the labels, so there is no head to start from")
-    return head / length if unit_norm else head
+    return head / length
 
 
 def with_head(problem: Problem, head: np.ndarray | None) -> Problem:
@@ -335,42 +333,57 @@ def head_svm(problem: Problem, selected: np.ndarray) -> tuple[Solution, Bool[np.
 
 def _history(done: Fit) -> dict[str, np.ndarray]:
     """What each recorded step looked like: see :class:`Fit`."""
-    records = done.run.history
-    steps = np.asarray(records["steps"])
-    assert done.train.head is not None
-    heads = records.get("v", np.broadcast_to(done.train.head, (len(steps), done.train.dim)))
-    at = [
-        (evaluate(done.train, weights, head), done.test and evaluate(done.test, weights, head))
-        for weights, head in zip(records["weights"], heads, strict=True)
-    ]
-    low, median, high = np.quantile([train.largest for train, _ in at], [0.1, 0.5, 0.9], axis=1)
+    records = _records(done.run)
+    steps, weights = records["steps"], records["weights"]
+    heads = records.get("v", np.broadcast_to(done.run.parameters["v"], (len(steps), done.train.dim)))
+    on_train = [evaluate(done.train, *at) for at in zip(weights, heads, strict=True)]
+    low, median, high = np.quantile([found.largest for found in on_train], [0.1, 0.5, 0.9], axis=1)
     axes = 2 if done.train.has_queries else 1
     history = {
         "steps": steps,
-        "loss": np.asarray(records["loss"]),
-        "train_accuracy": np.array([train.accuracy for train, _ in at]),
+        "loss": records["loss"],
+        "train_accuracy": np.array([found.accuracy for found in on_train]),
         "largest_low": low,
         "largest_median": median,
         "largest_high": high,
-        "norm": Norm("lp", 2.0).value(records["weights"], axes),
+        "norm": Norm("lp", 2.0).value(weights, axes),
         "changed": (records["selected"] != done.run.selected).reshape(len(steps), -1).sum(axis=-1),
     }
     if done.test is not None:
-        history["test_accuracy"] = np.array([test.accuracy for _, test in at if test])
+        history["test_accuracy"] = np.array(
+            [evaluate(done.test, *at).accuracy for at in zip(weights, heads, strict=True)]
+        )
     if not done.soft:
         for name, solution in (("plain", done.plain), ("relaxed", done.relaxed)):
             if solution is not None and solution.value > 0:
-                errors = direction_error(records["weights"], solution.direction, axis=tuple(range(-axes, 0)))
+                errors = direction_error(weights, solution.direction, axis=tuple(range(-axes, 0)))
                 history[name] = np.where(history["norm"] > 0, errors, np.nan)
     return history
+
+
+def _records(run: Run) -> dict[str, np.ndarray]:
+    """The run's history up to where it ended, and its end: an interrupted run ends between two records."""
+    made = run.history["steps"] <= run.step
+    records = {name: np.asarray(values)[made] for name, values in run.history.items()}
+    if records["steps"][-1] < run.step:
+        end = {
+            "steps": run.step,
+            **{name: getattr(run, name) for name in ("loss", "probability", "weights", "selected")},
+        }
+        end |= run.parameters
+        records = {name: np.concatenate([values, [end[name]]]) for name, values in records.items()}
+    return records
 
 
 def _baseline(train: Problem, test: Problem | None) -> dict[str, float]:
     from sklearn.linear_model import LogisticRegression
 
-    regression = LogisticRegression(max_iter=10_000).fit(mean_tokens(train), _counted_labels(train))
+    scale = np.abs(mean_tokens(train)).max() or 1.0
+    regression = LogisticRegression(max_iter=10_000).fit(mean_tokens(train) / scale, _counted_labels(train))
     parts = {"train": train} if test is None else {"train": train, "test": test}
-    return {name: float(regression.score(mean_tokens(part), _counted_labels(part))) for name, part in parts.items()}
+    return {
+        name: float(regression.score(mean_tokens(part) / scale, _counted_labels(part))) for name, part in parts.items()
+    }
 
 
 def _labels(problem: Problem) -> Float[np.ndarray, "n Q"]:
@@ -382,12 +395,14 @@ def _counted_labels(problem: Problem) -> Float[np.ndarray, " N"]:
     return _labels(problem)[problem.canonical.active]
 
 
-def _check(problem: Problem, steps: int | None, learning_rate: float) -> None:
+def _check(problem: Problem, seed: int, steps: int | None, learning_rate: float) -> None:
     if problem.labels is None:
         raise ProblemError("problem: has no labels, so there is nothing to train on; solve_svm needs none")
     if problem.batch_shape or problem.num_classes is not None:
         found = f"batch axes {problem.batch_shape}" if problem.batch_shape else f"{problem.num_classes} classes"
         raise ProblemError(f"problem: {found} found, one problem with labels ±1 wanted")
+    if seed < 0:
+        raise ProblemError(f"seed: {seed} found, at least 0 wanted")
     if steps is not None and steps < 1:
         raise ProblemError(f"steps: {steps} found, at least 1 wanted")
     if not (np.isfinite(learning_rate) and learning_rate > 0):

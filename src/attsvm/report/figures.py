@@ -1,7 +1,7 @@
 """The figures of a fit, each a function from a Fit to a matplotlib figure."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,9 +13,6 @@ from attsvm.datasets.digits import SIDE, digit_pictures
 from attsvm.fit import SOFT_BELOW, Evaluation, Fit
 from attsvm.problem import Problem
 from attsvm.report import style
-
-if TYPE_CHECKING:
-    from matplotlib.image import AxesImage
 
 COLUMNS = 8
 
@@ -89,15 +86,16 @@ def _saturation(fit: Fit, classes: tuple[int, int] | None) -> Drawn:
         color=style.BLUE,
         alpha=0.22,
         linewidth=0,
-        label="10-90 %",
+        label="10-90%",
     )
     _line(top, history, "largest_median", style.BLUE, "-", "median")
-    top.axhline(SOFT_BELOW, color=style.INK, linestyle=":", linewidth=1, label=f"soft below {SOFT_BELOW}")
+    top.axhline(SOFT_BELOW, color=style.INK, linestyle=":", linewidth=1, label=f"{SOFT_BELOW}")
     top.set_ylim(0, 1.03)
     top.set_ylabel("largest probability")
     _legend(top, 3)
     _line(bottom, history, "norm", style.GREEN, "-", None)
-    bottom.set_yscale("log")
+    if (history["norm"] > 0).any():
+        bottom.set_yscale("log")
     bottom.set_ylabel(f"‖{W}‖" if W == "p" else "‖W‖$_F$")
     bottom.set_xlabel("steps")
     caption = (
@@ -120,7 +118,7 @@ def _direction(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     if "relaxed" in history:
         _legend(top, 2)
     _line(bottom, history, "changed", style.PURPLE, "-", None)
-    bottom.set_ylim(bottom=0)
+    bottom.set_ylim(0, max(1.05 * history["changed"].max(), 1))
     bottom.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     bottom.set_ylabel("not yet\nsettled")
     bottom.set_xlabel("steps")
@@ -160,7 +158,7 @@ def _pictures(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     )
     caption = (
         f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
-        f"every other patch above 5 %, by its share.{mistakes}"
+        f"every other patch above 5%, by its share.{mistakes}"
     )
     return Drawn("pictures", "What it looks at", caption, figure)
 
@@ -187,7 +185,7 @@ def _attention_map(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
                 axis.text(*centre, f"{share:.0%}", ha="center", va="center", fontsize=7, color="#1b1b1e")
         axis.set_title(f"digit {digit}", pad=3)
     caption = (
-        f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5 % are left out."
+        f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5% are left out."
     )
     return Drawn("attention", "Where it looks, by class", caption, figure)
 
@@ -225,8 +223,11 @@ def _shown(fit: Fit) -> tuple[Problem, Evaluation, str]:
     return fit.train, fit.on_train, "training"
 
 
-def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> "AxesImage":
-    return axis.imshow(picture, cmap="Greys", vmin=0, vmax=brightest, interpolation="nearest")
+def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> None:
+    # the frame shows where an empty patch belongs
+    frame = Rectangle((-0.5, -0.5), SIDE, SIDE, fill=False, edgecolor="#b8b8b8", linewidth=0.5, clip_on=False)
+    axis.add_patch(frame)
+    axis.imshow(picture, cmap="Greys", vmin=0, vmax=brightest, interpolation="nearest")
 
 
 def _mark_patches(axis: Axes, attention: np.ndarray, colour: str) -> None:
@@ -235,7 +236,7 @@ def _mark_patches(axis: Axes, attention: np.ndarray, colour: str) -> None:
     selected = int(np.argmax(attention))
     for patch in np.flatnonzero(attention > 0.05):
         row, column = divmod(int(patch), rows)
-        opacity = 1.0 if patch == selected else float(attention[patch])
+        opacity = 1.0 if patch == selected else 0.3 + 0.7 * float(attention[patch])
         axis.add_patch(
             Rectangle(
                 (column * side - 0.5, row * side - 0.5),

@@ -31,14 +31,15 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False) -> Iterator[P
     Raises
     ------
     ProblemError
-        If ``out`` exists and may not be replaced.
-    OSError
-        If nothing can be written there.
+        If ``out`` exists and may not be replaced, or if nothing can be written there.
     """
     target = Path(out).resolve()
     _check_replaceable(target, out, force)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    hidden = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        hidden = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    except OSError as error:
+        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
     try:
         # mkdtemp makes the folder private; a result has the permissions that any new folder would get
         mask = os.umask(0)

@@ -120,8 +120,10 @@ def missing_error(fit: Fit) -> str | None:
             "of saturated attention, so no direction error is named"
         )
     if "plain" not in fit.history:
-        if fit.plain.value == 0:
+        if fit.train.canonical.allowed.sum(axis=-1).max() == 1:
             return "every query has one token only, so there is nothing to select"
+        if fit.plain.value == 0:
+            return "the norm of the Att-SVM of the trained selection underflows; scale the tokens to about 1"
         return f"the Att-SVM of the trained selection is {fit.plain.status}"
     return None
 

@@ -15,8 +15,8 @@ def verdict(fit: Fit, result: dict[str, Any]) -> str:
     part = "train" if accuracy["test"] is None else "test"
     where = "test" if part == "test" else "training"
     first = (
-        f"The layer classifies {percent(accuracy[part])} of the {where} queries, logistic regression on the mean token "
-        f"{percent(accuracy['baseline_' + part])}. "
+        f"The layer classifies {percent(accuracy[part])} of the {where} data correctly, logistic regression on "
+        f"the mean token {percent(accuracy['baseline_' + part])}. "
     )
     if fit.soft:
         return first + "Its attention stays soft: it mixes tokens, and its weights have no Att-SVM to point to."
@@ -99,7 +99,7 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
 
 def percent(share: float) -> str:
     """A share as a percentage with one decimal."""
-    return f"{100 * share:.1f} %"
+    return f"{share:.1%}"
 
 
 def number(value: float | None) -> str:
@@ -125,7 +125,7 @@ def _most_selected(counts: list[int]) -> str:
 def _of_solution(solution: dict[str, Any]) -> Rows:
     rows = [("Att-SVM", f"{separable_word(solution)} ({solution['status']})")]
     if solution["farkas_bound"] is not None:
-        return [*rows, ("Farkas: any separator's norm is at least", number(solution["farkas_bound"]))]
+        return [*rows, ("Farkas: norm of any separator, unit rows, ≥", number(solution["farkas_bound"]))]
     return [
         *rows,
         ("largest possible margin", number(solution["margin"])),
@@ -144,7 +144,8 @@ def _of_errors(fit: Fit, result: dict[str, Any]) -> Rows:
             label = "Att-SVM" if fit.head_svm is None else f"{name} Att-SVM"
             rows += _over_steps(label, errors[name])
     if errors["relaxed"] is not None and result["head_svm"]["relaxed_queries"] is not None:
-        rows.append(("queries relaxed", f"{len(result['head_svm']['relaxed_queries']):,}"))
+        relaxed = len(result["head_svm"]["relaxed_queries"])
+        rows.append(("queries relaxed", f"{relaxed:,}" if relaxed else "none: no label has slack, the two coincide"))
     missing = missing_relaxed(fit)
     return [*rows, ("relaxed Att-SVM", f"none: {missing}")] if missing else rows
 
