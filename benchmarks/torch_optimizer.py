@@ -4,9 +4,10 @@
     python benchmarks/torch_optimizer.py --millions 10 --rounds 30
 
 Every optimiser steps parameters of its own, in transformer-like shapes, along the same gradients. With 10 million they
-take turns, round after round, so that whatever else the machine does meets all of them (100 million of all at once would
-not fit: there each runs its rounds alone); the time of a step is that of the fastest. Compilation happens before and is
-printed apart. `memory speed` is what a step must at least read and write, over its time, against a copy of equal size.
+take turns, round after round, so that whatever else the machine does meets all of them (100 million of all at once
+would not fit: there each runs its rounds alone); the time of a step is that of the fastest. Compilation happens before
+and is printed apart. `memory speed` is what a step must at least read and write, over its time, against a copy of
+equal size.
 """
 
 import argparse

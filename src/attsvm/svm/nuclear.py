@@ -18,7 +18,6 @@ from attsvm.svm.semidefinite_interior import (
     start_slack,
 )
 
-
 BLOCKED_ROWS = 128
 """Rows up to which the equations are formed in one piece."""
 

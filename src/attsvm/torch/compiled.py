@@ -52,21 +52,22 @@ def descend(
     gradients: list[Tensor],
     buffers: list[Tensor] | None = None,
     *,
-    step: float | list[Tensor],
-    divisors: list[Tensor] | None = None,
+    step: float = 0.0,
+    scaling: tuple[list[Tensor], list[Tensor]] | None = None,
     scale: float = 1.0,
     momentum: float = 0.0,
     decay: float = 1.0,
 ) -> None:
-    """In place: b ← momentum·b + scale·g, d = b (or ahead of it), z ← decay·z − step·(d/divisor), w ← link(z).
+    """In place: b ← momentum·b + scale·g, d = b (or ahead of it), z ← decay·z − step·d, w ← link(z).
 
+    With ``scaling`` each tensor has a step and a divisor of its own, 0-d tensors: z ← decay·z − step·(d/divisor).
     ``weights[i] is mirrors[i]`` where the weights are their own mirror variable.
     """
     first = mirrors[0]
     own_mirror = weights[0] is first
     kernel = _update_kernel(
         recipe,
-        divisors is not None,
+        scaling is not None,
         (
             first.dtype,
             gradients[0].dtype,
@@ -77,11 +78,11 @@ def descend(
         torch.get_num_threads(),
     )
     columns = [mirrors, gradients, None if own_mirror else weights, buffers]
-    scalars = first.new_tensor([scale, momentum, decay, step if isinstance(step, float) else 0.0])
+    scalars = first.new_tensor([scale, momentum, decay, step])
     for start in range(0, len(mirrors), SLOTS):
         rows = slice(start, start + SLOTS)
-        scaling = None if divisors is None else (_padded(step[rows]), _padded(divisors[rows]))  # type: ignore[index]
-        kernel(columns, rows, scalars, scaling)
+        own = None if scaling is None else tuple(_padded(values[rows]) for values in scaling)
+        kernel(columns, rows, scalars, own)
 
 
 def power_sums(tensors: list[Tensor], largest: list[Tensor], q: float) -> list[Tensor]:
@@ -109,9 +110,8 @@ class _Kernel:
         *arguments: Any,
     ) -> None:
         # isolated: kernels made from one function must not count against each other's recompile limit
-        self.function: Callable[..., Any] = torch.compile(  # type: ignore[call-overload]
-            function, dynamic=True, fullgraph=True, isolate_recompiles=True
-        )
+        compiler: Any = torch.compile
+        self.function = compiler(function, dynamic=True, fullgraph=True, isolate_recompiles=True)
         self.placeholders = _columns(dtypes, device, [2] * SLOTS)
         # compiled on lengths that all differ, for equal ones would be taken to be equal always
         self.function(*_columns(dtypes, device, [TYPICAL_LENGTH + i for i in range(SLOTS)]), *arguments)

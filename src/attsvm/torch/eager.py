@@ -30,21 +30,21 @@ def descend(
     directions: list[Tensor],
     *,
     exponent: float,
-    step: float | list[Tensor],
-    divisors: list[Tensor] | None = None,
+    step: float = 0.0,
+    scaling: tuple[list[Tensor], list[Tensor]] | None = None,
     decay: float = 1.0,
 ) -> None:
-    """In place: z ← decay·z − step·(d/divisor), w ← sign(z)|z|^exponent.
+    """In place: z ← decay·z − step·d, w ← sign(z)|z|^exponent.
 
+    With ``scaling`` each tensor has a step and a divisor of its own, 0-d tensors: z ← decay·z − step·(d/divisor).
     ``weights[i] is mirrors[i]`` where the weights are their own mirror variable (exponent 1, no narrower dtype).
     """
     if decay != 1.0:
         torch._foreach_mul_(mirrors, decay)
-    if divisors is not None:
-        directions = list(torch._foreach_div(directions, divisors))
-    if isinstance(step, float):
+    if scaling is None:
         torch._foreach_add_(mirrors, directions, alpha=-step)
     else:
-        torch._foreach_sub_(mirrors, torch._foreach_mul(directions, step))
+        steps, divisors = scaling
+        torch._foreach_sub_(mirrors, torch._foreach_mul(torch._foreach_div(directions, divisors), steps))
     if weights[0] is not mirrors[0]:
         torch._foreach_copy_(weights, signed_power(mirrors, exponent, LIST))

@@ -333,13 +333,12 @@ def _descend(batch: Batch, recipe: compiled.Recipe, lr: float, scale: float, mom
 def _descend_along(batch: Batch, recipe: compiled.Recipe, shaped: Shaped, decay: float) -> None:
     """A step along given directions, each of a length of its own."""
     directions, steps, divisors = shaped
+    tensors = batch.weights, batch.mirrors, directions
     if batch.compiled:
         plain = recipe._replace(sign=False, nesterov=False)
-        tensors = batch.weights, batch.mirrors, directions
-        compiled.descend(plain, *tensors, step=steps, divisors=divisors, decay=decay)
+        compiled.descend(plain, *tensors, scaling=(steps, divisors), decay=decay)
     else:
-        tensors = batch.weights, batch.mirrors, directions
-        eager.descend(*tensors, exponent=recipe.exponent, step=steps, divisors=divisors, decay=decay)
+        eager.descend(*tensors, exponent=recipe.exponent, scaling=(steps, divisors), decay=decay)
 
 
 def _full_precision(batch: Batch) -> list[Tensor]:

@@ -46,22 +46,20 @@ WHOLE = Sharding()
 
 def sharding_of(tensor: Tensor) -> Sharding:
     """How a tensor is spread over processes."""
-    if not _is_sharded(tensor):
+    sharded = _as_sharded(tensor)
+    if sharded is None:
         return WHOLE
-    placements = tensor.placements  # type: ignore[attr-defined]
-    return Sharding(
-        tensor.device_mesh,  # type: ignore[attr-defined]
-        tuple(i for i, placement in enumerate(placements) if not placement.is_replicate()),
-    )
+    split = (i for i, placement in enumerate(sharded.placements) if not placement.is_replicate())
+    return Sharding(sharded.device_mesh, tuple(split))
 
 
 def local_shard(tensor: Tensor) -> Tensor:
     """The entries that this process holds, sharing memory, outside autograd."""
-    tensor = tensor.detach()
-    return tensor.to_local() if _is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    sharded = _as_sharded(tensor)
+    return tensor.detach() if sharded is None else sharded.detach().to_local()
 
 
-def _is_sharded(tensor: Tensor) -> bool:
+def _as_sharded(tensor: Tensor) -> Any:
     # importing DTensor costs a second; a tensor can only be one if somebody has
     distributed = sys.modules.get("torch.distributed.tensor")
-    return distributed is not None and isinstance(tensor, distributed.DTensor)
+    return tensor if distributed is not None and isinstance(tensor, distributed.DTensor) else None

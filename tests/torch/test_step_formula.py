@@ -1,0 +1,230 @@
+"""The optimisers' steps against the formulas, written once more in NumPy."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
+from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
+
+SHAPES = [(7, 5), (11,), (3, 4, 2), (1,), ()]
+STEPS = 100
+
+
+def signed_power(x, exponent):
+    return np.sign(x) * np.abs(x) ** exponent
+
+
+class Formula:
+    """Mirror descent in float64, with nothing of the package in it."""
+
+    def __init__(self, weights, lr, p, momentum=0.0, nesterov=False, weight_decay=0.0, normalize=None, maximize=False):
+        self.mirrors = [signed_power(w, p - 1) for w in weights]
+        self.buffers = [np.zeros_like(w) for w in weights]
+        self.lr, self.p, self.momentum, self.nesterov = lr, p, momentum, nesterov
+        self.weight_decay, self.normalize, self.maximize = weight_decay, normalize, maximize
+
+    def step(self, gradients):
+        q = self.p / (self.p - 1)
+        gradients = [-g if self.maximize else g for g in gradients]
+        self.buffers = [self.momentum * b + g for b, g in zip(self.buffers, gradients, strict=True)]
+        directions = self.buffers
+        if self.nesterov:
+            directions = [g + self.momentum * b for b, g in zip(self.buffers, gradients, strict=True)]
+        norms = [np.sum(np.abs(d) ** q) ** (1 / q) for d in directions]
+        if self.normalize == "all":
+            norms = [np.sum(np.array(norms) ** q) ** (1 / q)] * len(norms)
+        elif self.normalize is None:
+            norms = [1.0] * len(norms)
+        decay = (1 - self.lr * self.weight_decay) ** (self.p - 1)
+        self.mirrors = [decay * z - self.lr * d / n for z, d, n in zip(self.mirrors, directions, norms, strict=True)]
+
+    @property
+    def weights(self):
+        return [signed_power(z, 1 / (self.p - 1)) for z in self.mirrors]
+
+
+def assert_follows(formulas, make, rng, tolerance=1e-12):
+    """Step an optimiser and the formulas of its groups along the same gradients."""
+    starts = [[rng.standard_normal(shape) for shape in SHAPES] for _ in formulas]
+    groups = [[torch.nn.Parameter(torch.tensor(x)) for x in start] for start in starts]
+    oracles = [formula(start) for formula, start in zip(formulas, starts, strict=True)]
+    optimizer = make(groups)
+    for _ in range(STEPS):
+        for parameters, oracle in zip(groups, oracles, strict=True):
+            gradients = [rng.standard_normal(shape) for shape in SHAPES]
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = torch.tensor(gradient)
+            oracle.step(gradients)
+        optimizer.step()
+        for parameters, oracle in zip(groups, oracles, strict=True):
+            largest = max(np.abs(w).max() for w in oracle.weights)
+            for parameter, weights in zip(parameters, oracle.weights, strict=True):
+                np.testing.assert_allclose(
+                    parameter.detach().numpy(), weights, rtol=tolerance, atol=tolerance * largest
+                )
+
+
+@pytest.mark.parametrize("foreach", [None, False])
+@pytest.mark.parametrize("normalize", [None, "each", "all"])
+@pytest.mark.parametrize("p", [1.05, 1.1, 1.25, 1.37, 1.5, 1.75, 1.8, 2, 2.6, 3, 5, 6])
+def test_weights_follow_the_formula(p, normalize, foreach):
+    def formula(start):
+        return Formula(start, 0.02, p, normalize=normalize)
+
+    def make(groups):
+        return MirrorDescent(
+            groups[0], lr=0.02, p=p, normalize=normalize is not None, scope=normalize or "each", foreach=foreach
+        )
+
+    assert_follows([formula], make, np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("p", [1.1, 1.75, 2, 4])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": True},
+        {"weight_decay": 0.5},
+        {"maximize": True},
+        {"momentum": 0.5, "weight_decay": 0.1, "maximize": True},
+    ],
+)
+@pytest.mark.parametrize("normalize", [None, "each"])
+def test_momentum_decay_and_ascent_follow_the_formula(p, options, normalize):
+    assert_follows(
+        [lambda start: Formula(start, 0.02, p, normalize=normalize, **options)],
+        lambda groups: MirrorDescent(groups[0], lr=0.02, p=p, normalize=normalize is not None, **options),
+        np.random.default_rng(2),
+    )
+
+
+def test_each_group_has_its_own_p_lr_and_norm():
+    assert_follows(
+        [
+            lambda start: Formula(start, 0.02, 1.1, normalize="all"),
+            lambda start: Formula(start, 0.05, 3.0),
+            lambda start: Formula(start, 0.01, 1.75, momentum=0.8),
+        ],
+        lambda groups: MirrorDescent(
+            [
+                {"params": groups[0], "p": 1.1, "normalize": True, "scope": "all"},
+                {"params": groups[1], "p": 3.0, "lr": 0.05},
+                {"params": groups[2], "lr": 0.01, "momentum": 0.8},
+            ],
+            lr=0.02,
+            p=1.75,
+        ),
+        np.random.default_rng(3),
+    )
+
+
+@pytest.mark.parametrize(("p", "normalize", "momentum"), [(1.1, None, 0.9), (1.75, "each", 0.0), (3.0, "all", 0.0)])
+def test_compiled_steps_follow_the_formula(p, normalize, momentum):
+    assert_follows(
+        [lambda start: Formula(start, 0.02, p, normalize=normalize, momentum=momentum, weight_decay=0.1)],
+        lambda groups: MirrorDescent(
+            groups[0],
+            lr=0.02,
+            p=p,
+            normalize=normalize is not None,
+            scope=normalize or "each",
+            momentum=momentum,
+            weight_decay=0.1,
+            compiled=True,
+        ),
+        np.random.default_rng(4),
+    )
+
+
+def test_p_2_is_gradient_descent_without_state():
+    ours, theirs = (torch.nn.Parameter(torch.linspace(-1, 1, 12, dtype=torch.float64)) for _ in range(2))
+    mirror = MirrorDescent([ours], lr=0.1, p=2.0, momentum=0.9)
+    gradient_descent = torch.optim.SGD([theirs], lr=0.1, momentum=0.9)
+    for _ in range(20):
+        gradient = torch.randn(12, dtype=torch.float64)
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        mirror.step()
+        gradient_descent.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-14, atol=1e-14)
+    assert set(mirror.state[ours]) == {"momentum_buffer"}
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-8, 1e8, 1e30])
+@pytest.mark.parametrize("p", [1.1, 1.75, 6.0])
+@pytest.mark.parametrize("scope", ["each", "all"])
+def test_normalised_steps_do_not_feel_the_scale_of_float32_gradients(p, scale, scope):
+    # ‖g‖_11 of entries near 1e-8 sums numbers near 1e-88
+    weights, gradient = torch.randn(2, 50).unbind()
+    moved = []
+    for factor in (1.0, scale):
+        parameters = [torch.nn.Parameter(weights.clone()) for _ in range(2)]
+        parameters[0].grad, parameters[1].grad = factor * gradient, 0.5 * factor * gradient
+        MirrorDescent(parameters, lr=0.1, p=p, normalize=True, scope=scope).step()
+        moved.append(torch.cat([x.detach() for x in parameters]))
+    torch.testing.assert_close(moved[1], moved[0], rtol=1e-5, atol=1e-7)
+
+
+def test_a_gradient_of_zeros_moves_nothing():
+    for scope in ("each", "all"):
+        parameter = torch.nn.Parameter(torch.tensor([0.3, -0.0, 2.0], dtype=torch.float64))
+        parameter.grad = torch.zeros_like(parameter)
+        MirrorDescent([parameter], lr=0.1, p=1.5, normalize=True, scope=scope).step()
+        np.testing.assert_allclose(parameter.detach(), [0.3, 0.0, 2.0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": False}, {"compiled": True}])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_sign_descent_follows_its_formula(options, normalize):
+    rng = np.random.default_rng(5)
+    weights = [rng.standard_normal(shape) for shape in SHAPES]
+    parameters = [torch.nn.Parameter(torch.tensor(x)) for x in weights]
+    optimizer = SignDescent(
+        parameters, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1, normalize=normalize, **options
+    )
+    buffers = [0.0 * x for x in weights]
+    for _ in range(20):
+        gradients = [rng.standard_normal(shape) for shape in SHAPES]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = torch.tensor(gradient)
+        optimizer.step()
+        buffers = [0.9 * b + g for b, g in zip(buffers, gradients, strict=True)]
+        ahead = [g + 0.9 * b for b, g in zip(buffers, gradients, strict=True)]
+        lengths = [1.0 if normalize else np.abs(d).sum() for d in ahead]
+        weights = [
+            w * (1 - 0.01 * 0.1) - 0.01 * n * np.sign(d) for w, d, n in zip(weights, ahead, lengths, strict=True)
+        ]
+    for parameter, wanted in zip(parameters, weights, strict=True):
+        np.testing.assert_allclose(parameter.detach(), wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_spectral_descent_steps_along_the_polar_factor(normalize):
+    rng = np.random.default_rng(6)
+    shapes = [(6, 4), (4, 6), (5, 2, 3), (7,), (1, 3), ()]
+    parameters = [torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in shapes]
+    gradients = [rng.standard_normal(shape) for shape in shapes]
+    gradients[1] = np.outer(*(rng.standard_normal(k) for k in shapes[1]))  # of rank one: its null space must stay put
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = torch.tensor(gradient)
+    SpectralDescent(parameters, lr=0.5, normalize=normalize).step()
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        matrix = gradient.reshape(gradient.shape[0], -1) if gradient.ndim > 1 else gradient.reshape(-1, 1)
+        left, values, right = np.linalg.svd(matrix, full_matrices=False)
+        rank = int(np.sum(values > 1e-10 * values[0]))
+        factor = (left[:, :rank] @ right[:rank]).reshape(gradient.shape)
+        length = 1.0 if normalize else values.sum()
+        np.testing.assert_allclose(parameter.detach(), -0.5 * length * factor, atol=1e-12)
+
+
+def test_newton_schulz_brings_singular_values_near_one():
+    parameter = torch.nn.Parameter(torch.zeros(40, 30))
+    parameter.grad = 1e-12 * torch.randn(40, 30)
+    SpectralDescent([parameter], lr=1.0, iterations=5).step()
+    exact = torch.linalg.svd(parameter.grad.double())
+    values = torch.linalg.svdvals(parameter.detach())
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+    inside = exact.U[:, :30].T @ -parameter.detach().double() @ exact.Vh.T
+    off = inside - torch.diag(torch.diagonal(inside))
+    assert off.abs().max() < 1e-3
