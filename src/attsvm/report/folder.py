@@ -1,7 +1,6 @@
 """The folder that a fit leaves: all of it or nothing."""
 
 import contextlib
-import json
 import os
 import shutil
 import tempfile
@@ -11,6 +10,7 @@ from typing import Any
 
 from attsvm.errors import ProblemError
 from attsvm.fit import Fit
+from attsvm.report.plain import dumps
 
 CONTENTS = {"index.html", "result.json", "run.npz", "figures"}
 
@@ -81,15 +81,6 @@ def write_folder(
     (folder / "index.html").write_text(page(fit, result, drawn, command), encoding="utf-8")
     (folder / "result.json").write_text(dumps(result) + "\n", encoding="utf-8")
     fit.run.save(folder / "run.npz")
-
-
-def dumps(value: Any, indent: str = "") -> str:
-    """JSON as people read it: an entry a line, and each list on the line of its name."""
-    if not isinstance(value, dict) or not value:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    deeper = indent + "  "
-    entries = (f"{deeper}{json.dumps(name)}: {dumps(entry, deeper)}" for name, entry in value.items())
-    return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
 
 
 def _check_replaceable(target: Path, named: str | os.PathLike[str], force: bool) -> None:

@@ -1,6 +1,5 @@
 """``result.json``: everything that a fit measured, as documented in docs/results.md."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from attsvm import __version__
 from attsvm.fit import SOFT_BELOW, Fit
 from attsvm.geometry import margin
 from attsvm.problem import Problem
+from attsvm.report.plain import jsonable
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
 
@@ -133,21 +133,6 @@ def missing_relaxed(fit: Fit) -> str | None:
     if fit.head_svm is None or fit.relaxed is not None:
         return None
     return f"no head classifies every selected token (the head's own SVM is {fit.head_svm.status})"
-
-
-def jsonable(value: Any) -> Any:
-    """Plain Python, with None for what JSON has no number for."""
-    if isinstance(value, dict):
-        return {name: jsonable(entry) for name, entry in value.items()}
-    if isinstance(value, np.ndarray):
-        return jsonable(value.tolist())
-    if isinstance(value, list | tuple):
-        return [jsonable(entry) for entry in value]
-    if isinstance(value, np.generic):
-        return jsonable(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def _solution(problem: Problem, solution: Solution) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The commands of ``attsvm``, one file each; attsvm.cli puts them together."""

@@ -1,0 +1,57 @@
+"""What the commands share: threads, the progress bar, where a result came from."""
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from attsvm.errors import ProblemError
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
+def command_line() -> str:
+    """The command as it was typed, for results and captions."""
+    return shlex.join(["attsvm", *sys.argv[1:]])
+
+
+def end_on_termination() -> None:
+    """Let a plain kill end the work as an error does: nothing half-written stays behind."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def limit_threads(threads: int | None) -> None:
+    """Take the first cores of those that the process may use, before anything starts a pool of threads."""
+    if threads is None:
+        return
+    if threads < 1:
+        raise ProblemError(f"--threads: {threads} found, at least 1 wanted")
+    os.environ["ATTSVM_THREADS"] = str(threads)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    threadpool_limits(threads)
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[Any], None]]:
+    """A progress bar on stderr, and the function that moves it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4g}"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("training", total=None, loss=float("nan"))
+        yield lambda at: bar.update(task, completed=at.step, total=at.steps, loss=at.loss)
