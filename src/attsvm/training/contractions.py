@@ -90,7 +90,7 @@ def total(x: Array, axis: int) -> Array:
 def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
     """Reduce all axes but the trials' by a sum, a maximum or a logical and: (..., B) to (B,)."""
     for length in x.shape[:-1]:
-        if x.shape[-1] == 1 or length > _LONGEST_WRITTEN_OUT:
+        if length > _LONGEST_WRITTEN_OUT:
             x = _REDUCTIONS[operation](x, axis=0)
         else:
             # entry by entry the loop over the trials stays innermost, which XLA's own reduction does not manage
@@ -107,13 +107,16 @@ def settle(x: Array) -> Array:
 
 
 @cache
-def compiler_options() -> dict[str, Any]:
+def compiler_options(num_trials: int) -> dict[str, Any]:
     """Options under which the barriers of :func:`settle` outlive XLA's fusion on the CPU.
 
     By default the CPU compiler drops barriers before it fuses, and then computes e.g. W z anew for every token: four
-    times slower on small problems. Without effect, only slower, where the compiler knows no such pass.
+    times slower on small problems. Without effect, only slower, where the compiler knows no such pass. A trial alone
+    is left to the older of the compiler's two ways to write loops, which is a tenth faster there and slower on many.
     """
-    return {"xla_disable_hlo_passes": "cse_barrier_expander"} if jax.default_backend() == "cpu" else {}
+    if jax.default_backend() != "cpu":
+        return {}
+    return {"xla_disable_hlo_passes": "cse_barrier_expander", "xla_cpu_use_fusion_emitters": num_trials > 1}
 
 
 def _parse(subscripts: str, a: Array, b: Array) -> tuple[str, str, str, list[str], dict[str, int]]:

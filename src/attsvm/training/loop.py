@@ -182,8 +182,8 @@ class _Session:
         for part in self.slices:
             fixed = {name: data.last(x, part) for name, x in self.fixed.items()}
             moved = {name: trials_last(x[part], dtype) for name, x in trained.items()}
-            self.inputs.append(Inputs(*jax.device_put((data.take(part), fixed, scalars, np.asarray(penalty, dtype)))))
-            self.states.append(self.program.start(jax.device_put(moved)))
+            self.inputs.append(Inputs(data.take(part), fixed, scalars, np.asarray(penalty, dtype)))
+            self.states.append(self.program.start(moved))
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.observed_steps: list[int] = []
         self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)

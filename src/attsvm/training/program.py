@@ -85,7 +85,7 @@ class Program:
     rule: Rule
     num_records: int
 
-    def start(self, trained: Parameters) -> State:
+    def start(self, trained: dict[str, AnyArray]) -> State:
         """State before the first step."""
         return self._start(trained)
 
@@ -96,11 +96,12 @@ class Program:
         """
         counts = jax.ShapeDtypeStruct((self.num_records,), jnp.int64), jax.ShapeDtypeStruct((), jnp.int64)
         leaves, structure = jax.tree.flatten((state, inputs))
-        key = (structure, *((leaf.shape, str(leaf.dtype)) for leaf in leaves))
+        key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
         with self._lock:
             if key not in self._executables:
                 lowered = jax.jit(self._stretch).lower(state, inputs, *counts)
-                self._executables[key] = lowered.compile(compiler_options=compiler_options())
+                options = compiler_options(state.status.shape[-1])
+                self._executables[key] = lowered.compile(compiler_options=options)
             return self._executables[key]
 
     @cached_property
