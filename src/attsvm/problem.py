@@ -100,7 +100,7 @@ class Problem:
                 raise ProblemError("query_mask: given for a problem without a query axis; wanted queries (n, Q, d_q)")
             query_mask = _fit("query_mask", _boolean("query_mask", query_mask), batch, [(n, *Q)], f"Q = {Q[0]} queries")
 
-        active = np.broadcast_to(True, (*batch, n, *Q)) if query_mask is None else query_mask
+        active = np.ones((*batch, n, *Q), dtype=bool) if query_mask is None else query_mask
         if mask is not None or query_mask is not None:
             in_use = _tokens_in_use(mask, active, Q, T)
             tokens = _without_padding(tokens, in_use)
@@ -188,8 +188,10 @@ class Problem:
         else:
             queries = self.queries if self.has_query_axis else self.queries[..., None, :]
         shape = (*queries.shape[:-1], self.num_tokens)
-        active = np.broadcast_to(True, shape[:-1]) if self.query_mask is None else self.query_mask
-        allowed = np.broadcast_to(active[..., None], shape)
+        active = np.ones(shape[:-1], dtype=bool) if self.query_mask is None else self.query_mask
+        allowed = np.ones(shape, dtype=bool)
+        if self.query_mask is not None:
+            allowed &= active[..., None]
         if self.mask is not None:
             allowed = allowed & (self.mask if self.mask.ndim == len(shape) else self.mask[..., None, :])
         return Canonical(self.tokens if self.keys is None else self.keys, queries, allowed, active)
@@ -353,10 +355,10 @@ def _asarray(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
         raise ProblemError(f"{name}: not an array ({error})") from None
-    if array.dtype.name == "bfloat16":
-        array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
-        raise ProblemError(f"{name}: entries of type {array.dtype} found, real numbers wanted")
+        if array.dtype.name != "bfloat16":
+            raise ProblemError(f"{name}: entries of type {array.dtype} found, real numbers wanted")
+        array = array.astype(np.float32)
     return array
 
 

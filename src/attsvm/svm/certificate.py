@@ -78,7 +78,7 @@ def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers:
     bound = np.vecdot(flat(dual), right)
 
     weights = constraints.project(weights)
-    smallest = np.min(flat(constraints.apply(weights)), axis=-1, where=asked, initial=np.inf)
+    smallest = np.minimum.reduce(flat(constraints.apply(weights)), axis=-1, where=asked, initial=np.inf)
     repairable = asks_margin & (smallest > 0)
     scale = np.where(repairable, smallest, 1.0)
     if not asks_margin.all():
@@ -87,7 +87,7 @@ def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers:
 
     slack = flat(constraints.apply(weights)) - right
     # rounding may leave the smallest margin a few units below 1: the upper bound allows for it
-    smallest = 1.0 + np.min(slack, axis=-1, where=asked, initial=0.0)
+    smallest = 1.0 + np.minimum.reduce(slack, axis=-1, where=asked, initial=0.0)
     length = _length(weights)
     value = length if is_frobenius(norm) else norm.value(weights)
     positive = value + (value == 0)

@@ -92,7 +92,7 @@ class Constraints:
         keys = keys - keys.mean(axis=-2, keepdims=True)
         return cls(keys, queries, picks @ keys, inequality, equality, right)
 
-    @property
+    @cached_property
     def lead(self) -> tuple[int, ...]:
         """Shape of the leading axes: one problem each."""
         return self.inequality.shape[:-3]

@@ -157,9 +157,9 @@ def _certified(
     optimal = (done.gap <= np.maximum(tol, 1e-15 * done.value)) & (done.violation <= VIOLATION_ALLOWED)
     status = np.where(optimal, "optimal", "inaccurate")
     impossible = unattainable(constraints)
-    suspect = candidate.ray | impossible.any(axis=ALL_TOKENS)
-    if not suspect.any():
+    if not (candidate.ray.any() or impossible.any()):
         return done, status, np.zeros(constraints.lead)
+    suspect = candidate.ray | impossible.any(axis=ALL_TOKENS)
     multipliers = np.where(impossible.any(axis=ALL_TOKENS, keepdims=True), impossible, candidate.multipliers)
     dual, bound = farkas(constraints, norm, multipliers)
     infeasible = suspect & (bound > FARKAS_BOUND)
