@@ -3,12 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install test check demo benchmarks clean
+.PHONY: install develop test check demo benchmarks clean
 
 install: $(VENV)/installed
 
+develop: $(VENV)/installed-to-develop
+
 $(VENV)/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+# the tests' oracles and the benchmarks' peers are among what developing needs: CVXPY, PyTorch
+$(VENV)/installed-to-develop: $(VENV)/installed
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
 
@@ -16,20 +23,15 @@ demo: install  ## the main job on real data, both ways; open demo/*/index.html
 	$(BIN)/attsvm fit digits --classes 3,8 --out demo/digits-joint --force
 	$(BIN)/attsvm fit digits --classes 3,8 --fix-head --out demo/digits-fixed-head --force
 
-test: install
+test: develop
 	$(BIN)/pytest -n 2
 
-check: install
+check: develop
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# PyTorch and CVXPY are the peers; nothing but these scripts needs PyTorch
-$(VENV)/benchmarks-installed: $(VENV)/installed
-	$(BIN)/pip install --quiet 'torch==2.13.0'
-	touch $@
-
-benchmarks: $(VENV)/benchmarks-installed
+benchmarks: develop
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/att_svm.py
 
