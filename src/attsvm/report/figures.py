@@ -66,7 +66,7 @@ def _learning(fit: Fit, classes: tuple[int, int] | None) -> Drawn:
     bottom.axhline(fit.baseline[part], color=style.INK, linestyle=":", linewidth=1, label=f"mean token, {part}")
     bottom.set_ylabel("accuracy")
     bottom.set_ylim(min(0.4, bottom.get_ylim()[0]), 1.02)
-    _legend(bottom, 3)
+    style.legend_above(bottom, 3)
     bottom.set_xlabel("steps")
     caption = (
         f"Above: logistic loss on {fit.train.num_sequences} training sequences. Below: share classified correctly; "
@@ -92,7 +92,7 @@ def _saturation(fit: Fit, classes: tuple[int, int] | None) -> Drawn:
     top.axhline(SOFT_BELOW, color=style.INK, linestyle=":", linewidth=1, label=f"{SOFT_BELOW}")
     top.set_ylim(0, 1.03)
     top.set_ylabel("largest probability")
-    _legend(top, 3)
+    style.legend_above(top, 3)
     _line(bottom, history, "norm", style.GREEN, "-", None)
     if (history["norm"] > 0).any():
         bottom.set_yscale("log")
@@ -116,7 +116,7 @@ def _direction(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     top.set_yscale("log")
     top.set_ylabel("direction error")
     if "relaxed" in history:
-        _legend(top, 2)
+        style.legend_above(top, 2)
     _line(bottom, history, "changed", style.PURPLE, "-", None)
     bottom.set_ylim(0, max(1.05 * history["changed"].max(), 1))
     bottom.yaxis.set_major_locator(MaxNLocator(3, integer=True))
@@ -211,7 +211,7 @@ def _token_counts(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.set_xlabel("token, by its number in the sequence")
     axis.set_ylabel("queries")
-    _legend(axis, 2)
+    style.legend_above(axis, 2)
     caption = f"How many of the {below.sum():,} training queries give each token the largest attention."
     return Drawn("selection", "What it selects", caption, figure)
 
@@ -263,8 +263,3 @@ def _panels(number: int, height: float, heights: tuple[float, ...] | None = None
 def _line(axis: Axes, history: dict[str, np.ndarray], name: str, colour: str, dashes: str, label: str | None) -> None:
     after = history["steps"] > 0  # a log axis has no place for the start
     axis.plot(history["steps"][after], history[name][after], dashes, color=colour, label=label)
-
-
-def _legend(axis: Axes, columns: int) -> None:
-    """Above the axes, where it covers nothing."""
-    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=columns, columnspacing=1.2)

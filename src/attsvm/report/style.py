@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 WIDTH = 3.25
@@ -62,6 +63,19 @@ def to_png(figure: Figure) -> bytes:
     with applied():
         figure.savefig(stream, format="png", dpi=200, facecolor="white", metadata={"Software": None})
     return stream.getvalue()
+
+
+def to_svg_file(figure: Figure) -> bytes:
+    """The figure as an SVG file."""
+    stream = io.BytesIO()
+    with applied():
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    return stream.getvalue()
+
+
+def legend_above(axis: Axes, columns: int) -> None:
+    """A legend above the axes, where it covers nothing."""
+    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=columns, columnspacing=1.2)
 
 
 def to_svg(figure: Figure, prefix: str) -> str:

@@ -1,0 +1,102 @@
+"""One page for all figures and tables: claim, figure, numbers and verdict of each."""
+
+from collections.abc import Sequence
+from html import escape
+
+from attsvm import __version__
+from attsvm.report.page import STYLE
+from attsvm.report.style import to_svg
+from attsvm.reproduce.experiment import Paper, Row, Standing
+from attsvm.reproduce.run import Outcome
+
+MORE_STYLE = """
+section { margin: 0 0 2.6rem }
+.experiment { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: 1.2rem 1.4rem;
+  margin: 0 0 1.6rem; display: grid; gap: 1rem 2rem; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)) }
+.experiment h3 { margin: 0 0 .5rem; font-size: 1.12rem; font-weight: 600 }
+.experiment p { margin: .4rem 0; font-size: .95rem }
+.experiment svg { display: block; width: 100%; height: auto }
+.experiment table { margin: .8rem 0 0; font-size: .85rem }
+.experiment small { color: var(--soft); font-family: ui-sans-serif, system-ui, "Segoe UI", Arial, sans-serif }
+.verdict-word { display: inline-block; border-radius: 1rem; padding: .05rem .7rem; margin-right: .4rem;
+  font-size: .8rem; font-family: ui-sans-serif, system-ui, "Segoe UI", Arial, sans-serif;
+  border: 1px solid currentColor }
+.holds { color: #00805c } .part { color: #a86b00 } .fails { color: #c0392b }
+@media (prefers-color-scheme: dark) { .holds { color: #3fc79a } .part { color: #e8b04a } .fails { color: #ff8a75 } }
+.summary td:nth-child(2) { white-space: nowrap }
+"""
+
+_CLASSES = {Standing.HOLDS: "holds", Standing.IN_PART: "part", Standing.FAILS: "fails"}
+
+
+def page(outcomes: Sequence[Outcome], command: str) -> str:
+    """The whole page as HTML, self-contained.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+    command : str
+        That was run.
+    """
+    counts = {standing: sum(o.verdict.standing is standing for o in outcomes) for standing in Standing}
+    told = ", ".join(f"{number} {standing.value}" for standing, number in counts.items() if number)
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    sections = "".join(
+        f"<section><h2>{escape(paper.value)}</h2>{''.join(map(_experiment, of_paper))}</section>"
+        for paper in Paper
+        if (of_paper := [outcome for outcome in outcomes if outcome.experiment.paper is paper])
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>attsvm: the papers' figures, measured anew</title>
+<style>{STYLE}{MORE_STYLE}</style>
+</head>
+<body>
+<main>
+<p class="kicker">attsvm {escape(__version__)} · {len(outcomes)} figures and tables · {seconds:.0f} s</p>
+<h1>The papers' figures, measured anew</h1>
+<p class="verdict">Of {len(outcomes)} claims: {escape(told)}.</p>
+{sections}
+<footer><p><code>{escape(command)}</code></p>
+<p>The numbers of each are in <code>&lt;name&gt;.json</code>, the figures in <code>&lt;name&gt;.png</code> and
+<code>.svg</code> beside this page.</p></footer>
+</main>
+</body>
+</html>
+"""
+
+
+def _experiment(outcome: Outcome) -> str:
+    experiment, verdict = outcome.experiment, outcome.verdict
+    svg = to_svg(outcome.figure, experiment.name)
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(experiment.title)}"', 1)
+    reused = f", {outcome.reused} of {outcome.pieces} pieces from an earlier run" if outcome.reused else ""
+    sizes = "; ".join(f"{name} = {value}" for name, value in outcome.sizes.items())
+    return f"""<article class="experiment" id="{experiment.name}">
+<div><h3>{escape(experiment.title)}</h3>
+<p>{escape(experiment.claim)}</p>
+<p><span class="verdict-word {_CLASSES[verdict.standing]}">{verdict.standing.value}</span>{escape(verdict.why)}</p>
+{_table(outcome.rows)}
+<p><small>Criterion: {escape(experiment.criterion)}</small></p>
+<p><small>{escape(sizes)}; {outcome.seconds:.1f} s{reused}</small></p>
+<p><small><code>attsvm reproduce {experiment.name}</code></small></p></div>
+<div>{svg}</div>
+</article>"""
+
+
+def _table(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    published = any(row.published for row in rows)
+    head = "<tr><th></th><th>measured</th>" + ("<th>published</th>" if published else "") + "</tr>"
+    body = "".join(
+        f'<tr><th scope="row">{escape(row.name)}</th><td>{escape(row.measured)}</td>'
+        + (f"<td>{escape(row.published)}</td>" if published else "")
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table>{head}{body}</table>"
