@@ -1,0 +1,122 @@
+"""The worked examples of the papers, number by number."""
+
+import numpy as np
+
+from attsvm.problem import Problem
+
+# every sequence of the first paper's planar examples scores its tokens by their last coordinate, which the projected
+# keys leave out
+_BY_LAST = np.array([0.0, 0.0, 1.0])
+
+
+def one_sequence(local: bool = False) -> Problem:
+    """One sequence of three tokens in the plane, whose prompt has one attractor, or two.
+
+    Parameters
+    ----------
+    local : bool
+        Lower the third token's score, so that the second token becomes locally optimal beside the first.
+
+    Returns
+    -------
+    Problem
+        Tokens (1, 3, 3): two coordinates and the score; keys are the coordinates alone.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, figure 1.
+    """
+    tokens = np.array([[[-0.1, 1.0, 1.0], [1.0, 0.0, 0.9], [0.0, 0.0, 0.0 if local else 0.9]]])
+    return Problem(tokens, labels=[1.0], head=_BY_LAST, keys=_in_plane(tokens))
+
+
+def several_sequences() -> Problem:
+    """Three sequences of seven tokens in the plane, equal scores among the tokens that are not optimal.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, figure 2.
+    """
+    plane = np.array(
+        [
+            [
+                [0.774832, -0.23047204],
+                [-1.0867758, 1.1697421],
+                [-1.0632025, 0.57695615],
+                [-1.252667, 1.0699966],
+                [-0.4760317, -0.2524684],
+                [-0.54945564, -0.77053076],
+                [-0.38666987, -0.34129834],
+            ],
+            [
+                [0.68898094, -0.06827208],
+                [-0.8499621, 0.8829005],
+                [-0.9633044, 1.2778733],
+                [-0.81074035, 0.8312646],
+                [-0.49368146, -0.5985354],
+                [-0.41206083, -0.47751775],
+                [-0.41176873, -0.5204619],
+            ],
+            [
+                [0.94206643, 0.010501497],
+                [-0.5395589, 0.7062212],
+                [-1.1138496, 1.1839943],
+                [-0.74202514, 0.7043652],
+                [-0.594624, -0.23494503],
+                [-0.60994875, -0.5959669],
+                [-0.7133961, -0.27701208],
+            ],
+        ]
+    )
+    scores = np.broadcast_to(np.array([1.0] + [0.5] * 6)[:, None], (3, 7, 1))
+    tokens = np.concatenate([plane, scores], axis=-1)
+    return Problem(tokens, labels=np.ones(3), head=_BY_LAST, keys=_in_plane(tokens))
+
+
+def joint_prompt(slack: bool = False) -> Problem:
+    """Three sequences of two tokens, to train the prompt and the head on together; no head.
+
+    Parameters
+    ----------
+    slack : bool
+        Move the third label's token away, so that it is no support vector of the head.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, figure 3.
+    """
+    kept = np.array([[1.0, 1.0], [1.0, -1.0], [0.5, 1.5 if slack else 1.0]])
+    tokens = np.stack([np.zeros_like(kept), kept], axis=1)
+    return Problem(tokens, labels=[1.0, -1.0, 1.0])
+
+
+def unequal_scores(ratio: float) -> Problem:
+    """Two sequences of two tokens whose scores differ by a factor C: what the choice of the loss is sensitive to.
+
+    Parameters
+    ----------
+    ratio : float
+        C, the score of the first sequence's optimal token; the second's is 1.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, comparison of losses in
+    the appendix.
+    """
+    tokens = np.array([[[0.0, 0.0, 0.0], [1.0, 1.0, ratio]], [[0.0, 0.0, 0.0], [1.0, -1.0, 1.0]]])
+    return Problem(tokens, labels=np.ones(2), head=_BY_LAST, keys=_in_plane(tokens))
+
+
+def joint_mirror() -> Problem:
+    """Two sequences of three tokens, to train W and the head on together by mirror descent; no head.
+
+    References
+    ----------
+    Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, joint training of W and v.
+    """
+    tokens = np.array([[[-2.7, 1.2], [1.4, 2.1], [1.3, -0.1]], [[0.4, -2.2], [-1.1, -0.4], [0.9, 0.1]]])
+    return Problem(tokens, labels=[1.0, -1.0], queries=tokens[:, 0])
+
+
+def _in_plane(tokens: np.ndarray) -> np.ndarray:
+    return tokens * np.array([1.0, 1.0, 0.0])
