@@ -1,10 +1,18 @@
 """Every figure and table, in the papers' order."""
 
-from attsvm.reproduce import feasibility, prompt_one_sequence, rank
+from attsvm.reproduce import (
+    feasibility,
+    joint_prompt,
+    prompt_one_sequence,
+    prompt_several_sequences,
+    rank,
+)
 from attsvm.reproduce.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     prompt_one_sequence.EXPERIMENT,
+    prompt_several_sequences.EXPERIMENT,
+    joint_prompt.EXPERIMENT,
     rank.EXPERIMENT,
     feasibility.EXPERIMENT,
 )
