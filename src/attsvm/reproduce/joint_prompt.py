@@ -1,5 +1,7 @@
 """Prompt and head trained together: where each goes, with and without slack in a label."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -102,7 +104,8 @@ def _draw(sizes: Sizes, found: Arrays) -> Figure:
     for axis, label in zip(axes[:, 0], ("attention", "P(label)", "direction error"), strict=True):
         axis.set_ylabel(label)
     axes[2, 0].set_ylim(1e-17, 10)  # below that there is rounding alone
-    for axis, place in ((axes[0, 0], "outside upper center"), (axes[2, 1], "outside lower center")):
+    places: tuple[tuple[Any, Any], ...] = ((axes[0, 0], "outside upper center"), (axes[2, 1], "outside lower center"))
+    for axis, place in places:
         handles, labels = axis.get_legend_handles_labels()
         figure.legend(handles, labels, loc=place, ncols=3, handlelength=2)
     figure.align_ylabels(axes[:, 0])
