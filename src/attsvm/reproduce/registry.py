@@ -6,6 +6,7 @@ from attsvm.reproduce import (
     prompt_one_sequence,
     prompt_several_sequences,
     rank,
+    sequence_to_sequence,
 )
 from attsvm.reproduce.experiment import Experiment
 
@@ -15,4 +16,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     joint_prompt.EXPERIMENT,
     rank.EXPERIMENT,
     feasibility.EXPERIMENT,
+    sequence_to_sequence.EXPERIMENT,
 )
