@@ -3,6 +3,7 @@
 from attsvm.reproduce import (
     feasibility,
     joint_prompt,
+    losses,
     prompt_one_sequence,
     prompt_several_sequences,
     rank,
@@ -14,6 +15,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     prompt_one_sequence.EXPERIMENT,
     prompt_several_sequences.EXPERIMENT,
     joint_prompt.EXPERIMENT,
+    losses.EXPERIMENT,
     rank.EXPERIMENT,
     feasibility.EXPERIMENT,
     sequence_to_sequence.EXPERIMENT,
