@@ -3,6 +3,7 @@
 from attsvm.reproduce import (
     feasibility,
     joint_prompt,
+    limit,
     losses,
     prompt_one_sequence,
     prompt_several_sequences,
@@ -19,4 +20,5 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     rank.EXPERIMENT,
     feasibility.EXPERIMENT,
     sequence_to_sequence.EXPERIMENT,
+    limit.EXPERIMENT,
 )
