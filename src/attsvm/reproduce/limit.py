@@ -8,7 +8,7 @@ from attsvm.geometry import direction_error
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.experiment import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.experiment import Arrays, Experiment, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.selection import scores
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -74,6 +74,8 @@ def _measure(sizes: Sizes, piece: Piece) -> Arrays:
 
 def _judge(sizes: Sizes, found: Arrays) -> Verdict:
     decided = ~found["undecided"]
+    if not decided.any():
+        return Verdict(Standing.FAILS, "No run is decided.")
     exact, plain = found["error exact"][:, decided], found["error plain"][:, decided]
     median = np.median(plain, axis=1)
     passed = {

@@ -59,9 +59,9 @@ class NuclearCone:
         """D from λ."""
         return state._replace(tied=_tied(problems.rows.adjoint(state.multipliers)))
 
-    def newton(self, problems: Problems, state: State, scaling: Scaling, primal: RowVector) -> "_Equations":
+    def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
         """See :class:`_Equations`."""
-        return _Equations(problems, state, scaling, primal, self.split)
+        return _Equations(problems, state, scaling, self.split)
 
 
 class _Equations:
@@ -70,8 +70,8 @@ class _Equations:
     The matrix A [G lift(A*(·)) G]₁₂ has the entries ½ (l_a'G₁₁l_b · z_a'G₂₂z_b + l_a'G₁₂z_b · l_b'G₁₂z_a).
     """
 
-    def __init__(self, problems: Problems, state: State, scaling: Scaling, primal: RowVector, split: int) -> None:
-        self.rows, self.primal, self.R = problems.rows, primal, scaling.R
+    def __init__(self, problems: Problems, state: State, scaling: Scaling, split: int) -> None:
+        self.rows, self.R = problems.rows, scaling.R
         self.upper, self.lower = self.R[:, :split], self.R[:, split:]
         self.equations = RowEquations(self._matrix(), state, problems.equality)
         self.failed = self.equations.failed
@@ -97,10 +97,10 @@ class _Equations:
             matrix[:, first:end, first:] = block
         return matrix
 
-    def solve(self, target: Matrix, row_target: RowVector) -> Step:
+    def solve(self, target: Matrix, row_target: RowVector, primal: RowVector) -> Step:
         """The step."""
         pushed = self.rows.apply(self.upper @ target @ self.lower.mT)
-        multipliers, slack = self.equations.solve(self.primal - pushed, row_target)
+        multipliers, slack = self.equations.solve(primal - pushed, row_target)
         image = self.rows.adjoint(multipliers)
         half = -0.5 * (self.upper.mT @ image @ self.lower)
         scaled_tied = half + half.mT

@@ -31,6 +31,11 @@ Lengths = tuple[Values, Values]
 DIVERGED = 1e4
 """A lower bound on the value this far above its guess: the selection is infeasible, or the guess is of no use."""
 
+MAX_REFINEMENTS = 3
+
+REFINED = 1e-11
+"""What a step may leave of the rows' equations, relative to the smallest right side."""
+
 
 class Problems(NamedTuple):
     """N problems: rows of unit norm and their right sides. An absent row is zeros with right side −1."""
@@ -73,8 +78,8 @@ class Newton(Protocol):
 
     failed: Bool[np.ndarray, " N"]
 
-    def solve(self, target: Matrix, row_target: RowVector) -> Step:
-        """The step for T = ``target`` and sΔλ + λΔs = ``row_target``."""
+    def solve(self, target: Matrix, row_target: RowVector, primal: RowVector) -> Step:
+        """The step for T = ``target``, sΔλ + λΔs = ``row_target`` and A(ΔW) − Δs = ``primal``."""
 
 
 class Cone(Protocol):
@@ -94,8 +99,8 @@ class Cone(Protocol):
     def tie(self, problems: Problems, state: State) -> State:
         """The state with its matrices consistent with λ to the last digit."""
 
-    def newton(self, problems: Problems, state: State, scaling: Scaling, primal: RowVector) -> Newton:
-        """The equations of a step; ``primal`` is b + s − A(W)."""
+    def newton(self, problems: Problems, state: State, scaling: Scaling) -> Newton:
+        """The equations of a step."""
 
 
 class InteriorPoint(NamedTuple):
@@ -256,6 +261,24 @@ def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
     return Scaling(factor @ (vectors / np.sqrt(d)[:, None, :]), d), lost
 
 
+def _refined(cone: Cone, problems: Problems, newton: Newton, step: Step, primal: RowVector) -> Step:
+    """The step with what rounding left of A(ΔW) − Δs = ``primal`` solved for in turn.
+
+    Near infeasibility, rows all but cancel each other: at a value of V the equations lose eps·V² and their products
+    with a step eps·V only, against right sides of 1/V.
+    """
+    smallest = np.where(problems.right > 0, problems.right, np.inf).min(axis=-1)
+    nothing = np.zeros_like(step.scaled_free)
+    for _ in range(MAX_REFINEMENTS):
+        left_over = primal - problems.rows.apply(cone.weights(step.change)) + step.change.slack
+        if np.all(np.abs(left_over).max(axis=-1) <= REFINED * smallest):
+            break
+        more = newton.solve(nothing, np.zeros_like(primal), left_over)
+        change = State(*(whole + part for whole, part in zip(step.change, more.change, strict=True)))
+        step = Step(change, step.scaled_free + more.scaled_free, step.scaled_tied + more.scaled_tied)
+    return step
+
+
 def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) -> State:
     """One predictor-corrector step; NaN for a problem that breaks down."""
     scaling, lost = _scaling(state)
@@ -266,7 +289,7 @@ def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) ->
     count = K + unequal.sum(axis=-1)
     products = state.multipliers * state.slack
     mu = (np.vecdot(d, d) + products.sum(axis=-1)) / count
-    newton = cone.newton(problems, state, scaling, primal)
+    newton = cone.newton(problems, state, scaling)
     lost |= newton.failed
     root = np.sqrt(d)
     scale = 1 / (root[:, :, None] * root[:, None, :])
@@ -285,7 +308,7 @@ def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) ->
 
     target = np.zeros_like(scaling.R)
     target[:, diagonal, diagonal] = -d
-    guess = newton.solve(target, -products)
+    guess = newton.solve(target, -products, primal)
     primal_length, dual_length = (np.minimum(length, 1.0) for length in longest(guess))
     free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)
     # ⟨P, D⟩ + ⟨λ, s⟩ ahead; the matrices in the scaled coordinates
@@ -308,7 +331,7 @@ def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) ->
     target[:, diagonal, diagonal] += aim[:, None] - d**2
     target *= 2 / (d[:, :, None] + d[:, None, :])
     row_target = aim[:, None] - products - guess.change.multipliers * guess.change.slack
-    step = newton.solve(target, unequal * row_target)
+    step = _refined(cone, problems, newton, newton.solve(target, unequal * row_target, primal), primal)
     near = 0.9 + 0.095 * reached
     primal_length, dual_length = (np.minimum(1.0, near * length) for length in longest(step))
     free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)

@@ -69,9 +69,9 @@ class SpectralCone:
         state.free[:, self.split :, : self.split] = corner.mT
         return state
 
-    def newton(self, problems: Problems, state: State, scaling: Scaling, primal: RowVector) -> "_Equations":
+    def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
         """See :class:`_Equations`."""
-        return _Equations(problems, state, scaling, primal, self.split)
+        return _Equations(problems, state, scaling, self.split)
 
 
 class _Equations:
@@ -84,8 +84,8 @@ class _Equations:
     P takes the place of I, which G would blow up: GPG is D. All of it is done in :class:`_Principal` coordinates.
     """
 
-    def __init__(self, problems: Problems, state: State, scaling: Scaling, primal: RowVector, split: int) -> None:
-        self.rows, self.primal, self.R = problems.rows, primal, scaling.R
+    def __init__(self, problems: Problems, state: State, scaling: Scaling, split: int) -> None:
+        self.rows, self.R = problems.rows, scaling.R
         size = state.tied[:, 0, 0]
         self.along = scaling.d / size[:, None]  # R'(P/t)R
         self.weights = state.tied[:, :split, split:] / size[:, None, None]
@@ -104,7 +104,7 @@ class _Equations:
         self.equations = RowEquations(matrix, state, problems.equality)
         self.failed = self.equations.failed
 
-    def solve(self, target: Matrix, row_target: RowVector) -> Step:
+    def solve(self, target: Matrix, row_target: RowVector, primal: RowVector) -> Step:
         """The step."""
         principal = self.principal
         pushed = principal.corner(target)
@@ -112,7 +112,7 @@ class _Equations:
         diagonal = np.arange(target.shape[-1])
         load = np.vecdot(self.along, target[:, diagonal, diagonal]) + self.off_trace
         load -= 2 * (self.turned * pushed).sum(axis=(-2, -1))
-        right = self.primal - self.rows.apply(principal.block(rest)) - self.tilt * (load / self.stiff)[:, None]
+        right = primal - self.rows.apply(principal.block(rest)) - self.tilt * (load / self.stiff)[:, None]
         multipliers, slack = self.equations.solve(right, row_target)
         grown = ((load + np.vecdot(self.tilt, multipliers)) / self.stiff)[:, None, None]
         pulled = principal.solve(0.5 * principal.dual(self.rows.adjoint(multipliers)))

@@ -1,0 +1,105 @@
+"""Each figure's quick run meets its criterion, and each criterion fails on a planted wrong input."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from attsvm.reproduce import EXPERIMENTS, run
+from attsvm.reproduce.experiment import Arrays, Standing
+
+Planted = Callable[[Arrays], None]
+
+
+def _set(name: str, value: float) -> Planted:
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = np.full_like(arrays[name], value)
+
+    return plant
+
+
+def _swap(one: str, other: str) -> Planted:
+    def plant(arrays: Arrays) -> None:
+        arrays[one], arrays[other] = arrays[other], arrays[one]
+
+    return plant
+
+
+def _stale(name: str) -> Planted:
+    """A curve that never moves from where it began."""
+
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = np.broadcast_to(arrays[name][:1], arrays[name].shape).copy()
+
+    return plant
+
+
+# what would be measured if the claim were false, one line a part of the criterion
+PLANTED: dict[str, list[Planted]] = {
+    "prompt-one-sequence": [
+        _set("error two attractors", 1e-2),
+        _set("selected one attractor", 1),
+        _set("selected two attractors", 0),
+        _set("locally_optimal two attractors", False),
+    ],
+    "prompt-several-sequences": [
+        _stale("error normalised GD"),
+        _stale("error GD"),
+        _set("at_best GD", False),
+        _swap("norm GD", "norm normalised GD"),
+    ],
+    "joint-prompt": [
+        _set("selected slack", 0),
+        _stale("head_error no slack"),
+        _stale("plain_error no slack"),
+        _swap("plain_error slack", "relaxed_error slack"),
+        _set("relaxed_queries slack", False),
+    ],
+    "losses": [
+        _set("selected linear", 0),
+        _set("error logistic", 1e-2),
+        _set("second exponential", 0.0),
+        _swap("error linear", "error exponential"),
+    ],
+    "rank": [
+        _swap("frobenius", "nuclear"),
+        _set("frobenius", 99.0),
+        _set("disagreeing", 1.0),
+        _set("gap", 1e-6),
+    ],
+    "feasibility": [
+        _set("feasible", 0.9),
+        lambda arrays: arrays.update(feasible=arrays["feasible"][:, ::-1]),
+        _set("undecided", 0.5),
+    ],
+    "sequence-to-sequence": [
+        _stale("error whole"),
+        _set("undecided causal", True),
+        _set("feasible whole", False),
+    ],
+    "limit": [
+        lambda arrays: arrays.update({"error exact": arrays["error plain"]}),
+        lambda arrays: arrays.update({"error plain": arrays["error exact"]}),
+        _set("undecided", True),
+    ],
+}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_quick_run_holds_and_its_criterion_can_fail(experiment, tmp_path):
+    outcome = run(experiment, tmp_path, quick=True)
+    assert outcome.verdict.standing is Standing.HOLDS, outcome.verdict.why
+    assert outcome.reused == 0
+    for number, plant in enumerate(PLANTED[experiment.name]):
+        arrays = {name: array.copy() for name, array in outcome.arrays.items()}
+        plant(arrays)
+        judged = experiment.judge(outcome.sizes, arrays)
+        assert judged.standing is not Standing.HOLDS, f"planted input {number} passes"
+
+
+def test_names_are_unique_and_sizes_agree():
+    assert len({experiment.name for experiment in EXPERIMENTS}) == len(EXPERIMENTS)
+    for experiment in EXPERIMENTS:
+        assert experiment.full.keys() == experiment.quick.keys()
+        assert experiment.title, experiment.claim
+        assert experiment.criterion
