@@ -1,6 +1,7 @@
 """The least nuclear or spectral norm: from constraints to a candidate, many problems together."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -55,8 +56,11 @@ def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings)
     steps = np.zeros(size, int)
     # nothing to do where 0 is the solution, or a row of zeros leaves none
     to_solve = np.asarray(flat.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(flat).any(axis=ALL_TOKENS))
+    warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
+    watch = _Watch(settings.callback)
     for index in _chunks(flat, to_solve):
-        weights[index], multipliers[index], ray[index], steps[index] = _solve(flat[index], norm, settings)
+        own = replace(settings, warm_start=None if warm is None else warm[index])
+        weights[index], multipliers[index], ray[index], steps[index] = _solve(flat[index], norm, own, watch)
     return Candidate(
         weights.reshape(*constraints.lead, *constraints.weights_shape),
         multipliers.reshape(constraints.inequality.shape),
@@ -65,6 +69,23 @@ def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings)
         METHODS[0],
         f"the {norm.kind} norm is a semidefinite program with rows of rank one",
     )
+
+
+class _Watch:
+    """The user's callback over several iterations: it goes on counting steps, and remembers that it said stop."""
+
+    def __init__(self, callback: Callable[[int, float], object] | None) -> None:
+        self.callback = callback
+        self.stopped = False
+        self._before = self._last = 0
+
+    def __call__(self, step: int, gap: float) -> bool:
+        if step == 0:
+            self._before = self._last
+        self._last = self._before + step
+        if self.callback is not None and not self.stopped:
+            self.stopped = bool(self.callback(self._last, gap))
+        return self.stopped
 
 
 def _flattened(constraints: Constraints) -> Constraints:
@@ -96,26 +117,32 @@ def _chunks(constraints: Constraints, chosen: Bool[np.ndarray, " N"]) -> Iterato
 
 
 def _solve(
-    constraints: Constraints, norm: Norm, settings: Settings
+    constraints: Constraints, norm: Norm, settings: Settings, watch: "_Watch"
 ) -> tuple[Weights, TokenValues, Bool[np.ndarray, " N"], Int[np.ndarray, " N"]]:
     """Weights, multipliers, which of them are Farkas multipliers, and steps."""
     reduced = reduced_rows(constraints)
     best = _nothing_found(reduced)
     everything = np.arange(len(reduced.right))
     plain = np.where(reduced.equality, 0.0, np.where(reduced.right > 0, 1.0, 0.1))
-    few = len(reduced.position) <= FEW_ROWS
-    if few:
+    ray, spread = np.zeros(len(everything), bool), np.zeros(constraints.inequality.shape)
+    if len(reduced.position) <= FEW_ROWS:
         frobenius = solve_frobenius(constraints, Settings())
         ray, spread = frobenius.ray.copy(), frobenius.multipliers
-        sizes = _sizes(reduced, norm, reduced.contract(frobenius.weights))
+        best.weights[:], best.multipliers[:] = reduced.contract(frobenius.weights), reduced.gather(spread)
+        sizes = _sizes(reduced, norm, best.weights)
     else:
-        ray, spread = np.zeros(len(everything), bool), np.zeros(constraints.inequality.shape)
         sizes = _guess(reduced, norm, plain)
+    if settings.warm_start is not None:
+        warm = reduced.contract(settings.warm_start)
+        keeps = _margin(reduced, warm) > 0
+        best.weights[keeps], sizes[keeps] = warm[keeps], _sizes(reduced, norm, warm)[keeps]
     index = everything[~ray]
-    _improve(best, reduced.take(index), index, norm, sizes[index], plain[index], settings)
+    _improve(best, reduced.take(index), index, norm, sizes[index], plain[index], settings, watch)
 
     for k in np.flatnonzero(~ray & (best.gap > settings.tol)):
         # infeasible, or begun too far off
+        if watch.stopped:
+            break
         one = np.array([k])
         frobenius = solve_frobenius(constraints[one], Settings())
         ray[k], spread[k] = frobenius.ray[0], frobenius.multipliers[0]
@@ -127,7 +154,7 @@ def _solve(
             best.weights[k], best.multipliers[k] = weights[0], multipliers[0]
         top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
         start = np.where(own.equality, multipliers, np.maximum(multipliers, 0.2 * top))
-        _improve(best, own, one, norm, _sizes(own, norm, weights), start, settings)
+        _improve(best, own, one, norm, _sizes(own, norm, weights), start, settings, watch)
     found = reduced.spread(best.multipliers, constraints.inequality.shape[1:])
     spread = np.where(ray[:, None, None, None], spread, found)
     return reduced.expand(best.weights), spread, ray, best.steps
@@ -145,11 +172,18 @@ def _nothing_found(reduced: Reduced) -> InteriorPoint:
 
 def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
     """Values of weights scaled to a margin of 1."""
+    margin = _margin(reduced, weights)
     with np.errstate(all="ignore"):
-        asked = reduced.right > 0
-        margin = np.min(np.where(asked, reduced.rows.apply(weights) / reduced.right, np.inf), axis=-1)
         sizes = norm.value(weights) / margin
     return np.where((margin > 0) & np.isfinite(sizes) & (sizes > 0), sizes, 1.0)
+
+
+def _margin(reduced: Reduced, weights: Block) -> Values:
+    """The smallest margin, relative to what is asked."""
+    asked = reduced.right > 0
+    return np.min(
+        reduced.rows.apply(weights) / np.where(asked, reduced.right, 1.0), axis=-1, where=asked, initial=np.inf
+    )
 
 
 def _guess(reduced: Reduced, norm: Norm, multipliers: RowVector) -> Values:
@@ -171,17 +205,20 @@ def _improve(
     sizes: Values,
     start: RowVector,
     settings: Settings,
+    watch: "_Watch",
 ) -> None:
     """Solve the problems at ``index`` and write down what is better than what is known of them."""
     if len(index) == 0:
+        return
+    limit = MAX_STEPS if settings.max_steps is None else settings.max_steps - int(best.steps[index].max())
+    if limit <= 0:
         return
     # the value becomes about 1
     right = np.where(reduced.right > 0, reduced.right / sizes[:, None], reduced.right)
     problems = Problems(reduced.rows, right, reduced.equality)
     cone: Cone = (NuclearCone if norm.kind == "nuclear" else SpectralCone)(reduced.rows.left.shape[-1])
     target = max(0.2 * settings.tol, FINEST_TARGET)
-    limit = settings.max_steps or MAX_STEPS
-    found = interior_point(cone, problems, start, target, limit, settings.callback)
+    found = interior_point(cone, problems, start, target, limit, watch)
     if norm.kind == "nuclear":
         found = _at_their_rank(problems, found, target)
     best.steps[index] += found.steps

@@ -162,7 +162,8 @@ def interior_point(
         lost = bound > DIVERGED
         best.multipliers[running[lost]] = state.multipliers[lost]
         going = (error > target) & (stalled < 3) & ~lost & np.isfinite(bound)
-        if not going.any() or step == max_steps or (callback and callback(step, float(best.gap.max()))):
+        stopped = callback is not None and bool(callback(step, float(best.gap.max())))
+        if stopped or not going.any() or step == max_steps:
             break
         if not going.all():
             problems, image = problems.keep(going), image[going]
@@ -264,19 +265,34 @@ def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
 def _refined(cone: Cone, problems: Problems, newton: Newton, step: Step, primal: RowVector) -> Step:
     """The step with what rounding left of A(ΔW) − Δs = ``primal`` solved for in turn.
 
-    Near infeasibility, rows all but cancel each other: at a value of V the equations lose eps·V² and their products
-    with a step eps·V only, against right sides of 1/V.
+    Near infeasibility rows all but cancel each other. At a value of V the equations' matrix then loses eps·V², its
+    products with a step only eps·V, against right sides of 1/V.
     """
-    smallest = np.where(problems.right > 0, problems.right, np.inf).min(axis=-1)
-    nothing = np.zeros_like(step.scaled_free)
+    allowed = REFINED * np.where(problems.right > 0, problems.right, np.inf).min(axis=-1)
+
+    def left_of(step: Step) -> tuple[RowVector, Values]:
+        rest = primal - problems.rows.apply(cone.weights(step.change)) + step.change.slack
+        return rest, np.abs(rest).max(axis=-1)
+
+    rest, size = left_of(step)
     for _ in range(MAX_REFINEMENTS):
-        left_over = primal - problems.rows.apply(cone.weights(step.change)) + step.change.slack
-        if np.all(np.abs(left_over).max(axis=-1) <= REFINED * smallest):
+        if np.all(size <= allowed):
             break
-        more = newton.solve(nothing, np.zeros_like(primal), left_over)
-        change = State(*(whole + part for whole, part in zip(step.change, more.change, strict=True)))
-        step = Step(change, step.scaled_free + more.scaled_free, step.scaled_tied + more.scaled_tied)
+        more = newton.solve(np.zeros_like(step.scaled_free), np.zeros_like(primal), rest)
+        rest, rest_size = left_of(_plus(step, more, np.ones(len(size))))
+        better = rest_size <= 0.5 * size
+        if not better.any():
+            break
+        step = _plus(step, more, better.astype(np.float64))
+        size = np.where(better, rest_size, 0.0)  # the others are as good as they get
     return step
+
+
+def _plus(step: Step, more: Step, share: Values) -> Step:
+    def sum_of(whole: np.ndarray, part: np.ndarray) -> np.ndarray:
+        return whole + share.reshape(-1, *[1] * (part.ndim - 1)) * part
+
+    return Step(State(*map(sum_of, step.change, more.change)), *map(sum_of, step[1:], more[1:]))
 
 
 def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) -> State:
