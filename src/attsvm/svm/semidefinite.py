@@ -233,7 +233,7 @@ def _at_their_rank(problems: Problems, found: InteriorPoint, target: float) -> I
     U, sigma, Vt = np.linalg.svd(found.weights, full_matrices=False)
     sigma = np.where(sigma > NEGLIGIBLE * sigma[:, :1], sigma, 0.0)
     weights = (U * sigma[:, None, :]) @ Vt
-    gap, _ = measure(problems, problems.rows.apply(weights), sigma.sum(axis=-1), found.multipliers)
+    gap, _ = measure(problems, weights, problems.rows.apply(weights), sigma.sum(axis=-1), found.multipliers, target)
     fine = gap <= np.maximum(found.gap, target)
     return found._replace(
         weights=np.where(fine[:, None, None], weights, found.weights), gap=np.where(fine, gap, found.gap)

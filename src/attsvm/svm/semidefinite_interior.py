@@ -36,6 +36,9 @@ MAX_REFINEMENTS = 3
 REFINED = 1e-11
 """What a step may leave of the rows' equations, relative to the smallest right side."""
 
+RIGID = 2e-10
+"""What may be lacking of equalities and rows with right side 0, relative to ‖row‖ ‖W‖; a fifth of what is allowed."""
+
 
 class Problems(NamedTuple):
     """N problems: rows of unit norm and their right sides. An absent row is zeros with right side −1."""
@@ -151,7 +154,7 @@ def interior_point(
     for step in range(max_steps + 1):
         point = cone.weights(state)
         image = problems.rows.apply(point)
-        error, bound = measure(problems, image, cone.value(state), state.multipliers)
+        error, bound = measure(problems, point, image, cone.value(state), state.multipliers, target)
         better = error < best.gap[running]
         improved = running[better]
         best.weights[improved], best.multipliers[improved] = point[better], state.multipliers[better]
@@ -177,18 +180,24 @@ def interior_point(
     return best
 
 
-def measure(problems: Problems, image: RowVector, value: Values, multipliers: RowVector) -> Lengths:
-    """Relative gap of W and λ after the repair by scaling, plus what scaling cannot repair; and the lower bound.
+def measure(
+    problems: Problems, weights: Block, image: RowVector, value: Values, multipliers: RowVector, target: float
+) -> Lengths:
+    """How far W and λ are from being solutions, and the lower bound.
 
-    The gap is ∞ while a margin is not positive.
+    The relative gap after the repair by scaling; it is ∞ while a margin is not positive. To it is added what scaling
+    cannot repair, equalities and rows with right side 0, in such a unit that ``target`` stands for RIGID of ‖W‖.
     """
     right, equality = problems.right, problems.equality
     asked = right > 0
     with np.errstate(all="ignore"):
-        margin = np.min(np.where(asked, image / right, np.inf), axis=-1)
+        margin = np.min(image / np.where(asked, right, 1.0), axis=-1, where=asked, initial=np.inf)
         bound = np.vecdot(right * asked, multipliers)
-        rigid = np.where(equality, np.abs(image), np.where(right == 0, np.maximum(-image, 0), 0))
-        error = np.abs(1 - bound * margin / value) + np.max(rigid, axis=-1)
+        error = np.abs(1 - bound * margin / value)
+        if np.any((right == 0) | equality):
+            rigid = np.where(equality, np.abs(image), np.where(right == 0, -image, 0.0)).max(axis=-1)
+            flat = weights.reshape(len(weights), -1)
+            error += target / RIGID * np.maximum(rigid, 0.0) / np.sqrt(np.vecdot(flat, flat))
     return np.where((margin > 0) & np.isfinite(error), error, np.inf), bound
 
 
