@@ -79,7 +79,7 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         [
             ("tokens selected most", _most_selected(selection["counts"])),
             ("queries that select their optimal token", percent(selection["share_optimal"])),
-            ("unchanged since step", f"{selection['settled_at_step']:,}"),
+            ("unchanged since step", _settled(selection["settled_at_step"], result["training"]["steps_done"])),
         ],
     )
     optimal = result["optimal_tokens"]
@@ -114,6 +114,10 @@ def number(value: float | None) -> str:
 def separable_word(solution: dict[str, Any]) -> str:
     """Separable, not separable, or undecided."""
     return {True: "separable", False: "not separable", None: "undecided"}[solution["separable"]]
+
+
+def _settled(step: int, last: int) -> str:
+    return f"{step:,}" if step < last else "none: still changing at the last record"
 
 
 def _most_selected(counts: list[int]) -> str:

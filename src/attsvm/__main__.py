@@ -1,0 +1,5 @@
+"""``python -m attsvm`` is ``attsvm``."""
+
+from attsvm.cli import main
+
+main()

@@ -1,0 +1,95 @@
+"""Where problems come from: digits as patches, parts for training and testing, random problems."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+
+import attsvm
+from attsvm.datasets import papers, random_problem
+from attsvm.datasets.arrays import labelled_problem, sequences, split
+from attsvm.datasets.digits import digit_pictures, digits
+
+
+@pytest.mark.parametrize("patch", [1, 2, 4])
+def test_patches_put_together_are_the_pictures(patch):
+    problem = digits((4, 9), patch)
+    data = load_digits()
+    chosen = np.isin(data.target, (4, 9))
+    assert np.array_equal(digit_pictures(problem.tokens) * 16, data.images[chosen])
+    assert np.array_equal(problem.labels == 1, data.target[chosen] == 4)
+    # the second token of a picture is the patch to the right of the first
+    second = data.images[chosen][:, :patch, patch : 2 * patch].reshape(-1, patch * patch) / 16
+    T = problem.num_tokens
+    assert np.array_equal(problem.tokens[:, 1 % T, : patch * patch], second if T > 1 else problem.tokens[:, 0, :16])
+    assert np.array_equal(problem.tokens[0, :, patch * patch :], np.eye(T))
+
+
+@given(
+    per_class=st.tuples(st.integers(1, 30), st.integers(1, 30)),
+    fraction=st.floats(0, 0.99),
+    seed=st.integers(0, 5),
+)
+def test_a_split_keeps_proportions_and_loses_nothing(per_class, fraction, seed):
+    labels = np.repeat([1.0, -1.0], per_class)
+    problem = attsvm.Problem(np.ones((len(labels), 2, 3)), labels=labels)
+    wanted = [round(fraction * number) for number in per_class]
+    if any(gone == number for gone, number in zip(wanted, per_class, strict=True)):
+        with pytest.raises(attsvm.ProblemError, match="both classes are needed"):
+            split(problem, fraction, seed)
+        return
+    train, test = split(problem, fraction, seed)
+    assert sorted([*train, *test]) == list(range(len(labels)))
+    assert [int((labels[test] == label).sum()) for label in (1, -1)] == wanted
+    assert all(np.array_equal(x, y) for x, y in zip((train, test), split(problem, fraction, seed), strict=True))
+
+
+def test_a_part_has_the_rows_asked_for():
+    problem = random_problem(5, 4, 3, seed=2, num_queries=2)
+    part = sequences(problem, np.array([3, 1]))
+    assert np.array_equal(part.tokens, problem.tokens[[3, 1]])
+    assert np.array_equal(part.queries, problem.queries[[3, 1]])
+    assert np.array_equal(part.head, problem.head)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"tokens": np.ones((2, 3, 4))}, "attsvm solve"),
+        ({"tokens": np.ones((5, 2, 3, 4)), "labels": np.ones(2)}, "no batch axes"),
+        ({"tokens": np.ones((2, 3, 4)), "labels": [0, 2], "head": np.ones((3, 4))}, "3 classes"),
+    ],
+)
+def test_files_without_something_to_classify_are_refused(tmp_path, arrays, said):
+    np.savez(tmp_path / "problem.npz", **arrays)
+    with pytest.raises(attsvm.ProblemError, match=said):
+        labelled_problem(tmp_path / "problem.npz")
+
+
+def test_random_problems_have_unit_rows_and_are_the_same_for_a_seed():
+    problem = random_problem(4, 5, 6, seed=3, num_queries=2, batch=(7,))
+    for array in (problem.tokens, problem.queries, problem.head):
+        assert np.allclose(np.linalg.norm(array, axis=-1), 1, atol=1e-15)
+    assert problem.batch_shape == (7,)
+    assert problem.data_hash == random_problem(4, 5, 6, seed=3, num_queries=2, batch=(7,)).data_hash
+    assert problem.data_hash != random_problem(4, 5, 6, seed=4, num_queries=2, batch=(7,)).data_hash
+    with pytest.raises(attsvm.ProblemError, match="num_tokens: 0 found"):
+        random_problem(4, 0, 6)
+
+
+def test_worked_examples_are_those_of_the_references(reference):
+    published = reference("prompt_attention.npz")
+    examples = {
+        "single_global": papers.one_sequence(),
+        "single_local": papers.one_sequence(local=True),
+        "multi": papers.several_sequences(),
+        "joint_all_support": papers.joint_prompt(),
+        "joint_relaxed": papers.joint_prompt(slack=True),
+        "loss_linear_C10": papers.unequal_scores(10),
+    }
+    for name, problem in examples.items():
+        assert np.array_equal(problem.tokens.astype(np.float32), published[f"{name}_X"]), name
+    joint, mirror = papers.joint_mirror(), reference("mirror_descent.npz")
+    assert np.allclose(joint.tokens, mirror["joint_X"], atol=1e-7)
+    assert np.allclose(joint.queries, mirror["joint_Z"], atol=1e-7)

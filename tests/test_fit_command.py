@@ -1,0 +1,293 @@
+"""``attsvm fit``, end to end: what it writes, and what it refuses."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import attsvm
+from attsvm.cli import main
+from attsvm.training import Run
+
+ATTSVM = [sys.executable, "-m", "attsvm"]
+DOCS = Path(__file__).parents[1] / "docs" / "results.md"
+
+
+def attsvm_fit(*arguments: object, **options) -> subprocess.CompletedProcess:
+    command = [*ATTSVM, "fit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def saturating_problem(**more) -> dict[str, np.ndarray]:
+    """Twelve separable prompt sequences: the first token carries the label, at a margin."""
+    generator = np.random.default_rng(3)
+    labels = np.where(np.arange(12) % 2, 1.0, -1.0)
+    tokens = 0.3 * generator.standard_normal((12, 4, 6))
+    tokens[:, 0, 0] += 2.0
+    tokens[:, 0, 1] += 2.0 * labels
+    return {"tokens": tokens, "labels": labels, **more}
+
+
+@pytest.fixture(scope="module")
+def digits_out(tmp_path_factory):
+    """A fixed-head run on digits, short but long enough to saturate."""
+    out = tmp_path_factory.mktemp("digits") / "result"
+    done = attsvm_fit("digits", "--classes", "3,8", "--fix-head", "--steps", 20_000, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    return out, json.loads(done.stdout)
+
+
+def test_folder_is_complete_and_json_is_the_same_everywhere(digits_out):
+    out, printed = digits_out
+    assert {path.name for path in out.iterdir()} == {"index.html", "result.json", "run.npz", "figures"}
+    assert json.loads((out / "result.json").read_text()) == printed
+    assert [path.name for path in out.parent.iterdir()] == ["result"], "nothing else is left behind"
+
+
+def test_numbers_follow_from_run_and_data_alone(digits_out):
+    """Re-derived from the saved run and scikit-learn's digits, by NumPy, without our code for the measures."""
+    out, result = digits_out
+    data = load_digits()
+    chosen = np.isin(data.target, (3, 8))
+    pictures = data.images[chosen] / 16
+    patches = pictures.reshape(-1, 4, 2, 4, 2).swapaxes(2, 3).reshape(-1, 16, 4)
+    tokens = np.concatenate([patches, np.broadcast_to(np.eye(16), (len(patches), 16, 16))], axis=-1)
+    labels = np.where(data.target[chosen] == 3, 1, -1)
+    test = np.array(result["data"]["test_rows"])
+    train = np.setdiff1d(np.arange(len(labels)), test)
+    run = Run.load(out / "run.npz")
+    p, v = run.parameters["p"], run.parameters["v"]
+    logits = tokens @ p
+    attention = np.exp(logits - logits.max(axis=1, keepdims=True))
+    attention /= attention.sum(axis=1, keepdims=True)
+    correct = labels * np.einsum("nt,ntd,d->n", attention, tokens, v) > 0
+    assert result["accuracy"]["test"] == correct[test].mean()
+    assert result["accuracy"]["train"] == correct[train].mean()
+    assert result["saturation"]["median_largest_probability"] == pytest.approx(
+        np.median(attention[train].max(axis=1)), rel=1e-12
+    )
+    assert result["selection"]["selected"] == logits[train].argmax(axis=1).tolist()
+    # the direction it is compared with satisfies the definition: margins at least 1, and no shorter vector by duality
+    selected = logits[train].argmax(axis=1)
+    rows = tokens[train, selected][:, None] - tokens[train]
+    solution = attsvm.solve_svm(attsvm.Problem(tokens[train]), selected)
+    others = np.arange(16) != selected[:, None]
+    assert (rows @ solution.direction)[others].min() >= 1 - 1e-9
+    error = 1 - p @ solution.direction / np.linalg.norm(p) / np.linalg.norm(solution.direction)
+    assert result["direction_error"]["plain"]["final"] == pytest.approx(error, abs=1e-12)
+    assert not result["saturation"]["soft"]
+    assert result["direction_error"]["relaxed"] is None
+
+
+def test_page_is_self_contained_and_shows_the_numbers(digits_out):
+    out, result = digits_out
+    html = (out / "index.html").read_text()
+    assert not re.search(r'(?:src|href)="(?!#|data:)', html)
+    assert "@import" not in html
+    assert "url(http" not in html
+    for shown in (
+        f"{result['accuracy']['test']:.1%}",
+        f"{result['accuracy']['baseline_test']:.1%}",
+        f"{result['direction_error']['plain']['final']:.2e}",
+        result["data"]["sha256"],
+    ):
+        assert shown in html
+    assert html.count("<figure>") == len(list((out / "figures").iterdir()))
+
+
+def test_the_same_seed_gives_the_same_numbers(digits_out, tmp_path):
+    _, first = digits_out
+    done = attsvm_fit("digits", "--fix-head", "--steps", 20_000, "--json")
+    again = json.loads(done.stdout)
+    for volatile in ("command", "seconds"):
+        del again[volatile]
+    del again["training"]["seconds"]
+    assert again == {
+        **{name: value for name, value in first.items() if name not in ("command", "seconds")},
+        "training": {name: value for name, value in first["training"].items() if name != "seconds"},
+    }
+
+
+def test_a_joint_run_names_both_errors_when_saturated_and_none_when_soft(tmp_path):
+    np.savez(tmp_path / "problem.npz", **saturating_problem())
+    results = {}
+    for steps in (3, 4000):
+        done = attsvm_fit(tmp_path / "problem.npz", "--steps", steps, "--test-fraction", 0, "--json")
+        assert done.returncode == 0, done.stderr
+        results[steps] = json.loads(done.stdout)
+    soft, saturated = results[3], results[4000]
+    assert soft["saturation"]["soft"]
+    assert soft["direction_error"] is None
+    assert "soft" in soft["direction_error_missing"]
+    assert not saturated["saturation"]["soft"]
+    for name in ("plain", "relaxed"):
+        assert 0 <= saturated["direction_error"][name]["final"] < 0.1
+    assert saturated["accuracy"]["test"] is None
+
+
+def test_every_field_is_documented(digits_out, tmp_path):
+    np.savez(tmp_path / "problem.npz", **saturating_problem())
+    joint = json.loads(attsvm_fit(tmp_path / "problem.npz", "--steps", 4000, "--json").stdout)
+    written: set[str] = set()
+
+    def collect(value):
+        if isinstance(value, dict):
+            written.update(value)
+            for entry in value.values():
+                collect(entry)
+
+    for result in (joint, digits_out[1]):
+        collect(result)
+    first_cells = [line.split("|")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    named = {name for cell in first_cells for name in re.findall(r"`([a-z_0-9]+)`", cell)}
+    sections = set(re.findall(r"^`([a-z_]+)`(?:[:,]| and)", DOCS.read_text(), re.MULTILINE)) | {"att_svm"}
+    assert written - named - sections == set(), "not documented"
+    assert named - written == set(), "documented, but not written"
+
+
+def test_with_queries_the_attention_is_combined_and_a_given_head_stays(tmp_path):
+    problem = attsvm.datasets.random_problem(6, 5, 4, seed=1, num_queries=3)
+    problem.save(tmp_path / "problem.npz")
+    done = attsvm_fit(
+        tmp_path / "problem.npz", "--steps", 50, "--test-fraction", 0, "--out", tmp_path / "out", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["training"]["attention"] == "combined"
+    assert result["training"]["head"] == "fixed"
+    run = Run.load(tmp_path / "out" / "run.npz")
+    assert run.weights.shape == (4, 4)
+    assert np.array_equal(run.parameters["v"], problem.head)
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """That the command line says one line on stderr and ends with status 2."""
+
+    def check(said: str, *arguments: object) -> None:
+        monkeypatch.setattr(sys, "argv", ["attsvm", "fit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        printed = capsys.readouterr()
+        assert re.fullmatch(rf"attsvm: .*{said}.*\n", printed.err), printed.err
+        assert printed.out == ""
+
+    return check
+
+
+def bad_file(tmp_path: Path, name: str) -> Path:
+    path = tmp_path / "bad.npz"
+    arrays = saturating_problem()
+    if name == "nan":
+        arrays["tokens"][1, 2, 3] = np.nan
+    elif name == "shape":
+        arrays["labels"] = arrays["labels"][:5]
+    elif name == "label 0":
+        arrays["labels"][4] = 0
+    elif name == "masked":
+        arrays["mask"] = np.ones((12, 4), bool)
+        arrays["mask"][2] = False
+    elif name == "unknown name":
+        arrays["weights"] = np.zeros(3)
+    elif name == "no labels":
+        del arrays["labels"]
+    np.savez(path, **arrays)
+    if name == "truncated":
+        path.write_bytes(path.read_bytes()[:700])
+    elif name == "text":
+        path.write_text("tokens, labels\n")
+    elif name == "pickled":
+        np.savez(path, tokens=np.array([{"a": 1}], dtype=object))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nan", r"tokens: nan found at \(1, 2, 3\)"),
+        ("shape", r"labels: shape \(5,\)"),
+        ("label 0", "labels: 0 found"),
+        ("masked", r"mask: query \(2,\) may attend to no token"),
+        ("unknown name", "weights"),
+        ("no labels", "attsvm solve"),
+        ("truncated", "not a readable"),
+        ("text", "not a readable"),
+        ("pickled", "bad.npz"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said):
+    path = bad_file(tmp_path, name)
+    refused(said, path, "--out", tmp_path / "out")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["bad.npz"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "nothing: unknown source"),
+        (["absent.npz"], "absent.npz: no such file"),
+        (["digits", "--classes", "3,3"], "two different digits"),
+        (["digits", "--classes", "3,x"], "--classes"),
+        (["digits", "--steps", "0"], "steps: 0 found"),
+        (["digits", "--seed", "-1"], "seed: -1 found"),
+        (["digits", "--threads", "0"], "--threads: 0 found"),
+        (["digits", "--learning-rate", "nan"], "learning_rate: nan found"),
+        (["digits", "--test-fraction", "1.5"], "test_fraction: 1.5 found"),
+        (["digits", "--out", "taken"], "taken: exists already; --force"),
+        (["digits", "--out", "file/below"], "cannot be written"),
+        (["digits", "--out", "strangers", "--force"], "holds more than a result"),
+    ],
+)
+def test_a_bad_argument_is_one_line_and_leaves_nothing(tmp_path, refused, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "strangers").mkdir()
+    (tmp_path / "strangers" / "thesis.tex").touch()
+    refused(said, *arguments)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"taken", "file", "strangers"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_leaves_a_whole_result_or_none(tmp_path, number):
+    np.savez(tmp_path / "problem.npz", **saturating_problem())
+    command = [*ATTSVM, "fit", str(tmp_path / "problem.npz"), "--steps", "2000000000", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    time.sleep(6)  # well into training
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=60)
+    left = {entry.name for entry in tmp_path.iterdir()}
+    if number == signal.SIGINT:
+        assert process.returncode == 130, stderr
+        assert left == {"problem.npz", "out"}
+        result = json.loads((tmp_path / "out" / "result.json").read_text())
+        assert result["interrupted"]
+        assert 0 < result["training"]["steps_done"] < 2_000_000_000
+        assert "Interrupted" in (tmp_path / "out" / "index.html").read_text()
+    else:
+        assert process.returncode == 128 + signal.SIGTERM
+        assert left == {"problem.npz"}
+
+
+def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
+    from attsvm.report import figures
+    from attsvm.report.folder import claim_folder, write_folder
+
+    problem = attsvm.Problem(**saturating_problem())
+    from attsvm.fit import fit
+    from attsvm.report import numbers
+
+    done = fit(problem, steps=20)
+    result = numbers(done, problem, source="here", command="attsvm fit", seed=0)
+    monkeypatch.setattr(figures, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
+    with pytest.raises(RuntimeError, match="no ink"), claim_folder(tmp_path / "out") as folder:
+        write_folder(folder, done, result, "attsvm fit")
+    assert list(tmp_path.iterdir()) == []
