@@ -124,6 +124,7 @@ class _Kernel:
         return self.function(*filled, *arguments)
 
 
+# the number of threads is among the arguments because the compiler writes it into the loops
 @cache
 def _update_kernel(
     recipe: Recipe, scaled: bool, dtypes: tuple[torch.dtype | None, ...], device: torch.device, threads: int

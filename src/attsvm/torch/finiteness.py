@@ -14,9 +14,10 @@ def all_finite(gradients: Sequence[Tensor]) -> bool:
     for gradient in map(local_shard, gradients):
         devices.setdefault(gradient.device, []).append(gradient)
     finite = all(_finite_on(device, here) for device, here in devices.items())
-    # a dict keeps the order, which must be the same on every process
+    # every process takes part in each agreement whatever it has seen, and in equal order: a dict keeps it
     for sharding in dict.fromkeys(map(sharding_of, gradients)):
-        finite = (finite and sharding.mesh is None) or _agreed(finite, sharding)
+        if sharding.split:
+            finite = _agreed(finite, sharding)
     return finite
 
 

@@ -199,7 +199,9 @@ class MirrorOptimizer(Optimizer):
                 row.append(local_shard(buffer))
             kernel = bool(group["compiled"]) and compiled.fits(*row)
             sharding = sharding_of(parameter)
-            alone = index if group["foreach"] is False and not kernel else None
+            # on the CPU an operation on a list is a loop, and the temporaries of one tensor stay in its caches
+            together = parameter.device.type != "cpu" if group["foreach"] is None else group["foreach"]
+            alone = None if together or kernel else index
             key = (parameter.device, parameter.dtype, parameter.grad.dtype, sharding, kernel, alone)
             sorted_out.setdefault(key, []).append(row)
         batches = []
@@ -245,8 +247,8 @@ class MirrorOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what :meth:`state_dict` returned; a run goes on bit for bit.
 
-        Tensors are copied, and keep the precision they were saved in: `Optimizer.load_state_dict` casts state to the
-        parameter's dtype, which would round the float32 mirror variable of bfloat16 weights.
+        Tensors are copied, and stay in float32 or wider: `Optimizer.load_state_dict` casts state to the parameter's
+        dtype, which would round the mirror variable of bfloat16 weights.
         """
         final: dict[str, Any] = {}
 
@@ -310,7 +312,8 @@ class MirrorOptimizer(Optimizer):
         )
         if self.nonfinite == "raise":
             raise NonFiniteGradientError(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        # the caller of step, past this method, step itself and the two wrappers that torch puts around it
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
         return None
 
 
@@ -360,8 +363,9 @@ def _adopt_changes(parameter: Tensor, mirror: Tensor, p: float) -> None:
     weights = parameter.detach()
     linked = signed_power(mirror, 1.0 / (p - 1.0)).to(weights.dtype)
     limits = torch.finfo(weights.dtype)
-    # compiled and eager steps round the last digits differently
-    tolerance = 4.0 * limits.eps * weights.abs() + min(limits.tiny, 1e-30)
+    # compiled and eager steps round the last digits differently, and subnormal numbers to nothing (not float16's: they
+    # are of use, and two units in their last place is what they may differ by)
+    tolerance = 4.0 * limits.eps * weights.abs() + min(limits.tiny, 2.0**-23)
     changed = (linked - weights).abs() > tolerance
     mirror.copy_(torch.where(changed, _mirror_of(parameter, p, mirror.dtype), mirror))
 

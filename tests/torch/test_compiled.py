@@ -1,0 +1,65 @@
+"""The compiled step: the same numbers as the eager one, and no compilation but the first."""
+
+import shutil
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
+from formula import Formula, assert_follows  # noqa: E402
+
+from attsvm.torch import MirrorDescent, SignDescent  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="compiled steps need a C++ compiler"
+)
+
+
+@pytest.mark.parametrize(("p", "normalize", "momentum"), [(1.1, None, 0.9), (1.75, "each", 0.0), (3.0, "all", 0.0)])
+def test_compiled_steps_follow_the_formula(p, normalize, momentum):
+    assert_follows(
+        [lambda start: Formula(start, 0.02, p, normalize=normalize, momentum=momentum, weight_decay=0.1)],
+        lambda groups: MirrorDescent(
+            groups[0],
+            lr=0.02,
+            p=p,
+            normalize=normalize is not None,
+            scope=normalize or "each",
+            momentum=momentum,
+            weight_decay=0.1,
+            compiled=True,
+        ),
+        np.random.default_rng(4),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_and_eager_steps_agree_and_neither_shapes_nor_missing_gradients_compile_again(dtype):
+    shapes = [(300, 7), (5,), (1,), (), (0,), (40, 3), (2, 3, 4), (64,), (9, 9), (33,), (12, 2)]
+    runs = []
+    for compiled in (False, True):
+        torch.manual_seed(1)
+        parameters = [torch.nn.Parameter(0.1 * torch.randn(shape).to(dtype)) for shape in shapes]
+        parameters.append(torch.nn.Parameter(0.1 * torch.randn(6, 4).to(dtype).t()))  # not contiguous
+        optimizer = MirrorDescent(parameters, lr=0.01, p=1.5, momentum=0.9, nesterov=True, compiled=compiled)
+        for step in range(4):
+            for i, parameter in enumerate(parameters):
+                parameter.grad = torch.randn_like(parameter) if (i + step) % 3 else None
+            with torch.compiler.set_stance("fail_on_recompile") if step else nullcontext():
+                optimizer.step()
+        runs.append(parameters)
+    for eager, compiled in zip(*runs, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=1e-8)
+
+
+def test_compiled_sign_descent_follows_its_formula():
+    parameter = torch.nn.Parameter(torch.linspace(-1, 1, 50, dtype=torch.float64))
+    wanted, buffer = parameter.detach().clone(), torch.zeros(50, dtype=torch.float64)
+    optimizer = SignDescent([parameter], lr=0.01, momentum=0.9, weight_decay=0.1, compiled=True)
+    for _ in range(20):
+        parameter.grad = torch.randn(50, dtype=torch.float64)
+        optimizer.step()
+        buffer = 0.9 * buffer + parameter.grad
+        wanted = (1 - 0.01 * 0.1) * wanted - 0.01 * buffer.sign()
+    torch.testing.assert_close(parameter.detach(), wanted, rtol=1e-12, atol=1e-12)

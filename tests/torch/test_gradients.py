@@ -1,0 +1,156 @@
+"""Gradients that cannot be stepped along, or not everywhere: non-finite, sparse, complex, absent, scaled."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
+from attsvm.torch import MirrorDescent, NonFiniteGradientError, SignDescent, SpectralDescent  # noqa: E402
+
+OPTIMIZERS = [MirrorDescent, SignDescent, SpectralDescent]
+
+
+def stepped(optimizer_class, **options):
+    """Two parameters in groups of their own after two steps, and their optimiser."""
+    parameters = [torch.nn.Parameter(torch.randn(4, 3)), torch.nn.Parameter(torch.randn(5))]
+    groups = [{"params": [parameter]} for parameter in parameters]
+    optimizer = optimizer_class(groups, lr=0.1, momentum=0.9, **options)
+    for _ in range(2):
+        for parameter in parameters:
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+    return parameters, optimizer
+
+
+def assert_untouched(parameters, optimizer, before):
+    weights, state = before
+    for parameter, value in zip(parameters, weights, strict=True):
+        assert torch.equal(parameter, value)
+    now = optimizer.state_dict()
+    assert now["param_groups"] == state["param_groups"]
+    for key, entries in state["state"].items():
+        for name, value in entries.items():
+            assert torch.equal(now["state"][key][name], value)
+
+
+def snapshot(parameters, optimizer):
+    return [x.detach().clone() for x in parameters], copy.deepcopy(optimizer.state_dict())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("optimizer_class", OPTIMIZERS)
+def test_a_non_finite_gradient_leaves_everything_as_it_was_and_says_where(optimizer_class, bad):
+    parameters, optimizer = stepped(optimizer_class)
+    before = snapshot(parameters, optimizer)
+    parameters[1].grad[3] = bad
+    with pytest.warns(RuntimeWarning, match=r"step skipped.* parameter 0 of group 1 is not finite") as caught:
+        optimizer.step()
+    assert caught[0].filename == __file__
+    assert_untouched(parameters, optimizer, before)
+    assert optimizer.skipped_steps == 1
+
+    parameters, optimizer = stepped(optimizer_class, nonfinite="raise")
+    before = snapshot(parameters, optimizer)
+    parameters[0].grad[0, 0], parameters[0].grad[1, 1] = bad, -bad  # their sum may well be zero or a NaN
+    with pytest.raises(NonFiniteGradientError, match="parameter 0 of group 0"):
+        optimizer.step()
+    assert_untouched(parameters, optimizer, before)
+
+
+def test_a_gradient_whose_sum_overflows_is_finite():
+    parameter = torch.nn.Parameter(torch.ones(8))
+    parameter.grad = torch.full((8,), 3e38)
+    MirrorDescent([parameter], lr=1e-38, p=2.0, nonfinite="raise").step()
+    torch.testing.assert_close(parameter.detach(), torch.full((8,), -2.0))
+
+
+def test_named_parameters_are_named_and_unchecked_gradients_go_through():
+    network = torch.nn.Linear(3, 2)
+    network.weight.grad = torch.full((2, 3), float("nan"))
+    network.bias.grad = torch.zeros(2)
+    with pytest.raises(NonFiniteGradientError, match="'weight'"):
+        MirrorDescent(network.named_parameters(), lr=0.1, nonfinite="raise").step()
+    MirrorDescent(network.named_parameters(), lr=0.1, nonfinite="unchecked").step()
+    assert network.weight.isnan().all()
+    assert network.bias.isfinite().all()
+
+
+@pytest.mark.parametrize("optimizer_class", OPTIMIZERS)
+def test_sparse_gradients_and_complex_parameters_are_refused(optimizer_class):
+    embedding = torch.nn.Embedding(10, 3, sparse=True)
+    dense = torch.nn.Parameter(torch.ones(3))
+    optimizer = optimizer_class([dense, embedding.weight], lr=0.1)
+    (embedding(torch.tensor([1, 2])).sum() + dense.sum()).backward()
+    with pytest.raises(RuntimeError, match=r"dense gradients only.*sparse=False"):
+        optimizer.step()
+    assert torch.equal(dense, torch.ones(3))
+    with pytest.raises(ValueError, match="complex64"):
+        optimizer_class([torch.nn.Parameter(torch.ones(2, dtype=torch.complex64))], lr=0.1)
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"normalize": True}, {"normalize": True, "scope": "all"}])
+def test_absent_gradients_are_left_out_and_odd_shapes_are_stepped(options):
+    still, moving, single, scalar, empty, zeros = parameters = [
+        torch.nn.Parameter(x)
+        for x in (torch.ones(3), torch.ones(3), torch.ones(1), torch.tensor(1.0), torch.ones(0, 4), torch.zeros(2))
+    ]
+    optimizer = MirrorDescent(parameters, lr=0.1, p=1.5, momentum=0.9, **options)
+    for parameter in parameters[1:]:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert torch.equal(still, torch.ones(3))
+    assert still not in optimizer.state
+    assert empty.shape == (0, 4)
+    for parameter in (moving, single, scalar):
+        assert (parameter < 1).all()
+    assert (zeros < 0).all()  # a weight of exactly zero is no trap
+
+
+def test_without_any_gradient_nothing_happens():
+    weights = torch.nn.Parameter(torch.ones(3))
+    optimizer = MirrorDescent([weights], lr=0.1, normalize=True, scope="all")
+    optimizer.step()
+    assert torch.equal(weights, torch.ones(3))
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("unscale_first", [False, True])
+@pytest.mark.parametrize("optimizer_class", OPTIMIZERS)
+def test_a_gradient_scaler_is_undone_and_its_skips_are_silent(optimizer_class, unscale_first, recwarn):
+    torch.manual_seed(4)
+    inputs, targets = torch.randn(16, 4), torch.randn(16, 2)
+    networks = [torch.nn.Linear(4, 2) for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    plain, scaled = (optimizer_class(network.parameters(), lr=0.01, momentum=0.9) for network in networks)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    for step in range(6):
+        losses = [(network(inputs) - targets).square().mean() for network in networks]
+        overflows = step == 2
+        if not overflows:
+            plain.zero_grad()
+            losses[0].backward()
+            plain.step()
+        scaled.zero_grad()
+        scaler.scale(losses[1]).backward()
+        if overflows:
+            networks[1].weight.grad[0, 0] = float("inf")
+        if unscale_first:
+            scaler.unscale_(scaled)
+        scaler.step(scaled)
+        scaler.update()
+    assert scaled.skipped_steps == 1
+    assert scaler.get_scale() == 2.0**15
+    for one, other in zip(networks[0].parameters(), networks[1].parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+    assert not [warning for warning in recwarn if "step skipped" in str(warning.message)]
+
+
+def test_float16_gradients_keep_what_unscaling_in_place_would_lose():
+    # 2^-30 is below float16; scaled by 2^20 it is not
+    parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.float16))
+    optimizer = MirrorDescent([parameter], lr=1.0, p=1.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
+    scaler.scale((parameter.float() * 2.0**-30).sum()).backward()
+    scaler.step(optimizer)
+    torch.testing.assert_close(optimizer.state[parameter]["mirror"], torch.full((3,), 1.0 - 2.0**-30))
+    assert scaler.get_scale() == 2.0**20
