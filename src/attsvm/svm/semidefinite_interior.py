@@ -31,7 +31,7 @@ Lengths = tuple[Values, Values]
 DIVERGED = 1e4
 """A lower bound on the value this far above its guess: the selection is infeasible, or the guess is of no use."""
 
-MAX_REFINEMENTS = 3
+MAX_REFINEMENTS = 6
 
 REFINED = 1e-11
 """What a step may leave of the rows' equations, relative to the smallest right side."""
@@ -240,7 +240,7 @@ class RowEquations:
         # dependent equalities (two sets that share tokens) leave the matrix singular: a trace of it, far below
         # rounding's effect on the others, and the residual of the next step takes back what it moved
         ridge = 1e-15 * np.abs(matrix[:, diagonal, diagonal])
-        matrix[:, diagonal, diagonal] += self.slack / self.multipliers + np.where(equality, 10 * ridge, ridge)
+        matrix[:, diagonal, diagonal] += self.slack / self.multipliers + ridge
         factors = [dpotrf(one.T, lower=True, overwrite_a=True, clean=False) for one in matrix]
         self.failed = np.array([failed != 0 for _, failed in factors])
         self.factors = [factor for factor, _ in factors]
