@@ -1,5 +1,6 @@
 """What the tests share: the reference numbers, and the hypothesis profile."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,6 @@ def reference():
         path = SHARED / "reference" / name
         if not path.exists():
             pytest.skip(f"reference numbers {name} are not beside the checkout")
-        return np.load(path, allow_pickle=False)
+        return json.loads(path.read_text()) if path.suffix == ".json" else np.load(path, allow_pickle=False)
 
     return load

@@ -128,14 +128,14 @@ def _solve(
     if len(reduced.position) <= FEW_ROWS:
         frobenius = solve_frobenius(constraints, Settings())
         ray, spread = frobenius.ray.copy(), frobenius.multipliers
-        best.weights[:], best.multipliers[:] = reduced.contract(frobenius.weights), reduced.gather(spread)
-        sizes = _sizes(reduced, norm, best.weights)
+        known, best.multipliers[:] = reduced.contract(frobenius.weights), reduced.gather(spread)
+        sizes = _sizes(reduced, norm, known)
     else:
-        sizes = _guess(reduced, norm, plain)
+        known, sizes = np.zeros_like(best.weights), _guess(reduced, norm, plain)
     if settings.warm_start is not None:
         warm = reduced.contract(settings.warm_start)
         keeps = _margin(reduced, warm) > 0
-        best.weights[keeps], sizes[keeps] = warm[keeps], _sizes(reduced, norm, warm)[keeps]
+        known[keeps], sizes[keeps] = warm[keeps], _sizes(reduced, norm, warm)[keeps]
     index = everything[~ray]
     _improve(best, reduced.take(index), index, norm, sizes[index], plain[index], settings, watch)
 
@@ -151,10 +151,11 @@ def _solve(
         own = reduced.take(one)
         weights, multipliers = own.contract(frobenius.weights), own.gather(frobenius.multipliers)
         if best.gap[k] == np.inf:
-            best.weights[k], best.multipliers[k] = weights[0], multipliers[0]
+            known[k], best.multipliers[k] = weights[0], multipliers[0]
         top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
         start = np.where(own.equality, multipliers, np.maximum(multipliers, 0.2 * top))
         _improve(best, own, one, norm, _sizes(own, norm, weights), start, settings, watch)
+    _keep_known(reduced, norm, best, known, settings.tol)
     found = reduced.spread(best.multipliers, constraints.inequality.shape[1:])
     spread = np.where(ray[:, None, None, None], spread, found)
     return reduced.expand(best.weights), spread, ray, best.steps
@@ -168,6 +169,17 @@ def _nothing_found(reduced: Reduced) -> InteriorPoint:
         np.full(count, np.inf),
         np.zeros(count, int),
     )
+
+
+def _keep_known(reduced: Reduced, norm: Norm, best: InteriorPoint, known: Block, tol: float) -> None:
+    """Where the iteration ended early, the weights it was given may be better than those it came to."""
+    if np.all(best.gap <= tol):
+        return
+    rigid = np.any(reduced.equality | (reduced.right == 0), axis=-1)
+    margin, known_margin = _margin(reduced, best.weights), _margin(reduced, known)
+    shorter = norm.value(known) * np.maximum(margin, 0) < norm.value(best.weights) * known_margin
+    better = (best.gap > tol) & (known_margin > 0) & np.where(rigid, best.gap == np.inf, shorter | (margin <= 0))
+    best.weights[better] = known[better]
 
 
 def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:

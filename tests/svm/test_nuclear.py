@@ -1,0 +1,232 @@
+"""The nuclear norm: reference optima, the true rank, and the edges of what float64 can hold."""
+
+import re
+
+import numpy as np
+import pytest
+from by_hand import at, bounds, explicit_rows
+
+import attsvm
+
+SEEDS = range(10)
+
+
+def solve(tokens, queries, selected, **options):
+    return attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm="nuclear", **options)
+
+
+def random_arrays(seed, n=6, T=8, d=10):
+    problem = attsvm.datasets.random_problem(n, T, d, seed)
+    return problem.tokens, problem.queries, attsvm.optimal_tokens(problem)
+
+
+def nearly_infeasible(epsilon, seed):
+    """Two sequences ask for opposite margins of the same query, but for a vector of size epsilon."""
+    generator = np.random.default_rng(seed)
+    tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
+    queries[1] = queries[0]
+    tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + epsilon * generator.standard_normal(5)
+    return tokens, queries, np.zeros(4, int)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_reference_optima(reference, seed):
+    data = reference("att_svm_optima.npz")
+    tokens, queries, selected = (data[f"s{seed}_{name}"] for name in ("X", "Z", "selected"))
+    solution = solve(tokens, queries, selected)
+    assert solution.status == "optimal"
+    assert solution.value == pytest.approx(float(data[f"s{seed}_nuclear"]), rel=1e-6)
+    rows, right, equality, places = explicit_rows(tokens, queries, selected)
+    lower, upper, _ = bounds(rows, right, equality, solution.direction, at(places, solution.dual, False), "nuclear")
+    assert (upper - lower) / upper <= 1e-8
+    assert solution.violation <= 1e-9
+
+
+@pytest.mark.parametrize("variant", ["relaxed_odd", "two_tokens", "causal"])
+def test_what_is_feasible_does_not_depend_on_the_norm(reference, variant):
+    """The reference file's variants, measured there in the Frobenius norm."""
+    data = reference("att_svm_optima.npz")
+    infeasible = 0
+    for seed in SEEDS:
+        tokens, queries, selected = (data[f"s{seed}_{name}"] for name in ("X", "Z", "selected"))
+        n, T, _ = tokens.shape
+        mask = relaxed = None
+        if variant == "relaxed_odd":
+            relaxed = np.arange(n) % 2 == 1
+        elif variant == "two_tokens":
+            selected = (np.arange(T) == selected[:, None]) | (np.arange(T) == (selected[:, None] + 1) % T)
+        else:
+            mask = np.broadcast_to(np.tri(T, dtype=bool)[1:], (n, T - 1, T))
+            values = np.where(mask, (tokens @ data[f"s{seed}_causal_v"])[:, None], -np.inf)
+            queries, selected = tokens[:, 1:], values.argmax(axis=-1)
+        problem = attsvm.Problem(tokens, queries=queries, mask=mask)
+        solution = attsvm.solve_svm(problem, selected, norm="nuclear", relaxed=relaxed)
+        if str(data[f"s{seed}_{variant}_status"]) == "infeasible":
+            assert solution.status == "infeasible"
+            infeasible += 1
+            continue
+        assert solution.status == "optimal"
+        rows, right, equality, places = explicit_rows(tokens, queries, selected, mask, relaxed)
+        dual = at(places, solution.dual, problem.has_query_axis)
+        lower, upper, broken = bounds(rows, right, equality, solution.direction, dual, "nuclear")
+        assert (upper - lower) / upper <= 1e-8
+        assert broken <= 1e-9
+    assert infeasible == (0 if variant == "relaxed_odd" else 2)
+
+
+def published_problem(torch, n, T, d, seed):
+    """The data of the published rank experiment, as the reference file describes it."""
+    generator = torch.Generator().manual_seed(seed)
+    head = torch.randn(d, generator=generator)
+    labels = torch.sign(torch.randn(n, generator=generator))
+    tokens, queries = torch.randn(n, T, d, generator=generator), torch.randn(n, d, generator=generator)
+    head, tokens, queries = (array / array.norm(dim=-1, keepdim=True) for array in (head, tokens, queries))
+    tokens, queries = tokens.double().numpy(), queries.double().numpy()
+    scores = labels.double().numpy()[:, None] * (tokens @ head.double().numpy())
+    return tokens, queries, scores.argmax(axis=-1)
+
+
+def test_solutions_have_their_true_rank(reference):
+    """Nothing beyond it above 1e-7 of the first singular value; what is not separable is infeasible, not of rank 1."""
+    torch = pytest.importorskip("torch")
+    ranks = []
+    for key, entry in reference("rank.json").items():
+        sizes = map(int, re.match(r"n(\d+)_T(\d+)_d(\d+)", key).groups())
+        n, T, d = sizes
+        for seed, (_, _, expected), separable in zip(
+            entry["seeds"], entry["rank_fro_nuc7_nuc4"], entry["separable"], strict=True
+        ):
+            solution = solve(*published_problem(torch, n, T, d, seed))
+            assert (solution.status == "optimal") == separable, (key, seed)
+            assert (solution.status == "infeasible") == (not separable), (key, seed)
+            if separable:
+                singular_values = np.linalg.svd(solution.direction, compute_uv=False)
+                assert np.count_nonzero(singular_values > 1e-4 * singular_values[0]) == expected, (key, seed)
+                assert (singular_values[expected:] < 1e-7 * singular_values[0]).all(), (key, seed)
+                ranks.append(expected)
+    assert min(ranks) == 1
+    assert max(ranks) >= 4
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-6])
+def test_nearly_infeasible_selections_stay_optimal(epsilon, seed):
+    """Values up to two millions."""
+    tokens, queries, selected = nearly_infeasible(epsilon, seed)
+    solution = solve(tokens, queries, selected)
+    assert solution.status == "optimal"
+    assert solution.value > 0.5 / epsilon
+    rows, right, equality, places = explicit_rows(tokens, queries, selected)
+    lower, upper, _ = bounds(rows, right, equality, solution.direction, at(places, solution.dual, False), "nuclear")
+    assert (upper - lower) / upper <= 1.1e-8
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
+def test_sets_that_two_sequences_share(norm):
+    """The same equalities twice: the matrix of a step is singular."""
+    tokens, queries, selected = random_arrays(1, 4, 5, 6)
+    tokens, queries = tokens.copy(), queries.copy()
+    tokens[1], queries[1], selected[1] = tokens[0], queries[0], selected[0]
+    sets = (np.arange(5) == selected[:, None]) | (np.arange(5) == (selected[:, None] + 1) % 5)
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), sets, norm=norm)
+    assert solution.status == "optimal"
+    rows, right, equality, places = explicit_rows(tokens, queries, sets)
+    lower, upper, broken = bounds(rows, right, equality, solution.direction, at(places, solution.dual, False), norm)
+    assert (upper - lower) / upper <= 1e-8
+    assert broken <= 1e-9
+
+
+def test_one_row_has_the_closed_form():
+    tokens = np.array([[[1.0, -2.0, 2.0], [0.0, 0.0, 0.0]]])
+    solution = solve(tokens, np.array([[3.0, 4.0]]), [0])
+    assert solution.value == pytest.approx(1 / 15, rel=1e-9)
+    np.testing.assert_allclose(solution.direction, np.outer([1, -2, 2], [3, 4]) / 225, atol=1e-9)
+
+
+def test_a_prompt_has_the_euclidean_norm():
+    tokens, _, selected = random_arrays(0, 2, 4, 6)
+    euclidean, nuclear = (attsvm.solve_svm(attsvm.Problem(tokens), selected, norm=norm) for norm in (2, "nuclear"))
+    assert nuclear.value == pytest.approx(euclidean.value, rel=1e-14)
+    assert nuclear.norm.kind == "nuclear"
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
+def test_many_problems_are_solved_by_one_call(norm, monkeypatch):
+    """One call of the interior point for all of them, and a status each."""
+    from attsvm.svm import semidefinite
+
+    calls = []
+    original = semidefinite.interior_point
+
+    def counted(cone, problems, *arguments):
+        calls.append(len(problems.right))
+        return original(cone, problems, *arguments)
+
+    monkeypatch.setattr(semidefinite, "interior_point", counted)
+    parts = [random_arrays(seed) for seed in range(20)]
+    tokens, queries, selected = (np.stack(part) for part in zip(*parts, strict=True))
+    tokens[7, 1], queries[7, 1], selected[7, 1] = tokens[7, 0], queries[7, 0], (selected[7, 0] + 1) % 8
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=norm)
+    assert (solution.status == np.where(np.arange(20) == 7, "infeasible", "optimal")).all()
+    assert calls == [19]
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
+def test_a_callback_sees_the_gap_fall_and_can_stop(norm):
+    tokens, queries, selected = random_arrays(0)
+    problem = attsvm.Problem(tokens, queries=queries)
+    seen = []
+    attsvm.solve_svm(problem, selected, norm=norm, callback=lambda step, gap: seen.append((step, gap)))
+    steps, gaps = zip(*seen, strict=True)
+    assert steps == tuple(range(len(steps)))
+    assert gaps[-1] <= 1e-8
+    assert list(gaps) == sorted(gaps, reverse=True)
+    stopped = attsvm.solve_svm(problem, selected, norm=norm, callback=lambda step, gap: step == 5)
+    assert stopped.stats["steps"] == 5
+    assert stopped.status == "inaccurate"
+    assert gaps[-1] < stopped.gap < 1
+    assert stopped.value * (1 - stopped.gap) <= attsvm.solve_svm(problem, selected, norm=norm).value <= stopped.value
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
+def test_a_limit_of_steps_is_kept(norm):
+    tokens, queries, selected = random_arrays(0)
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=norm, max_steps=4)
+    assert solution.stats["steps"] == 4
+    assert solution.status == "inaccurate"
+    assert 1e-8 < solution.gap < 1
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
+def test_an_unfinished_answer_is_no_worse_than_its_warm_start(norm):
+    tokens, queries, selected = random_arrays(0, 12, 20, 16)  # too many rows for the Frobenius norm to come first
+    problem = attsvm.Problem(tokens, queries=queries)
+    done = attsvm.solve_svm(problem, selected, norm=norm)
+    assert done.status == "optimal"
+    short = attsvm.solve_svm(problem, selected, norm=norm, warm_start=done, callback=lambda step, gap: True)
+    assert short.status == "inaccurate"
+    assert short.value == pytest.approx(done.value, rel=1e-7)
+    for useless in (np.zeros((16, 16)), -done.direction):
+        again = attsvm.solve_svm(problem, selected, norm=norm, warm_start=useless)
+        assert again.status == "optimal"
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
+def test_a_loose_tolerance_keeps_relaxed_rows_exact(norm):
+    """The gap may be as large as asked; what scaling cannot repair may not."""
+    for seed in range(5):
+        tokens, queries, selected = random_arrays(seed)
+        problem, relaxed = attsvm.Problem(tokens, queries=queries), np.arange(6) % 2 == 1
+        solution = attsvm.solve_svm(problem, selected, norm=norm, relaxed=relaxed, tol=1e-4)
+        assert solution.status == "optimal"
+        assert solution.violation <= 1e-9
+        assert solution.gap <= 1e-4
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
+def test_only_its_own_method_can_be_forced(norm):
+    tokens, queries, selected = random_arrays(0)
+    problem = attsvm.Problem(tokens, queries=queries)
+    assert attsvm.solve_svm(problem, selected, norm=norm, method="semidefinite").stats["method"] == "semidefinite"
+    with pytest.raises(attsvm.ProblemError, match="newton"):
+        attsvm.solve_svm(problem, selected, norm=norm, method="newton")
