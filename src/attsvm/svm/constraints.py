@@ -148,6 +148,23 @@ class Constraints:
         """An array over (n, Q, T) with these axes joined."""
         return array.reshape(*self.lead, -1)
 
+    def with_one_axis(self) -> "Constraints":
+        """The leading axes joined to one, of length 1 where there are none."""
+        if len(self.lead) == 1:
+            return self
+
+        def joined(array: np.ndarray) -> np.ndarray:
+            return np.broadcast_to(array, self.lead + array.shape[-3:]).reshape(-1, *array.shape[-3:])
+
+        return Constraints(
+            joined(self.keys),
+            joined(self.queries),
+            None if self.references is None else joined(self.references),
+            joined(self.inequality),
+            None if self.equality is None else joined(self.equality),
+            joined(self.right),
+        )
+
     def rows(self) -> Rows:
         """The rows of one problem (without leading axes) at unit norm; rows of zeros are left out.
 

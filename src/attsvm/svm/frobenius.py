@@ -6,13 +6,14 @@ from scipy.linalg import qr, solve_triangular
 from attsvm.svm.candidate import Candidate, Settings
 from attsvm.svm.constraints import Constraints, Rows
 from attsvm.svm.least_distance import PADDING, SHORTFALL, LeastDistance, least_distance, least_norm
+from attsvm.svm.together import solve_together
 
 # Below this, relative to the largest, a pivot of the equalities is rounding; so is what they leave of a row.
 DEPENDENT = 1e-13
 
 
 def solve_frobenius(constraints: Constraints, settings: Settings) -> Candidate:
-    """Least-distance programming on the rows, one problem after the other.
+    """Least-distance programming on the rows; many problems are begun together, and most of them end there.
 
     Parameters
     ----------
@@ -27,12 +28,20 @@ def solve_frobenius(constraints: Constraints, settings: Settings) -> Candidate:
     """
     if not constraints.lead:
         return _solve_one(constraints)
-    shape = constraints.lead
-    solved = [_solve_one(constraints[index]) for index in np.ndindex(shape)]
-    weights, multipliers, ray, steps = (
-        np.stack([np.asarray(one[k]) for one in solved]).reshape(*shape, *np.shape(solved[0][k])) for k in range(4)
+    lead, flat = constraints.lead, constraints.with_one_axis()
+    found = solve_together(flat)  # may leave any of them undone
+    ray = np.zeros(len(found.done), bool)
+    for k in np.flatnonzero(~found.done):
+        one = _solve_one(flat[k])
+        found.weights[k], found.multipliers[k], ray[k], found.steps[k] = one[:4]
+    return Candidate(
+        weights=found.weights.reshape(*lead, *constraints.weights_shape),
+        multipliers=found.multipliers.reshape(constraints.right.shape),
+        ray=ray.reshape(lead),
+        steps=found.steps.reshape(lead),
+        method="least-distance",
+        why="many small problems: their active rows are found together",
     )
-    return Candidate(weights, multipliers, ray, steps, solved[0].method, solved[0].why)
 
 
 def _solve_one(constraints: Constraints) -> Candidate:

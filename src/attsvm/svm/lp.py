@@ -71,7 +71,7 @@ def solve_lp(
     """
     forced = _checked(method, p, constraints)
     lead = constraints.lead
-    flat = _flattened(constraints)
+    flat = constraints.with_one_axis()
     size = flat.lead[0]
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
     multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
@@ -118,25 +118,6 @@ def _at_margin_one(
     smallest = np.where(constraints.margin_mask, images, np.inf).min(axis=(-3, -2, -1))
     positive = (smallest > 0) & np.isfinite(smallest)
     return weights / np.where(positive, smallest, 1.0)[:, None], positive
-
-
-def _flattened(constraints: Constraints) -> Constraints:
-    """One leading axis."""
-    lead = constraints.lead
-    if len(lead) == 1:
-        return constraints
-
-    def flatten(array: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(array, lead + array.shape[-3:]).reshape(-1, *array.shape[-3:])
-
-    return Constraints(
-        flatten(constraints.keys),
-        flatten(constraints.queries),
-        None if constraints.references is None else flatten(constraints.references),
-        flatten(constraints.inequality),
-        None if constraints.equality is None else flatten(constraints.equality),
-        flatten(constraints.right),
-    )
 
 
 def _row_numbers(constraints: Constraints) -> int:
