@@ -17,6 +17,7 @@ from attsvm.svm.frobenius import solve_frobenius
 from attsvm.svm.lp import solve_lp
 from attsvm.svm.semidefinite import METHODS as SEMIDEFINITE_METHODS
 from attsvm.svm.semidefinite import solve_semidefinite
+from attsvm.svm.slack import certify_slack, check_slack, solve_slack
 from attsvm.svm.solution import Solution
 
 VIOLATION_ALLOWED = 1e-9
@@ -92,10 +93,17 @@ def solve_svm(
     lead = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, lead))
     settings = Settings(tol, max_steps, _initial_weights(problem, lead, warm_start), callback)
-    if slack is not None:
-        raise ProblemError("slack: not available yet")
-    candidate = _candidate(constraints, norm, is_euclidean(norm, problem), settings, method)
-    done, status, bound = _certified(constraints, norm, candidate, tol)
+    euclidean = is_euclidean(norm, problem)
+    if slack is None:
+        candidate = _candidate(constraints, norm, euclidean, settings, method)
+        done, status, bound = _certified(constraints, norm, candidate, tol)
+        objective = done.value
+    else:
+        slack = check_slack(slack, euclidean, constraints, relaxed)
+        _check_method(method, (), norm)
+        candidate = solve_slack(constraints, slack, settings, solve_frobenius(constraints, settings))
+        done, objective = certify_slack(constraints, slack, candidate.weights, candidate.multipliers)
+        status, bound = np.where(done.gap <= tol, "optimal", "inaccurate"), np.zeros(lead)
 
     def own_axes(array: np.ndarray) -> np.ndarray:
         return array.reshape(sets.shape) if problem.has_query_axis else array[..., 0, :]
@@ -112,7 +120,7 @@ def solve_svm(
         raw_violation=number(done.raw_violation),
         status=number(status),
         bound=number(bound),
-        objective=number(done.value),
+        objective=number(objective),
         selected=_with_lead(selected, problem, lead, sets=True),
         norm=norm,
         relaxed=None if relaxed is None else _with_lead(relaxed, problem, lead, sets=False),
