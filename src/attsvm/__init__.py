@@ -12,7 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.geometry import correlation, direction_error, margin, margin_ratio
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens, scores
-from attsvm.svm import Solution, solve_svm
+from attsvm.svm import Solution, combined_prediction, finite_part, solve_head, solve_svm
 from attsvm.training import Loss, Run, optimizers, train
 
 __all__ = [
@@ -21,14 +21,17 @@ __all__ = [
     "ProblemError",
     "Run",
     "Solution",
+    "combined_prediction",
     "correlation",
     "datasets",
     "direction_error",
+    "finite_part",
     "margin",
     "margin_ratio",
     "optimal_tokens",
     "optimizers",
     "scores",
+    "solve_head",
     "solve_svm",
     "train",
 ]

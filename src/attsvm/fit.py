@@ -14,7 +14,7 @@ from attsvm.geometry import direction_error, token_logits
 from attsvm.norms import Norm
 from attsvm.problem import ARRAY_NAMES, Problem
 from attsvm.selection import optimal_tokens
-from attsvm.svm import Solution, solve_svm
+from attsvm.svm import Solution, solve_head, solve_svm
 from attsvm.training import Run, train
 from attsvm.training.optimizers import normalized_gradient_descent
 
@@ -196,7 +196,8 @@ def fit(
     plain = solve_svm(part, run.selected)
     of_head, slack, relaxed = None, None, None
     if trained_head:
-        of_head, slack = head_svm(part, run.selected)
+        of_head = solve_head(part, run.selected)
+        slack = part.canonical.active.reshape(part.query_shape) & ~of_head.support
         relaxed = solve_svm(part, run.selected, relaxed=slack) if of_head.status == "optimal" else None
     done = Fit(
         train=part,
@@ -295,40 +296,6 @@ def with_head(problem: Problem, head: np.ndarray | None) -> Problem:
     """The same problem under another head."""
     arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}
     return Problem(**{**arrays, "head": head})
-
-
-def head_svm(problem: Problem, selected: np.ndarray) -> tuple[Solution, Bool[np.ndarray, "*queries"]]:
-    """The max-margin head on the selected tokens, and which queries are not its support vectors.
-
-    Minimise ‖v‖ subject to y_i v'r_i ≥ 1, r_i the selected token: the Att-SVM of a prompt v that must prefer y_i r_i
-    to the zero token.
-
-    Parameters
-    ----------
-    problem : Problem
-        With labels.
-    selected : int ndarray, shape (n[, Q])
-
-    Returns
-    -------
-    solution : Solution
-        Infeasible where no head fits the labels.
-    slack : bool ndarray, shape (n[, Q])
-        False for support vectors, and for queries that do not count.
-
-    References
-    ----------
-    Tarzanagh, Li, Zhang and Oymak (2023), equation (SVM) and Assumption C.
-    """
-    canonical = problem.canonical
-    index = np.asarray(selected).reshape(canonical.active.shape)
-    kept = np.take_along_axis(problem.tokens[:, None], np.maximum(index, 0)[..., None, None], axis=2)[:, :, 0]
-    signed = (_labels(problem)[..., None] * kept)[canonical.active]
-    pairs = Problem(np.stack([signed, np.zeros_like(signed)], axis=1))
-    solution = solve_svm(pairs, np.zeros(len(signed), dtype=int))
-    slack = np.zeros(canonical.active.shape, dtype=bool)
-    slack[canonical.active] = ~solution.support[:, 1]
-    return solution, slack.reshape(problem.query_shape)
 
 
 def _history(done: Fit) -> dict[str, np.ndarray]:

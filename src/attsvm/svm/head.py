@@ -1,0 +1,71 @@
+"""The max-margin head on the selected tokens: the Att-SVM of a prompt, so the same code."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+from attsvm.selection import selection_sets
+from attsvm.svm.solution import Solution
+from attsvm.svm.solve import solve_svm
+
+
+def solve_head(problem: Problem, selected: Any, p: float = 2.0, **options: Any) -> Solution:
+    """The head of least ℓp norm that classifies the selected tokens by a margin of 1.
+
+    Minimise ‖v‖_p subject to y_i v'r_i ≥ 1, r_i the selected token: the limit of v when it is trained together with the
+    attention.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels ±1; keys do not matter.
+    selected : int array, shape (*lead, n[, Q]), or bool array, shape (*lead, n[, Q], T)
+        One token a query.
+    p : float
+        1 ≤ p ≤ ∞.
+    **options
+        ``tol``, ``max_steps``, ``callback``, ``slack`` and ``method`` of :func:`attsvm.solve_svm`.
+
+    Returns
+    -------
+    Solution
+        ``direction`` is v, shape (*lead, d); ``dual`` and ``support`` have an entry a query, shape (*lead, n[, Q]).
+        Infeasible where no head classifies all selected tokens.
+
+    Raises
+    ------
+    ProblemError
+        If the problem has no labels ±1, the selection does not fit or names sets, or an option is out of range.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, equation (SVM) for v;
+    Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, (ℓp-SVM).
+    """
+    if problem.labels is None or problem.num_classes is not None:
+        found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
+        raise ProblemError(f"problem: {found} found, labels -1 and 1 wanted")
+    sets = selection_sets(problem, selected)
+    if np.count_nonzero(sets) > np.count_nonzero(sets.any(axis=-1)):
+        raise ProblemError("selected: sets of tokens found, one token a query wanted")
+    lead, (n, Q, _) = sets.shape[:-3], sets.shape[-3:]
+    kept = np.einsum("...qt,...td->...qd", sets.astype(np.float64), problem.tokens)
+    labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
+    signed = (labels[..., None] * kept).reshape(*lead, n * Q, -1)
+    counted = np.broadcast_to(problem.canonical.active, sets.shape[:-1]).reshape(*lead, n * Q)
+    # v must prefer y r to nothing; a padded query has nothing to compare with
+    pairs = Problem(
+        np.stack([signed, np.zeros_like(signed)], axis=-2),
+        mask=np.stack([np.ones_like(counted), counted], axis=-1),
+    )
+    solution = solve_svm(pairs, np.zeros((*lead, n * Q), dtype=int), norm=p, **options)
+    of_query = (*lead, *problem.query_shape[len(problem.batch_shape) :])
+    return replace(
+        solution,
+        dual=solution.dual[..., 1].reshape(of_query),
+        support=solution.support[..., 1].reshape(of_query),
+        selected=np.asarray(selected),
+    )
