@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from attsvm.svm.nuclear_face import solve_on_face
 from attsvm.svm.pair_rows import Block, RowVector
 from attsvm.svm.semidefinite_interior import (
     Matrix,
@@ -62,6 +63,24 @@ class NuclearCone:
     def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
         """See :class:`_Equations`."""
         return _Equations(problems, state, scaling, self.split)
+
+    def finish(self, problems: Problems, state: State) -> tuple[Block, RowVector, Values] | None:
+        """On the face where μ divides what vanishes from what does not; see :func:`solve_on_face`."""
+        rows, equality = problems.rows, problems.equality[0]
+        multipliers, slack = state.multipliers[0], state.slack[0]
+        held = equality | (multipliers * slack.max() > slack * multipliers.max())
+        mu = np.vecdot(multipliers, slack) / np.count_nonzero(~equality)
+        left, queries, weights = rows.left[0], rows.queries[0, rows.query_of], self.weights(state)[0]
+        found = solve_on_face(left, queries, problems.right[0], equality, weights, multipliers, held, np.sqrt(mu))
+        if found is None:
+            return None
+        weights, multipliers = found
+        multipliers = np.where(equality, multipliers, np.maximum(multipliers, 0.0))
+        size = np.linalg.svd((left * multipliers[:, None]).T @ queries, compute_uv=False)[0]
+        if size == 0:
+            return None
+        value = np.linalg.svd(weights, compute_uv=False).sum()
+        return weights[None], multipliers[None] / size, np.array([value])
 
 
 class _Equations:

@@ -73,6 +73,9 @@ class SpectralCone:
         """See :class:`_Equations`."""
         return _Equations(problems, state, scaling, self.split)
 
+    def finish(self, problems: Problems, state: State) -> None:
+        """There is none."""
+
 
 class _Equations:
     """ΔP = (Δt/t) P + 2 lift(B) and ΔD = R T R' − G ΔP G, G = RR', in trace and corner of D and in A(ΔW) − Δs = primal.

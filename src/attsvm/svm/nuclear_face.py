@@ -1,0 +1,106 @@
+"""The last digits of the least nuclear norm: Newton's method on the face that the interior point is heading for."""
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.linalg.lapack import dgesv
+
+MAX_UNKNOWNS = 250
+"""Beyond that a step of the interior point is cheaper."""
+
+MAX_STEPS = 12
+
+NEAR = 1e-4
+"""Residual at which the rows held are reconsidered."""
+
+CONVERGED = 1e-13
+
+TURN = 1e-10
+"""Added to the singular equations: U and V may be turned together, which changes nothing."""
+
+
+def solve_on_face(
+    left: Float[np.ndarray, "m d_k"],
+    queries: Float[np.ndarray, "m d_q"],
+    right: Float[np.ndarray, " m"],
+    equality: Bool[np.ndarray, " m"],
+    weights: Float[np.ndarray, "d_k d_q"],
+    multipliers: Float[np.ndarray, " m"],
+    held: Bool[np.ndarray, " m"],
+    threshold: float,
+) -> tuple[Float[np.ndarray, "d_k d_q"], Float[np.ndarray, " m"]] | None:
+    """Least ½‖U‖² + ½‖V‖² with U V' in the constraints, from a point nearby.
+
+    That is ‖U V'‖_*. With G = A*(λ), and the rows that hold with equality known, the optimum solves
+
+        U = G V,    V = G'U,    l_a'U V'z_a = b_a,
+
+    and where it is strictly complementary Newton's method converges quadratically to it. Rows that turn out to be
+    violated are taken in, and rows whose multipliers turn negative are let go.
+
+    Parameters
+    ----------
+    left, queries, right, equality
+        The rows l_a z_a' of one problem, b_a, and which of them are equalities.
+    weights, multipliers
+        A point nearby, ‖weights‖_* about 1.
+    held : bool ndarray, shape (m,)
+        The rows to begin with.
+    threshold : float
+        Singular values of the weights below it are left out; the rank does not change from then on.
+
+    Returns
+    -------
+    weights and multipliers, or None where this does not converge. Whether the rank was right, and with it whether they
+    are optimal, is for the caller to find out.
+
+    References
+    ----------
+    Burer and Monteiro (2003), *A nonlinear programming algorithm for solving semidefinite programs via low-rank
+    factorization*.
+    """
+    basis, sigma, other = np.linalg.svd(weights, full_matrices=False)
+    rank = int(np.count_nonzero(sigma > threshold))
+    root = np.sqrt(sigma[:rank])
+    U, V, full = basis[:, :rank] * root, other[:rank].T * root, np.where(held, multipliers, 0.0)
+    corner = U.size
+    size = corner + V.size
+    before = np.inf
+    for _ in range(MAX_STEPS):
+        own, own_left, own_queries = full[held], left[held], queries[held]
+        count = len(own)
+        if not 0 < count <= size or size + count > MAX_UNKNOWNS:
+            return None
+        pull = (own_left * own[:, None]).T @ own_queries
+        images, partners = own_left @ U, own_queries @ V
+        residual = np.concatenate(
+            [(pull @ V - U).ravel(), (pull.T @ U - V).ravel(), right[held] - np.vecdot(images, partners)]
+        )
+        error = np.abs(residual).max()
+        if not error <= 10 * before:
+            return None
+        if error <= NEAR:
+            short = np.vecdot(left @ U, queries @ V) < right - np.maximum(10 * error, 1e-12)
+            wrong = np.where(held, (full < 0) & ~equality, short)
+            if wrong.any():
+                held, before = held ^ wrong, np.inf
+                full = np.where(held, full, 0.0)
+                continue
+            if error <= CONVERGED or error > 0.5 * before:
+                return U @ V.T, full
+        before = error
+        system = np.zeros((size + count, size + count))
+        for k in range(rank):
+            system[k:corner:rank, corner + k : size : rank] = -pull
+            system[corner + k : size : rank, k:corner:rank] = -pull.T
+        system.reshape(-1)[: size * (size + count + 1) : size + count + 1] = 1 + TURN
+        by_row = system[size:]
+        by_row[:, :corner] = (own_left[:, :, None] * partners[:, None, :]).reshape(count, -1)
+        by_row[:, corner:size] = (own_queries[:, :, None] * images[:, None, :]).reshape(count, -1)
+        system[:size, size:] = -by_row[:, :size].T
+        _, _, step, failed = dgesv(system, residual, overwrite_a=True, overwrite_b=True)
+        if failed:
+            return None
+        U = U + step[:corner].reshape(U.shape)
+        V = V + step[corner:size].reshape(V.shape)
+        full[held] += step[size:]
+    return None
