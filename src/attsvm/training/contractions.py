@@ -88,7 +88,7 @@ def total(x: Array, axis: int) -> Array:
 
 
 def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
-    """Reduce all axes but the trials' by a sum, a maximum or a logical and: (..., B) to (B,)."""
+    """Reduce all axes but the trials' by a sum, a maximum, a minimum or a logical and: (..., B) to (B,)."""
     for length in x.shape[:-1]:
         if length > _LONGEST_WRITTEN_OUT:
             x = _REDUCTIONS[operation](x, axis=0)
@@ -98,7 +98,12 @@ def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
     return settle(x)
 
 
-_REDUCTIONS: dict[Any, Callable[..., Array]] = {jnp.add: jnp.sum, jnp.maximum: jnp.max, jnp.logical_and: jnp.all}
+_REDUCTIONS: dict[Any, Callable[..., Array]] = {
+    jnp.add: jnp.sum,
+    jnp.maximum: jnp.max,
+    jnp.minimum: jnp.min,
+    jnp.logical_and: jnp.all,
+}
 
 
 def settle(x: Array) -> Array:

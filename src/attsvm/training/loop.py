@@ -14,9 +14,9 @@ from attsvm.training.attention import Attention, parse_attention
 from attsvm.training.heads import Head, Linear
 from attsvm.training.losses import Loss, parse_loss
 from attsvm.training.objective import Objective, Observation
-from attsvm.training.optimizers import Optimizer, normalized_gradient_descent
-from attsvm.training.program import Inputs, Program, State, program, rule_of
-from attsvm.training.run import Run, config_of, optimizer_of, plain
+from attsvm.training.optimizers import Optimizer, configuration, normalized_gradient_descent, rule_of
+from attsvm.training.program import Inputs, Program, State, program
+from attsvm.training.run import Run, optimizer_of, plain
 from attsvm.training.trials import TrialData, num_threads, slices, workers
 
 Array = np.ndarray
@@ -315,7 +315,7 @@ class _Session:
             norm=getattr(optimizer, "norm", None),
             seed=seed,
             optimizer_state=tuple(self._first(leaf) for leaf in jax.tree.leaves(state.optimizer)),
-            optimizer_config=config_of(optimizer),
+            optimizer_config=configuration(optimizer),
             live_optimizer=optimizer,
         )
 

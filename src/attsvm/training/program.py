@@ -1,8 +1,6 @@
-# ruff: noqa: D102 (methods are documented in the protocol Rule)
 """Whole stretches of training compiled into one program, and the programs kept for the next call."""
 
-import inspect
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from threading import Lock
@@ -10,12 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from attsvm.training.attention import AnyArray, Data, Parameters
 from attsvm.training.contractions import compiler_options, over_entries, settle
 from attsvm.training.objective import Objective, Observation
-from attsvm.training.optimizers import Optimizer, Rule, Tree, over_trials, rescaled
+from attsvm.training.optimizers import Rule, rescaled
 
 Array = jax.Array
 
@@ -38,43 +35,6 @@ class Inputs(NamedTuple):
     fixed: dict[str, AnyArray]
     numbers: dict[str, AnyArray]
     penalty: AnyArray
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """An optimiser that does not know of scales: it gets the gradient itself, gradient·exp(log_scale)."""
-
-    transformation: optax.GradientTransformation
-
-    @property
-    def scale_free(self) -> bool:
-        return "log_scale" in inspect.signature(self.transformation.update).parameters
-
-    def init(self, params: Tree) -> Any:
-        return over_trials(self.transformation.init)(params)
-
-    def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], log_scale: Tree, value: Array
-    ) -> tuple[Tree, Any]:
-        def of_trial(gradient: Tree, state: Any, params: Tree, log_scale: Tree, value: Array) -> tuple[Tree, Any]:
-            extra: dict[str, Any] = {}
-            if isinstance(self.transformation, optax.GradientTransformationExtraArgs):
-                extra["value"] = value
-            if self.scale_free:
-                extra["log_scale"] = log_scale
-            else:
-                gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
-                extra |= {"grad": gradient} if extra else {}
-            return self.transformation.update(gradient, state, params, **extra)
-
-        return over_trials(of_trial)(gradient, state, params, log_scale, value)
-
-
-def rule_of(optimizer: optax.GradientTransformation) -> tuple[Rule, dict[str, float]]:
-    """The method, which the compiled program depends on, and the numbers, which it does not."""
-    if isinstance(optimizer, Optimizer):
-        return optimizer.rule, optimizer.numbers
-    return Foreign(optimizer), {}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import check_batch_index
 from attsvm.storage import read_npz, write_npz
-from attsvm.training.optimizers import FACTORIES, Optimizer
+from attsvm.training.optimizers import from_configuration
 
 STATUSES = ("finished", "stalled", "non_finite", "interrupted")
 
@@ -166,14 +166,7 @@ def optimizer_of(run: Run) -> Any:
         return run.live_optimizer
     if run.optimizer_config is None:
         raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt from the file; pass it to resume the run")
-    return FACTORIES[run.optimizer_config["name"]](**run.optimizer_config["arguments"])
-
-
-def config_of(optimizer: Any) -> dict[str, Any] | None:
-    """What a file needs to rebuild an optimiser; None where it cannot be written."""
-    if isinstance(optimizer, Optimizer) and optimizer.arguments is not None:
-        return {"name": optimizer.name, "arguments": optimizer.arguments}
-    return None
+    return from_configuration(run.optimizer_config)
 
 
 def plain(value: np.ndarray) -> Any:

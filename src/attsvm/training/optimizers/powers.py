@@ -1,0 +1,62 @@
+"""Powers of non-negative numbers as training takes them by the million: without pow wherever roots will do."""
+
+import jax
+import jax.numpy as jnp
+
+Array = jax.Array
+
+
+def power(x: Array, exponent: float) -> Array:
+    """x^exponent for x ≥ 0 and a fixed exponent > 0.
+
+    Whole, half and third exponents are products and roots, an order of magnitude faster than the general way (ℓ1.75
+    mirror descent needs 4/3 and 7/3). Zero stays zero.
+    """
+    for root, parts in ((None, 1), (jnp.sqrt, 2), (cube_root, 3)):
+        whole = round(exponent * parts)
+        if exponent * parts == whole and whole <= _LONGEST * parts:
+            if root is None or whole % parts == 0:
+                return _whole_power(x, round(exponent))
+            quotient, rest = divmod(whole, parts)
+            fraction = _whole_power(root(x), rest)
+            return fraction * _whole_power(x, quotient) if quotient else fraction
+    return jnp.where(x > 0, jnp.exp(exponent * jnp.log(jnp.where(x > 0, x, 1.0))), 0.0)
+
+
+def signed_power(x: Array, exponent: float) -> Array:
+    """sign(x)|x|^exponent."""
+    return x if exponent == 1 else jnp.sign(x) * power(jnp.abs(x), exponent)
+
+
+# more products than this would round more than the exponential of a logarithm does
+_LONGEST = 32
+
+
+def _whole_power(x: Array, exponent: int) -> Array:
+    if exponent == 0:
+        return jnp.ones_like(x)
+    half = _whole_power(x, exponent // 2) if exponent > 1 else None
+    square = x if half is None else half * half
+    return square * x if exponent > 1 and exponent % 2 else square
+
+
+def cube_root(x: Array) -> Array:
+    """x^(1/3) for normal x ≥ 0 by Halley's iteration; subnormal numbers count as zero.
+
+    A third of the bits of the exponent is a first guess within 6 %; each iteration cubes that.
+    """
+    if x.dtype != jnp.float64:
+        return jnp.cbrt(x)
+    bits = jax.lax.bitcast_convert_type(x, jnp.int64)
+    # only the upper half of the bits is guessed from: 32-bit integers convert to floats in vector registers
+    upper = (bits >> 32).astype(jnp.int32).astype(x.dtype)
+    guess = (upper / 3.0 + _BIAS).astype(jnp.int32)
+    y = jax.lax.bitcast_convert_type(guess.astype(jnp.int64) << 32, x.dtype)
+    for _ in range(3):
+        cube = y * y * y
+        y = y * ((cube + 2.0 * x) / (2.0 * cube + x))
+    return jnp.where(x >= jnp.finfo(x.dtype).tiny, y, 0.0)
+
+
+# two thirds of the exponent's offset 1023, less what makes the guess's errors even: (682 - 0.03306235651) 2^20
+_BIAS = 715094163.0

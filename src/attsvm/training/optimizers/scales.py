@@ -1,0 +1,73 @@
+"""Gradients with a scale taken out of them: largest entries, common factors, norms; and one trial as one of many."""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.training.contractions import over_entries, settle
+
+Array = jax.Array
+Tree = dict[str, Array]
+
+
+def rescaled(gradient: Tree, log_scale: Tree) -> tuple[Tree, Tree, Tree]:
+    """Each parameter's gradient over its largest entry, the scale with that taken in, and the largest entries.
+
+    Squares of what is returned neither overflow nor underflow.
+    """
+    largest = {name: over_entries(jnp.maximum, jnp.abs(g)) for name, g in gradient.items()}
+    gradient = {name: g / jnp.maximum(largest[name], jnp.finfo(g.dtype).tiny) for name, g in gradient.items()}
+    return gradient, {name: c + jnp.log(largest[name]) for name, c in log_scale.items()}, largest
+
+
+def aligned(gradient: Tree, log_scale: Tree) -> tuple[Tree, Array]:
+    """The gradients of several parameters with one common factor taken out, that of the largest, and its logarithm."""
+    if len(gradient) == 1:
+        return gradient, log_scale[next(iter(gradient))]
+    largest = reduce(jnp.maximum, [log_scale[name] for name in gradient])
+    common = jnp.where(jnp.isneginf(largest), 0.0, largest)
+    return {name: g * jnp.exp(log_scale[name] - common) for name, g in gradient.items()}, largest
+
+
+def groups(names: list[str], scope: str) -> list[list[str]]:
+    """The parameters that share a norm: all of them, or each by itself."""
+    return [[name] for name in names] if scope == "each" else [names]
+
+
+def l2_norm(tree: Tree) -> Array:
+    """ℓ2 norm over all entries, relative to the largest, so that squares neither overflow nor underflow."""
+    scaled, scale = over_largest(tree)
+    return scale * jnp.sqrt(sum_of_squares(scaled))
+
+
+def sum_of_squares(tree: Tree) -> Array:
+    """Σ x² over all entries of all parameters, shape (B,)."""
+    return over_all(jnp.add, {name: x * x for name, x in tree.items()})
+
+
+def over_all(operation: Callable[[Array, Array], Array], tree: Tree) -> Array:
+    """Reduce all entries of all parameters: to shape (B,)."""
+    return reduce(operation, [over_entries(operation, x) for x in tree.values()])
+
+
+def over_largest(tree: Tree) -> tuple[Tree, Array]:
+    """All parameters over their largest entry (1 where all are zero), and that."""
+    largest = over_all(jnp.maximum, {name: jnp.abs(x) for name, x in tree.items()})
+    scale = settle(jnp.where(largest > 0, largest, 1.0))
+    return {name: x / scale for name, x in tree.items()}, scale
+
+
+def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one trial as one of all, the trials along the trailing axis of each argument and result."""
+
+    def of_all(*arguments: Any) -> Any:
+        num_trials = jax.tree.leaves(arguments)[0].shape[-1]
+        if num_trials > 1:
+            return jax.vmap(function, -1, -1)(*arguments)
+        result = function(*jax.tree.map(lambda x: jnp.squeeze(x, -1), arguments))
+        return jax.tree.map(lambda x: jnp.expand_dims(x, -1), result)
+
+    return of_all
