@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from attsvm.commands import fit, reproduce
+from attsvm.commands import fit, reproduce, solve
 from attsvm.errors import ProblemError
 
 BAD_INPUT = 2
@@ -40,6 +40,7 @@ def _common(
 
 
 app.command("fit", help=fit.HELP)(fit.fit)
+app.command("solve", help=solve.HELP)(solve.solve)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
 
 
