@@ -1,0 +1,172 @@
+"""The awkward cases, in every norm: closed forms where there are any, and the right status always."""
+
+import numpy as np
+import pytest
+
+import attsvm
+
+NORMS = ["frobenius", "l1", "l1.5", "l3", "linf", "nuclear", "spectral"]
+TOLERANCE = {"frobenius": 1e-13}  # the others stop at a gap of 1e-8
+
+
+@pytest.fixture(params=NORMS)
+def norm(request):
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["W", "prompt"])
+def prompt(request):
+    return request.param
+
+
+def dual_norm(matrix: np.ndarray, norm: str) -> float:
+    """By NumPy alone; of a prompt the spectral and nuclear norm are the Euclidean one."""
+    singular = np.linalg.svd(np.atleast_2d(matrix), compute_uv=False)
+    if norm in ("nuclear", "spectral"):
+        return float(singular.max() if norm == "nuclear" else singular.sum())
+    p = {"frobenius": 2.0, "linf": np.inf}.get(norm) or float(norm[1:])
+    q = np.inf if p == 1 else 1.0 if p == np.inf else p / (p - 1)
+    return float(np.linalg.norm(matrix.ravel(), q))
+
+
+def random(n: int, T: int, d: int, prompt: bool, seed: int = 0) -> attsvm.Problem:
+    problem = attsvm.datasets.random_problem(n, T, d, seed, prompt=prompt)
+    return attsvm.Problem(problem.tokens, queries=problem.queries)
+
+
+def row(problem: attsvm.Problem, i: int, kept: int, t: int) -> np.ndarray:
+    difference = problem.tokens[i, kept] - problem.tokens[i, t]
+    return difference if problem.queries is None else np.outer(difference, problem.queries[i])
+
+
+def test_one_competitor_is_one_row(norm, prompt):
+    # min N(W) with ⟨R, W⟩ ≥ 1 is 1/N*(R)
+    problem = random(1, 2, 6, prompt)
+    solution = attsvm.solve_svm(problem, [0], norm)
+    expected = 1 / dual_norm(row(problem, 0, 0, 1), norm)
+    assert solution.status == "optimal"
+    assert solution.value == pytest.approx(expected, rel=TOLERANCE.get(norm, 2e-8))
+    assert solution.support.sum() == 1
+
+
+def test_one_sequence_is_solved(norm, prompt):
+    problem = random(1, 5, 8, prompt)
+    solution = attsvm.solve_svm(problem, [2], norm)
+    assert solution.status == "optimal"
+    W = solution.direction
+    margins = [np.sum(row(problem, 0, 2, t) * W) for t in (0, 1, 3, 4)]
+    assert min(margins) >= 1 - 1e-9
+    assert solution.support.sum() >= 1
+
+
+@pytest.mark.parametrize("what", ["duplicate", "zero query"])
+def test_a_row_of_zeros_cannot_be_kept(norm, what):
+    problem = random(3, 4, 5, prompt=False)
+    tokens, queries = problem.tokens.copy(), problem.queries.copy()
+    if what == "duplicate":
+        tokens[1, 3] = tokens[1, 0]
+    else:
+        queries[1] = 0
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), [0, 0, 0], norm)
+    assert solution.status == "infeasible"
+    assert solution.bound == np.inf
+    assert np.isnan(solution.value)
+    assert np.isnan(solution.direction).all()
+    certificate = solution.certificate
+    assert certificate is not None
+    assert (certificate.dual >= 0).all()
+
+
+def test_a_duplicate_that_is_masked_or_dropped_does_not_matter(norm):
+    problem = random(2, 4, 5, prompt=False)
+    tokens = problem.tokens.copy()
+    tokens[0, 3] = tokens[0, 0]
+    mask = np.ones((2, 4), bool)
+    mask[0, 3] = False
+    masked = attsvm.solve_svm(attsvm.Problem(tokens, queries=problem.queries, mask=mask), [0, 0], norm)
+    twice = tokens.copy()
+    twice[0, 3] = twice[0, 2]  # two dropped tokens alike are one constraint twice
+    doubled = attsvm.solve_svm(attsvm.Problem(twice, queries=problem.queries), [0, 0], norm)
+    assert masked.status == doubled.status == "optimal"
+    assert masked.value == pytest.approx(doubled.value, rel=TOLERANCE.get(norm, 3e-8))
+
+
+def test_queries_with_a_single_token_ask_for_nothing(norm, prompt):
+    problem = random(3, 1, 4, prompt)
+    solution = attsvm.solve_svm(problem, [0, 0, 0], norm)
+    assert (solution.status, solution.value, solution.gap) == ("optimal", 0.0, 0.0)
+    assert np.isnan(solution.margin)
+    assert not solution.direction.any()
+    assert not solution.support.any()
+
+
+def test_an_all_relaxed_problem_needs_no_weights(norm, prompt):
+    problem = random(3, 4, 5, prompt)
+    solution = attsvm.solve_svm(problem, [0, 1, 2], norm, relaxed=[True] * 3)
+    assert (solution.status, solution.value, solution.gap) == ("optimal", 0.0, 0.0)
+
+
+@pytest.mark.parametrize("feasible", [True, False])
+def test_a_single_dimension(norm, prompt, feasible):
+    tokens = np.array([[[3.0], [1.0], [0.5]], [[2.0], [1.5], [2.5 if not feasible else -1.0]]])
+    problem = attsvm.Problem(tokens, queries=None if prompt else np.ones((2, 1)))
+    solution = attsvm.solve_svm(problem, [0, 0], norm)
+    if feasible:
+        assert solution.status == "optimal"
+        assert solution.value == pytest.approx(2.0, rel=2e-8)  # the least difference is 1/2
+    else:
+        assert solution.status == "infeasible"
+
+
+@pytest.mark.parametrize("exponent", [-6, 6])
+def test_scaled_tokens_scale_the_value_and_nothing_else(norm, prompt, exponent):
+    problem = random(4, 5, 8, prompt)
+    scaled = attsvm.Problem(problem.tokens * 10.0**exponent, queries=problem.queries)
+    one, other = (attsvm.solve_svm(each, [0, 1, 2, 3], norm) for each in (problem, scaled))
+    assert one.status == other.status == "optimal"
+    assert other.value * 10.0**exponent == pytest.approx(one.value, rel=TOLERANCE.get(norm, 3e-8))
+    if norm not in ("l1", "linf", "spectral"):  # whose optimum need not be unique
+        assert attsvm.direction_error(one.direction, other.direction) < 1e-7
+
+
+def test_nearly_infeasible(norm, prompt):
+    # two rows at an angle of almost π: the value is about a million
+    angle = 1e-6
+    tokens = np.array([[[1.0, angle], [0.0, 0.0]], [[-1.0, angle], [0.0, 0.0]]])
+    queries = None if prompt else np.array([[1.0, 0.0], [1.0, 0.0]])
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), [0, 0], norm)
+    assert solution.status == "optimal"
+    assert solution.value == pytest.approx(1 / angle, rel=1e-6)
+    assert solution.gap <= 1e-8
+
+
+def test_float32_input_is_solved_in_float64(norm, prompt):
+    problem = random(3, 4, 6, prompt)
+    single = attsvm.Problem(
+        problem.tokens.astype(np.float32),
+        queries=None if prompt else problem.queries.astype(np.float32),
+    )
+    solution = attsvm.solve_svm(single, [0, 1, 2], norm)
+    assert solution.direction.dtype == np.float64
+    assert solution.gap <= 1e-8
+    assert solution.value == pytest.approx(attsvm.solve_svm(problem, [0, 1, 2], norm).value, rel=1e-4)
+
+
+def test_rows_of_zeros_in_the_tokens_are_tokens(norm, prompt):
+    problem = random(3, 4, 12, prompt)
+    tokens = problem.tokens.copy()
+    tokens[:, 2] = 0
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=problem.queries), [0, 1, 2], norm)
+    assert solution.status == "optimal"
+    margins = [
+        np.sum(row(attsvm.Problem(tokens, queries=problem.queries), 2, 2, t) * solution.direction) for t in (0, 1, 3)
+    ]
+    assert min(margins) >= 1 - 1e-9
+
+
+def test_equal_logits_that_no_weights_give(norm):
+    # a set of two tokens must be equal, and yet a third between them must lie below both
+    tokens = np.array([[[0.0, 1.0], [2.0, 1.0], [1.0, 1.0]]])
+    problem = attsvm.Problem(tokens, queries=np.ones((1, 1)))
+    solution = attsvm.solve_svm(problem, [[True, True, False]], norm)
+    assert solution.status == "infeasible"
