@@ -8,6 +8,7 @@ from jaxtyping import Float
 from attsvm.svm.nuclear_face import solve_on_face
 from attsvm.svm.pair_rows import Block, RowVector
 from attsvm.svm.semidefinite_interior import (
+    Lengths,
     Matrix,
     Problems,
     RowEquations,
@@ -15,12 +16,16 @@ from attsvm.svm.semidefinite_interior import (
     State,
     Step,
     Values,
+    diagonal_of,
     lift,
     start_slack,
 )
 
 BLOCKED_ROWS = 128
 """Rows up to which the equations are formed in one piece."""
+
+LEFT_OUT = np.zeros((1, 1, 1))
+"""The change of D, which λ tells."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,16 @@ class NuclearCone:
         """½ tr P."""
         return 0.5 * np.trace(state.free, axis1=-2, axis2=-1)
 
-    def tie(self, problems: Problems, state: State) -> State:
+    def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
         """D from λ."""
-        return state._replace(tied=_tied(problems.rows.adjoint(state.multipliers)))
+        primal_length, dual_length = lengths
+        multipliers = state.multipliers + dual_length[:, None] * change.multipliers
+        return State(
+            state.free + primal_length[:, None, None] * change.free,
+            _tied(problems.rows.adjoint(multipliers)),
+            multipliers,
+            state.slack + primal_length[:, None] * change.slack,
+        )
 
     def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
         """See :class:`_Equations`."""
@@ -124,12 +136,11 @@ class _Equations:
         half = -0.5 * (self.upper.mT @ image @ self.lower)
         scaled_tied = half + half.mT
         scaled_free = target - scaled_tied
-        change = State(self.R @ scaled_free @ self.R.mT, -lift(image), multipliers, slack)
+        change = State(self.R @ scaled_free @ self.R.mT, LEFT_OUT, multipliers, slack)
         return Step(change, scaled_free, scaled_tied)
 
 
 def _tied(image: Block) -> Matrix:
-    tied = -lift(image)
-    diagonal = np.arange(tied.shape[-1])
-    tied[:, diagonal, diagonal] = 0.5
+    tied = lift(-image)
+    diagonal_of(tied)[:] = 0.5
     return tied

@@ -9,10 +9,11 @@ MAX_UNKNOWNS = 250
 
 MAX_STEPS = 12
 
-NEAR = 1e-4
+NEAR = 1e-2
 """Residual at which the rows held are reconsidered."""
 
 CONVERGED = 1e-13
+"""Residual at which there is nothing left to do, for weights of size 1."""
 
 TURN = 1e-10
 """Added to the singular equations: U and V may be turned together, which changes nothing."""

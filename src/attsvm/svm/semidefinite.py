@@ -48,7 +48,7 @@ def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings)
     Candidate
         Of its true rank in the nuclear norm; without a component off the queries' span in either.
     """
-    flat = _flattened(constraints)
+    flat = constraints.with_one_axis()
     size = flat.lead[0]
     weights = np.zeros((size, *flat.weights_shape))
     multipliers = np.zeros(flat.inequality.shape)
@@ -88,25 +88,6 @@ class _Watch:
         return self.stopped
 
 
-def _flattened(constraints: Constraints) -> Constraints:
-    """One leading axis."""
-    lead = constraints.lead
-    if len(lead) == 1:
-        return constraints
-
-    def flatten(array: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(array, lead + array.shape[-3:]).reshape(-1, *array.shape[-3:])
-
-    return Constraints(
-        flatten(constraints.keys),
-        flatten(constraints.queries),
-        None if constraints.references is None else flatten(constraints.references),
-        flatten(constraints.inequality),
-        None if constraints.equality is None else flatten(constraints.equality),
-        flatten(constraints.right),
-    )
-
-
 def _chunks(constraints: Constraints, chosen: Bool[np.ndarray, " N"]) -> Iterator[Int[np.ndarray, " chunk"]]:
     most = int(constraints.rows_mask.sum(axis=ALL_TOKENS).max(initial=0))
     entries = most * max(most, int(np.prod(constraints.weights_shape)))
@@ -126,7 +107,7 @@ def _solve(
     plain = np.where(reduced.equality, 0.0, np.where(reduced.right > 0, 1.0, 0.1))
     ray, spread = np.zeros(len(everything), bool), np.zeros(constraints.inequality.shape)
     if len(reduced.position) <= FEW_ROWS:
-        frobenius = solve_frobenius(constraints, Settings())
+        frobenius = _frobenius(constraints)
         ray, spread = frobenius.ray.copy(), frobenius.multipliers
         known, best.multipliers[:] = reduced.contract(frobenius.weights), reduced.gather(spread)
         sizes = _sizes(reduced, norm, known)
@@ -144,7 +125,7 @@ def _solve(
         if watch.stopped:
             break
         one = np.array([k])
-        frobenius = solve_frobenius(constraints[one], Settings())
+        frobenius = _frobenius(constraints[one])
         ray[k], spread[k] = frobenius.ray[0], frobenius.multipliers[0]
         if ray[k]:
             continue
@@ -159,6 +140,16 @@ def _solve(
     found = reduced.spread(best.multipliers, constraints.inequality.shape[1:])
     spread = np.where(ray[:, None, None, None], spread, found)
     return reduced.expand(best.weights), spread, ray, best.steps
+
+
+def _frobenius(constraints: Constraints) -> Candidate:
+    """The answer in the Frobenius norm; one problem takes another way than many."""
+    if constraints.lead != (1,):
+        return solve_frobenius(constraints, Settings())
+    found = solve_frobenius(constraints[0], Settings())
+    return found._replace(
+        weights=found.weights[None], multipliers=found.multipliers[None], ray=found.ray[None], steps=found.steps[None]
+    )
 
 
 def _nothing_found(reduced: Reduced) -> InteriorPoint:

@@ -16,6 +16,8 @@ eliminate is the cone's own affair (``nuclear.py``, ``spectral.py``).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +29,7 @@ from attsvm.svm.pair_rows import Block, PairRows, RowVector
 Matrix = Float[np.ndarray, "N K K"]
 Values = Float[np.ndarray, " N"]
 Lengths = tuple[Values, Values]
+Falls = Float[np.ndarray, "2 N"]
 
 DIVERGED = 1e4
 """A lower bound on the value this far above its guess: the selection is infeasible, or the guess is of no use."""
@@ -46,7 +49,8 @@ Many problems together take less time for the remaining steps than for a way eac
 """
 
 
-class Problems(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Problems:
     """N problems: rows of unit norm and their right sides. An absent row is zeros with right side −1."""
 
     rows: PairRows
@@ -57,9 +61,44 @@ class Problems(NamedTuple):
         """Some of them."""
         return Problems(self.rows.keep(some), self.right[some], self.equality[some])
 
+    @cached_property
+    def asked(self) -> Bool[np.ndarray, "N m"]:
+        """Where a margin is asked for."""
+        return self.right > 0
+
+    @cached_property
+    def asked_right(self) -> RowVector:
+        """The right side there, and 0 elsewhere."""
+        return np.where(self.asked, self.right, 0.0)
+
+    @cached_property
+    def divisor(self) -> RowVector:
+        """The right side there, and 1 elsewhere."""
+        return np.where(self.asked, self.right, 1.0)
+
+    @cached_property
+    def smallest(self) -> Values:
+        """The smallest right side that asks for a margin."""
+        return np.where(self.asked, self.right, np.inf).min(axis=-1)
+
+    @cached_property
+    def has_rigid(self) -> bool:
+        """Whether any row asks for something else than a margin."""
+        return bool(np.any((self.right == 0) | self.equality))
+
+    @cached_property
+    def unequal(self) -> RowVector:
+        """1 for inequalities and 0 for equalities."""
+        return (~self.equality).astype(np.float64)
+
+    @cached_property
+    def num_unequal(self) -> Values:
+        """How many inequalities there are."""
+        return self.unequal.sum(axis=-1)
+
 
 class State(NamedTuple):
-    """An iterate. Its matrices are positive definite."""
+    """An iterate, its matrices positive definite; or a change of one, which may leave out what the tie tells."""
 
     free: Matrix
     tied: Matrix
@@ -105,8 +144,8 @@ class Cone(Protocol):
     def value(self, state: State) -> Values:
         """An upper bound on N(W)."""
 
-    def tie(self, problems: Problems, state: State) -> State:
-        """The state with its matrices consistent with λ to the last digit."""
+    def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
+        """The state after a step of these primal and dual lengths, its matrices consistent with λ to the last digit."""
 
     def newton(self, problems: Problems, state: State, scaling: Scaling) -> Newton:
         """The equations of a step."""
@@ -209,17 +248,21 @@ def measure(
     The relative gap after the repair by scaling; it is ∞ while a margin is not positive. To it is added what scaling
     cannot repair, equalities and rows with right side 0, in such a unit that ``target`` stands for RIGID of ‖W‖.
     """
-    right, equality = problems.right, problems.equality
-    asked = right > 0
     with np.errstate(all="ignore"):
-        margin = np.min(image / np.where(asked, right, 1.0), axis=-1, where=asked, initial=np.inf)
-        bound = np.vecdot(right * asked, multipliers)
+        margin = np.min(image / problems.divisor, axis=-1, where=problems.asked, initial=np.inf)
+        bound = np.vecdot(problems.asked_right, multipliers)
         error = np.abs(1 - bound * margin / value)
-        if np.any((right == 0) | equality):
-            rigid = np.where(equality, np.abs(image), np.where(right == 0, -image, 0.0)).max(axis=-1)
+        if problems.has_rigid:
+            rigid = np.where(problems.equality, np.abs(image), np.where(problems.right == 0, -image, 0.0)).max(axis=-1)
             flat = weights.reshape(len(weights), -1)
             error += target / RIGID * np.maximum(rigid, 0.0) / np.sqrt(np.vecdot(flat, flat))
     return np.where((margin > 0) & np.isfinite(error), error, np.inf), bound
+
+
+def diagonal_of(matrices: Matrix) -> Float[np.ndarray, "N K"]:
+    """Their diagonals, as a view."""
+    size, K, _ = matrices.shape
+    return matrices.reshape(size, K * K)[:, :: K + 1]
 
 
 def lift(block: Block) -> Matrix:
@@ -257,11 +300,11 @@ class RowEquations:
     def __init__(self, matrix: Float[np.ndarray, "N m m"], state: State, equality: Bool[np.ndarray, "N m"]) -> None:
         self.multipliers = np.where(equality, 1.0, state.multipliers)
         self.slack = state.slack  # 0 on equalities, as is the target there: so their slack stays
-        diagonal = np.arange(matrix.shape[-1])
+        diagonal = diagonal_of(matrix)
         # dependent equalities (two sets that share tokens) leave the matrix singular: a trace of it, far below
         # rounding's effect on the others, and the residual of the next step takes back what it moved
-        ridge = 1e-15 * np.abs(matrix[:, diagonal, diagonal])
-        matrix[:, diagonal, diagonal] += self.slack / self.multipliers + ridge
+        diagonal *= 1 + 1e-15
+        diagonal += self.slack / self.multipliers
         factors = [dpotrf(one.T, lower=True, overwrite_a=True, clean=False) for one in matrix]
         self.failed = np.array([failed != 0 for _, failed in factors])
         self.factors = [factor for factor, _ in factors]
@@ -298,10 +341,11 @@ def _refined(cone: Cone, problems: Problems, newton: Newton, step: Step, primal:
     Near infeasibility rows all but cancel each other. At a value of V the equations' matrix then loses eps·V², its
     products with a step only eps·V, against right sides of 1/V.
     """
-    allowed = REFINED * np.where(problems.right > 0, problems.right, np.inf).min(axis=-1)
+    allowed = REFINED * problems.smallest
 
     def left_of(step: Step) -> tuple[RowVector, Values]:
-        rest = primal - problems.rows.apply(cone.weights(step.change)) + step.change.slack
+        rest = primal + step.change.slack
+        rest -= problems.rows.apply(cone.weights(step.change))
         return rest, np.abs(rest).max(axis=-1)
 
     rest, size = left_of(step)
@@ -330,63 +374,56 @@ def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) ->
     scaling, lost = _scaling(state)
     d = scaling.d
     size, K = d.shape
-    diagonal = np.arange(K)
-    unequal = (~problems.equality).astype(np.float64)
-    count = K + unequal.sum(axis=-1)
+    unequal, count = problems.unequal, K + problems.num_unequal
     products = state.multipliers * state.slack
     mu = (np.vecdot(d, d) + products.sum(axis=-1)) / count
     newton = cone.newton(problems, state, scaling)
     lost |= newton.failed
-    root = np.sqrt(d)
-    scale = 1 / (root[:, :, None] * root[:, None, :])
+    root = 1 / np.sqrt(d)
+    scale = root[:, :, None] * root[:, None, :]
     # positive numbers to divide by, and no fall, on equalities
-    own_scale = unequal / np.where(problems.equality, 1.0, state.multipliers)
-    slack_scale = unequal / np.where(problems.equality, 1.0, state.slack)
+    fixed = 1 - unequal
+    row_scale = np.stack([unequal / (state.slack + fixed), unequal / (state.multipliers * unequal + fixed)])
 
-    def longest(step: Step) -> Lengths:
-        """The primal and the dual length that reach the first bound, at most 10."""
-        falls = -np.linalg.eigvalsh(np.stack([step.scaled_free, step.scaled_tied]) * scale)[..., 0]
+    def longest(step: Step, falls: Falls) -> Lengths:
+        """The primal and the dual length that reach the first bound, at most 10; given the falls of free and tied."""
         if not cone.primal_is_free:
             falls = falls[::-1]
-        primal_falls = np.maximum(falls[0], -(step.change.slack * slack_scale).min(axis=-1))
-        dual_falls = np.maximum(falls[1], -(step.change.multipliers * own_scale).min(axis=-1))
-        return 1 / np.maximum(primal_falls, 0.1), 1 / np.maximum(dual_falls, 0.1)
+        rows = (np.stack([step.change.slack, step.change.multipliers]) * row_scale).min(axis=-1)
+        primal_length, dual_length = 1 / np.maximum(np.maximum(falls, -rows), 0.1)
+        return primal_length, dual_length
 
     target = np.zeros_like(scaling.R)
-    target[:, diagonal, diagonal] = -d
+    diagonal_of(target)[:] = -d
     guess = newton.solve(target, -products, primal)
-    primal_length, dual_length = (np.minimum(length, 1.0) for length in longest(guess))
+    free, tied = guess.scaled_free, guess.scaled_tied
+    values = np.linalg.eigvalsh(free * scale)
+    # in these coordinates the two changes are −I together
+    lengths = longest(guess, np.stack([-values[:, 0], 1 + values[:, -1]]))
+    primal_length, dual_length = (np.minimum(length, 1.0) for length in lengths)
     free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)
     # ⟨P, D⟩ + ⟨λ, s⟩ ahead; the matrices in the scaled coordinates
     ahead = (
-        np.vecdot(d, d + free_length[:, None] * guess.scaled_free[:, diagonal, diagonal])
-        + np.vecdot(d, guess.scaled_tied[:, diagonal, diagonal]) * tied_length
-        + np.vecdot(guess.scaled_free.reshape(size, -1), guess.scaled_tied.reshape(size, -1))
-        * free_length * tied_length
+        np.vecdot(d, d + free_length[:, None] * diagonal_of(free))
+        + np.vecdot(d, diagonal_of(tied)) * tied_length
+        + np.vecdot(free.reshape(size, -1), tied.reshape(size, -1)) * (free_length * tied_length)
         + np.vecdot(
             state.multipliers + dual_length[:, None] * guess.change.multipliers,
             state.slack + primal_length[:, None] * guess.change.slack,
         )
-    )  # fmt: skip
+    )
     # cautious where the predictor was cut short
     reached = np.minimum(primal_length, dual_length)
     aim = mu * np.clip(ahead / (count * mu), 1e-6, 1.0) ** np.maximum(1.0, 2 * reached**2)
 
-    product = guess.scaled_free @ guess.scaled_tied
-    target = -0.5 * (product + product.mT)
-    target[:, diagonal, diagonal] += aim[:, None] - d**2
+    product = free @ tied
+    target = product + product.mT
+    target *= -0.5
+    diagonal_of(target)[:] += aim[:, None] - d**2
     target *= 2 / (d[:, :, None] + d[:, None, :])
     row_target = aim[:, None] - products - guess.change.multipliers * guess.change.slack
     step = _refined(cone, problems, newton, newton.solve(target, unequal * row_target, primal), primal)
+    falls = -np.linalg.eigvalsh(np.stack([step.scaled_free, step.scaled_tied]) * scale)[..., 0]
     near = 0.9 + 0.095 * reached
-    primal_length, dual_length = (np.minimum(1.0, near * length) for length in longest(step))
-    free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)
-    change = step.change
-    dual_length = np.where(lost, np.nan, dual_length)
-    ahead_state = State(
-        state.free + free_length[:, None, None] * change.free,
-        state.tied + tied_length[:, None, None] * change.tied,
-        state.multipliers + dual_length[:, None] * change.multipliers,
-        state.slack + primal_length[:, None] * change.slack,
-    )
-    return cone.tie(problems, ahead_state)
+    primal_length, dual_length = (np.minimum(1.0, near * length) for length in longest(step, falls))
+    return cone.move(problems, state, step.change, (primal_length, np.where(lost, np.nan, dual_length)))

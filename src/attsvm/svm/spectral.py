@@ -8,6 +8,7 @@ from scipy.linalg import solve_triangular
 
 from attsvm.svm.pair_rows import Block, PairRows, RowVector
 from attsvm.svm.semidefinite_interior import (
+    Lengths,
     Matrix,
     Problems,
     RowEquations,
@@ -62,12 +63,16 @@ class SpectralCone:
         """The bound t."""
         return state.tied[:, 0, 0]
 
-    def tie(self, problems: Problems, state: State) -> State:
+    def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
         """The corner of D from λ, and a trace of 1."""
-        corner = -0.5 * problems.rows.adjoint(state.multipliers)
-        state.free[:, : self.split, self.split :] = corner
-        state.free[:, self.split :, : self.split] = corner.mT
-        return state
+        primal_length, dual_length = lengths
+        multipliers = state.multipliers + dual_length[:, None] * change.multipliers
+        free = state.free + dual_length[:, None, None] * change.free
+        corner = -0.5 * problems.rows.adjoint(multipliers)
+        free[:, : self.split, self.split :] = corner
+        free[:, self.split :, : self.split] = corner.mT
+        tied = state.tied + primal_length[:, None, None] * change.tied
+        return State(free, tied, multipliers, state.slack + primal_length[:, None] * change.slack)
 
     def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
         """See :class:`_Equations`."""
