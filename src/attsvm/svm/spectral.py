@@ -16,9 +16,13 @@ from attsvm.svm.semidefinite_interior import (
     State,
     Step,
     Values,
+    diagonal_of,
     lift,
     start_slack,
 )
+
+COLUMNS = 1_000_000
+"""Numbers in the factors that are multiplied at a time."""
 
 
 @dataclass(frozen=True)
@@ -179,17 +183,25 @@ class _Principal:
         return turned
 
     def gram(self, rows: PairRows) -> Float[np.ndarray, "N m m"]:
-        """A H⁻¹ A* as a product F F'."""
+        """A H⁻¹ A* as a sum of products F F', some columns at a time: in all F has as many as W has entries."""
         left, queries = rows.left @ self.E1, (rows.queries @ self.E2)[:, rows.query_of]
-        factors = left[:, :, :, None] * queries[:, :, None, :]
-        upper = np.triu(np.ones(self.even.shape[1:], bool))
+        size, count, key_dim = left.shape
         # above the diagonal the sum of a pair, below it the difference, each with the root of its weight
-        weight = np.where(upper, np.sqrt(self.even), np.sqrt(self.odd))
-        weight[:, np.arange(self.short), np.arange(self.short)] *= np.sqrt(0.5)
-        corner = factors[:, :, : self.short, : self.short]
-        corner[:] = weight[:, None] * np.where(upper, corner + corner.mT, corner.mT - corner)
-        factors = factors.reshape(*left.shape[:2], -1)
-        return factors @ factors.mT
+        sign = np.where(np.triu(np.ones(self.even.shape[1:], bool)), 1.0, -1.0)
+        weight = np.sqrt(np.where(sign > 0, self.even, self.odd))
+        diagonal_of(weight)[:] *= np.sqrt(0.5)
+        matrix = np.zeros((size, count, count))
+        step = max(1, COLUMNS // (size * count * queries.shape[-1]))
+        for first in range(0, key_dim, step):
+            factors = left[:, :, first : first + step, None] * queries[:, :, None, :]
+            own = slice(first, min(first + step, self.short))
+            if first < self.short:
+                pairs = queries[:, :, own, None] * left[:, :, None, : self.short]
+                corner = factors[:, :, : pairs.shape[2], : self.short]
+                corner[:] = weight[:, None, own] * (pairs + sign[own] * corner)
+            factors = factors.reshape(size, count, -1)
+            matrix += factors @ factors.mT
+        return matrix
 
 
 def _principal_vectors(upper: Float[np.ndarray, "d_k K"], lower: Float[np.ndarray, "d_q K"]) -> tuple[np.ndarray, ...]:
