@@ -22,6 +22,8 @@ class Settings:
         None leaves it to the method.
     warm_start : ndarray, shape (*lead, d_k, d_q), or None
         Weights to begin with, where the method can use them.
+    warm_multipliers : ndarray, shape (*lead, n, Q, T), or None
+        Multipliers of the original rows that belong to them, if they are known.
     callback : callable or None
         Called as ``callback(step, gap)`` by iterative methods; a true return value stops them.
     """
@@ -30,6 +32,7 @@ class Settings:
     max_steps: int | None = None
     warm_start: np.ndarray | None = None
     callback: Callable[[int, float], object] | None = None
+    warm_multipliers: np.ndarray | None = None
 
 
 class Candidate(NamedTuple):

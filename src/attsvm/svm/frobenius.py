@@ -1,38 +1,64 @@
-"""Least Frobenius norm (ℓ2 for a prompt) of small problems: their rows are written out."""
+"""Least Frobenius norm (ℓ2 for a prompt): which method, and the one for small problems, on their rows written out."""
+
+import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
+from attsvm.norms import Norm
 from attsvm.svm.candidate import Candidate, Settings
+from attsvm.svm.certificate import certify
 from attsvm.svm.constraints import Constraints, Rows
+from attsvm.svm.frobenius_large import METHOD as LARGE
+from attsvm.svm.frobenius_large import solve_large
 from attsvm.svm.least_distance import PADDING, SHORTFALL, LeastDistance, least_distance, least_norm
 from attsvm.svm.together import solve_together
+
+FROBENIUS = Norm("lp", 2.0)
 
 # Below this, relative to the largest, a pivot of the equalities is rounding; so is what they leave of a row.
 DEPENDENT = 1e-13
 
 
-def solve_frobenius(constraints: Constraints, settings: Settings) -> Candidate:
-    """Least-distance programming on the rows; many problems are begun together, and most of them end there.
+METHODS = ("least-distance", LARGE)
+
+SMALL_ROWS = 100_000
+"""Numbers in the rows of one problem up to which they are written out: above, products with keys and queries win."""
+
+DENSE_ROWS = 4_000_000
+"""Numbers up to which rows are written out where the other method did not reach the last digits."""
+
+LAST_DIGITS = 1e-10
+"""A gap, times the value where that is above 1, that calls for no other method."""
+
+
+def solve_frobenius(constraints: Constraints, settings: Settings, method: str | None = None) -> Candidate:
+    """Least-distance programming on the rows of small problems, gradients and conjugate gradients on large ones.
 
     Parameters
     ----------
     constraints : Constraints
     settings : Settings
-        Not used: the method is direct.
+        Least-distance programming is direct and uses none of it.
+    method : {"least-distance", "projected-gradient"}, optional
+        None chooses by size. Many small problems are begun together, and most of them end there.
 
     Returns
     -------
     Candidate
         Weights polished to the last digits that float64 allows, or Farkas multipliers.
     """
+    if method == LARGE or (method is None and _row_numbers(constraints) > SMALL_ROWS):
+        return _each_large(constraints, settings, forced=method is not None)
+    why = "as asked" if method else "small: the rows are written out"
     if not constraints.lead:
-        return _solve_one(constraints)
+        return _solve_one(constraints, why)
     lead, flat = constraints.lead, constraints.with_one_axis()
     found = solve_together(flat)  # may leave any of them undone
     ray = np.zeros(len(found.done), bool)
     for k in np.flatnonzero(~found.done):
-        one = _solve_one(flat[k])
+        one = _solve_one(flat[k], why)
         found.weights[k], found.multipliers[k], ray[k], found.steps[k] = one[:4]
     return Candidate(
         weights=found.weights.reshape(*lead, *constraints.weights_shape),
@@ -40,11 +66,46 @@ def solve_frobenius(constraints: Constraints, settings: Settings) -> Candidate:
         ray=ray.reshape(lead),
         steps=found.steps.reshape(lead),
         method="least-distance",
-        why="many small problems: their active rows are found together",
+        why=f"{why}, their active rows found together",
     )
 
 
-def _solve_one(constraints: Constraints) -> Candidate:
+def _row_numbers(constraints: Constraints) -> int:
+    """Numbers in the rows of the largest problem."""
+    D = math.prod(constraints.weights_shape)
+    if math.prod(constraints.inequality.shape[-3:]) * D <= SMALL_ROWS:
+        return 0  # without a look at the masks
+    return int(np.count_nonzero(constraints.rows_mask, axis=(-3, -2, -1)).max()) * D
+
+
+def _each_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
+    """One large problem, or one after the other."""
+    if not constraints.lead:
+        return _one_large(constraints, settings, forced)
+    solved = []
+    for index in np.ndindex(constraints.lead):
+        own = [None if warm is None else warm[index] for warm in (settings.warm_start, settings.warm_multipliers)]
+        settings_of_one = replace(settings, warm_start=own[0], warm_multipliers=own[1])
+        solved.append(_one_large(constraints[index], settings_of_one, forced))
+    weights, multipliers, ray, steps = (
+        np.stack([np.asarray(one[k]) for one in solved]).reshape(*constraints.lead, *np.shape(solved[0][k]))
+        for k in range(4)
+    )
+    return Candidate(weights, multipliers, ray, steps, solved[0].method, solved[0].why)
+
+
+def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
+    why = "as asked" if forced else "large: by products with keys and queries, the rows are never formed"
+    candidate = solve_large(constraints, settings, why)
+    if forced or settings.max_steps or settings.callback or candidate.ray or _row_numbers(constraints) > DENSE_ROWS:
+        return candidate
+    done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
+    if done.gap <= LAST_DIGITS * max(1.0, float(done.value)) and done.violation <= LAST_DIGITS:
+        return candidate
+    return _solve_one(constraints, "the products lose too many digits: the rows are written out")
+
+
+def _solve_one(constraints: Constraints, why: str) -> Candidate:
     rows = constraints.rows()
     found = _solve_rows(rows)
     return Candidate(
@@ -53,7 +114,7 @@ def _solve_one(constraints: Constraints) -> Candidate:
         ray=np.asarray(found.is_ray),
         steps=np.asarray(found.rounds),
         method="least-distance",
-        why="small: the rows fit in memory",
+        why=why,
     )
 
 

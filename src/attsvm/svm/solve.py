@@ -13,6 +13,7 @@ from attsvm.selection import selection_sets
 from attsvm.svm.candidate import Candidate, Settings
 from attsvm.svm.certificate import FARKAS_BOUND, Certified, certify, farkas, unattainable
 from attsvm.svm.constraints import Constraints, check_relaxed
+from attsvm.svm.frobenius import METHODS as FROBENIUS_METHODS
 from attsvm.svm.frobenius import solve_frobenius
 from attsvm.svm.lp import solve_lp
 from attsvm.svm.semidefinite import METHODS as SEMIDEFINITE_METHODS
@@ -21,7 +22,6 @@ from attsvm.svm.slack import certify_slack, check_slack, solve_slack
 from attsvm.svm.solution import Solution
 
 VIOLATION_ALLOWED = 1e-9
-FROBENIUS_METHODS = ("least-distance",)
 ALL_TOKENS = (-3, -2, -1)
 
 
@@ -66,8 +66,9 @@ def solve_svm(
     callback : callable, optional
         Called as ``callback(step, gap)`` by iterative methods; a true return value stops them.
     method : str, optional
-        Forces one method of the norm: "least-distance" for Frobenius; "newton", "interior-point" or "linear-program"
-        for ℓp; "semidefinite" for nuclear and spectral. None chooses, and ``stats`` says what and why.
+        Forces one method of the norm: "least-distance" or "projected-gradient" for Frobenius; "newton",
+        "interior-point" or "linear-program" for ℓp; "semidefinite" for nuclear and spectral. None chooses, and
+        ``stats`` says what and why.
 
     Returns
     -------
@@ -92,7 +93,8 @@ def solve_svm(
     sets = selection_sets(problem, selected)
     lead = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, lead))
-    settings = Settings(tol, max_steps, _initial_weights(problem, lead, warm_start), callback)
+    weights, multipliers = _initial_weights(problem, lead, warm_start), _initial_multipliers(constraints, warm_start)
+    settings = Settings(tol, max_steps, weights, callback, multipliers)
     euclidean = is_euclidean(norm, problem)
     if slack is None:
         candidate = _candidate(constraints, norm, euclidean, settings, method)
@@ -145,9 +147,9 @@ def _candidate(
     """By the geometry of the norm; that of Frobenius also tells what is infeasible, in any norm."""
     if euclidean:
         _check_method(method, FROBENIUS_METHODS, norm)
-        return solve_frobenius(constraints, settings)
+        return solve_frobenius(constraints, settings, method)
     if norm.kind == "lp":
-        return solve_lp(constraints, norm.p, settings, solve_frobenius(constraints, settings), method)
+        return solve_lp(constraints, norm.p, settings, solve_frobenius(constraints, Settings()), method)
     _check_method(method, SEMIDEFINITE_METHODS, norm)
     return solve_semidefinite(constraints, norm, settings)
 
@@ -216,3 +218,10 @@ def _initial_weights(
     if not problem.has_queries:
         weights = weights[..., None]
     return np.nan_to_num(np.broadcast_to(weights, (*lead, problem.key_dim, problem.query_dim)))
+
+
+def _initial_multipliers(constraints: Constraints, warm_start: "Solution | np.ndarray | None") -> np.ndarray | None:
+    """The multipliers of a solution that has as many, with the Q axis spelled out."""
+    if not isinstance(warm_start, Solution) or warm_start.dual.size != constraints.right.size:
+        return None
+    return np.nan_to_num(warm_start.dual).reshape(constraints.right.shape)
