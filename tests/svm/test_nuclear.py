@@ -7,6 +7,7 @@ import pytest
 from by_hand import at, bounds, explicit_rows
 
 import attsvm
+from attsvm.svm import semidefinite
 
 SEEDS = range(10)
 
@@ -163,8 +164,6 @@ def test_a_prompt_has_the_euclidean_norm():
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
 def test_many_problems_are_solved_by_one_call(norm, monkeypatch):
     """One call of the interior point for all of them, and a status each."""
-    from attsvm.svm import semidefinite
-
     calls = []
     original = semidefinite.interior_point
 
@@ -231,6 +230,32 @@ def test_a_loose_tolerance_keeps_relaxed_rows_exact(norm):
         assert solution.status == "optimal"
         assert solution.violation <= 1e-9
         assert solution.gap <= 1e-4
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "spectral"])
+@pytest.mark.parametrize("kind", ["plain", "relaxed", "sets", "queries"])
+def test_growing_rows_find_the_same_optimum(norm, kind, monkeypatch):
+    generator = np.random.default_rng(4)
+    tokens, shape = generator.standard_normal((10, 12, 9)), (10, 2) if kind == "queries" else (10,)
+    queries, selected = generator.standard_normal((*shape, 9)), generator.integers(0, 12, shape)
+    relaxed = np.arange(10) % 2 == 1 if kind == "relaxed" else None
+    if kind == "sets":
+        selected = (np.arange(12) == selected[:, None]) | (np.arange(12) == (selected[:, None] + 1) % 12)
+    problem = attsvm.Problem(tokens, queries=queries)
+    plain = attsvm.solve_svm(problem, selected, norm=norm, relaxed=relaxed)
+    monkeypatch.setattr(semidefinite, "GROWN_ROWS", 50)
+    grown = attsvm.solve_svm(problem, selected, norm=norm, relaxed=relaxed)
+    assert "growing" in grown.stats["why"]
+    assert grown.status == plain.status
+    if plain.status == "optimal":
+        assert grown.value == pytest.approx(plain.value, rel=1e-8)
+        rows, right, equality, places = explicit_rows(tokens, queries, selected, None, relaxed)
+        dual = at(places, grown.dual, problem.has_query_axis)
+        lower, upper, broken = bounds(rows, right, equality, grown.direction, dual, norm)
+        assert (upper - lower) / upper <= 1e-8
+        assert broken <= 1e-9
+    else:
+        assert kind == "queries"
 
 
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])

@@ -9,10 +9,11 @@ from jaxtyping import Bool, Int
 from attsvm.norms import Norm
 from attsvm.svm.candidate import Candidate, Settings
 from attsvm.svm.certificate import unattainable
-from attsvm.svm.constraints import Constraints, TokenValues, Weights
+from attsvm.svm.constraints import Constraints
 from attsvm.svm.frobenius import solve_frobenius
 from attsvm.svm.nuclear import NuclearCone
 from attsvm.svm.pair_rows import Block, Reduced, RowVector, reduced_rows
+from attsvm.svm.semidefinite_growing import Solved, growing_rows
 from attsvm.svm.semidefinite_interior import Cone, InteriorPoint, Problems, Values, interior_point, measure
 from attsvm.svm.spectral import SpectralCone
 
@@ -20,6 +21,9 @@ METHODS = ("semidefinite",)
 
 FEW_ROWS = 200
 """Rows up to which the Frobenius solution costs nothing: it tells the infeasible problems and the value's size."""
+
+GROWN_ROWS = 1500
+"""Rows of one problem beyond which they are taken in as they are needed."""
 
 CHUNK = 1_000_000
 """Numbers in the equations of problems solved together: more would leave the processor's cache."""
@@ -58,16 +62,19 @@ def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings)
     to_solve = np.asarray(flat.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(flat).any(axis=ALL_TOKENS))
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
     watch = _Watch(settings.callback)
-    for index in _chunks(flat, to_solve):
+    most_rows = int(flat.rows_mask.sum(axis=ALL_TOKENS).max(initial=0))
+    for index in _chunks(flat, most_rows, to_solve):
         own = replace(settings, warm_start=None if warm is None else warm[index])
-        weights[index], multipliers[index], ray[index], steps[index] = _solve(flat[index], norm, own, watch)
+        solve = _solve if most_rows <= GROWN_ROWS else _solve_growing
+        weights[index], multipliers[index], ray[index], steps[index] = solve(flat[index], norm, own, watch)
     return Candidate(
         weights.reshape(*constraints.lead, *constraints.weights_shape),
         multipliers.reshape(constraints.inequality.shape),
         ray.reshape(constraints.lead),
         steps.reshape(constraints.lead),
         METHODS[0],
-        f"the {norm.kind} norm is a semidefinite program with rows of rank one",
+        f"the {norm.kind} norm is a semidefinite program with rows of rank one"
+        + (", here on a growing set of them" if most_rows > GROWN_ROWS else ""),
     )
 
 
@@ -88,18 +95,17 @@ class _Watch:
         return self.stopped
 
 
-def _chunks(constraints: Constraints, chosen: Bool[np.ndarray, " N"]) -> Iterator[Int[np.ndarray, " chunk"]]:
-    most = int(constraints.rows_mask.sum(axis=ALL_TOKENS).max(initial=0))
-    entries = most * max(most, int(np.prod(constraints.weights_shape)))
+def _chunks(
+    constraints: Constraints, most_rows: int, chosen: Bool[np.ndarray, " N"]
+) -> Iterator[Int[np.ndarray, " chunk"]]:
+    entries = most_rows * max(most_rows, int(np.prod(constraints.weights_shape)))
     length = max(1, CHUNK // max(1, entries))
     index = np.flatnonzero(chosen)
     for first in range(0, len(index), length):
         yield index[first : first + length]
 
 
-def _solve(
-    constraints: Constraints, norm: Norm, settings: Settings, watch: "_Watch"
-) -> tuple[Weights, TokenValues, Bool[np.ndarray, " N"], Int[np.ndarray, " N"]]:
+def _solve(constraints: Constraints, norm: Norm, settings: Settings, watch: "_Watch") -> Solved:
     """Weights, multipliers, which of them are Farkas multipliers, and steps."""
     reduced = reduced_rows(constraints)
     best = _nothing_found(reduced)
@@ -140,6 +146,16 @@ def _solve(
     found = reduced.spread(best.multipliers, constraints.inequality.shape[1:])
     spread = np.where(ray[:, None, None, None], spread, found)
     return reduced.expand(best.weights), spread, ray, best.steps
+
+
+def _solve_growing(constraints: Constraints, norm: Norm, settings: Settings, watch: "_Watch") -> Solved:
+    """The same for one large problem."""
+    frobenius = _frobenius(constraints)
+    if frobenius.ray.any():
+        return frobenius.weights, frobenius.multipliers, frobenius.ray, np.zeros(1, int)
+    return growing_rows(
+        constraints, frobenius, settings, lambda some, own: _solve(some, norm, own, watch), lambda: watch.stopped
+    )
 
 
 def _frobenius(constraints: Constraints) -> Candidate:
