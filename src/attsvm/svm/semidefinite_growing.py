@@ -10,7 +10,7 @@ from attsvm.svm.candidate import Candidate, Settings
 from attsvm.svm.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.semidefinite_interior import RIGID
 
-ROUGH = 1e-4
+ROUGH = 1e-3
 """The relative gap at which it pays to look for missing rows: most rounds end there."""
 
 MAX_ROUNDS = 30
@@ -57,7 +57,7 @@ def growing_rows(
 
     likely = watched & (frobenius.multipliers > 0)
     room, _ = slack(frobenius.weights, watched)
-    chosen = likely | _smallest(np.where(watched, room, np.inf), int(1.5 * likely.sum()))
+    chosen = likely | _smallest(np.where(watched, room, np.inf), int(likely.sum()))
     steps = np.zeros(1, int)
     tol = max(ROUGH, settings.tol)
     for _ in range(MAX_ROUNDS):
