@@ -5,7 +5,7 @@ number of parameters, nor their shapes, nor a gradient that is None compiles any
 hold placeholders. Many slots share the cost of a call (some 20 µs), which small parameters would feel.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attsvm.torch.powers import power, signed_power
 
-SLOTS = 8
+SLOTS = 16
 # the length a kernel is first shown: long enough that the compiler spreads its loops over the threads
 TYPICAL_LENGTH = 1 << 17
 
@@ -37,12 +37,12 @@ class Recipe(NamedTuple):
     nesterov: bool = False
 
 
-def fits(parameter: Tensor, *others: Tensor) -> bool:
-    """Whether a kernel takes a parameter: dense in memory like all that belongs to it, and of more than one entry.
+def fits(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether a kernel takes a parameter and what belongs to it: all dense in memory, and of more than one entry.
 
     `torch.compile` treats lengths 0 and 1 as constants, so it would compile them on their own.
     """
-    return parameter.numel() > 1 and all(x.is_contiguous() for x in (parameter, *others))
+    return all(x is None or (x.is_contiguous() and x.numel() > 1) for x in tensors)
 
 
 def descend(

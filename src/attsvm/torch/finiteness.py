@@ -11,28 +11,36 @@ from attsvm.torch.sharding import Sharding, local_shard, sharding_of
 def all_finite(gradients: Sequence[Tensor]) -> bool:
     """Whether every entry of every gradient is finite, on every process that holds a part of one."""
     devices: dict[torch.device, list[Tensor]] = {}
-    for gradient in map(local_shard, gradients):
-        devices.setdefault(gradient.device, []).append(gradient)
+    # a dict keeps the order, which must be the same on every process
+    shardings: dict[Sharding, None] = {}
+    for gradient in gradients:
+        devices.setdefault(gradient.device, []).append(local_shard(gradient))
+        shardings[sharding_of(gradient)] = None
     finite = all(_finite_on(device, here) for device, here in devices.items())
-    # every process takes part in each agreement whatever it has seen, and in equal order: a dict keeps it
-    for sharding in dict.fromkeys(map(sharding_of, gradients)):
+    # every process takes part in each agreement, whatever it has seen itself
+    for sharding in shardings:
         if sharding.split:
             finite = _agreed(finite, sharding)
     return finite
 
 
-def nonfinite_among(gradients: Sequence[Tensor]) -> list[int]:
-    """Which of the gradients (their local shards) hold an infinity or a NaN; waits once a tensor."""
-    return [i for i, gradient in enumerate(gradients) if not bool(torch.isfinite(local_shard(gradient)).all())]
+def is_finite(gradient: Tensor) -> bool:
+    """Whether every entry of a gradient (of the part that this process holds) is finite."""
+    return bool(torch.isfinite(local_shard(gradient)).all())
 
 
 def _finite_on(device: torch.device, gradients: list[Tensor]) -> bool:
     if device.type != "cpu":
         filled = [x for x in gradients if x.numel()]
         return not filled or bool(torch.isfinite(torch.stack(torch._foreach_norm(filled, float("inf")))).all())
-    # a sum is not finite where a term is not, and runs at the speed of memory; where it overflowed, look again
-    sums = torch.stack([x.sum(dtype=torch.promote_types(x.dtype, torch.float32)).double() for x in gradients])
-    return bool(torch.isfinite(sums.sum())) or not nonfinite_among(gradients)
+    # A sum is not finite where a term is not, and runs at the speed of memory; where it overflowed, look again. Last
+    # to first, for the step goes first to last and so finds what was read last still in the cache.
+    sums = torch.stack([_sum(x) for x in reversed(gradients)])
+    return bool(torch.isfinite(sums).all()) or all(map(is_finite, gradients))
+
+
+def _sum(x: Tensor) -> Tensor:
+    return x.sum(dtype=torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x.sum()
 
 
 def _agreed(finite: bool, sharding: Sharding) -> bool:

@@ -18,9 +18,9 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from attsvm.torch import compiled, eager
-from attsvm.torch.finiteness import all_finite, nonfinite_among
+from attsvm.torch.finiteness import all_finite, is_finite
 from attsvm.torch.powers import signed_power
-from attsvm.torch.sharding import Sharding, local_shard, sharding_of
+from attsvm.torch.sharding import WHOLE, Sharding, local_shard, sharding_of
 
 NONFINITE = ("skip", "raise", "unchecked")
 MIRROR, BUFFER = "mirror", "momentum_buffer"
@@ -188,17 +188,18 @@ class MirrorOptimizer(Optimizer):
     # State
 
     def _batches(self, group: dict[str, Any]) -> list[Batch]:
-        sorted_out: dict[Any, list[list[Tensor]]] = {}
+        sorted_out: dict[Any, list[list[Any]]] = {}
         for index, parameter in enumerate(group["params"]):
             if parameter.grad is None:
                 continue
             mirror, buffer = self._state_of(group, parameter)
-            weights = local_shard(parameter)
-            row = [weights, local_shard(parameter.grad), weights if mirror is None else local_shard(mirror)]
-            if buffer is not None:
-                row.append(local_shard(buffer))
-            kernel = bool(group["compiled"]) and compiled.fits(*row)
+            row = [parameter.detach(), parameter.grad, mirror, buffer]
             sharding = sharding_of(parameter)
+            if sharding is not WHOLE:
+                row = [None if x is None else local_shard(x) for x in row]
+            if mirror is None:
+                row[2] = row[0]
+            kernel = bool(group["compiled"]) and compiled.fits(row)
             # on the CPU an operation on a list is a loop, and the temporaries of one tensor stay in its caches
             together = parameter.device.type != "cpu" if group["foreach"] is None else group["foreach"]
             alone = None if together or kernel else index
@@ -206,9 +207,8 @@ class MirrorOptimizer(Optimizer):
             sorted_out.setdefault(key, []).append(row)
         batches = []
         for (_, _, _, sharding, kernel, _), rows in sorted_out.items():
-            columns = [list(column) for column in zip(*rows, strict=True)]
-            buffers = columns[3] if len(columns) == 4 else None
-            batches.append(Batch(columns[0], columns[1], columns[2], buffers, kernel, sharding))
+            weights, gradients, mirrors, buffers = (list(column) for column in zip(*rows, strict=True))
+            batches.append(Batch(weights, gradients, mirrors, buffers if group["momentum"] else None, kernel, sharding))
         return batches
 
     def _state_of(self, group: dict[str, Any], parameter: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -296,16 +296,15 @@ class MirrorOptimizer(Optimizer):
             return None if found else 1.0 / value
         if self.nonfinite == "unchecked":
             return 1.0
-        named = [
-            (_name_of(group, number, index), parameter.grad)
+        gradients = [x.grad for group in self.param_groups for x in group["params"] if x.grad is not None]
+        if all_finite(gradients):
+            return 1.0
+        names = [
+            _name_of(group, number, index)
             for number, group in enumerate(self.param_groups)
             for index, parameter in enumerate(group["params"])
-            if parameter.grad is not None
-        ]
-        gradients = [gradient for _, gradient in named]
-        if not named or all_finite(gradients):
-            return 1.0
-        names = [named[i][0] for i in nonfinite_among(gradients)] or ["a parameter on another process"]
+            if parameter.grad is not None and not is_finite(parameter.grad)
+        ] or ["a parameter on another process"]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         message = (
             f"step skipped, weights and state are untouched: the gradient of {', '.join(names[:3])}{more} is not finite"

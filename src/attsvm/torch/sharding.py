@@ -54,9 +54,9 @@ def sharding_of(tensor: Tensor) -> Sharding:
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """The entries that this process holds, sharing memory, outside autograd."""
+    """The entries that this process holds, sharing memory."""
     sharded = _as_sharded(tensor)
-    return tensor.detach() if sharded is None else sharded.detach().to_local()
+    return tensor if sharded is None else sharded.to_local()
 
 
 def _as_sharded(tensor: Tensor) -> Any:
