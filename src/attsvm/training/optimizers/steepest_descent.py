@@ -8,11 +8,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
-from attsvm.training.contractions import over_entries, settle
+from attsvm.training.contractions import contract, over_entries, settle
 from attsvm.training.optimizers.optimizer import Optimizer, Schedule, Step, StepState, read_learning_rate
 from attsvm.training.optimizers.powers import power
 from attsvm.training.optimizers.scales import Array, Tree, over_largest
+from attsvm.training.optimizers.singular import Singular, singular_values_and_vectors
 
 
 @dataclass(frozen=True)
@@ -52,22 +54,22 @@ def steepest(gradient: Array, norm: Norm) -> Array:
 
     Parameters
     ----------
-    gradient : Array, shape (..., B)
-        Its largest entry is 1 or 0 in each trial. Spectral and nuclear norms are those of the last two axes before the
-        trials', or the ℓ2 norm of a vector.
+    gradient : Array, shape (d_k, d_q, B) or (d, B)
+        Its largest entry is 1 or 0 in each trial. Spectral and nuclear norms of a vector are its ℓ2 norm.
     norm : Norm
         With the ℓ1 norm, ties go to the first coordinate. With the spectral norm D has the rank of the gradient: its
         singular values below rounding give no direction.
     """
-    if norm.kind == "lp" or gradient.ndim < 3:
+    if norm.kind == "lp" or gradient.ndim == 2:
         return _entrywise(gradient, norm.p if norm.kind == "lp" else 2.0)
-    left, values, right = _singular(gradient)
+    left, values, right = _decomposed(gradient)
+    largest = over_entries(jnp.maximum, values)
     if norm.kind == "nuclear":
-        left, right = left[..., :1], right[..., :1, :] * (values[..., :1, None] > 0)
+        index = jnp.arange(len(values), dtype=jnp.int32)[:, None]
+        counts = index == over_entries(jnp.minimum, jnp.where(values == largest, index, len(values)))
     else:
-        rounding = max(gradient.shape[:-1]) * jnp.finfo(gradient.dtype).eps
-        left = left * (values > rounding * values[..., :1])[..., None, :]
-    return jnp.moveaxis(left @ right, 0, -1)
+        counts = values > max(gradient.shape[:-1]) * float(jnp.finfo(gradient.dtype).eps) * largest
+    return contract("rk,ck->rc", jnp.where(counts, left, 0.0), right)
 
 
 def _entrywise(gradient: Array, p: float) -> Array:
@@ -88,10 +90,8 @@ def _entrywise(gradient: Array, p: float) -> Array:
 
 def norm_value(x: Array, norm: Norm) -> Array:
     """Norm over all axes but the trials', shape (B,), of an array whose largest entry is about 1."""
-    if norm.kind != "lp" and x.ndim >= 3:
-        values = _singular(x)[1]
-        values = values.reshape(values.shape[0], -1)
-        return jnp.sum(values, axis=-1) if norm.kind == "nuclear" else jnp.max(values, axis=-1)
+    if norm.kind != "lp" and x.ndim > 2:
+        return over_entries(jnp.add if norm.kind == "nuclear" else jnp.maximum, _decomposed(x).values)
     size = jnp.abs(x)
     p = norm.p if norm.kind == "lp" else 2.0
     if np.isinf(p):
@@ -99,10 +99,10 @@ def norm_value(x: Array, norm: Norm) -> Array:
     return power(over_entries(jnp.add, power(size, p)), 1.0 / p)
 
 
-def _singular(x: Array) -> tuple[Array, Array, Array]:
-    """Singular value decomposition with the trials in front."""
-    left, values, right = jnp.linalg.svd(jnp.moveaxis(x, -1, 0), full_matrices=False)
-    return left, values, right
+def _decomposed(x: Array) -> Singular:
+    if x.ndim != 3:
+        raise ProblemError(f"norm: spectral and nuclear are of matrices, a parameter of {x.ndim - 1} axes found")
+    return singular_values_and_vectors(x)
 
 
 def steepest_descent(
