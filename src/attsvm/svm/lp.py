@@ -25,8 +25,11 @@ NEWTON_RANGE = (1.2, 4.0)
 SMALL_ROWS = 30_000
 """Numbers in the rows of a problem up to which active-set methods (Newton's, the simplex method) are the fastest."""
 
+GROWN_ROWS = 100_000
+"""Numbers in the rows of a problem beyond which they are taken in as they are needed."""
+
 DENSE_ROWS = 1_000_000
-"""Numbers in the rows of one problem up to which they are written out."""
+"""Numbers in the rows of a problem beyond which they are never written out, though that is the more robust way."""
 
 CHUNK_ROWS = 600_000
 """Numbers in the rows of problems solved together: more would leave the processor's cache."""
@@ -128,7 +131,8 @@ def _row_numbers(constraints: Constraints) -> int:
 
 def _chunks(constraints: Constraints, chosen: Bool[np.ndarray, " N"]) -> Iterator[Int[np.ndarray, " chunk"]]:
     index = np.flatnonzero(chosen)
-    length = max(1, CHUNK_ROWS // max(1, _row_numbers(constraints)))
+    numbers = _row_numbers(constraints)
+    length = 1 if numbers > GROWN_ROWS else max(1, CHUNK_ROWS // max(1, numbers))
     for first in range(0, len(index), length):
         yield index[first : first + length]
 
@@ -144,9 +148,10 @@ def _solve(
     """Some problems together; the multipliers in the rows' places."""
     shape = constraints.inequality.shape[1:]
     numbers = _row_numbers(constraints)
-    if numbers > DENSE_ROWS and forced in (None, "interior-point"):
-        point, spread = growing_rows(constraints, p, settings, weights, multipliers, TARGET)
-        return point, spread, "interior-point", "too many rows to write out: a growing set of them"
+    if numbers > GROWN_ROWS and forced in (None, "interior-point"):
+        point, spread, stopped = growing_rows(constraints, p, settings, weights, multipliers, TARGET)
+        if stopped or point.gap[0] <= FAILED or numbers > DENSE_ROWS or settings.max_steps is not None:
+            return point, spread, "interior-point", "many rows: a growing set of them"
     rows = dense_selection(constraints)
     start = weights, rows.gather(multipliers)
     attempts = _attempts(p, len(weights), numbers, bool(rows.equality.any()), forced)

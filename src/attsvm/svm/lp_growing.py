@@ -14,6 +14,9 @@ ROUGH = 1e-4
 
 MAX_ROUNDS = 30
 
+MAX_STEPS = 60
+"""Of one round."""
+
 
 def growing_rows(
     constraints: Constraints,
@@ -22,7 +25,7 @@ def growing_rows(
     weights: Float[np.ndarray, "1 D"],
     multipliers: TokenValues,
     target: float,
-) -> tuple[LpPoint, TokenValues]:
+) -> tuple[LpPoint, TokenValues, bool]:
     """Least ‖w‖_p of one problem, whose rows are never written out: memory grows with keys and queries.
 
     Few rows hold with equality at the optimum. The set begins with those of the smallest margins at the start, and
@@ -44,7 +47,7 @@ def growing_rows(
 
     Returns
     -------
-    LpPoint, and the multipliers of the original rows.
+    LpPoint, the multipliers of the original rows, and whether the user stopped the search.
     """
     shape = constraints.inequality.shape[1:]
     norms = constraints.norms.reshape(-1)
@@ -65,7 +68,6 @@ def growing_rows(
     chosen[np.argsort(slack(weights))[:wanted]] = True
 
     aim, steps = max(ROUGH, target), 0
-    limit = settings.max_steps or 60
     stop = False
 
     def callback(step: int, gap: float) -> bool:
@@ -74,6 +76,7 @@ def growing_rows(
         return stop
 
     for _ in range(MAX_ROUNDS):
+        limit = MAX_STEPS if settings.max_steps is None else settings.max_steps - steps
         selection = factored_selection(constraints, rows[chosen])
         start = selection.gather(multipliers)
         point = interior_point(
@@ -82,7 +85,7 @@ def growing_rows(
         steps += int(point.steps[0])
         short = slack(point.weights)
         missing = ~chosen & (short < -max(aim, 1e-12) * np.max(right))
-        if stop or steps >= limit * 5:
+        if stop or (settings.max_steps is not None and steps >= settings.max_steps):
             break
         if not missing.any():
             if aim <= target:
@@ -92,5 +95,6 @@ def growing_rows(
         # the worst ones first, at most as many as there are: one missing row often stands for its neighbours
         worst = np.argsort(np.where(missing, short, np.inf))[: min(int(missing.sum()), int(chosen.sum()))]
         chosen[worst] = True
-    gap = point.gap
-    return LpPoint(point.weights, point.multipliers, gap, np.array([steps])), selection.spread(point.multipliers, shape)
+    complete = point.gap if not missing.any() else np.array([np.inf])
+    found = LpPoint(point.weights, point.multipliers, complete, np.array([steps]))
+    return found, selection.spread(point.multipliers, shape), stop
