@@ -20,6 +20,16 @@ UNROLLED_NUMBERS = 50_000
 """Numbers in the keys, copied for each query, up to which they are."""
 
 
+DENSE_EQUALITIES = 1_000_000
+"""Numbers in the rows of the equalities up to which they are written out."""
+
+MOST_PROJECTION_STEPS = 1_000
+"""Of conjugate gradients, where they are not."""
+
+ROUNDING = 4 * float(np.finfo(float).eps)
+"""What equalities may miss, relative to the weights."""
+
+
 class Rows(NamedTuple):
     """The constraints of one problem written out, each scaled to unit norm; for small problems."""
 
@@ -165,8 +175,13 @@ class Constraints:
             joined(self.right),
         )
 
-    def rows(self) -> Rows:
+    def rows(self, which: TokenMask | None = None) -> Rows:
         """The rows of one problem (without leading axes) at unit norm; rows of zeros are left out.
+
+        Parameters
+        ----------
+        which : bool ndarray, shape (n, Q, T), optional
+            The rows wanted; None wants all.
 
         Raises
         ------
@@ -176,7 +191,7 @@ class Constraints:
         if self.lead:
             raise ValueError("rows are written out one problem at a time")
         norms = self.norms.reshape(-1)
-        position = np.flatnonzero(norms)
+        position = np.flatnonzero(norms if which is None else norms * which.reshape(-1))
         norms = norms[position]
         _, Q, T = self.inequality.shape
         keys, queries = _join(self.keys, -3), _join(self.queries, -3)
@@ -206,12 +221,30 @@ class Constraints:
             return weights
         if self.lead:
             return np.stack([self[i].project(weights[i]) for i in range(self.lead[0])])
-        rows = self.rows()
-        equalities = rows.matrix[rows.equality]
+        if np.count_nonzero(self.equality) * math.prod(self.weights_shape) > DENSE_EQUALITIES:
+            return self._project_by_products(weights, self.equality)
+        equalities = self.rows(self.equality).matrix
         flat = weights.reshape(-1)
         for _ in range(2):  # the second takes out what rounding left of the first
             flat = flat - np.linalg.lstsq(equalities, equalities @ flat, rcond=1e-13)[0]
         return flat.reshape(weights.shape)
+
+    def _project_by_products(self, weights: Weights, equality: TokenMask) -> Weights:
+        """The same by conjugate gradients on the equalities' multipliers, their rows not written out."""
+        inverse = np.where(equality & (self.norms > 0), 1 / np.where(self.norms > 0, self.norms, 1.0), 0.0)
+        residual = self.apply(weights) * inverse
+        least = (ROUNDING * np.linalg.norm(weights)) ** 2
+        direction, square = residual, float(np.vdot(residual, residual))
+        for _ in range(MOST_PROJECTION_STEPS):
+            if square <= least:
+                break
+            pulled = self.adjoint(direction * inverse)
+            length = square / float(np.vdot(pulled, pulled))
+            weights = weights - length * pulled
+            residual = self.apply(weights) * inverse
+            previous, square = square, float(np.vdot(residual, residual))
+            direction = residual + square / previous * direction
+        return weights
 
     def __getitem__(self, index: Any) -> "Constraints":
         """The constraints of one problem, or of some, along the leading axes."""

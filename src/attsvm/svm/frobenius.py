@@ -29,8 +29,8 @@ SMALL_ROWS = 100_000
 DENSE_ROWS = 4_000_000
 """Numbers up to which rows are written out where the other method did not reach the last digits."""
 
-LAST_DIGITS = 1e-10
-"""A gap, times the value where that is above 1, that calls for no other method."""
+LAST_DIGITS = 1e-10, 1e-15
+"""A gap, and one relative to the value, that call for no other method."""
 
 
 def solve_frobenius(constraints: Constraints, settings: Settings, method: str | None = None) -> Candidate:
@@ -100,7 +100,7 @@ def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Ca
     if forced or settings.max_steps or settings.callback or candidate.ray or _row_numbers(constraints) > DENSE_ROWS:
         return candidate
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
-    if done.gap <= LAST_DIGITS * max(1.0, float(done.value)) and done.violation <= LAST_DIGITS:
+    if done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * float(done.value)) and done.violation <= LAST_DIGITS[0]:
         return candidate
     return _solve_one(constraints, "the products lose too many digits: the rows are written out")
 
