@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from attsvm.commands import fit, reproduce, solve
+from attsvm.commands import fit, reproduce, solve, train
 from attsvm.errors import ProblemError
 
 BAD_INPUT = 2
@@ -41,6 +41,7 @@ def _common(
 
 app.command("fit", help=fit.HELP)(fit.fit)
 app.command("solve", help=solve.HELP)(solve.solve)
+app.command("train", help=train.HELP)(train.train)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
 
 

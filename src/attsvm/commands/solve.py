@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm.commands.files import check_writable
 from attsvm.commands.shared import command_line, limit_threads
 from attsvm.errors import ProblemError
 
@@ -62,7 +63,7 @@ def solve(
     """Solve the Att-SVM of a selection (the help is HELP)."""
     limit_threads(threads)
     if out is not None:
-        _check_writable(out, force)
+        check_writable(out, force)
 
     from rich.console import Console
 
@@ -146,16 +147,6 @@ def _array(path: str, name: str) -> "np.ndarray":
         raise ProblemError(f"{path}: no such file") from error
     except (OSError, ValueError, EOFError) as error:
         raise ProblemError(f"{path}: not a readable .npy file ({error})") from error
-
-
-def _check_writable(out: Path, force: bool) -> None:
-    """Before anything is solved: what cannot be written shows itself at once."""
-    if out.exists() and not force:
-        raise ProblemError(f"{out}: exists already; --force replaces it")
-    if out.is_dir():
-        raise ProblemError(f"{out}: is a folder; a file wanted")
-    if not out.parent.is_dir():
-        raise ProblemError(f"{out}: cannot be written (there is no folder {out.parent})")
 
 
 def _statuses(solution: "Solution") -> list[str]:

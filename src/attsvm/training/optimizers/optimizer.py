@@ -42,8 +42,8 @@ class Rule(Protocol):
     ) -> tuple[Tree, Any]:
         """Updates and next state.
 
-        The true gradient is gradient·exp(log_scale); the largest entry of each parameter's gradient is 1 or 0, and in
-        the latter case its log_scale is −inf.
+        The true gradient is gradient·exp(log_scale); the largest entry over the parameters that share a log_scale is 1,
+        or 0 where they all are zero, and then the log_scale is −inf.
         """
         ...
 

@@ -14,13 +14,24 @@ Tree = dict[str, Array]
 
 
 def rescaled(gradient: Tree, log_scale: Tree) -> tuple[Tree, Tree, Tree]:
-    """Each parameter's gradient over its largest entry, the scale with that taken in, and the largest entries.
+    """Gradients over the largest entry of all parameters that share a scale, that scale with it taken in, and it.
 
-    Squares of what is returned neither overflow nor underflow.
+    Parameters share a scale if it is one array. They then keep sharing one: far in the limit it is so large a number
+    that adding the logarithm of each one's own largest entry would lose how they compare.
     """
-    largest = {name: over_entries(jnp.maximum, jnp.abs(g)) for name, g in gradient.items()}
-    gradient = {name: g / jnp.maximum(largest[name], jnp.finfo(g.dtype).tiny) for name, g in gradient.items()}
-    return gradient, {name: c + jnp.log(largest[name]) for name, c in log_scale.items()}, largest
+    sharing: dict[int, list[str]] = {}
+    for name, scale in log_scale.items():
+        sharing.setdefault(id(scale), []).append(name)
+    scaled: Tree = {}
+    scales: Tree = {}
+    largest: Tree = {}
+    for names in sharing.values():
+        most = over_all(jnp.maximum, {name: jnp.abs(gradient[name]) for name in names})
+        positive = jnp.maximum(most, jnp.finfo(most.dtype).tiny)
+        scaled |= {name: gradient[name] / positive for name in names}
+        scales |= dict.fromkeys(names, log_scale[names[0]] + jnp.log(most))
+        largest |= dict.fromkeys(names, most)
+    return {name: scaled[name] for name in gradient}, scales, largest
 
 
 def aligned(gradient: Tree, log_scale: Tree) -> tuple[Tree, Array]:
