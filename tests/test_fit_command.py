@@ -261,10 +261,20 @@ def test_a_bad_argument_is_one_line_and_leaves_nothing(tmp_path, refused, monkey
 def test_a_stopped_run_leaves_a_whole_result_or_none(tmp_path, number):
     np.savez(tmp_path / "problem.npz", **saturating_problem())
     command = [*ATTSVM, "fit", str(tmp_path / "problem.npz"), "--steps", "2000000000", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    # a shell's background jobs ignore Ctrl-C, and so would the tests run in one
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     _wait_for_work(process.pid, 6)  # well into training, however loaded the machine is
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    try:
+        _, stderr = process.communicate(timeout=120)
+    finally:
+        process.kill()
     left = {entry.name for entry in tmp_path.iterdir()}
     if number == signal.SIGINT:
         assert process.returncode == 130, stderr

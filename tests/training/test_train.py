@@ -198,6 +198,8 @@ def test_ctrl_c_returns_what_there_is():
 def test_a_real_signal_stops_a_long_run():
     import signal
 
+    # a shell's background jobs ignore Ctrl-C, and so would the tests run in one
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(1.0, signal.raise_signal, [signal.SIGINT])
     train(batch_of(3), steps=1)
     timer.start()
