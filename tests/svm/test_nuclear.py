@@ -243,7 +243,7 @@ def test_growing_rows_find_the_same_optimum(norm, kind, monkeypatch):
         selected = (np.arange(12) == selected[:, None]) | (np.arange(12) == (selected[:, None] + 1) % 12)
     problem = attsvm.Problem(tokens, queries=queries)
     plain = attsvm.solve_svm(problem, selected, norm=norm, relaxed=relaxed)
-    monkeypatch.setattr(semidefinite, "GROWN_ROWS", 50)
+    monkeypatch.setattr(semidefinite, "MOST_ROWS", 50)
     grown = attsvm.solve_svm(problem, selected, norm=norm, relaxed=relaxed)
     assert "growing" in grown.stats["why"]
     assert grown.status == plain.status

@@ -9,24 +9,27 @@ from jaxtyping import Bool, Int
 from attsvm.norms import Norm
 from attsvm.svm.candidate import Candidate, Settings
 from attsvm.svm.certificate import unattainable
-from attsvm.svm.constraints import Constraints
+from attsvm.svm.constraints import Constraints, TokenValues
 from attsvm.svm.frobenius import solve_frobenius
 from attsvm.svm.nuclear import NuclearCone
 from attsvm.svm.pair_rows import Block, Reduced, RowVector, reduced_rows
-from attsvm.svm.semidefinite_growing import Solved, growing_rows
+from attsvm.svm.semidefinite_growing import Pair, Solved, growing_rows
 from attsvm.svm.semidefinite_interior import Cone, InteriorPoint, Problems, Values, interior_point, measure
 from attsvm.svm.spectral import SpectralCone
 
 METHODS = ("semidefinite",)
 
-FEW_ROWS = 200
-"""Rows up to which the Frobenius solution costs nothing: it tells the infeasible problems and the value's size."""
+GROWN_ROWS = 300
+"""Rows of one problem beyond which they are taken in as they are needed, where the Frobenius norm needs but a third."""
 
-GROWN_ROWS = 1500
-"""Rows of one problem beyond which they are taken in as they are needed."""
+MOST_ROWS = 1500
+"""Rows beyond which they are in any case."""
 
 CHUNK = 1_000_000
 """Numbers in the equations of problems solved together: more would leave the processor's cache."""
+
+NEAR = 0.1
+"""Multipliers of the Frobenius norm are raised to this, relative to the largest, to begin inside the cone."""
 
 FINEST_TARGET = 1e-12
 MAX_STEPS = 50
@@ -63,18 +66,36 @@ def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings)
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
     watch = _Watch(settings.callback)
     most_rows = int(flat.rows_mask.sum(axis=ALL_TOKENS).max(initial=0))
+    why = f"the {norm.kind} norm is a semidefinite program with rows of rank one"
     for index in _chunks(flat, most_rows, to_solve):
-        own = replace(settings, warm_start=None if warm is None else warm[index])
-        solve = _solve if most_rows <= GROWN_ROWS else _solve_growing
-        weights[index], multipliers[index], ray[index], steps[index] = solve(flat[index], norm, own, watch)
+        some = flat[index]
+        # it tells the infeasible problems, the size of the value, and rows that matter
+        frobenius = _frobenius(some)
+        ray[index] = frobenius.ray
+        multipliers[index] = frobenius.multipliers
+        go_on = index[~frobenius.ray]
+        if len(go_on) == 0:
+            continue
+        own = replace(settings, warm_start=None if warm is None else warm[go_on])
+        begin = Pair(frobenius.weights[~frobenius.ray], frobenius.multipliers[~frobenius.ray])
+        some = some[~frobenius.ray]
+        if len(index) == 1 and _pays_to_grow(most_rows, begin.multipliers):
+            why += ", here on a growing set of them"
+
+            def solve(rows: Constraints, given: Settings, pair: Pair = begin) -> Solved:
+                return _solve(rows, norm, given, pair, watch)
+
+            found = growing_rows(some, begin, own, solve, lambda: watch.stopped)
+        else:
+            found = _solve(some, norm, own, begin, watch)
+        weights[go_on], multipliers[go_on], steps[go_on] = found
     return Candidate(
         weights.reshape(*constraints.lead, *constraints.weights_shape),
         multipliers.reshape(constraints.inequality.shape),
         ray.reshape(constraints.lead),
         steps.reshape(constraints.lead),
         METHODS[0],
-        f"the {norm.kind} norm is a semidefinite program with rows of rank one"
-        + (", here on a growing set of them" if most_rows > GROWN_ROWS else ""),
+        why,
     )
 
 
@@ -105,57 +126,36 @@ def _chunks(
         yield index[first : first + length]
 
 
-def _solve(constraints: Constraints, norm: Norm, settings: Settings, watch: "_Watch") -> Solved:
-    """Weights, multipliers, which of them are Farkas multipliers, and steps."""
+def _pays_to_grow(num_rows: int, multipliers: TokenValues) -> bool:
+    return num_rows > MOST_ROWS or (num_rows > GROWN_ROWS and num_rows > 3 * int(np.count_nonzero(multipliers)))
+
+
+def _solve(constraints: Constraints, norm: Norm, settings: Settings, begin: Pair, watch: "_Watch") -> Solved:
+    """Some problems together, from a feasible pair of each."""
     reduced = reduced_rows(constraints)
     best = _nothing_found(reduced)
-    everything = np.arange(len(reduced.right))
-    plain = np.where(reduced.equality, 0.0, np.where(reduced.right > 0, 1.0, 0.1))
-    ray, spread = np.zeros(len(everything), bool), np.zeros(constraints.inequality.shape)
-    if len(reduced.position) <= FEW_ROWS:
-        frobenius = _frobenius(constraints)
-        ray, spread = frobenius.ray.copy(), frobenius.multipliers
-        known, best.multipliers[:] = reduced.contract(frobenius.weights), reduced.gather(spread)
-        sizes = _sizes(reduced, norm, known)
-    else:
-        known, sizes = np.zeros_like(best.weights), _guess(reduced, norm, plain)
+    known, multipliers = reduced.contract(begin.weights), reduced.gather(begin.multipliers)
+    sizes = _sizes(reduced, norm, known)
     if settings.warm_start is not None:
         warm = reduced.contract(settings.warm_start)
-        keeps = _margin(reduced, warm) > 0
-        known[keeps], sizes[keeps] = warm[keeps], _sizes(reduced, norm, warm)[keeps]
-    index = everything[~ray]
-    _improve(best, reduced.take(index), index, norm, sizes[index], plain[index], settings, watch)
-
-    for k in np.flatnonzero(~ray & (best.gap > settings.tol)):
-        # infeasible, or begun too far off
-        if watch.stopped:
-            break
-        one = np.array([k])
-        frobenius = _frobenius(constraints[one])
-        ray[k], spread[k] = frobenius.ray[0], frobenius.multipliers[0]
-        if ray[k]:
-            continue
-        own = reduced.take(one)
-        weights, multipliers = own.contract(frobenius.weights), own.gather(frobenius.multipliers)
-        if best.gap[k] == np.inf:
-            known[k], best.multipliers[k] = weights[0], multipliers[0]
-        top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
-        start = np.where(own.equality, multipliers, np.maximum(multipliers, 0.2 * top))
-        _improve(best, own, one, norm, _sizes(own, norm, weights), start, settings, watch)
-    _keep_known(reduced, norm, best, known, settings.tol)
-    found = reduced.spread(best.multipliers, constraints.inequality.shape[1:])
-    spread = np.where(ray[:, None, None, None], spread, found)
-    return reduced.expand(best.weights), spread, ray, best.steps
-
-
-def _solve_growing(constraints: Constraints, norm: Norm, settings: Settings, watch: "_Watch") -> Solved:
-    """The same for one large problem."""
-    frobenius = _frobenius(constraints)
-    if frobenius.ray.any():
-        return frobenius.weights, frobenius.multipliers, frobenius.ray, np.zeros(1, int)
-    return growing_rows(
-        constraints, frobenius, settings, lambda some, own: _solve(some, norm, own, watch), lambda: watch.stopped
+        warm_sizes = _sizes(reduced, norm, warm)
+        shorter = warm_sizes < sizes
+        known[shorter], sizes[shorter] = warm[shorter], warm_sizes[shorter]
+    best.multipliers[:] = multipliers
+    sizes = np.where(np.isfinite(sizes), sizes, 1.0)
+    top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
+    starts = (
+        np.where(reduced.equality, multipliers, np.maximum(multipliers, NEAR * top)),
+        np.where(reduced.equality, 0.0, np.where(reduced.right > 0, 1.0, 0.1)),
     )
+    for start in starts:
+        index = np.flatnonzero(best.gap > settings.tol)
+        if len(index) == 0 or watch.stopped:
+            break
+        _improve(best, reduced.take(index), index, norm, sizes[index], start[index], settings, watch)
+    _keep_known(reduced, norm, best, known, sizes, settings.tol)
+    shape = constraints.inequality.shape[1:]
+    return Solved(reduced.expand(best.weights), reduced.spread(best.multipliers, shape), best.steps)
 
 
 def _frobenius(constraints: Constraints) -> Candidate:
@@ -178,23 +178,21 @@ def _nothing_found(reduced: Reduced) -> InteriorPoint:
     )
 
 
-def _keep_known(reduced: Reduced, norm: Norm, best: InteriorPoint, known: Block, tol: float) -> None:
+def _keep_known(reduced: Reduced, norm: Norm, best: InteriorPoint, known: Block, sizes: Values, tol: float) -> None:
     """Where the iteration ended early, the weights it was given may be better than those it came to."""
-    if np.all(best.gap <= tol):
+    short = best.gap > tol
+    if not short.any():
         return
     rigid = np.any(reduced.equality | (reduced.right == 0), axis=-1)
-    margin, known_margin = _margin(reduced, best.weights), _margin(reduced, known)
-    shorter = norm.value(known) * np.maximum(margin, 0) < norm.value(best.weights) * known_margin
-    better = (best.gap > tol) & (known_margin > 0) & np.where(rigid, best.gap == np.inf, shorter | (margin <= 0))
+    better = short & np.where(rigid, best.gap == np.inf, sizes < _sizes(reduced, norm, best.weights))
     best.weights[better] = known[better]
 
 
 def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
-    """Values of weights scaled to a margin of 1."""
+    """Values of weights scaled to a margin of 1; ∞ where they have none."""
     margin = _margin(reduced, weights)
-    with np.errstate(all="ignore"):
-        sizes = norm.value(weights) / margin
-    return np.where((margin > 0) & np.isfinite(sizes) & (sizes > 0), sizes, 1.0)
+    sizes = norm.value(weights) / np.where(margin > 0, margin, 1.0)
+    return np.where((margin > 0) & (sizes > 0), sizes, np.inf)
 
 
 def _margin(reduced: Reduced, weights: Block) -> Values:
@@ -203,17 +201,6 @@ def _margin(reduced: Reduced, weights: Block) -> Values:
     return np.min(
         reduced.rows.apply(weights) / np.where(asked, reduced.right, 1.0), axis=-1, where=asked, initial=np.inf
     )
-
-
-def _guess(reduced: Reduced, norm: Norm, multipliers: RowVector) -> Values:
-    """The value, if the weights A*(λ) had the same margin everywhere."""
-    weights = reduced.rows.adjoint(multipliers)
-    asked = reduced.right > 0
-    margin = np.where(asked, reduced.rows.apply(weights), 0.0).sum(axis=-1)
-    wanted = np.where(asked, reduced.right, 0.0).sum(axis=-1)
-    with np.errstate(all="ignore"):
-        sizes = norm.value(weights) * wanted / margin
-    return np.where((margin > 0) & np.isfinite(sizes) & (sizes > 0), sizes, 1.0)
 
 
 def _improve(
@@ -227,8 +214,6 @@ def _improve(
     watch: "_Watch",
 ) -> None:
     """Solve the problems at ``index`` and write down what is better than what is known of them."""
-    if len(index) == 0:
-        return
     limit = MAX_STEPS if settings.max_steps is None else settings.max_steps - int(best.steps[index].max())
     if limit <= 0:
         return

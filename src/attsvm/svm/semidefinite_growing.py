@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from attsvm.svm.candidate import Candidate, Settings
+from attsvm.svm.candidate import Settings
 from attsvm.svm.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.semidefinite_interior import RIGID
 
@@ -15,13 +16,25 @@ ROUGH = 1e-3
 
 MAX_ROUNDS = 30
 
-Solved = tuple[Weights, TokenValues, Bool[np.ndarray, " N"], Int[np.ndarray, " N"]]
-"""Weights, multipliers, which of them are Farkas multipliers, and steps."""
+
+class Pair(NamedTuple):
+    """Weights and multipliers to begin with."""
+
+    weights: Weights
+    multipliers: TokenValues
+
+
+class Solved(NamedTuple):
+    """Weights, multipliers, and steps taken."""
+
+    weights: Weights
+    multipliers: TokenValues
+    steps: Int[np.ndarray, " N"]
 
 
 def growing_rows(
     constraints: Constraints,
-    frobenius: Candidate,
+    frobenius: Pair,
     settings: Settings,
     solve: Callable[[Constraints, Settings], Solved],
     stopped: Callable[[], bool],
@@ -30,14 +43,14 @@ def growing_rows(
 
     The set begins with the rows that the Frobenius solution holds, and takes in those that the optimum over it
     violates, until there is none. The optimum over such a set is that over all rows, and its multipliers, 0
-    elsewhere, prove it; Farkas multipliers of the set are some of all rows.
+    elsewhere, prove it.
 
     Parameters
     ----------
     constraints : Constraints
         With a leading axis of 1.
-    frobenius : Candidate
-        The answer in the Frobenius norm; feasible.
+    frobenius : Pair
+        The solution in the Frobenius norm.
     settings : Settings
     solve : callable
         Solves the problem that some of the rows make, to the tolerance it is given.
@@ -65,9 +78,9 @@ def growing_rows(
         some = replace(
             constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, constraints.right, 0.0)
         )
-        weights, multipliers, ray, more = solve(some, replace(settings, tol=tol, max_steps=limit))
+        weights, multipliers, more = solve(some, replace(settings, tol=tol, max_steps=limit))
         steps = steps + more
-        if ray.any() or stopped() or (settings.max_steps is not None and steps[0] >= settings.max_steps):
+        if stopped() or (settings.max_steps is not None and steps[0] >= settings.max_steps):
             break
         room, length = slack(weights, chosen)
         allowed = np.where(constraints.margin_mask, 0.1 * tol * constraints.right / unit, RIGID * length)
@@ -80,7 +93,7 @@ def growing_rows(
         else:
             tol = settings.tol
         settings = replace(settings, warm_start=weights)
-    return weights, multipliers, ray, steps
+    return Solved(weights, multipliers, steps)
 
 
 def _smallest(values: Float[np.ndarray, "1 n Q T"], count: int) -> TokenMask:
