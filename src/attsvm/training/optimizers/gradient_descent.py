@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from attsvm.norms import Norm
 from attsvm.training.contractions import settle
 from attsvm.training.optimizers.optimizer import Optimizer, Schedule, Step, StepState, read_learning_rate, read_scope
-from attsvm.training.optimizers.scales import Array, Tree, aligned, groups, l2_norm, sum_of_squares
+from attsvm.training.optimizers.scales import Array, Tree, grouped, l2_norm, sum_of_squares
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,9 @@ class NormalizedGradientDescent:
     ) -> tuple[Tree, StepState]:
         length, state = self.step.length(state, numbers)
         updates: Tree = {}
-        for names in groups(list(gradient), self.scope):
-            group, _ = aligned({name: gradient[name] for name in names}, log_scale)
+        for group, _ in grouped(gradient, log_scale, self.scope):
             size = settle(jnp.sqrt(sum_of_squares(group)))
-            step = length * l2_norm({name: params[name] for name in names}) if self.relative else length
+            step = length * l2_norm({name: params[name] for name in group}) if self.relative else length
             # a zero gradient has no direction and moves nothing
             factor = jnp.where(size > 0, -step / jnp.where(size > 0, size, 1.0), 0.0)
             updates |= {name: factor * g for name, g in group.items()}

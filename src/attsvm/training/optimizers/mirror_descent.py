@@ -20,7 +20,7 @@ from attsvm.training.optimizers.optimizer import (
     read_scope,
 )
 from attsvm.training.optimizers.powers import power, signed_power
-from attsvm.training.optimizers.scales import Array, Tree, aligned, groups, over_all, over_largest
+from attsvm.training.optimizers.scales import Array, Tree, grouped, over_all, over_largest
 
 
 class MirrorState(NamedTuple):
@@ -62,16 +62,14 @@ class MirrorDescent:
     ) -> tuple[Tree, MirrorState]:
         length, step_state = self.step.length(state.step, numbers)
         mirror: Tree = {}
-        for names in groups(list(gradient), self.scope):
-            step = length * self._q_norm({name: state.mirror[name] for name in names}) if self.relative else length
+        for group, log_common in grouped(gradient, log_scale, self.scope):
+            step = length * self._q_norm({name: state.mirror[name] for name in group}) if self.relative else length
             if self.normalize:
-                group, _ = aligned({name: gradient[name] for name in names}, log_scale)
                 size = settle(self._q_norm_of_scaled(group))
                 factor = jnp.where(size > 0, step / jnp.where(size > 0, size, 1.0), 0.0)
-                moves = {name: factor * g for name, g in group.items()}
             else:
-                moves = {name: step * jnp.exp(log_scale[name]) * gradient[name] for name in names}
-            mirror |= {name: settle(state.mirror[name] - move) for name, move in moves.items()}
+                factor = step * jnp.exp(log_common)
+            mirror |= {name: settle(state.mirror[name] - factor * g) for name, g in group.items()}
         updates = {name: signed_power(z, self.q - 1.0) - params[name] for name, z in mirror.items()}
         return updates, MirrorState(mirror, step_state)
 

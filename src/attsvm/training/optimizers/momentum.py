@@ -57,8 +57,14 @@ class Momentum:
 
 def _add(decay: Array, first: tuple[Tree, Tree], second: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
     """The sum decay · first + second of pairs of arrays and the logarithms of their scales."""
-    common = {name: jnp.maximum(c, second[1][name]) for name, c in first[1].items()}
-    common = {name: settle(jnp.where(jnp.isneginf(c), 0.0, c)) for name, c in common.items()}
+    shared: dict[int, Array] = {}
+    common: Tree = {}
+    for name, c in second[1].items():
+        # parameters that share a scale keep sharing one
+        if id(c) not in shared:
+            largest = jnp.maximum(c, first[1][name])
+            shared[id(c)] = settle(jnp.where(jnp.isneginf(largest), 0.0, largest))
+        common[name] = shared[id(c)]
     total = {
         name: decay * jnp.exp(first[1][name] - c) * first[0][name] + jnp.exp(second[1][name] - c) * second[0][name]
         for name, c in common.items()

@@ -11,7 +11,7 @@ import optax
 from attsvm.norms import Norm, parse_norm
 from attsvm.training.optimizers.foreign import rule_of
 from attsvm.training.optimizers.optimizer import Optimizer, Rule, read_scope
-from attsvm.training.optimizers.scales import Array, Tree, aligned, groups, sum_of_squares
+from attsvm.training.optimizers.scales import Array, Tree, grouped, sum_of_squares
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,15 @@ class Normalized:
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], log_scale: Tree, value: Array
     ) -> tuple[Tree, Any]:
+        unit: Tree = {}
         scales: Tree = {}
-        for names in groups(list(gradient), self.scope):
-            group, log_common = aligned({name: gradient[name] for name in names}, log_scale)
+        for group, _ in grouped(gradient, log_scale, self.scope):
             size = sum_of_squares(group)
             # a zero gradient stays one
-            log_norm = jnp.where(size > 0, log_common + 0.5 * jnp.log(jnp.where(size > 0, size, 1.0)), 0.0)
-            scales |= {name: log_scale[name] - log_norm for name in names}
-        return self.inner.update(gradient, state, params, numbers, scales, value)
+            log_norm = jnp.where(size > 0, 0.5 * jnp.log(jnp.where(size > 0, size, 1.0)), jnp.inf)
+            unit |= group
+            scales |= dict.fromkeys(group, -log_norm)
+        return self.inner.update(unit, state, params, numbers, scales, value)
 
 
 def normalized(

@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm.norms import Norm
 from attsvm.training.optimizers.optimizer import Optimizer, read_number
-from attsvm.training.optimizers.scales import Array, Tree, aligned, sum_of_squares
+from attsvm.training.optimizers.scales import Array, Tree, grouped, sum_of_squares
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Polyak:
     def update(
         self, gradient: Tree, state: tuple[()], params: Tree, numbers: Mapping[str, Any], log_scale: Tree, value: Array
     ) -> tuple[Tree, tuple[()]]:
-        group, log_common = aligned(gradient, log_scale)
+        ((group, log_common),) = grouped(gradient, log_scale, "all")
         size = jnp.sqrt(sum_of_squares(group))
         excess = value - numbers["target"]
         moves = (size > 0) & (excess > 0)

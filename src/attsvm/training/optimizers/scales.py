@@ -34,18 +34,28 @@ def rescaled(gradient: Tree, log_scale: Tree) -> tuple[Tree, Tree, Tree]:
     return {name: scaled[name] for name in gradient}, scales, largest
 
 
-def aligned(gradient: Tree, log_scale: Tree) -> tuple[Tree, Array]:
-    """The gradients of several parameters with one common factor taken out, that of the largest, and its logarithm."""
-    if len(gradient) == 1:
-        return gradient, log_scale[next(iter(gradient))]
-    largest = reduce(jnp.maximum, [log_scale[name] for name in gradient])
+def grouped(gradient: Tree, log_scale: Tree, scope: str) -> list[tuple[Tree, Array]]:
+    """The parameters that share a norm, all of them or each by itself, and the scale taken out of each group.
+
+    The largest entry of a group is 1, or 0.
+    """
+    if scope == "all" or len(gradient) == 1:
+        return [_aligned(gradient, log_scale)]
+    groups = []
+    for name, g in gradient.items():
+        # one that shares its scale with a larger one may be too small for squares
+        own, scale, _ = rescaled({name: g}, {name: log_scale[name]})
+        groups.append((own, scale[name]))
+    return groups
+
+
+def _aligned(gradient: Tree, log_scale: Tree) -> tuple[Tree, Array]:
+    distinct = list({id(c): c for c in log_scale.values()}.values())
+    if len(distinct) == 1:
+        return gradient, distinct[0]
+    largest = reduce(jnp.maximum, distinct)
     common = jnp.where(jnp.isneginf(largest), 0.0, largest)
     return {name: g * jnp.exp(log_scale[name] - common) for name, g in gradient.items()}, largest
-
-
-def groups(names: list[str], scope: str) -> list[list[str]]:
-    """The parameters that share a norm: all of them, or each by itself."""
-    return [[name] for name in names] if scope == "each" else [names]
 
 
 def l2_norm(tree: Tree) -> Array:

@@ -13,7 +13,7 @@ from attsvm.norms import Norm, parse_norm
 from attsvm.training.contractions import contract, over_entries, settle
 from attsvm.training.optimizers.optimizer import Optimizer, Schedule, Step, StepState, read_learning_rate
 from attsvm.training.optimizers.powers import power
-from attsvm.training.optimizers.scales import Array, Tree, over_largest
+from attsvm.training.optimizers.scales import Array, Tree, grouped, over_largest
 from attsvm.training.optimizers.singular import Singular, singular_values_and_vectors
 
 
@@ -38,13 +38,14 @@ class SteepestDescent:
     ) -> tuple[Tree, StepState]:
         length, state = self.step.length(state, numbers)
         updates: Tree = {}
-        for name, g in gradient.items():
+        for group, log_common in grouped(gradient, log_scale, "each"):
+            ((name, g),) = group.items()
             step = length
             if self.relative:
                 scaled, scale = over_largest({name: params[name]})
                 step = step * scale * norm_value(scaled[name], self.norm)
             if not self.normalize:
-                step = step * norm_value(g, self.norm.dual) * jnp.exp(log_scale[name])
+                step = step * norm_value(g, self.norm.dual) * jnp.exp(log_common)
             updates[name] = -step * steepest(g, self.norm)
         return updates, state
 
