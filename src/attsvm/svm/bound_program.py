@@ -6,6 +6,7 @@ while they stay within the bounds and have more to gain than the bounds outside 
 the way there is projected and shortened until it gains.
 """
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -27,8 +28,14 @@ LONGEST_OUTSIDE = 20
 REDUCTION = 0.1
 """Of the residual on a face, after which a way that left the bounds is projected."""
 
-SHORTEST = 2.0**-10
-"""Of a projected way, as a part of it."""
+SHORTEST = 2.0**-5
+"""Of a projected way, as a part of it; where that does not gain, the gradient's turns are doubled."""
+
+LONGEST_TURN = 64
+"""Blocks of gradient steps between two attempts at conjugate gradients."""
+
+REFINEMENTS = 3
+"""Times that a point may turn out, its image computed afresh, not to be what it seemed."""
 
 CHECK = 5
 """Conjugate gradient steps between two looks at the answer."""
@@ -78,6 +85,7 @@ class BoundProgram:
         self.eigenvalue = STEP_SAFETY * eigenvalue
         self.check = check
         self.steps = 0
+        self.turn = 1
         self.all_bounded = bool((bounded == there).all())
 
     def solve(self, start: Vector, face_first: bool = False) -> tuple[Vector, Vector]:
@@ -90,8 +98,9 @@ class BoundProgram:
             Begin with conjugate gradients: the positive entries of ``start`` are believed to be the right ones.
         """
         self.point, self.image = start, self.times(start)
+        refinements = 0
         try:
-            while True:
+            while refinements < REFINEMENTS:
                 if not face_first:
                     self._gradient_steps()
                 face_first = False
@@ -99,6 +108,7 @@ class BoundProgram:
                     self.image = self.times(self.point)  # what was carried along has drifted
                     if self.check(self.steps, self.point, self.image):
                         break
+                    refinements += 1
         except Stopped:
             pass
         return self.point, self.image
@@ -126,7 +136,7 @@ class BoundProgram:
         ahead, image_ahead, momentum = point, image, 1.0
         objective = self._objective(point, image)
         positive = point > 0
-        while True:
+        for block in itertools.count(1):
             for _ in range(BLOCK):
                 previous, previous_image = point, image
                 point = ahead - (image_ahead - self.linear) / self.eigenvalue
@@ -149,7 +159,8 @@ class BoundProgram:
             self.point, self.image = point, image
             self.check(self.steps, point, image)
             before, positive = positive, point > 0
-            if np.count_nonzero(before != positive) <= FEW_EXCHANGES * np.count_nonzero(positive):
+            few = np.count_nonzero(before != positive) <= FEW_EXCHANGES * np.count_nonzero(positive)
+            if few and block >= self.turn:
                 return
 
     def _face_steps(self) -> bool:
@@ -198,5 +209,7 @@ class BoundProgram:
             image = self.times(point)
             if self._objective(point, image) < objective:
                 self.point, self.image = point, image
+                self.turn = max(1, self.turn // 2)
                 return
             length /= 2
+        self.turn = min(2 * self.turn, LONGEST_TURN)

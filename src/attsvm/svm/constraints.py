@@ -20,7 +20,7 @@ UNROLLED_NUMBERS = 50_000
 """Numbers in the keys, copied for each query, up to which they are."""
 
 
-DENSE_EQUALITIES = 1_000_000
+DENSE_EQUALITIES = 100_000
 """Numbers in the rows of the equalities up to which they are written out."""
 
 MOST_PROJECTION_STEPS = 1_000

@@ -32,10 +32,10 @@ PATIENCE = 3_000
 """Products without a gap twice as small after which the search ends."""
 
 LAST_PATIENCE = 50
-"""The same below ``POLISHED``."""
+"""The same below ``POLISHED``, or a quarter of all steps so far if that is more."""
 
-SURELY_FEASIBLE = 0.9
-"""A gap from which no search for a ray is needed."""
+SURELY_FEASIBLE, NEARLY_OPTIMAL = 0.9, 1e-8
+"""Gaps from which no search for a ray is needed; the second where there are rows that scaling does not repair."""
 
 WARM_SLACK = 1e-3
 """Rows with a relative slack below this are begun with, given weights."""
@@ -71,6 +71,7 @@ class _Search:
 
     def __init__(self, products: DualProducts, settings: Settings) -> None:
         self.products, self.settings = products, settings
+        self.rigid = products.has_equalities or bool((products.bounded & ~products.asked).any())
         self.limit = settings.max_steps or MAX_STEPS
         self.steps = 0
         self.turn_ends = FIRST_TURN
@@ -136,9 +137,9 @@ class _Search:
             self.gap = abs(1 - gain * (1 + short) / square) + lacking / value
         if self.gap <= 0.5 * self.best:
             self.best, self.best_at = self.gap, total
-        self.feasible = self.best < SURELY_FEASIBLE
+        self.feasible = self.best < (NEARLY_OPTIMAL if self.rigid else SURELY_FEASIBLE)
         self._tell(total)
-        patience = LAST_PATIENCE if self.gap <= POLISHED * max(1.0, value) else PATIENCE
+        patience = max(LAST_PATIENCE, total // 4) if self.gap <= POLISHED * max(1.0, value) else PATIENCE
         if self.stopped or (total - self.best_at > patience if self.feasible else total > self.turn_ends):
             raise Stopped
         return self.gap <= GOOD_GAP * max(1.0, value)
