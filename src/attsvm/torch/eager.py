@@ -5,6 +5,15 @@ from torch import Tensor
 
 from attsvm.torch.powers import LIST, signed_power
 
+# on the CPU larger tensors are taken one by one: there an operation on a list is a loop over it, and by the next
+# operation the first of its results would have left the caches
+LARGEST_IN_CPU_LISTS = 1 << 14
+
+
+def pays_in_lists(parameter: Tensor) -> bool:
+    """Whether a parameter is updated faster together with others than alone."""
+    return parameter.device.type != "cpu" or parameter.numel() <= LARGEST_IN_CPU_LISTS
+
 
 def accumulate(
     gradients: list[Tensor], buffers: list[Tensor] | None, scale: float, momentum: float, nesterov: bool

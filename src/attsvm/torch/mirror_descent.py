@@ -51,8 +51,8 @@ class MirrorDescent(MirrorOptimizer):
         weights and state as they are; "raise" raises and leaves them so too. Both wait for the device once a step.
         "unchecked" does not look. Under a GradScaler its own test is used instead, and nothing is said.
     foreach : bool or None, default None
-        True updates many tensors at once, False one after the other, which takes less memory; None is True except on
-        the CPU, where False is faster. Without effect on compiled tensors.
+        True updates many tensors at once, False one after the other, which takes less memory; None is True except for
+        large tensors on the CPU, where False is faster. Without effect on compiled tensors.
     compiled : bool, default False
         Take the step in one pass over memory, in a kernel that `torch.compile` makes at the first step (some seconds,
         a compiler needed). Contiguous tensors of more than one entry go that way, the others as without it.

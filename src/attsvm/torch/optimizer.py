@@ -200,8 +200,7 @@ class MirrorOptimizer(Optimizer):
             if mirror is None:
                 row[2] = row[0]
             kernel = bool(group["compiled"]) and compiled.fits(row)
-            # on the CPU an operation on a list is a loop, and the temporaries of one tensor stay in its caches
-            together = parameter.device.type != "cpu" if group["foreach"] is None else group["foreach"]
+            together = eager.pays_in_lists(parameter) if group["foreach"] is None else group["foreach"]
             alone = None if together or kernel else index
             key = (parameter.device, parameter.dtype, parameter.grad.dtype, sharding, kernel, alone)
             sorted_out.setdefault(key, []).append(row)
