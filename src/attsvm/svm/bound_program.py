@@ -63,6 +63,8 @@ class BoundProgram:
         About the largest of K.
     check : callable
         Called now and then with (steps, μ, Kμ); True where μ will do. May raise :class:`Stopped`.
+    limit : int
+        Products with K, at most.
 
     References
     ----------
@@ -80,16 +82,17 @@ class BoundProgram:
         there: Bool[np.ndarray, "*shape"],
         eigenvalue: float,
         check: Check,
+        limit: int,
     ) -> None:
         self._product, self.linear, self.bounded, self.there = times, linear, bounded, there
         self.eigenvalue = STEP_SAFETY * eigenvalue
-        self.check = check
+        self.check, self.limit = check, limit
         self.steps = 0
         self.turn = 1
         self.all_bounded = bool((bounded == there).all())
 
     def solve(self, start: Vector, face_first: bool = False) -> tuple[Vector, Vector]:
-        """From a feasible ``start`` until ``check`` is content; μ and Kμ, of the last point checked if stopped.
+        """From a feasible ``start`` until ``check`` is content or the search is stopped: the last μ, and Kμ.
 
         Parameters
         ----------
@@ -97,9 +100,10 @@ class BoundProgram:
         face_first : bool
             Begin with conjugate gradients: the positive entries of ``start`` are believed to be the right ones.
         """
-        self.point, self.image = start, self.times(start)
+        self.point, self.image = start, np.zeros(start.shape)
         refinements = 0
         try:
+            self.image = self.times(start)
             while refinements < REFINEMENTS:
                 if not face_first:
                     self._gradient_steps()
@@ -115,6 +119,8 @@ class BoundProgram:
 
     def times(self, vector: Vector) -> Vector:
         """K times a vector, counted."""
+        if self.steps >= self.limit:
+            raise Stopped
         self.steps += 1
         return self._product(vector)
 
@@ -131,32 +137,32 @@ class BoundProgram:
 
     def _gradient_steps(self) -> None:
         """Accelerated projected gradient until a block of steps exchanges few bounds."""
-        point = self.point
-        image = self.times(point)
+        point = first = self.point
+        image = self.image = self.times(point)
         ahead, image_ahead, momentum = point, image, 1.0
         objective = self._objective(point, image)
         positive = point > 0
         for block in itertools.count(1):
             for _ in range(BLOCK):
-                previous, previous_image = point, image
                 point = ahead - (image_ahead - self.linear) / self.eigenvalue
                 point = self._clipped(np.multiply(point, self.there, out=point))
                 image = self.times(point)
-                change = point - previous
+                change = point - self.point
                 if np.vdot(ahead - point, change) > 0:
                     momentum = 1.0
                 following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
                 factor = (momentum - 1) / following
                 momentum = following
-                ahead, image_ahead = point + factor * change, image + factor * (image - previous_image)
+                ahead, image_ahead = point + factor * change, image + factor * (image - self.image)
+                self.point, self.image = point, image
             reached = self._objective(point, image)
             if not reached <= objective + 1e-12 * abs(objective):  # the steps were too long
                 self.eigenvalue *= 2
-                point, image = self.point, self.times(self.point)
-                ahead, image_ahead, momentum = point, image, 1.0
+                self.point = ahead = first
+                self.image = image_ahead = self.times(first)
+                momentum = 1.0
                 continue
-            objective = reached
-            self.point, self.image = point, image
+            objective, first = reached, point
             self.check(self.steps, point, image)
             before, positive = positive, point > 0
             few = np.count_nonzero(before != positive) <= FEW_EXCHANGES * np.count_nonzero(positive)

@@ -91,19 +91,21 @@ class _Search:
             program = self._program(products.times, products.right, self._check_weights)
             point, _ = program.solve(point, face_first)
             self.steps += program.steps
-            if self.stopped or self.feasible:
+            if self.stopped or self.feasible or self.steps >= self.limit:
                 break
             ray, is_proof = self._ray(point if ray is None else ray)
             if is_proof:
                 return np.zeros(constraints.weights_shape), products.of_original_rows(ray), True
-            if self.stopped:
+            if self.stopped or self.steps >= self.limit:
                 break
             self.turn_ends, face_first = 2 * self.steps, True
         return products.adjoint(point), products.of_original_rows(point), False
 
     def _program(self, times: Product, linear: TokenValues, check: Check) -> BoundProgram:
         products = self.products
-        return BoundProgram(times, linear, products.bounded, products.there, self.eigenvalue, check)
+        return BoundProgram(
+            times, linear, products.bounded, products.there, self.eigenvalue, check, self.limit - self.steps
+        )
 
     def _start(self) -> tuple[TokenValues, bool]:
         """Multipliers to begin with, at their best scale, and whether their positive entries are to be believed."""
@@ -145,9 +147,8 @@ class _Search:
         return self.gap <= GOOD_GAP * max(1.0, value)
 
     def _tell(self, steps: int) -> None:
-        """Stop if the caller wishes so, or the steps are used up."""
-        stop = self.settings.callback is not None and self.settings.callback(steps, self.gap)
-        self.stopped = bool(stop) or steps >= self.limit
+        """Stop if the caller wishes so."""
+        self.stopped = self.settings.callback is not None and bool(self.settings.callback(steps, self.gap))
 
     def _ray(self, start: TokenValues) -> tuple[TokenValues, bool]:
         """Multipliers that may come near a ray, and whether they prove that there are no weights."""
