@@ -105,7 +105,7 @@ def train(
     with progress() as callback:
         run = train_attention(
             problem,
-            attention=attention,
+            attention=None if attention is None else attention.value,
             optimizer=chosen,
             steps=steps,
             loss=loss,
