@@ -284,6 +284,9 @@ class _Session:
             **{name: parameters[name] for name in head_names},
         }
         final = {name: x[-1] for name, x in history.items()}
+        if np.isnan(final["loss"]).any():
+            # no step leads here: the start did
+            raise ProblemError("init: the loss is not a number there, or a logit overflows; start elsewhere")
         history = {name: x[rows] for name, x in history.items()}
         if resumed is not None:
             history = {name: np.concatenate([resumed.history[name], x]) for name, x in history.items()}

@@ -1,5 +1,6 @@
 """Logits, pooling, head and loss joined into one objective, and its gradient with the scale taken out."""
 
+import math
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
@@ -9,8 +10,8 @@ import jax.numpy as jnp
 
 from attsvm.training.attention import AnyArray, Attention, Data, Parameters
 from attsvm.training.contractions import over_entries, settle
-from attsvm.training.heads import Head
-from attsvm.training.losses import OutputLoss
+from attsvm.training.heads import MLP, Head, Linear, Quadratic
+from attsvm.training.losses import LOSSES, OutputLoss
 from attsvm.training.softmax import logit_gradient, pool
 
 Array = jax.Array
@@ -59,8 +60,11 @@ class Objective:
         of_attention, of_head = self._split(trained, fixed)
         logits, pull_logits = jax.vjp(lambda p: self.attention.logits(p, data), of_attention)
         pooled = pool(logits, data.tokens, data.allowed)
-        outputs, pull_outputs = jax.vjp(self.head.outputs, of_head, pooled.output)
+        outputs, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
         direction, log_slope = self.loss.slope(outputs, data.labels)
+        if self.users_own:
+            # labels of padded queries are 0, where a loss need not be defined
+            direction = jnp.where(_over_outputs(data.query_weight, direction) > 0, direction, 0.0)
         log_slope = settle(log_slope)
         _, output_gradient = pull_outputs(_like(direction, outputs))
         gradient_of_logits, log_scale = logit_gradient(
@@ -73,8 +77,7 @@ class Objective:
             log_scale = over_entries(jnp.maximum, log_slope)
             log_scale = jnp.where(jnp.isneginf(log_scale), 0.0, log_scale)
             size = settle(jnp.exp(log_slope - log_scale) * data.query_weight)
-            size = size if direction.ndim == size.ndim else size[:, :, None]
-            of_outputs, _ = pull_outputs(_like(direction * size, outputs))
+            of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), outputs))
             gradient |= {name: of_outputs[name] for name in self.head_names}
             log_scales |= dict.fromkeys(self.head_names, log_scale)
         value = self._mean_loss(outputs, data)
@@ -83,12 +86,32 @@ class Objective:
             gradient, log_scales = _add_penalty(gradient, log_scales, trained, penalty)
         return Evaluation(value, gradient, log_scales)
 
+    def limits(self, trained: Parameters, data: Data) -> dict[str, Array]:
+        """How large an entry of each trained parameter may be, so that no logit and no output can overflow."""
+        longest = jnp.finfo(data.tokens.dtype).max / 8
+        of_attention, of_head = self._split(trained, {})
+
+        def limit(of_piece: Parameters, *factors: Array) -> dict[str, Array]:
+            # each parameter at most once in a product, which sums over all its axes but the trials'
+            terms = math.prod(math.prod(x.shape[:-1]) for x in of_piece.values())
+            size = reduce(jnp.multiply, [jnp.maximum(over_entries(jnp.maximum, jnp.abs(x)), 1.0) for x in factors])
+            return dict.fromkeys(of_piece, (longest / terms / size) ** (1.0 / len(of_piece)))
+
+        limits = limit(of_attention, data.keys, data.queries)
+        return limits | limit(of_head, data.tokens) if of_head else limits
+
+    def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
+        """Whether head and loss are numbers at these parameters, shape (B,): a user's own need not be."""
+        of_attention, of_head = self._split(trained, fixed)
+        pooled = pool(self.attention.logits(of_attention, data), data.tokens, data.allowed)
+        return ~jnp.isnan(self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data))
+
     def observe(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Observation:
         """What the history keeps."""
         of_attention, of_head = self._split(trained, fixed)
         logits = self.attention.logits(of_attention, data)
         pooled = pool(logits, data.tokens, data.allowed)
-        value = self._mean_loss(self.head.outputs(of_head, pooled.output), data)
+        value = self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data)
         if self.penalized:
             value = value + penalty * _sum_of_squares(trained)
         counted = data.query_weight[:, :, None] > 0
@@ -96,6 +119,18 @@ class Objective:
             counted = counted & data.allowed
         largest = jnp.max(jnp.abs(jnp.where(counted, logits, 0.0)), axis=(0, 1, 2))
         return Observation(value, pooled.winner[:, :, 0], pooled.probability[:, :, 0], largest, trained)
+
+    @property
+    def users_own(self) -> bool:
+        """Whether head or loss is a user's function, which may have no value or slope somewhere."""
+        return not (isinstance(self.head, Linear | Quadratic | MLP) and self.loss in LOSSES.values())
+
+    def _read_by_head(self, pooled: Array, data: Data) -> Array:
+        """The pooled tokens, where padded queries, which pool none, stand in with the mean of the others."""
+        if data.allowed is None or not self.users_own:
+            return pooled
+        weight = data.query_weight[:, :, None]
+        return jnp.where(weight > 0, pooled, jnp.sum(weight * pooled, axis=(0, 1)))
 
     def _split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
         of_head = {name: trained[name] for name in self.head_names}
@@ -127,6 +162,11 @@ def _add_penalty(
             added[name] = gradient[name] * jnp.exp(old - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
             scales[name] = new
     return added, scales
+
+
+def _over_outputs(of_queries: Array, outputs: Array) -> Array:
+    """(n, Q, B) with the axis of classes that outputs may have."""
+    return of_queries if of_queries.ndim == outputs.ndim else of_queries[:, :, None]
 
 
 def _like(cotangent: Array, outputs: Array) -> Array:

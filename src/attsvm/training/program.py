@@ -85,17 +85,19 @@ class Program:
         def observe(state: State) -> Observation:
             return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty)
 
+        limits = {name: settle(x) for name, x in self.objective.limits(state.trained, inputs.data).items()}
+
         def segment(i: Array, carry: tuple[State, Observation]) -> tuple[State, Observation]:
             state, records = carry
             length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
-            state = jax.lax.fori_loop(0, length, lambda _, state: self._step(state, inputs), state)
+            state = jax.lax.fori_loop(0, length, lambda _, state: self._step(state, inputs, limits), state)
             records = jax.tree.map(lambda record, x: record.at[i].set(x), records, observe(state))
             return state, records
 
         empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), jax.eval_shape(observe, state))
         return jax.lax.fori_loop(0, count, segment, (state, empty))
 
-    def _step(self, state: State, inputs: Inputs) -> State:
+    def _step(self, state: State, inputs: Inputs, limits: dict[str, Array]) -> State:
         value, gradient, log_scale = self.objective.evaluate(state.trained, inputs.fixed, inputs.data, inputs.penalty)
         gradient, log_scale, largest = rescaled(gradient, log_scale)
         updates, optimizer = self.rule.update(
@@ -105,7 +107,11 @@ class Program:
         # what is too small for a float is zero to an optimiser whose steps depend on it
         size = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in log_scale.items()}
         zero = reduce(jnp.logical_and, [x == 0 for x in size.values()])
-        finite = reduce(jnp.logical_and, [over_entries(jnp.logical_and, jnp.isfinite(x)) for x in trained.values()])
+        # no NaN is below its limit
+        below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
+        finite = reduce(jnp.logical_and, below)
+        if self.objective.users_own:
+            finite = finite & self.objective.defined(trained, inputs.fixed, inputs.data)
         running = state.status == RUNNING
         goes_on = running & ~zero & finite
         status = jnp.where(running & zero, STALLED, jnp.where(running & ~finite, NON_FINITE, state.status))
