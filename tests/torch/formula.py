@@ -40,22 +40,22 @@ class Formula:
         return [signed_power(z, 1 / (self.p - 1)) for z in self.mirrors]
 
 
-def assert_follows(formulas, make, rng, tolerance=1e-12):
+def assert_follows(formulas, make, rng, tolerance=1e-12, device="cpu"):
     """Step an optimiser and the formulas of its groups along the same gradients."""
     starts = [[rng.standard_normal(shape) for shape in SHAPES] for _ in formulas]
-    groups = [[torch.nn.Parameter(torch.tensor(x)) for x in start] for start in starts]
+    groups = [[torch.nn.Parameter(torch.tensor(x, device=device)) for x in start] for start in starts]
     oracles = [formula(start) for formula, start in zip(formulas, starts, strict=True)]
     optimizer = make(groups)
     for _ in range(STEPS):
         for parameters, oracle in zip(groups, oracles, strict=True):
             gradients = [rng.standard_normal(shape) for shape in SHAPES]
             for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = torch.tensor(gradient)
+                parameter.grad = torch.tensor(gradient, device=device)
             oracle.step(gradients)
         optimizer.step()
         for parameters, oracle in zip(groups, oracles, strict=True):
             largest = max(np.abs(w).max() for w in oracle.weights)
             for parameter, weights in zip(parameters, oracle.weights, strict=True):
                 np.testing.assert_allclose(
-                    parameter.detach().numpy(), weights, rtol=tolerance, atol=tolerance * largest
+                    parameter.detach().cpu().numpy(), weights, rtol=tolerance, atol=tolerance * largest
                 )
