@@ -1,0 +1,156 @@
+"""The gradient of the objective by its definition, in mpmath's arithmetic: no code of the library, no formula of its.
+
+Arrays are NumPy's of mpmath numbers. Each function returns what is exact and what its rounding errors may be
+proportional to: the same sums with absolute values.
+"""
+
+import mpmath
+import numpy as np
+
+exact = np.vectorize(mpmath.mpf, otypes=[object])
+_exp = np.vectorize(mpmath.exp, otypes=[object])
+
+
+def linear(v, o, size):
+    """f = v'o for each row of v; its slopes along o and v, each with sizes of errors."""
+    return v @ o, np.abs(v) @ size, (v, np.abs(v)), {"v": (_rows(len(v), o), _rows(len(v), size))}
+
+
+def quadratic(curvature, v, o, size):
+    f, of_f, _, slopes = linear(v, o, size)
+    along = v - 2 * curvature * o, np.abs(v) + 2 * abs(curvature) * size
+    return f - curvature * (o @ o), of_f + abs(curvature) * (size @ size), along, slopes
+
+
+def hidden_layer(activation, hidden, output, bias, o, size):
+    units, of_units = hidden @ o + bias, np.abs(hidden) @ size + np.abs(bias)
+    values, slopes, of_slopes = (np.array(x) for x in zip(*map(activation, units), strict=True))
+    through, of_through = output * slopes, np.abs(output) * of_slopes
+    parameters = {
+        "output": (_rows(len(output), values), _rows(len(output), np.abs(values) + of_slopes * of_units)),
+        "hidden": (through[..., None] * o, of_through[..., None] * size),
+        "bias": (through, of_through),
+    }
+    along = through @ hidden, of_through @ np.abs(hidden)
+    return output @ values, np.abs(output) @ (np.abs(values) + of_slopes * of_units), along, parameters
+
+
+def relu(x):
+    return (x, mpmath.mpf(1), mpmath.mpf(1)) if x > 0 else (mpmath.mpf(0),) * 3
+
+
+def gelu(x):
+    share, density = mpmath.ncdf(x), mpmath.npdf(x)
+    return x * share, share + x * density, share + abs(x) * density + abs(x * x * density)
+
+
+def tanh_sum(weights, scale, o, size):
+    """f = c Σ tanh(A o)."""
+    values = np.array([mpmath.tanh(u) for u in weights @ o])
+    slopes = 1 - values * values
+    parameters = {
+        "A": ((scale * np.multiply.outer(slopes, o))[None], (abs(scale) * np.outer(np.abs(slopes), size))[None]),
+        "c": (np.array([values.sum()]), np.array([np.abs(values).sum()])),
+    }
+    along = scale * slopes @ weights, abs(scale) * slopes @ np.abs(weights)
+    f = scale * values.sum()
+    return np.array([f]), np.array([abs(scale) * np.abs(values).sum()]), tuple(x[None] for x in along), parameters
+
+
+def margin_slope(loss, f, label):
+    """dℓ/df of labels ±1, and the size of its errors where that is larger."""
+    m = label * f
+    slope = {
+        "logistic": lambda: -1 / (1 + mpmath.exp(m)),
+        "exponential": lambda: -mpmath.exp(-m),
+        "linear": lambda: mpmath.mpf(-1),
+        "sigmoid": lambda: -1 / ((1 + mpmath.exp(m)) * (1 + mpmath.exp(-m))),
+        "squares": lambda: m - 1,
+    }[loss]()
+    return np.array([label * slope]), np.array([abs(m) + 1 if loss == "squares" else abs(slope)])
+
+
+def class_slope(f, label):
+    e = _exp(f - f.max())
+    others = np.array([sum(e[k] for k in range(len(e)) if k != c) for c in range(len(e))])
+    slope = np.array([-others[c] / e.sum() if c == int(label) else e[c] / e.sum() for c in range(len(e))])
+    return slope, np.abs(slope)
+
+
+def gradient(problem, parameters, head, loss):
+    """Gradients of all parameters, sizes of their errors, and the condition of what they are computed from.
+
+    ``problem`` is one problem without batch axes, ``head`` a function of (parameters, o, size of o) as above.
+    """
+    keys, queries, allowed, active = problem.canonical
+    labels = problem.labels if problem.has_query_axis else problem.labels[:, None]
+    tokens, keys, queries = exact(problem.tokens), exact(keys), exact(queries)
+    given = {name: exact(x) for name, x in parameters.items()}
+    weights, size_of_weights = _weights(given)
+    found: dict[str, np.ndarray] = {}
+    error: dict[str, np.ndarray] = {}
+    condition = mpmath.mpf(0)
+    share = mpmath.mpf(1) / int(active.sum())
+
+    def add(name, value, size):
+        found[name] = found.get(name, 0) + value
+        error[name] = error.get(name, 0) + size
+
+    for i, q in np.argwhere(active):
+        kept = np.flatnonzero(allowed[i, q])
+        x, k, z = tokens[i][kept], keys[i][kept], queries[i, q]
+        s = k @ weights @ z
+        condition = max(condition, (np.abs(k) @ size_of_weights @ np.abs(z)).max())
+        star = int(np.argmax(s))
+        e = _exp(s - s[star])
+        S = e.sum()
+        o, size = e @ x / S, e @ np.abs(x) / S
+        f, size_of_f, along, slopes = head(given, o, size)
+        condition = max(condition, size_of_f.max())
+        label = int(labels[i, q])
+        slope, size_of_slope = class_slope(f, label) if loss == "cross_entropy" else margin_slope(loss, f[0], label)
+        g, size_of_g = slope @ along[0], size_of_slope @ along[1]
+        r = sum(e[t] * ((x[star] - x[t]) @ g) for t in range(len(kept)) if t != star) / S
+        of_logits = share * e / S * ((x - o) @ g)
+        size_of_logits = share * e / S * (abs(r) + np.abs(x[star] - x) @ size_of_g)
+        for name, (value, absolute) in _pulled_back(given, k, z).items():
+            add(name, np.tensordot(of_logits, value, 1), np.tensordot(size_of_logits, absolute, 1))
+        for name, (value, absolute) in slopes.items():
+            if name in given:
+                add(name, share * np.tensordot(slope, value, 1), share * np.tensordot(size_of_slope, absolute, 1))
+    shapes = {name: np.shape(x) for name, x in parameters.items()}
+    shaped = {n: (np.reshape(x, shapes[n]), np.reshape(error[n], shapes[n])) for n, x in found.items()}
+    return shaped, condition
+
+
+def _weights(given):
+    if "W" in given:
+        return given["W"], np.abs(given["W"])
+    if "p" in given:
+        return given["p"][:, None], np.abs(given["p"])[:, None]
+    return given["K"] @ given["Q"].T, np.abs(given["K"]) @ np.abs(given["Q"]).T
+
+
+def _pulled_back(given, k, z):
+    """Slopes of the logits of one query along the attention's parameters."""
+    outer = np.multiply.outer(k, z)
+    if "W" in given:
+        return {"W": (outer, np.abs(outer))}
+    if "p" in given:
+        return {"p": (k, np.abs(k))}
+    K, Q = given["K"], given["Q"]
+    return {
+        "K": (np.multiply.outer(k, z @ Q), np.multiply.outer(np.abs(k), np.abs(z) @ np.abs(Q))),
+        "Q": (
+            np.swapaxes(np.multiply.outer(k @ K, z), 1, 2),
+            np.swapaxes(np.multiply.outer(np.abs(k) @ np.abs(K), np.abs(z)), 1, 2),
+        ),
+    }
+
+
+def _rows(number, values):
+    """Slopes of output c along an array of one row an output: ``values`` in row c."""
+    slopes = np.full((number, number, len(values)), mpmath.mpf(0))
+    for c in range(number):
+        slopes[c, c] = values
+    return slopes
