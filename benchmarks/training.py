@@ -1,7 +1,10 @@
-"""Normalised gradient descent on W: `attsvm.train` against a PyTorch autograd loop, as the papers' code has it.
+"""Training against the papers' way, a PyTorch autograd loop: W, (K, Q), mirror descent, a ReLU head.
 
-n = 6, T = 8, d = 10, float64, 2,000 steps of 0.1 under the logistic loss; compile time apart. Both must reach the same
-weights after 100 steps before anything is timed.
+n = 6, T = 8, d = 10, float64, 2,000 steps of 0.1 under the logistic loss; one trial alone and 1,000 together; compile
+time apart. Both sides must reach the same weights after 100 steps before anything is timed. The peer trains one trial
+after the other, as the published code does; its time is that of one, with the number of threads that is best for it.
+
+    python benchmarks/training.py [--threads 2 --repeats 5]
 """
 
 import argparse
@@ -9,39 +12,116 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 import attsvm
+from attsvm import optimizers
 from attsvm.datasets import random_problem
+from attsvm.training import heads
 from attsvm.training.trials import num_threads
 
-STEPS, STEP, TRIALS = 2000, 0.1, 1000
+STEPS, STEP, TRIALS, P = 2000, 0.1, 1000, 1.75
+AGREE_AFTER, AGREE_TO = 100, 1e-9
 
 
-def torch_run(problem: attsvm.Problem, start: np.ndarray, steps: int) -> np.ndarray:
-    """The papers' way: autograd, then SGD on the normalised gradient. Batch axes are trained side by side."""
+class Way(NamedTuple):
+    """One kind of training on both sides."""
+
+    name: str
+    ours: Callable[..., attsvm.Run]  # (problem, starts, steps)
+    peer: Callable[[attsvm.Problem, list[np.ndarray], int], np.ndarray]  # of one trial: its weights
+    starts: int  # parameters a trial starts from
+    together: float  # how many times faster, at least: 1,000 trials together
+    alone: float  # and one alone
+
+
+def torch_loop(
+    problem: attsvm.Problem,
+    starts: list[np.ndarray],
+    steps: int,
+    *,
+    hidden: np.ndarray | None = None,
+    p: float = 2.0,
+) -> np.ndarray:
+    """Autograd, then a step along each parameter's gradient over its ℓq norm; (K, Q) if there are two."""
     tokens, labels, queries, head = (
         torch.tensor(x) for x in (problem.tokens, problem.labels, problem.queries, problem.head)
     )
-    W = torch.nn.Parameter(torch.tensor(start))
-    optimizer = torch.optim.SGD([W], lr=STEP)
+    units = None if hidden is None else torch.tensor(hidden)
+    parameters = [torch.nn.Parameter(torch.tensor(start)) for start in starts]
+    optimizer = torch.optim.SGD(parameters, lr=STEP)
+    q = p / (p - 1)
     for _ in range(steps):
         optimizer.zero_grad()
-        logits = (tokens @ (queries @ W.mT).unsqueeze(-1)).squeeze(-1)
+        images = queries @ parameters[0].mT if len(parameters) == 1 else (queries @ parameters[1]) @ parameters[0].mT
+        logits = (tokens @ images.unsqueeze(-1)).squeeze(-1)
         pooled = (torch.softmax(logits, dim=-1).unsqueeze(-2) @ tokens).squeeze(-2)
-        outputs = (pooled @ head.unsqueeze(-1)).squeeze(-1)
-        # the sum over trials gives each trial the gradient of its own mean loss
-        loss = torch.nn.functional.softplus(-labels * outputs).mean(dim=-1).sum()
-        loss.backward()
+        outputs = pooled @ head if units is None else torch.relu(pooled @ units.mT).sum(dim=-1)
+        torch.nn.functional.softplus(-labels * outputs).mean().backward()
         with torch.no_grad():
-            W.grad /= torch.linalg.matrix_norm(W.grad, keepdim=True)
-        optimizer.step()
-    return W.detach().numpy()
+            if p == 2:
+                for parameter in parameters:
+                    parameter.grad /= parameter.grad.norm()
+                optimizer.step()
+            else:
+                for parameter in parameters:
+                    gradient = parameter.grad / parameter.grad.abs().pow(q).sum().pow(1 / q)
+                    mirror = parameter.sign() * parameter.abs().pow(p - 1) - STEP * gradient
+                    parameter.copy_(mirror.sign() * mirror.abs().pow(1 / (p - 1)))
+    product = parameters[0] if len(parameters) == 1 else parameters[0] @ parameters[1].mT
+    return product.detach().numpy()
 
 
-def seconds(action: Callable[[], object], repeats: int) -> float:
+HIDDEN = np.random.default_rng(7).standard_normal((10, 10))
+
+WAYS = (
+    Way(
+        "W, normalised GD",
+        lambda problem, starts, steps: attsvm.train(problem, init=starts[0], steps=steps),
+        torch_loop,
+        1,
+        250,
+        60,
+    ),
+    Way(
+        "(K, Q), each normalised",
+        lambda problem, starts, steps: attsvm.train(
+            problem,
+            attention="factored",
+            optimizer=optimizers.normalized_gradient_descent(STEP, scope="each"),
+            init=tuple(starts),
+            steps=steps,
+        ),
+        torch_loop,
+        2,
+        200,
+        50,
+    ),
+    Way(
+        f"W, mirror descent p = {P}",
+        lambda problem, starts, steps: attsvm.train(
+            problem, optimizer=optimizers.mirror_descent(STEP, P), init=starts[0], steps=steps
+        ),
+        lambda problem, starts, steps: torch_loop(problem, starts, steps, p=P),
+        1,
+        150,
+        50,
+    ),
+    Way(
+        "W, ReLU head of 10 units",
+        lambda problem, starts, steps: attsvm.train(problem, head=heads.MLP(HIDDEN), init=starts[0], steps=steps),
+        lambda problem, starts, steps: torch_loop(problem, starts, steps, hidden=HIDDEN),
+        1,
+        100,
+        50,
+    ),
+)
+
+
+def seconds(action: Callable[[], Any], repeats: int) -> float:
     """Shortest of several runs."""
     best = np.inf
     for _ in range(repeats):
@@ -52,41 +132,43 @@ def seconds(action: Callable[[], object], repeats: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=num_threads(), help="cores for either side")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     os.environ["ATTSVM_THREADS"] = str(arguments.threads)
 
-    trials = random_problem(6, 8, 10, seed=0, batch=(TRIALS,))
-    starts = np.random.default_rng(0).normal(size=(TRIALS, 10, 10))
-    one, start = trials[0], starts[0]
+    problems = random_problem(6, 8, 10, seed=0, batch=(TRIALS,))
+    generator = np.random.default_rng(0)
     print(f"{platform.processor() or platform.machine()}, {num_threads()} threads; torch {torch.__version__}")
-    print(f"n = 6, T = 8, d = 10, float64, {STEPS:,} steps of normalised gradient descent on W")
+    print(f"n = 6, T = 8, d = 10, float64, {STEPS:,} steps; us a step and trial, ratios to PyTorch (wanted)\n")
+    print(f"{'':28}{'PyTorch':>9}{'alone':>9}{'':16}{f'{TRIALS:,} trials':>14}{'':16}{'compiling':>11}{'differ':>10}")
+    for way in WAYS:
+        starts = [generator.standard_normal((TRIALS, 10, 10)) for _ in range(way.starts)]
+        one = [start[0] for start in starts]
 
-    # a single small problem does not gain from threads; the peer gets whichever number is faster for it
-    torch.set_num_threads(1)
-    difference = np.abs(attsvm.train(one, init=start, steps=100).weights - torch_run(one, start, 100)).max()
-    print(f"largest difference of the weights after 100 steps: {difference:.1e}")
-    assert difference < 1e-9, "the two sides do not compute the same thing"
-    peer = min(seconds(lambda: torch_run(one, start, STEPS), 3) for _ in _thread_counts(arguments.threads))
+        def alone(steps: int = STEPS, way: Way = way, one: list[np.ndarray] = one) -> attsvm.Run:
+            return way.ours(problems[0], one, steps)
 
-    for name, problem, init in (("one trial", one, start), (f"{TRIALS:,} trials", trials, starts)):
-        number = 1 if problem is one else TRIALS
-        compiling = seconds(lambda problem=problem, init=init: attsvm.train(problem, init=init, steps=1), 1)
-        took = seconds(
-            lambda problem=problem, init=init: attsvm.train(problem, init=init, steps=STEPS), arguments.repeats
-        )
-        per_step, peer_step = (1e6 * x / STEPS for x in (took / number, peer))
+        def together(steps: int = STEPS, way: Way = way, starts: list[np.ndarray] = starts) -> attsvm.Run:
+            return way.ours(problems, starts, steps)
+
+        def peer(steps: int = STEPS, way: Way = way, one: list[np.ndarray] = one) -> np.ndarray:
+            return way.peer(problems[0], one, steps)
+
+        compiling = seconds(alone, 1) + seconds(lambda: together(1), 1)
+        torch.set_num_threads(1)
+        difference = np.abs(alone(AGREE_AFTER).weights - peer(AGREE_AFTER)).max()
+        if not difference <= AGREE_TO:
+            raise SystemExit(f"{way.name}: the two sides differ by {difference:.1e} after {AGREE_AFTER} steps")
+        slow = min(seconds(peer, arguments.repeats) for _ in _thread_counts(arguments.threads)) / STEPS
+        fast = seconds(alone, 2 * arguments.repeats) / STEPS
+        many = seconds(together, arguments.repeats) / STEPS / TRIALS
         print(
-            f"{name:>12}: attsvm {per_step:7.3f} us a step and trial, PyTorch {peer_step:6.1f} us: "
-            f"{peer_step / per_step:5.0f} times faster  (first call, compile included: {compiling:.2f} s)"
+            f"{way.name:28}{1e6 * slow:9.1f}{1e6 * fast:9.2f}{f'{slow / fast:6.0f}x ({way.alone:.0f}x)':>16}"
+            f"{1e6 * many:14.3f}{f'{slow / many:6.0f}x ({way.together:.0f}x)':>16}{compiling:10.1f}s{difference:10.0e}",
+            flush=True,
         )
-
-    torch.set_num_threads(arguments.threads)
-    some = trials[:200]
-    batched = seconds(lambda: torch_run(some, starts[:200], 200), 3) / 200 / 200
-    print(f"for comparison, PyTorch with 200 trials in one tensor, not the papers' way: {1e6 * batched:.2f} us")
 
 
 def _thread_counts(most: int):
