@@ -23,12 +23,15 @@ class DualProducts:
         b over the rows' norms, the largest entry 1.
     asked, bounded, there : bool ndarrays, shape (n, Q, T)
         Rows with b = 1; inequalities, whose multipliers must not be negative; all rows but those of zeros.
+    multiplications : int
+        In one product with K.
     """
 
     right: TokenValues
     asked: TokenMask
     bounded: TokenMask
     there: TokenMask
+    multiplications: int
 
     def __init__(self, constraints: Constraints) -> None:
         if constraints.lead:
@@ -43,7 +46,10 @@ class DualProducts:
         right = constraints.right * self._inverse
         self.right = right / (right.max(initial=0.0) or 1.0)
         queries = constraints.queries.reshape(-1, constraints.queries.shape[-1])
-        self._query_gram = queries @ queries.T if len(queries) <= 2 * queries.shape[1] else None
+        few = len(queries) <= 2 * queries.shape[1]
+        self._query_gram = queries @ queries.T if few else None
+        between = len(queries) if few else 2 * queries.shape[1]
+        self.multiplications = len(queries) * constraints.keys.shape[-1] * (2 * norms.shape[-1] + between)
 
     def times(self, multipliers: TokenValues) -> TokenValues:
         """K μ: how far each row's margin goes with the weights A'μ."""

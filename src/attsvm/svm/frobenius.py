@@ -8,7 +8,7 @@ from scipy.linalg import qr, solve_triangular
 
 from attsvm.norms import Norm
 from attsvm.svm.candidate import Candidate, Settings
-from attsvm.svm.certificate import certify
+from attsvm.svm.certificate import certify, unattainable
 from attsvm.svm.constraints import Constraints, Rows
 from attsvm.svm.frobenius_large import METHOD as LARGE
 from attsvm.svm.frobenius_large import solve_large
@@ -97,7 +97,8 @@ def _each_large(constraints: Constraints, settings: Settings, forced: bool) -> C
 def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
     why = "as asked" if forced else "large: by products with keys and queries, the rows are never formed"
     candidate = solve_large(constraints, settings, why)
-    if forced or settings.max_steps or settings.callback or candidate.ray or _row_numbers(constraints) > DENSE_ROWS:
+    settled = forced or settings.max_steps or settings.callback or candidate.ray or unattainable(constraints).any()
+    if settled or _row_numbers(constraints) > DENSE_ROWS:
         return candidate
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
     if done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * float(done.value)) and done.violation <= LAST_DIGITS[0]:

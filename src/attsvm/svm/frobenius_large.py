@@ -15,6 +15,7 @@ from attsvm.svm.candidate import Candidate, Settings
 from attsvm.svm.certificate import FARKAS_BOUND, unattainable
 from attsvm.svm.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.dual_products import DualProducts
+from attsvm.svm.threads import threads_for
 
 GOOD_GAP = 2e-15
 """The gap aimed at, times the value where that is above 1: about what rounding allows."""
@@ -61,8 +62,10 @@ def solve_large(constraints: Constraints, settings: Settings, why: str) -> Candi
     -------
     Candidate
     """
-    search = _Search(DualProducts(constraints), settings)
-    weights, multipliers, is_ray = search.run()
+    products = DualProducts(constraints)
+    search = _Search(products, settings)
+    with threads_for(products.multiplications):
+        weights, multipliers, is_ray = search.run()
     return Candidate(weights, multipliers, np.asarray(is_ray), np.asarray(search.steps), METHOD, why)
 
 
