@@ -13,7 +13,7 @@ from attsvm.geometry import correlation, direction_error, margin, margin_ratio
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens, scores
 from attsvm.svm import Solution, combined_prediction, finite_part, solve_head, solve_svm
-from attsvm.training import Loss, Run, optimizers, train
+from attsvm.training import Loss, Run, heads, optimizers, train
 
 __all__ = [
     "Loss",
@@ -26,6 +26,7 @@ __all__ = [
     "datasets",
     "direction_error",
     "finite_part",
+    "heads",
     "margin",
     "margin_ratio",
     "optimal_tokens",

@@ -136,6 +136,7 @@ def train(
         tuple(of_head) if train_head else (),
         penalized=penalty > 0,
     )
+    objective.check(of_head, problem)
     trained, batch = _starting_point(problem, objective, of_head, init, seed)
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = _record_steps(record, start, start + int(steps))

@@ -113,12 +113,17 @@ def _exponential(margins: Array) -> Array:
     return jnp.exp(-margins)
 
 
+_LINEAR = Loss(jnp.negative, jnp.zeros_like, "linear")
+
 LOSSES: dict[str, OutputLoss] = {
     "logistic": Loss(_logistic, _log_logistic_slope, "logistic"),
     "exponential": Loss(_exponential, jnp.negative, "exponential"),
-    "linear": Loss(jnp.negative, jnp.zeros_like, "linear"),
+    "linear": _LINEAR,
+    "correlation": _LINEAR,
     "cross_entropy": CrossEntropy(),
 }
+"""By name; of m = y f, log(1 + e^−m), e^−m and −m (which the papers also call the correlation loss); of class scores,
+−log softmax(f)_y. The gradient of none of them underflows."""
 
 
 def parse_loss(loss: "str | Loss | Callable[[Array], Array]", num_classes: int | None) -> OutputLoss:

@@ -1,13 +1,17 @@
 """Logits, pooling, head and loss joined into one objective, and its gradient with the scale taken out."""
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Attention, Data, Parameters
 from attsvm.training.contractions import over_entries, settle
 from attsvm.training.heads import MLP, Head, Linear, Quadratic
@@ -54,6 +58,32 @@ class Objective:
     loss: OutputLoss
     head_names: tuple[str, ...] = ()
     penalized: bool = False
+
+    def check(self, of_head: Mapping[str, np.ndarray], problem: Problem) -> None:
+        """See that a user's head and loss are functions that JAX can trace, with one result a query.
+
+        Raises
+        ------
+        ProblemError
+            If they are not.
+        """
+        if not self.users_own:
+            return
+        per_query = problem.canonical.active.shape[len(problem.batch_shape) :]
+        wanted = per_query if problem.num_classes is None else (*per_query, problem.num_classes)
+        pooled = jax.ShapeDtypeStruct((*per_query, problem.dim, 1), float)
+        of_trial = {
+            name: jax.ShapeDtypeStruct((*x.shape[len(problem.batch_shape) :], 1), float) for name, x in of_head.items()
+        }
+        outputs = _traced("head", self.head.outputs, of_trial, pooled)
+        if outputs.shape != (*wanted, 1):
+            found, of_one = outputs.shape[2:-1], wanted[2:]
+            raise ProblemError(f"head: an output of shape {found} found, {of_one or 'a number'} wanted")
+        labels = jax.ShapeDtypeStruct((*per_query, 1), float)
+        values = _traced("loss", self.loss.values, outputs, labels)
+        slope = _traced("loss", self.loss.slope, outputs, labels)
+        if not values.shape == slope.log_slope.shape == labels.shape:
+            raise ProblemError("loss: one number for each margin wanted: write it elementwise")
 
     def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
         """Value and gradient; unused parts cost nothing once compiled."""
@@ -162,6 +192,14 @@ def _add_penalty(
             added[name] = gradient[name] * jnp.exp(old - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
             scales[name] = new
     return added, scales
+
+
+def _traced(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return jax.eval_shape(function, *arguments)
+    except Exception as error:  # whatever a user's function may raise
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ProblemError(f"{name}: JAX cannot trace it: {reason}") from error
 
 
 def _over_outputs(of_queries: Array, outputs: Array) -> Array:
