@@ -130,14 +130,18 @@ def test_max_steps_ends_the_search():
     assert solution.gap > 1e-8
 
 
-def test_batches_of_large_problems():
+@pytest.mark.parametrize("method", [None, "projected-gradient"])
+def test_batches_of_large_problems(method):
     problem = attsvm.datasets.random_problem(40, 12, 30, seed=8, batch=(2,))
     selected = attsvm.optimal_tokens(problem)
-    together = attsvm.solve_svm(problem, selected, warm_start=np.zeros((2, 30, 30)))
-    assert together.stats["method"] == "projected-gradient"
+    together = attsvm.solve_svm(problem, selected, warm_start=np.zeros((2, 30, 30)), method=method)
+    assert together.stats["method"] == (method or "least-distance")
+    assert together.gap.max() <= 1e-13
     for k in range(2):
         alone = attsvm.solve_svm(problem[k], selected[k])
         np.testing.assert_allclose(together.direction[k], alone.direction, atol=1e-12 * alone.value)
+    warm = attsvm.solve_svm(problem, selected, warm_start=together, method="projected-gradient")
+    assert (warm.stats["steps"] < 60).all()
 
 
 def test_rows_of_zeros_are_infeasible_by_themselves():

@@ -1,7 +1,7 @@
 """What a solver is asked and what it answers; nothing in it is trusted before it is certified."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,16 @@ class Settings:
     warm_start: np.ndarray | None = None
     callback: Callable[[int, float], object] | None = None
     warm_multipliers: np.ndarray | None = None
+
+    def of_problem(self, k: int, lead: tuple[int, ...]) -> "Settings":
+        """The same for one problem, the k-th of those along the leading axes."""
+        index = np.unravel_index(k, lead)
+        start, multipliers = self.warm_start, self.warm_multipliers
+        return replace(
+            self,
+            warm_start=None if start is None else start[index],
+            warm_multipliers=None if multipliers is None else multipliers[index],
+        )
 
 
 class Candidate(NamedTuple):

@@ -1,7 +1,6 @@
 """Least Frobenius norm (ℓ2 for a prompt): which method, and the one for small problems, on their rows written out."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
@@ -13,7 +12,7 @@ from attsvm.svm.constraints import Constraints, Rows
 from attsvm.svm.frobenius_large import METHOD as LARGE
 from attsvm.svm.frobenius_large import solve_large
 from attsvm.svm.least_distance import PADDING, SHORTFALL, LeastDistance, least_distance, least_norm
-from attsvm.svm.together import solve_together
+from attsvm.svm.together import solve_together, unsolved
 
 FROBENIUS = Norm("lp", 2.0)
 
@@ -29,6 +28,9 @@ SMALL_ROWS = 100_000
 DENSE_ROWS = 4_000_000
 """Numbers up to which rows are written out where the other method did not reach the last digits."""
 
+MOST_TOGETHER = 500
+"""Rows per problem up to which many are begun together, whatever the size of a row."""
+
 LAST_DIGITS = 1e-10, 1e-15
 """A gap, and one relative to the value, that call for no other method."""
 
@@ -42,63 +44,56 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
     settings : Settings
         Least-distance programming is direct and uses none of it.
     method : {"least-distance", "projected-gradient"}, optional
-        None chooses by size. Many small problems are begun together, and most of them end there.
+        None chooses by size. Many problems are begun together, and most of them end there.
 
     Returns
     -------
     Candidate
         Weights polished to the last digits that float64 allows, or Farkas multipliers.
     """
-    if method == LARGE or (method is None and _row_numbers(constraints) > SMALL_ROWS):
-        return _each_large(constraints, settings, forced=method is not None)
-    why = "as asked" if method else "small: the rows are written out"
+    rows = _most_rows(constraints)
+    large = method == LARGE or (method is None and rows * math.prod(constraints.weights_shape) > SMALL_ROWS)
     if not constraints.lead:
-        return _solve_one(constraints, why)
-    lead, flat = constraints.lead, constraints.with_one_axis()
-    found = solve_together(flat)  # may leave any of them undone
+        return _one(constraints, settings, large, method is not None)
+    flat = constraints.with_one_axis()
+    found = solve_together(flat) if method != LARGE and rows <= MOST_TOGETHER else unsolved(flat)
     ray = np.zeros(len(found.done), bool)
+    used, why = "least-distance", "many problems: their active rows are found together"
     for k in np.flatnonzero(~found.done):
-        one = _solve_one(flat[k], why)
+        one = _one(flat[k], settings.of_problem(int(k), constraints.lead), large, method is not None)
         found.weights[k], found.multipliers[k], ray[k], found.steps[k] = one[:4]
+        if not found.done.any():
+            used, why = one.method, one.why
+    lead = constraints.lead
     return Candidate(
         weights=found.weights.reshape(*lead, *constraints.weights_shape),
         multipliers=found.multipliers.reshape(constraints.right.shape),
         ray=ray.reshape(lead),
         steps=found.steps.reshape(lead),
-        method="least-distance",
-        why=f"{why}, their active rows found together",
+        method=used,
+        why=why,
     )
 
 
-def _row_numbers(constraints: Constraints) -> int:
-    """Numbers in the rows of the largest problem."""
-    D = math.prod(constraints.weights_shape)
-    if math.prod(constraints.inequality.shape[-3:]) * D <= SMALL_ROWS:
-        return 0  # without a look at the masks
-    return int(np.count_nonzero(constraints.rows_mask, axis=(-3, -2, -1)).max()) * D
+def _most_rows(constraints: Constraints) -> int:
+    """Rows of the largest problem; a bound on them where all of them would make it small."""
+    bound = math.prod(constraints.inequality.shape[-3:])
+    if bound * math.prod(constraints.weights_shape) <= SMALL_ROWS:
+        return bound  # without a look at the masks
+    return int(np.count_nonzero(constraints.rows_mask, axis=(-3, -2, -1)).max())
 
 
-def _each_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
-    """One large problem, or one after the other."""
-    if not constraints.lead:
+def _one(constraints: Constraints, settings: Settings, large: bool, forced: bool) -> Candidate:
+    if large:
         return _one_large(constraints, settings, forced)
-    solved = []
-    for index in np.ndindex(constraints.lead):
-        own = [None if warm is None else warm[index] for warm in (settings.warm_start, settings.warm_multipliers)]
-        settings_of_one = replace(settings, warm_start=own[0], warm_multipliers=own[1])
-        solved.append(_one_large(constraints[index], settings_of_one, forced))
-    weights, multipliers, ray, steps = (
-        np.stack([np.asarray(one[k]) for one in solved]).reshape(*constraints.lead, *np.shape(solved[0][k]))
-        for k in range(4)
-    )
-    return Candidate(weights, multipliers, ray, steps, solved[0].method, solved[0].why)
+    return _solve_one(constraints, "as asked" if forced else "small: the rows are written out")
 
 
 def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
     why = "as asked" if forced else "large: by products with keys and queries, the rows are never formed"
     candidate = solve_large(constraints, settings, why)
     settled = forced or settings.max_steps or settings.callback or candidate.ray or unattainable(constraints).any()
-    if settled or _row_numbers(constraints) > DENSE_ROWS:
+    if settled or _most_rows(constraints) * math.prod(constraints.weights_shape) > DENSE_ROWS:
         return candidate
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
     if done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * float(done.value)) and done.violation <= LAST_DIGITS[0]:

@@ -77,11 +77,17 @@ def solve_together(constraints: Constraints) -> Together:
     (N,) = constraints.lead
     most = int(np.count_nonzero(constraints.flat(constraints.norms), axis=-1).max(initial=0))
     if most > MOST_ROWS * math.prod(constraints.weights_shape):
-        shape = N, *constraints.weights_shape
-        return Together(np.zeros(shape), np.zeros(constraints.right.shape), np.zeros(N, bool), np.zeros(N, int))
+        return unsolved(constraints)
     length = max(1, CHUNK_NUMBERS // (most + 1) ** 2)
     parts = [_solve_chunk(constraints[first : first + length]) for first in range(0, N, length)]
     return parts[0] if len(parts) == 1 else Together(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def unsolved(constraints: Constraints) -> Together:
+    """Room for N answers, none of them done."""
+    (N,) = constraints.lead
+    weights = np.zeros((N, *constraints.weights_shape))
+    return Together(weights, np.zeros(constraints.right.shape), np.zeros(N, bool), np.zeros(N, int))
 
 
 def _solve_chunk(constraints: Constraints) -> Together:
