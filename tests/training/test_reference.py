@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm import optimizers
+from attsvm import heads, optimizers
 
 PROJECTION = np.array([1.0, 1.0, 0.0])
 
@@ -102,3 +102,57 @@ def test_prompt_and_head_together(reference, name):
     )
     assert_prompt_agrees(run.history["weights"], data[f"{name}_p_at"], marks)
     assert_prompt_agrees(run.history["v"], data[f"{name}_v_at"], marks)
+
+
+@pytest.mark.parametrize("p", [1.75, 2.0, 3.0])
+def test_combined_weights_by_mirror_descent(reference, p):
+    data = reference("mirror_descent.npz")
+    name = f"p{p:g}".replace(".", "_")
+    seeds = range(1, 5)
+    problem = attsvm.Problem(*(np.stack([data[f"s{seed}_{x}"] for seed in seeds]) for x in ("X", "Y", "Z", "v")))
+    expected = np.stack([data[f"s{seed}_{name}_W_at"][:4] for seed in seeds], axis=1)
+    run = attsvm.train(
+        problem,
+        optimizer=optimizers.mirror_descent(0.1, p),
+        init=expected[0],
+        steps=100,
+        record=upto(data[f"s1_{name}_marks"], 100),
+    )
+    assert run.history["steps"].tolist() == [0, 1, 10, 100]
+    np.testing.assert_allclose(run.history["weights"], expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("p", [1.75, 2.0, 3.0])
+def test_weights_and_head_together_by_mirror_descent(reference, p):
+    data = reference("mirror_descent.npz")
+    name = f"joint_p{p:g}".replace(".", "_")
+    problem = attsvm.Problem(data["joint_X"], data["joint_Y"], data["joint_Z"], np.zeros(2))
+    marks = upto(data[f"{name}_marks"], 10)
+    run = attsvm.train(
+        problem,
+        optimizer=optimizers.mirror_descent(0.1, p, scope="each"),
+        train_head=True,
+        steps=10,
+        record=marks,
+    )
+    for got, at in (("weights", "W_at"), ("v", "v_at")):
+        np.testing.assert_allclose(run.history[got], data[f"{name}_{at}"][: len(marks)], rtol=0, atol=1e-12)
+
+
+def test_relu_heads(reference):
+    data = reference("nonlinear_head.npz")
+    names = sorted(key.removesuffix("_X") for key in data if key.endswith("_X"))
+    assert len(names) == 53
+    for d in (4, 6, 8, 10):
+        members = [name for name in names if name.startswith(f"d{d}_")]
+        X, Y, Z, V, W0, W_at = (
+            np.stack([data[f"{name}_{x}"] for name in members]) for x in ("X", "Y", "Z", "V", "W0", "W_at")
+        )
+        run = attsvm.train(
+            attsvm.Problem(X, Y, Z),
+            head=heads.MLP(np.swapaxes(V, -1, -2)),
+            init=W0,
+            steps=100,
+            record=[1, 10, 100],
+        )
+        np.testing.assert_allclose(run.history["weights"], np.moveaxis(W_at, 1, 0)[:3], rtol=0, atol=1e-11)
