@@ -9,12 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+import cvxpy
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
 import attsvm
 from attsvm.cli import main
+from attsvm.report.words import number
 from attsvm.training import Run
 
 ATTSVM = [sys.executable, "-m", "attsvm"]
@@ -24,6 +26,20 @@ DOCS = Path(__file__).parents[1] / "docs" / "results.md"
 def attsvm_fit(*arguments: object, **options) -> subprocess.CompletedProcess:
     command = [*ATTSVM, "fit", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.fixture
+def fit_here(monkeypatch, capsys):
+    """The result of ``attsvm fit ... --json``, run in this process, where JAX is loaded already."""
+
+    def run(*arguments: object) -> dict:
+        monkeypatch.setattr(sys, "argv", ["attsvm", "fit", *map(str, arguments), "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
 
 
 def saturating_problem(**more) -> dict[str, np.ndarray]:
@@ -75,14 +91,16 @@ def test_numbers_follow_from_run_and_data_alone(digits_out):
         np.median(attention[train].max(axis=1)), rel=1e-12
     )
     assert result["selection"]["selected"] == logits[train].argmax(axis=1).tolist()
-    # the direction it is compared with satisfies the definition: margins at least 1, and no shorter vector by duality
     selected = logits[train].argmax(axis=1)
-    rows = tokens[train, selected][:, None] - tokens[train]
-    solution = attsvm.solve_svm(attsvm.Problem(tokens[train]), selected)
     others = np.arange(16) != selected[:, None]
-    assert (rows @ solution.direction)[others].min() >= 1 - 1e-9
-    error = 1 - p @ solution.direction / np.linalg.norm(p) / np.linalg.norm(solution.direction)
-    assert result["direction_error"]["plain"]["final"] == pytest.approx(error, abs=1e-12)
+    rows = (tokens[train, selected][:, None] - tokens[train])[others]
+    shortest = cvxpy.Variable(20)
+    cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(shortest)), [rows @ shortest >= 1]).solve(cvxpy.CLARABEL)
+    value = np.linalg.norm(shortest.value)
+    assert result["att_svm"]["value"] == pytest.approx(value, rel=1e-6)
+    assert result["att_svm"]["margin_ratio"] == pytest.approx((rows @ p).min() / np.linalg.norm(p) * value, rel=1e-6)
+    error = ((p / np.linalg.norm(p) - shortest.value / value) ** 2).sum() / 2
+    assert result["direction_error"]["plain"]["final"] == pytest.approx(error, rel=1e-3)
     assert not result["saturation"]["soft"]
     assert result["direction_error"]["relaxed"] is None
 
@@ -103,10 +121,9 @@ def test_page_is_self_contained_and_shows_the_numbers(digits_out):
     assert html.count("<figure>") == len(list((out / "figures").iterdir()))
 
 
-def test_the_same_seed_gives_the_same_numbers(digits_out, tmp_path):
+def test_the_same_seed_gives_the_same_numbers(digits_out, fit_here):
     _, first = digits_out
-    done = attsvm_fit("digits", "--fix-head", "--steps", 20_000, "--json")
-    again = json.loads(done.stdout)
+    again = fit_here("digits", "--fix-head", "--steps", 20_000)
     for volatile in ("command", "seconds"):
         del again[volatile]
     del again["training"]["seconds"]
@@ -116,26 +133,31 @@ def test_the_same_seed_gives_the_same_numbers(digits_out, tmp_path):
     }
 
 
-def test_a_joint_run_names_both_errors_when_saturated_and_none_when_soft(tmp_path):
+def test_a_joint_run_names_both_errors_when_saturated_and_none_when_soft(tmp_path, fit_here):
     np.savez(tmp_path / "problem.npz", **saturating_problem())
-    results = {}
+    results, pages = {}, {}
     for steps in (3, 4000):
-        done = attsvm_fit(tmp_path / "problem.npz", "--steps", steps, "--test-fraction", 0, "--json")
-        assert done.returncode == 0, done.stderr
-        results[steps] = json.loads(done.stdout)
+        out = tmp_path / f"after {steps}"
+        results[steps] = fit_here(tmp_path / "problem.npz", "--steps", steps, "--test-fraction", 0, "--out", out)
+        pages[steps] = re.sub(r"<svg.*?</svg>|<[^>]*>", " ", (out / "index.html").read_text(), flags=re.DOTALL)
     soft, saturated = results[3], results[4000]
     assert soft["saturation"]["soft"]
     assert soft["direction_error"] is None
     assert "soft" in soft["direction_error_missing"]
     assert not saturated["saturation"]["soft"]
     for name in ("plain", "relaxed"):
-        assert 0 <= saturated["direction_error"][name]["final"] < 0.1
+        error = saturated["direction_error"][name]["final"]
+        assert 0 <= error < 0.1
+        assert name in pages[4000]
+        assert number(error) in pages[4000]
+        assert f"{name} Att-SVM, step" not in pages[3]
+    assert "no direction error is named" in pages[3]
     assert saturated["accuracy"]["test"] is None
 
 
-def test_every_field_is_documented(digits_out, tmp_path):
+def test_every_field_is_documented(digits_out, tmp_path, fit_here):
     np.savez(tmp_path / "problem.npz", **saturating_problem())
-    joint = json.loads(attsvm_fit(tmp_path / "problem.npz", "--steps", 4000, "--json").stdout)
+    joint = fit_here(tmp_path / "problem.npz", "--steps", 4000)
     written: set[str] = set()
 
     def collect(value):
@@ -153,14 +175,10 @@ def test_every_field_is_documented(digits_out, tmp_path):
     assert named - written == set(), "documented, but not written"
 
 
-def test_with_queries_the_attention_is_combined_and_a_given_head_stays(tmp_path):
+def test_with_queries_the_attention_is_combined_and_a_given_head_stays(tmp_path, fit_here):
     problem = attsvm.datasets.random_problem(6, 5, 4, seed=1, num_queries=3)
     problem.save(tmp_path / "problem.npz")
-    done = attsvm_fit(
-        tmp_path / "problem.npz", "--steps", 50, "--test-fraction", 0, "--out", tmp_path / "out", "--json"
-    )
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    result = fit_here(tmp_path / "problem.npz", "--steps", 50, "--test-fraction", 0, "--out", tmp_path / "out")
     assert result["training"]["attention"] == "combined"
     assert result["training"]["head"] == "fixed"
     run = Run.load(tmp_path / "out" / "run.npz")
@@ -260,18 +278,18 @@ def test_a_bad_argument_is_one_line_and_leaves_nothing(tmp_path, refused, monkey
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_leaves_a_whole_result_or_none(tmp_path, number):
     np.savez(tmp_path / "problem.npz", **saturating_problem())
-    command = [*ATTSVM, "fit", str(tmp_path / "problem.npz"), "--steps", "2000000000", "--out", str(tmp_path / "out")]
     # a shell's background jobs ignore Ctrl-C, and so would the tests run in one
+    listening = "import signal; signal.signal(2, signal.default_int_handler); from attsvm.cli import main; main()"
+    arguments = ["fit", str(tmp_path / "problem.npz"), "--steps", "2000000000", "--out", str(tmp_path / "out")]
     process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        [sys.executable, "-c", listening, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    _wait_for_work(process.pid, 6)  # well into training, however loaded the machine is
-    process.send_signal(number)
     try:
+        if number == signal.SIGINT:
+            _wait_for_work(process.pid, 6)  # well into training, however loaded the machine is
+        else:
+            _wait_for_folder(tmp_path)
+        process.send_signal(number)
         _, stderr = process.communicate(timeout=120)
     finally:
         process.kill()
@@ -286,6 +304,14 @@ def test_a_stopped_run_leaves_a_whole_result_or_none(tmp_path, number):
     else:
         assert process.returncode == 128 + signal.SIGTERM
         assert left == {"problem.npz"}
+
+
+def _wait_for_folder(parent: Path) -> None:
+    """Until the hidden folder is there that must not stay."""
+    deadline = time.monotonic() + 120
+    while not any(entry.is_dir() for entry in parent.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert any(entry.is_dir() for entry in parent.iterdir())
 
 
 def _wait_for_work(pid: int, seconds: float) -> None:

@@ -288,7 +288,9 @@ def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
     head = regression.fit(features / scale, _counted_labels(problem)).coef_[0] / scale
     length = np.linalg.norm(head)
     if not length > 0:
-        raise ProblemError("tokens: their means tell nothing of the labels, so there is no head to start from")
+        raise ProblemError(
+            "tokens: their means tell nothing of the labels, so there is no head to start from; give one (head)"
+        )
     return head / length
 
 

@@ -130,6 +130,8 @@ def _show(console: Any, done: Any, result: dict[str, Any]) -> None:
     from attsvm.report.words import notes, tables, verdict
 
     table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
     for name, rows in tables(done, result):
         table.add_row(f"[bold]{name}[/bold]", "")
         for left, right in rows:

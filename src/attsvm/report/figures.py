@@ -52,7 +52,9 @@ def weights_symbol(fit: Fit) -> str:
     return "W" if fit.train.has_queries else "p"
 
 
-def _learning(fit: Fit, classes: tuple[int, int] | None) -> Drawn:
+def _learning(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+    if not fit.run.step:
+        return None
     figure, (top, bottom) = _panels(2, 2.9)
     history = fit.history
     _line(top, history, "loss", style.BLUE, "-", None)
@@ -75,7 +77,9 @@ def _learning(fit: Fit, classes: tuple[int, int] | None) -> Drawn:
     return Drawn("learning", "Learning", caption, figure)
 
 
-def _saturation(fit: Fit, classes: tuple[int, int] | None) -> Drawn:
+def _saturation(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+    if not fit.run.step:
+        return None
     figure, (top, bottom) = _panels(2, 2.9)
     history, W = fit.history, weights_symbol(fit)
     steps = history["steps"]
@@ -107,7 +111,7 @@ def _saturation(fit: Fit, classes: tuple[int, int] | None) -> Drawn:
 
 def _direction(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     history, W = fit.history, weights_symbol(fit)
-    if "plain" not in history and "relaxed" not in history:
+    if not fit.run.step or ("plain" not in history and "relaxed" not in history):
         return None
     figure, (top, bottom) = _panels(2, 2.9, heights=(2, 1))
     for name, colour, dashes in (("plain", style.BLUE, "-"), ("relaxed", style.VERMILLION, "--")):
@@ -194,7 +198,7 @@ def _token_counts(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     if classes is not None:
         return None
     T = fit.train.num_tokens
-    figure = Figure(figsize=(style.WIDTH, 1.9))
+    figure = Figure(figsize=(style.WIDTH, 2.9))
     axis = figure.subplots()
     selected, labels = np.asarray(fit.run.selected), fit.train.labels
     sides = [np.bincount(selected[(labels == label) & (selected >= 0)], minlength=T) for label in (1, -1)]
@@ -207,7 +211,8 @@ def _token_counts(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
         )
         below = below + counts
     axis.grid(False, axis="x")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlim(-0.7, T - 0.3)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.set_xlabel("token, by its number in the sequence")
     axis.set_ylabel("queries")
@@ -262,4 +267,5 @@ def _panels(number: int, height: float, heights: tuple[float, ...] | None = None
 
 def _line(axis: Axes, history: dict[str, np.ndarray], name: str, colour: str, dashes: str, label: str | None) -> None:
     after = history["steps"] > 0  # a log axis has no place for the start
-    axis.plot(history["steps"][after], history[name][after], dashes, color=colour, label=label)
+    marker = "o" if after.sum() == 1 else None
+    axis.plot(history["steps"][after], history[name][after], dashes, color=colour, label=label, marker=marker, ms=3)

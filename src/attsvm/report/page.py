@@ -64,7 +64,7 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str) -> 
     data, training = result["data"], result["training"]
     title = _title(result)
     kicker = (
-        f"{data['train']:,} training and {data['test']:,} test sequences of {data['tokens']} tokens, d = {data['dim']}"
+        f"{data['train']:,} training and {data['test']:,} test sequences of {_sizes(fit, data)}, d = {data['dim']}"
         f" · {training['attention']} attention {weights_symbol(fit)} · head {training['head']}"
         f" · {training['steps_done']:,} steps in {training['seconds']:.1f} s"
     )
@@ -105,6 +105,17 @@ def _title(result: dict[str, Any]) -> str:
     what = f"Digits {classes[0]} and {classes[1]}" if classes else result["data"]["source"].rsplit("/", 1)[-1]
     head = "attention and head trained together" if result["training"]["head"] == "trained" else "attention, fixed head"
     return f"{what}: {head}"
+
+
+def _sizes(fit: Fit, data: dict[str, Any]) -> str:
+    def count(number: int, what: str, most: bool) -> str:
+        return f"{'up to ' * most}{number} {what}"
+
+    tokens = count(data["tokens"], "token" if data["tokens"] == 1 else "tokens", fit.train.mask is not None)
+    if data["queries"] is None:
+        return tokens
+    queries = count(data["queries"], "query" if data["queries"] == 1 else "queries", fit.train.query_mask is not None)
+    return f"{tokens} and {queries}"
 
 
 def _cards(fit: Fit, result: dict[str, Any]) -> str:

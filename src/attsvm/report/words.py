@@ -1,7 +1,10 @@
 """The result in words: the same sentences and tables on the terminal and on the page."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from attsvm.fit import SOFT_BELOW, Fit
 from attsvm.report.numbers import missing_error, missing_relaxed
@@ -19,7 +22,7 @@ def verdict(fit: Fit, result: dict[str, Any]) -> str:
         f"the mean token {percent(accuracy['baseline_' + part])}. "
     )
     if fit.soft:
-        return first + "Its attention stays soft: it mixes tokens, and its weights have no Att-SVM to point to."
+        return first + "Its attention is soft: it mixes tokens, so its weights are held against no Att-SVM."
     errors = result["direction_error"]
     if errors is None:
         return first + f"Its attention is saturated, but {missing_error(fit)}."
@@ -41,12 +44,22 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
             "everything here is of the partial run."
         )
     elif result["status"] != "finished":
-        yield f"Training ended early, at step {training['steps_done']:,}, with status {result['status']}."
+        yield f"Training ended early, at step {training['steps_done']:,}: {_ENDED[result['status']]}."
     if training["precise_until"] is not None:
         yield f"The logits passed 1e8 at step {training['precise_until']:,}; from there on their rounding shows."
     missing = missing_error(fit)
     if missing:
         yield missing[0].upper() + missing[1:] + "."
+    elif _still_changing(result):
+        yield (
+            "The selection still changed at the last record: with more steps it may be another, and the direction "
+            "error is to the one at hand."
+        )
+    if fit.soft and result["status"] == "finished" and _farthest_logits(fit) < _NEEDED:
+        yield (
+            f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated yet: train "
+            "for more steps, or scale the tokens to about 1."
+        )
 
 
 def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
@@ -79,7 +92,7 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         [
             ("tokens selected most", _most_selected(selection["counts"])),
             ("queries that select their optimal token", percent(selection["share_optimal"])),
-            ("unchanged since step", _settled(selection["settled_at_step"], result["training"]["steps_done"])),
+            ("unchanged since step", _settled(result)),
         ],
     )
     optimal = result["optimal_tokens"]
@@ -104,11 +117,11 @@ def percent(share: float) -> str:
 
 def number(value: float | None) -> str:
     """Three or four digits, as a person writes them; probabilities just below 1 keep their distance to 1."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return "-"
     if 0.999 < value < 1:
         return f"1 − {1 - value:.1e}"
-    return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.2e}"
+    return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 9999.5 else f"{value:.2e}"
 
 
 def separable_word(solution: dict[str, Any]) -> str:
@@ -116,8 +129,27 @@ def separable_word(solution: dict[str, Any]) -> str:
     return {True: "separable", False: "not separable", None: "undecided"}[solution["separable"]]
 
 
-def _settled(step: int, last: int) -> str:
-    return f"{step:,}" if step < last else "none: still changing at the last record"
+_ENDED = {"stalled": "the gradient became exactly zero", "non_finite": "the next one would have overflowed"}
+
+_NEEDED = math.log(SOFT_BELOW / (1 - SOFT_BELOW))
+"""How far apart two logits must be for a probability to reach the threshold."""
+
+
+def _farthest_logits(fit: Fit) -> float:
+    """No two logits of a query can be farther apart under weights of this norm, whatever their direction."""
+    problem = fit.train.canonical
+    keys, queries = (np.linalg.norm(rows, axis=-1).max() for rows in (problem.keys, problem.queries))
+    return float(2 * fit.history["norm"][-1] * keys * queries)
+
+
+def _still_changing(result: dict[str, Any]) -> bool:
+    return 0 < result["training"]["steps_done"] == result["selection"]["settled_at_step"]
+
+
+def _settled(result: dict[str, Any]) -> str:
+    if _still_changing(result):
+        return "none: still changing at the last record"
+    return f"{result['selection']['settled_at_step']:,}"
 
 
 def _most_selected(counts: list[int]) -> str:
@@ -128,11 +160,13 @@ def _most_selected(counts: list[int]) -> str:
 
 def _of_solution(solution: dict[str, Any]) -> Rows:
     rows = [("Att-SVM", f"{separable_word(solution)} ({solution['status']})")]
-    if solution["farkas_bound"] is not None:
-        return [*rows, ("Farkas: norm of any separator, unit rows, ≥", number(solution["farkas_bound"]))]
+    if solution["status"] == "infeasible":
+        bound = solution["farkas_bound"]
+        # exactly infinite where a selected token equals another one of its sequence
+        return [*rows, ("Farkas: norm of any separator, unit rows, ≥", "infinity" if bound is None else number(bound))]
     return [
         *rows,
-        ("largest possible margin", number(solution["margin"])),
+        ("largest possible margin", number(solution["margin"]) if solution["value"] else "no bound: nothing to drop"),
         ("support tokens", f"{solution['support_tokens']:,}"),
         ("relative duality gap", number(solution["gap"])),
     ]

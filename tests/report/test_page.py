@@ -1,0 +1,76 @@
+"""What the page and the terminal say, on input that is awkward to draw or to put into words."""
+
+import re
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attsvm import Problem
+from attsvm.fit import fit
+from attsvm.report import numbers, write_folder
+from attsvm.report.words import number, tables
+
+GENERATOR = np.random.default_rng(5)
+LABELS = np.where(np.arange(8) % 2, 1.0, -1.0)
+TOKENS = GENERATOR.standard_normal((8, 3, 4)) + LABELS[:, None, None] * np.eye(4)[0]
+
+
+@given(st.floats(-1e300, 1e300) | st.sampled_from([np.inf, -np.inf, np.nan]) | st.floats(0.99, 1))
+def test_a_number_is_short_and_reads_back(value):
+    text = number(value)
+    if not np.isfinite(value):
+        assert text == "-"
+        return
+    assert len(text) <= len("1 − 1.0e-05")
+    if text.startswith("1 − "):
+        assert 1 - value == pytest.approx(float(text.removeprefix("1 − ")), rel=0.051)
+    else:
+        assert float(text) == pytest.approx(value, rel=5.1e-3)
+
+
+@dataclass(frozen=True)
+class Awkward:
+    """A problem, how it is fitted, and what a reader must be told."""
+
+    said: str
+    arrays: dict
+    options: dict
+
+
+def interrupt(_):
+    raise KeyboardInterrupt
+
+
+AWKWARD = {
+    "one sequence a class": Awkward("no softmax", {"tokens": TOKENS[:2], "labels": LABELS[:2]}, {"steps": 3}),
+    "one step": Awkward("still changing at the last record", {"tokens": TOKENS, "labels": LABELS}, {"steps": 1}),
+    "one token": Awkward("nothing to drop", {"tokens": TOKENS[:, :1], "labels": LABELS}, {"fix_head": True}),
+    "head zero": Awkward("exactly zero", {"tokens": TOKENS, "labels": LABELS, "head": np.zeros(4)}, {}),
+    "equal tokens": Awkward("infinity", {"tokens": TOKENS[:, [0, 0]], "labels": LABELS}, {"steps": 3}),
+    "tiny tokens": Awkward("scale the tokens", {"tokens": TOKENS * 1e-6, "labels": LABELS}, {"steps": 50}),
+    "huge tokens": Awkward("passed 1e8", {"tokens": TOKENS * 1e9, "labels": LABELS}, {"steps": 50, "fix_head": True}),
+    "interrupted": Awkward(
+        "Interrupted", {"tokens": TOKENS, "labels": LABELS}, {"steps": 10**6, "callback": interrupt}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_input_is_drawn_without_a_warning_and_said_in_words(name, tmp_path):
+    case = AWKWARD[name]
+    problem = Problem(**case.arrays)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        done = fit(problem, **case.options)
+        result = numbers(done, problem, source="here.npz", command="attsvm fit here.npz", seed=0)
+        write_folder(tmp_path, done, result, "attsvm fit here.npz")
+    words = re.sub(r"<style>.*?</style>|<svg.*?</svg>|<[^>]*>", " ", (tmp_path / "index.html").read_text(), flags=re.S)
+    assert case.said in words
+    assert not re.search(r"\b(nan|inf|None|True|False|array)\b", words)
+    on_terminal = " ".join(cell for _, rows in tables(done, result) for row in rows for cell in row)
+    assert all(word in words for word in on_terminal.split())
+    assert all(drawn.stat().st_size > 1000 for drawn in (tmp_path / "figures").iterdir())
