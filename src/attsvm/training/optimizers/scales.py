@@ -27,7 +27,8 @@ def rescaled(gradient: Tree, log_scale: Tree) -> tuple[Tree, Tree, Tree]:
     largest: Tree = {}
     for names in sharing.values():
         most = over_all(jnp.maximum, {name: jnp.abs(gradient[name]) for name in names})
-        positive = jnp.maximum(most, jnp.finfo(most.dtype).tiny)
+        # 1 and no tiny number for a zero gradient: two divisions in a row are compiled into one by their product
+        positive = jnp.where(most > 0, most, 1.0)
         scaled |= {name: gradient[name] / positive for name in names}
         scales |= dict.fromkeys(names, log_scale[names[0]] + jnp.log(most))
         largest |= dict.fromkeys(names, most)

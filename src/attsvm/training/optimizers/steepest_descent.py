@@ -61,7 +61,7 @@ def steepest(gradient: Array, norm: Norm) -> Array:
         With the ℓ1 norm, ties go to the first coordinate. With the spectral norm D has the rank of the gradient: its
         singular values below rounding give no direction.
     """
-    if norm.kind == "lp" or gradient.ndim == 2:
+    if norm.kind == "lp" or gradient.ndim <= 2:
         return _entrywise(gradient, norm.p if norm.kind == "lp" else 2.0)
     left, values, right = _decomposed(gradient)
     largest = over_entries(jnp.maximum, values)
