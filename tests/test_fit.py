@@ -32,7 +32,7 @@ def test_ragged_sequences_with_several_queries_are_measured_as_loops_do():
     assert [row[row >= 0].tolist() for row in done.run.selected] == selected
 
 
-@pytest.mark.parametrize("unit", [1, 1e6])
+@pytest.mark.parametrize("unit", [1e-150, 1, 1e150])
 def test_the_head_starts_as_logistic_regression_on_the_mean_token(unit):
     generator = np.random.default_rng(1)
     labels = generator.choice([-1.0, 1.0], 60)

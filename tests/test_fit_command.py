@@ -114,7 +114,7 @@ def test_page_is_self_contained_and_shows_the_numbers(digits_out):
     for shown in (
         f"{result['accuracy']['test']:.1%}",
         f"{result['accuracy']['baseline_test']:.1%}",
-        f"{result['direction_error']['plain']['final']:.2e}",
+        number(result["direction_error"]["plain"]["final"]),
         result["data"]["sha256"],
     ):
         assert shown in html
@@ -223,6 +223,9 @@ def bad_file(tmp_path: Path, name: str) -> Path:
         path.write_bytes(path.read_bytes()[:700])
     elif name == "text":
         path.write_text("tokens, labels\n")
+    elif name == "folder":
+        path.unlink()
+        path.mkdir()
     elif name == "pickled":
         np.savez(path, tokens=np.array([{"a": 1}], dtype=object))
     return path
@@ -238,7 +241,8 @@ def bad_file(tmp_path: Path, name: str) -> Path:
         ("unknown name", "weights"),
         ("no labels", "attsvm solve"),
         ("truncated", "not a readable"),
-        ("text", "not a readable"),
+        ("folder", "Is a directory"),
+        ("text", "not a readable .npz archive .neither an archive nor an array"),
         ("pickled", "bad.npz"),
     ],
 )

@@ -285,7 +285,7 @@ def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
     # the penalty acts on features of unit size, whatever units the tokens are in; it only keeps v finite
     scale = np.abs(features).max() or 1.0
     regression = LogisticRegression(C=1e4, fit_intercept=False, max_iter=10_000)
-    head = regression.fit(features / scale, _counted_labels(problem)).coef_[0] / scale
+    head = regression.fit(features / scale, _counted_labels(problem)).coef_[0]
     length = np.linalg.norm(head)
     if not length > 0:
         raise ProblemError(

@@ -387,9 +387,14 @@ def _fit(name: str, array: np.ndarray, batch: tuple[int, ...], cores: Sequence[_
         return array
     if matches(array.shape):
         return np.broadcast_to(array, batch + array.shape)
-    wanted = " or ".join("(" + ", ".join("·" if size is None else str(size) for size in core) + ")" for core in cores)
+    wanted = " or ".join(_shape_in_words(core) for core in cores)
     carried = f", after the batch axes {batch} or none" if batch else ""
     raise ProblemError(f"{name}: shape {array.shape} does not fit {of}: wanted {wanted}{carried}")
+
+
+def _shape_in_words(core: _Core) -> str:
+    sizes = ", ".join("·" if size is None else str(size) for size in core)
+    return f"({sizes},)" if len(core) == 1 else f"({sizes})"
 
 
 def _fit_head(

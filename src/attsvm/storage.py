@@ -71,7 +71,8 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
         If the file cannot be read, holds pickled objects or another kind of result.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # opened here, since NumPy leaves a file open that it cannot read
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ProblemError(f"{path}: a single array, not an .npz archive of named arrays")
             arrays = {name: archive[name] for name in archive.files}
@@ -80,7 +81,7 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
         if isinstance(error, ProblemError):
             raise
-        raise ProblemError(f"{path}: not a readable .npz archive ({error})") from error
+        raise ProblemError(f"{path}: not a readable .npz archive ({_why(error)})") from error
     meta: dict[str, Any] = {}
     if _META in arrays:
         meta = json.loads(arrays.pop(_META).tobytes().decode())
@@ -89,3 +90,9 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
     if kind is not None and kind != "problem" and "kind" not in meta:
         raise ProblemError(f"{path}: not a {kind} written by attsvm")
     return arrays, meta
+
+
+def _why(error: Exception) -> str:
+    if "pickled" in str(error):  # NumPy takes whatever it does not know for a pickle, and advises to trust it
+        return "neither an archive nor an array; pickles are never loaded"
+    return (isinstance(error, OSError) and error.strerror) or str(error)

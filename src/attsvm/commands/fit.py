@@ -108,7 +108,7 @@ def _read(source: str, classes: str | None) -> "tuple[Problem, tuple[int, int] |
     if source == "digits":
         chosen = _classes(classes or "3,8")
         return digits(chosen), chosen
-    if not source.endswith(".npz"):
+    if not source.lower().endswith(".npz"):
         raise ProblemError(f"{source}: unknown source; `digits` or a problem file `.npz` wanted")
     if classes is not None:
         raise ProblemError("--classes: only for `digits`; a problem file has its labels")

@@ -122,7 +122,7 @@ def _direction(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     if "relaxed" in history:
         style.legend_above(top, 2)
     _line(bottom, history, "changed", style.PURPLE, "-", None)
-    bottom.set_ylim(0, max(1.05 * history["changed"].max(), 1))
+    bottom.set_ylim(0, max(1.05 * history["changed"][history["steps"] > 0].max(), 1))
     bottom.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     bottom.set_ylabel("not yet\nsettled")
     bottom.set_xlabel("steps")

@@ -30,7 +30,7 @@ p.note { border-left: 3px solid var(--warn); padding-left: .9rem; margin: 1.2rem
 .cards dd { margin: .15rem 0 0; font-size: 1.9rem; line-height: 1.2; font-variant-numeric: tabular-nums lining-nums }
 .cards small { display: block; color: var(--soft); font-size: .8rem; line-height: 1.4; margin-top: .35rem }
 .figures { display: grid; gap: 1.2rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)) }
+  grid-template-columns: repeat(auto-fill, minmax(min(24rem, 100%), 1fr)) }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: 1.1rem }
 figure h3 { margin: 0 0 .8rem; font-size: 1.02rem; font-weight: 600 }
 figure svg { display: block; width: 100%; height: auto }

@@ -166,7 +166,10 @@ def _of_solution(solution: dict[str, Any]) -> Rows:
         return [*rows, ("Farkas: norm of any separator, unit rows, ≥", "infinity" if bound is None else number(bound))]
     return [
         *rows,
-        ("largest possible margin", number(solution["margin"]) if solution["value"] else "no bound: nothing to drop"),
+        (
+            "largest possible margin",
+            "no bound: nothing to drop" if solution["value"] == 0 else number(solution["margin"]),
+        ),
         ("support tokens", f"{solution['support_tokens']:,}"),
         ("relative duality gap", number(solution["gap"])),
     ]
