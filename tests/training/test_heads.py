@@ -1,0 +1,174 @@
+"""Heads: what they compute, how they train, where they are undefined."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm import ProblemError, heads, train
+from attsvm.datasets import random_problem
+
+START = np.random.default_rng(0).normal(size=(3, 3))
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return random_problem(4, 5, 3, 0)
+
+
+def with_classes(seed=0, C=3):
+    base, generator = random_problem(4, 5, 3, seed), np.random.default_rng(seed)
+    return attsvm.Problem(base.tokens, generator.integers(C, size=4), base.queries, generator.normal(size=(C, 3)))
+
+
+def hidden_layer(parameters, o):
+    return parameters["output"] @ jax.nn.gelu(parameters["hidden"] @ o + parameters["bias"], approximate=False)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_hidden_layer_is_the_function_that_one_would_write(problem, trained):
+    head = heads.MLP.random(6, 3, activation="gelu", seed=1)
+    parameters = {"hidden": head.hidden, "output": head.output, "bias": head.bias + 0.1}
+    head = heads.MLP(**parameters, activation="gelu")
+    run, other = (
+        train(problem, head=x, train_head=trained, init={"W": START}, steps=30)
+        for x in (head, heads.FunctionHead(hidden_layer, parameters))
+    )
+    np.testing.assert_allclose(run.weights, other.weights, rtol=0, atol=1e-12)
+    for name in parameters:
+        np.testing.assert_allclose(run.parameters[name], other.parameters[name], rtol=0, atol=1e-12)
+        assert (np.abs(run.parameters[name] - parameters[name]).max() > 1e-3) == trained
+
+
+def test_each_problem_of_a_batch_has_the_head_given_for_it(problem):
+    generator = np.random.default_rng(1)
+    hidden, output = generator.normal(size=(9, 4, 3)), generator.normal(size=(9, 4))
+    # one problem nine times: with arrays of batch axes, and with an array that all share
+    trials = attsvm.Problem(
+        *(np.repeat(getattr(problem, x)[None], 9, axis=0) for x in ("tokens", "labels", "queries", "head"))
+    )
+    run = train(trials, head=heads.MLP(hidden, output), init=START, steps=20)
+    shared = train(trials, head=heads.MLP(hidden[3], output), init=START, steps=20)
+    alone = train(problem, head=heads.MLP(hidden[3], output[3]), init=START, steps=20)
+    np.testing.assert_allclose(run.weights[3], alone.weights, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(shared.weights[3], alone.weights, rtol=0, atol=1e-13)
+    assert np.abs(run.weights[4] - alone.weights).max() > 1e-3
+
+
+def test_a_quadratic_head_keeps_tokens_mixed_where_a_linear_one_would_not():
+    # v'o is the same for both tokens, and the shorter mean wins
+    problem = attsvm.Problem([[[1.0, 1.0], [1.0, -1.0], [-2.0, 0.0]]], [1], head=[1.0, 0.0])
+    descent = attsvm.optimizers.gradient_descent(10.0)
+    run = train(problem, head=heads.Quadratic(0.2), optimizer=descent, steps=5000, init=[0.1, 0.3], record=1)
+    logits = problem.tokens[0] @ run.weights
+    a = np.exp(logits - logits.max())
+    a /= a.sum()
+    np.testing.assert_allclose(a, [0.5, 0.5, 0.0], atol=1e-3)
+    np.testing.assert_array_equal(
+        train(problem, head=heads.Quadratic(0.0), steps=9).weights, train(problem, steps=9).weights
+    )
+
+
+HEADS = {
+    "linear": (None, {}),
+    "quadratic": (heads.Quadratic(0.1), {}),
+    "relu": (heads.MLP.random(8, 3, seed=2), {}),
+    "gelu": (heads.MLP.random(8, 3, activation="gelu", seed=2), {}),
+    "function": (heads.FunctionHead(lambda p, o: jnp.tanh(p["u"] @ o), {"u": np.ones(3)}), {}),
+    "classes": (None, {"loss": "cross_entropy"}),
+    "relu classes": (heads.MLP.random(8, 3, 3, seed=2), {"loss": "cross_entropy"}),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_trains_with_the_attention(problem, name):
+    head, options = HEADS[name]
+    data = with_classes() if options else problem
+    run = train(data, head=head, train_head=True, init={"W": START}, steps=300, **options)
+    assert run.loss < 0.5 * run.history["loss"][0]
+    assert np.isfinite(run.loss)
+    assert {"W"} < set(run.parameters)
+
+
+def test_two_classes_are_two_labels():
+    base, head = random_problem(4, 5, 3, 0), np.random.default_rng(0).normal(size=(2, 3))
+    binary = attsvm.Problem(base.tokens, base.labels, base.queries, head[1] - head[0])
+    classes = attsvm.Problem(base.tokens, (base.labels + 1) / 2, base.queries, head)
+    run, other = train(binary, init=START, steps=40), train(classes, init=START, steps=40, loss="cross_entropy")
+    np.testing.assert_allclose(other.weights, run.weights, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(other.history["loss"], run.history["loss"], rtol=1e-13)
+
+
+def test_padded_queries_never_reach_a_head_that_has_no_slope_at_zero():
+    generator = np.random.default_rng(3)
+    tokens, queries = generator.normal(size=(2, 3, 2)), generator.normal(size=(2, 2, 2))
+    mask = np.array([[True, True], [True, False]])
+    problem = attsvm.Problem(tokens, [[1, -1], [1, 0]], queries, query_mask=mask)
+    head = heads.FunctionHead(lambda p, o: p["c"] * jnp.sqrt(o @ o) - 1.0, {"c": np.ones(())})
+    run = train(problem, head=head, train_head=True, steps=20, init={"W": START[:2, :2]})
+    assert run.status == "finished"
+    # as the three queries that are there, each with a sequence of its own
+    rows = np.argwhere(mask)
+    apart = attsvm.Problem(tokens[rows[:, 0]], [1, -1, 1], queries[mask])
+    other = train(apart, head=head, train_head=True, steps=20, init={"W": START[:2, :2]})
+    np.testing.assert_allclose(run.weights, other.weights, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run.parameters["c"], other.parameters["c"], rtol=0, atol=1e-12)
+
+
+def test_a_head_without_a_value_stops_its_trial_alone(problem):
+    # the head of the second start leaves where its logarithm is defined
+    head = heads.FunctionHead(lambda p, o: jnp.log(p["c"]) - o[0], {"c": np.ones(())})
+    init = {"W": np.stack([START, START]), "c": np.array([3.0, 0.12])}
+    labels = attsvm.Problem(problem.tokens, -np.ones(4), problem.queries)
+    run = train(labels, head=head, train_head=True, init=init, steps=20)
+    assert run.status.tolist() == ["finished", "non_finite"]
+    assert run.step[1] < 5
+    assert np.isfinite(run.loss).all()
+    assert all(np.isfinite(x).all() for x in run.history.values())
+
+
+def test_a_start_where_nothing_is_defined_is_refused(problem):
+    head = heads.FunctionHead(lambda p, o: jnp.log(-jnp.abs(o[0])))
+    with pytest.raises(ProblemError, match="init"):
+        train(problem, head=head, steps=3)
+    with pytest.raises(ProblemError, match="init"):
+        long = attsvm.Problem(100 * problem.tokens, problem.labels, problem.queries, problem.head)
+        train(long, init=np.full((3, 3), 1e308), steps=3)
+
+
+def test_weights_whose_logits_would_overflow_stop_before_they_do(problem):
+    fast = attsvm.optimizers.normalized_gradient_descent(1e305)
+    run = train(problem, optimizer=fast, init=START, steps=1000, record=20)
+    assert run.status == "non_finite"
+    assert 0 < run.step < 1000
+    assert np.isfinite(run.loss)
+    assert all(np.isfinite(x).all() for x in run.history.values())
+    factors = train(problem, attention="factored", optimizer=fast, steps=1000, record=20)
+    assert factors.status == "non_finite"
+    assert np.isfinite(factors.weights).all()
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (lambda: heads.Quadratic(np.nan), "curvature"),
+        (lambda: heads.MLP(np.ones((4, 3)), activation="sine"), "activation"),
+        (lambda: train(random_problem(4, 5, 3, 0), head=heads.MLP(np.ones((4, 2)))), "hidden"),
+        (lambda: train(random_problem(4, 5, 3, 0), head=heads.MLP(np.ones((4, 3)), np.ones(3))), "output"),
+        (lambda: train(random_problem(4, 5, 3, 0), head=heads.MLP(np.ones((4, 3)), bias=np.ones(3))), "bias"),
+        (lambda: train(random_problem(4, 5, 3, 0), head=heads.MLP(np.full((4, 3), np.inf))), "hidden"),
+        (lambda: train(random_problem(4, 5, 3, 0), head=heads.MLP("weights")), "hidden"),
+        (lambda: train(with_classes(), head=heads.Quadratic(1.0), loss="cross_entropy"), "classes"),
+        (lambda: train(random_problem(4, 5, 3, 0), head=heads.FunctionHead(lambda p, o: o)), "head"),
+        (lambda: train(random_problem(4, 5, 3, 0), head=heads.FunctionHead(lambda p, o: p["v"] @ o)), "head"),
+        (lambda: train(random_problem(4, 5, 3, 0), head=heads.FunctionHead(lambda p, o: o[0], {"W": 1.0})), "W"),
+        (
+            lambda: train(random_problem(4, 5, 3, 0), head=heads.FunctionHead(lambda p, o: o[0]), train_head=True),
+            "train_head",
+        ),
+    ],
+)
+def test_heads_that_do_not_fit_are_named(build, name):
+    with pytest.raises(ProblemError, match=name):
+        build()
