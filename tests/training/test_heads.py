@@ -132,8 +132,8 @@ def test_a_start_where_nothing_is_defined_is_refused(problem):
     head = heads.FunctionHead(lambda p, o: jnp.log(-jnp.abs(o[0])))
     with pytest.raises(ProblemError, match="init"):
         train(problem, head=head, steps=3)
+    long = attsvm.Problem(100 * problem.tokens, problem.labels, problem.queries, problem.head)
     with pytest.raises(ProblemError, match="init"):
-        long = attsvm.Problem(100 * problem.tokens, problem.labels, problem.queries, problem.head)
         train(long, init=np.full((3, 3), 1e308), steps=3)
 
 
