@@ -1,40 +1,43 @@
-"""Convex quadratic programs in a box, many at once: min ½ x'Kx − b'x subject to 0 ≤ x ≤ c."""
+"""Convex quadratic programs in a box: min ½ x'Kx − b'x subject to 0 ≤ x ≤ c."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 MAX_STEPS = 60
 TO_THE_BOUNDARY = 0.995
 # Complementarity, where the largest right side is 1, at which it is clear which entries are at a bound.
 CENTRED = 1e-14
 POLISH_ROUNDS = 8
+# What equations may lack, relative to their right side, before they count as dependent.
+DEPENDENT = 1e-9
 ROUNDING = 16 * float(np.finfo(float).eps)
 
 
 class BoxPoint(NamedTuple):
     """An approximate optimum, and the steps it took."""
 
-    point: Float[np.ndarray, "*lead m"]
+    point: Float[np.ndarray, " m"]
     steps: int
 
 
 def solve_box(
-    matrix: Float[np.ndarray, "*lead m m"],
-    right: Float[np.ndarray, "*lead m"],
-    upper: Float[np.ndarray, "*lead m"],
+    matrix: Float[np.ndarray, "m m"],
+    right: Float[np.ndarray, " m"],
+    upper: Float[np.ndarray, " m"],
     max_steps: int = MAX_STEPS,
 ) -> BoxPoint:
     """Mehrotra's predictor and corrector, then exact equations on the entries that are inside the box.
 
     Parameters
     ----------
-    matrix : ndarray, shape (*lead, m, m)
+    matrix : ndarray, shape (m, m)
         K, symmetric and positive semidefinite.
-    right : ndarray, shape (*lead, m)
+    right : ndarray, shape (m,)
         b.
-    upper : ndarray, shape (*lead, m)
+    upper : ndarray, shape (m,)
         c ≥ 0; an entry with c = 0 is fixed at 0.
     max_steps : int
         Of the interior point.
@@ -51,45 +54,41 @@ def solve_box(
     # in units of the box: x = c u, 0 ≤ u ≤ 1; fixed entries are decoupled
     fixed = upper == 0
     size = np.where(fixed, 1.0, upper)
-    scaled = matrix * size[..., :, None] * size[..., None, :]
-    scaled = np.where(fixed[..., :, None] | fixed[..., None, :], 0.0, scaled)
+    scaled = np.where(fixed[:, None] | fixed, 0.0, matrix * size[:, None] * size)
     target = np.where(fixed, 0.0, right * size)
-    unit = np.maximum(np.abs(target).max(axis=-1, keepdims=True), np.finfo(float).tiny)
-    scaled, target = scaled / unit[..., None], target / unit
+    unit = max(float(np.abs(target).max(initial=0.0)), float(np.finfo(float).tiny))
+    scaled, target = scaled / unit, target / unit
     u = np.full_like(target, 0.5)
-    low = np.maximum(1.0, (scaled @ u[..., None])[..., 0] - target)
-    high = np.maximum(1.0, target - (scaled @ u[..., None])[..., 0])
+    slope = scaled @ u - target
+    low, high = np.maximum(1.0, slope), np.maximum(1.0, -slope)
     steps = 0
     while steps < max_steps:
-        slope = (scaled @ u[..., None])[..., 0] - target
-        measure = (u * low + (1 - u) * high).mean(axis=-1, keepdims=True) / 2
-        if measure.max() <= CENTRED:
+        slope = scaled @ u - target
+        measure = float(np.mean(u * low + (1 - u) * high)) / 2 if len(u) else 0.0
+        if measure <= CENTRED:
             break
-        inverse = np.linalg.inv(scaled + np.eye(u.shape[-1]) * (low / u + high / (1 - u))[..., None])
-        change, change_low, change_high = _move(inverse, slope, u, low, high, 0.0, 0.0)
+        system = scaled.copy()
+        system[np.diag_indices_from(system)] += low / u + high / (1 - u)
+        factor = cho_factor(system, overwrite_a=True, check_finite=False)
+        change, change_low, change_high = _move(factor, slope, u, low, high, 0.0, 0.0)
         length = _room(u, low, high, change, change_low, change_high)
-        after = (
-            (u + length * change) * (low + length * change_low)
-            + (1 - u - length * change) * (high + length * change_high)
-        ).mean(axis=-1, keepdims=True) / 2
-        centre = measure * (after / measure) ** 3
+        after = (u + length * change) * (low + length * change_low)
+        after += (1 - u - length * change) * (high + length * change_high)
+        centre = measure * (float(after.mean()) / 2 / measure) ** 3
         change, change_low, change_high = _move(
-            inverse, slope, u, low, high, centre - change * change_low, centre + change * change_high
+            factor, slope, u, low, high, centre - change * change_low, centre + change * change_high
         )
-        length = np.minimum(1.0, TO_THE_BOUNDARY * _room(u, low, high, change, change_low, change_high))
+        length = min(1.0, TO_THE_BOUNDARY * _room(u, low, high, change, change_low, change_high))
         u = np.clip(u + length * change, np.finfo(float).tiny, 1 - np.finfo(float).eps / 2)
         low, high = low + length * change_low, high + length * change_high
         steps += 1
     # at the optimum one of the two is zero, the other not: near it, one is much the smaller
-    at_low, at_high = low > u, high > 1 - u
     point = np.where(fixed, 0.0, u * size)
-    for index in np.ndindex(point.shape[:-1]):
-        point[index] = _polished(matrix[index], right[index], upper[index], point[index], at_low[index], at_high[index])
-    return BoxPoint(point, steps)
+    return BoxPoint(_polished(matrix, right, upper, point, low > u, high > 1 - u), steps)
 
 
 def _move(
-    inverse: np.ndarray,
+    factor: tuple[np.ndarray, bool],
     slope: np.ndarray,
     u: np.ndarray,
     low: np.ndarray,
@@ -98,17 +97,16 @@ def _move(
     of_high: np.ndarray | float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Newton's step to the complementarity u·low = of_low and (1 − u)·high = of_high."""
-    change = (inverse @ (of_low / u - of_high / (1 - u) - slope)[..., None])[..., 0]
+    change = cho_solve(factor, of_low / u - of_high / (1 - u) - slope, check_finite=False)
     return change, (of_low - low * change) / u - low, (of_high + high * change) / (1 - u) - high
 
 
-def _room(u: np.ndarray, low: np.ndarray, high: np.ndarray, change: np.ndarray, *of_dual: np.ndarray) -> np.ndarray:
+def _room(u: np.ndarray, low: np.ndarray, high: np.ndarray, change: np.ndarray, *of_dual: np.ndarray) -> float:
     """The longest step that keeps everything positive, at most 1/TO_THE_BOUNDARY."""
-    longest = np.full((*u.shape[:-1], 1), 1 / TO_THE_BOUNDARY)
+    longest = 1 / TO_THE_BOUNDARY
     for value, by in ((u, change), (1 - u, -change), (low, of_dual[0]), (high, of_dual[1])):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.where(by < 0, -value / by, np.inf)
-        longest = np.minimum(longest, ratio.min(axis=-1, keepdims=True, initial=np.inf))
+        falling = by < 0
+        longest = min(longest, float((value[falling] / -by[falling]).min(initial=np.inf)))
     return longest
 
 
@@ -127,8 +125,7 @@ def _polished(
         exact = np.where(at_high, upper, 0.0)
         if len(inside):
             rest = right[inside] - matrix[inside] @ exact
-            found = np.linalg.lstsq(matrix[np.ix_(inside, inside)], rest, rcond=1e-14)[0]
-            exact[inside] = found
+            exact[inside] = _equations(matrix[np.ix_(inside, inside)], rest)
         kept = np.clip(exact, 0.0, upper)
         slope = matrix @ kept - right
         below, above = exact < 0, exact > upper
@@ -142,6 +139,17 @@ def _polished(
             best, least = kept, excess
         at_low, at_high = (at_low & ~freed_low) | below, (at_high & ~freed_high) | above
     return best
+
+
+def _equations(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The solution of positive semidefinite equations; of dependent ones the least."""
+    try:
+        found = cho_solve(cho_factor(matrix, check_finite=False), right, check_finite=False)
+    except LinAlgError:
+        return np.linalg.lstsq(matrix, right, rcond=1e-14)[0]
+    if np.abs(matrix @ found - right).max() > DEPENDENT * np.abs(right).max():
+        return np.linalg.lstsq(matrix, right, rcond=1e-14)[0]
+    return found
 
 
 def _excess(matrix: np.ndarray, right: np.ndarray, upper: np.ndarray, point: np.ndarray) -> float:

@@ -69,31 +69,22 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
     inside, scaled = _hard_margin(constraints, C, hard)
     multipliers[inside] = scaled[inside]
     rest = ~inside
-    if rest.any():
-        number = int(np.prod(shape[-3:]))
-        if number <= LARGEST_GRAM:
-            part = constraints[rest] if lead else constraints
-            gram = _gram(part, np.ones((*part.lead, number), dtype=bool))
-            upper = C * part.flat(part.rows_mask)
-            limit = MAX_STEPS if settings.max_steps is None else settings.max_steps
-            found = solve_box(gram, part.flat(part.right), upper, limit)
-            multipliers[rest] = found.point.reshape(multipliers[rest].shape)
-            steps[rest] = found.steps
-        else:
-            for index in zip(*np.nonzero(rest), strict=True) if lead else [()]:
-                multipliers[index], steps[index] = _decomposed(constraints[index] if lead else constraints, C, settings)
-    large = number > LARGEST_GRAM if rest.any() else False
+    number = int(np.prod(shape[-3:]))
+    method, why = "hard-margin", "every hard-margin multiplier is at most C"
+    if rest.any() and number <= LARGEST_GRAM:
+        method, why = "box-interior-point", "small: the Gram matrix of the rows fits in memory"
+    elif rest.any():
+        method, why = "decomposition", "large: the Gram matrix of part of the rows at a time"
+    solve_one = _by_gram if number <= LARGEST_GRAM else _decomposed
+    for index in map(tuple, np.argwhere(rest).tolist()):
+        multipliers[index], steps[index] = solve_one(constraints[index] if lead else constraints, C, settings)
     return Candidate(
         weights=_touched_up(constraints, C, multipliers),
         multipliers=multipliers,
         ray=np.zeros(lead, dtype=bool),
         steps=steps,
-        method="hard-margin" if not rest.any() else "decomposition" if large else "box-interior-point",
-        why="every hard-margin multiplier is at most C"
-        if not rest.any()
-        else "large: the Gram matrix of part of the rows at a time"
-        if large
-        else "small: the Gram matrix of the rows fits in memory",
+        method=method,
+        why=why,
     )
 
 
@@ -151,6 +142,16 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
     exact = weights + constraints.adjoint(moved)
     candidates = (weights, exact, weights * (1 + PADDING), exact * (1 + PADDING))
     return min(candidates, key=lambda each: certify_slack(constraints, C, each, multipliers).certified.gap)
+
+
+def _by_gram(constraints: Constraints, C: float, settings: Settings) -> tuple[TokenValues, int]:
+    """Multipliers of one problem by its whole Gram matrix."""
+    rows = constraints.rows_mask.reshape(-1)
+    multipliers = np.zeros(rows.size)
+    limit = MAX_STEPS if settings.max_steps is None else settings.max_steps
+    found = solve_box(_gram(constraints, rows), constraints.right.reshape(-1)[rows], np.full(rows.sum(), C), limit)
+    multipliers[rows] = found.point
+    return multipliers.reshape(constraints.inequality.shape), found.steps
 
 
 def _hard_margin(constraints: Constraints, C: float, hard: Candidate) -> tuple[np.ndarray, TokenValues]:
