@@ -9,23 +9,27 @@ from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
 
-def scores(problem: Problem) -> Float[np.ndarray, "*queries T"]:
-    """Value of each token for its query's label, γ_it = y_i ⟨v, x_it⟩.
+def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]:
+    """Value of each token for its query's label: γ_it = y_i ⟨v, x_it⟩, or −⟨∂ℓ/∂o, x_it⟩ for class labels.
 
     Parameters
     ----------
     problem : Problem
-        With ``labels`` ±1 and a ``head`` (d,).
+        With ``labels`` and a ``head``.
+    run : Run, optional
+        For class labels 0..C−1, where the value of a token depends on what is pooled already: the run at whose outputs
+        o, and under whose linear head, the slope of the cross-entropy is taken.
 
     Returns
     -------
     ndarray, shape (*batch, n[, Q], T)
-        Larger is better for the loss; ``-inf`` where the masks exclude the token.
+        Larger is better for the loss; ``-inf`` where the masks exclude the token. With a run, its batch axes lead.
 
     Raises
     ------
     ProblemError
-        If the problem has no labels, no head, or more than two classes.
+        If the problem has no labels or no head, has classes without a run or a run without classes, or if the head of
+        the run is not linear.
 
     References
     ----------
@@ -35,14 +39,44 @@ def scores(problem: Problem) -> Float[np.ndarray, "*queries T"]:
         missing = "labels" if problem.labels is None else "head"
         raise ProblemError(f"problem: has no {missing}; token scores need labels and a head")
     if problem.num_classes is not None:
-        raise ProblemError(
-            f"problem: has {problem.num_classes} classes; token scores are defined for labels ±1 and a head (d,)"
-        )
+        if run is None:
+            raise ProblemError(
+                f"problem: has {problem.num_classes} classes; token scores are then those at a run: pass it"
+            )
+        return _class_scores(problem, run)
+    if run is not None:
+        raise ProblemError("run: given for labels ±1, whose scores do not depend on it; put its head into the problem")
     # the logits of each token under v, once a sequence, shared by its queries
     values = np.einsum("...td,...d->...t", problem.tokens, problem.head[..., None, :])
     if problem.has_query_axis:
         values = values[..., None, :]
     return np.where(_allowed(problem), problem.labels[..., None] * values, -np.inf)
+
+
+def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]:
+    """−⟨∂ℓ/∂o, x_t⟩ = ⟨v_y − Σ_c softmax(Vo)_c v_c, x_t⟩ at the outputs of a run."""
+    assert problem.labels is not None
+    assert problem.head is not None
+    head, num_classes = run.parameters.get("v"), problem.head.shape[-2]
+    if head is None or np.shape(head)[-2:] != (num_classes, problem.dim):
+        raise ProblemError("run: token scores are defined for linear heads, and it was trained under another")
+    keys, queries, allowed, active = problem.canonical
+    weights = run.weights if problem.has_queries else run.weights[..., None]
+    logits = queries @ np.swapaxes(weights, -1, -2)[..., None, :, :] @ np.swapaxes(keys, -1, -2)
+    logits = np.where(allowed, logits, -np.inf)
+    largest = np.max(logits, axis=-1, keepdims=True, initial=-np.inf)
+    weight = np.exp(logits - np.where(active[..., None], largest, 0.0))
+    pooled = (weight / np.where(active, weight.sum(axis=-1), 1.0)[..., None]) @ problem.tokens
+    outputs = pooled @ np.swapaxes(head, -1, -2)[..., None, :, :]
+    probability = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+    probability /= probability.sum(axis=-1, keepdims=True)
+    labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
+    right = labels[..., None] == np.arange(num_classes)
+    # 1 − p without cancellation
+    others = np.sum(np.where(right, 0.0, probability), axis=-1, keepdims=True)
+    slope = np.where(right, others, -probability) @ head[..., None, :, :]
+    values = np.where(allowed, slope @ np.swapaxes(problem.tokens, -1, -2), -np.inf)
+    return values if problem.has_query_axis else values[..., 0, :]
 
 
 def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
@@ -51,7 +85,7 @@ def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
     Raises
     ------
     ProblemError
-        As :func:`scores`.
+        If the problem has no labels or no head, or more than two classes.
 
     References
     ----------

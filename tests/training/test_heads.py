@@ -100,6 +100,52 @@ def test_two_classes_are_two_labels():
     np.testing.assert_allclose(other.history["loss"], run.history["loss"], rtol=1e-13)
 
 
+@pytest.mark.parametrize("prompt", [False, True])
+def test_scores_of_classes_are_slopes_of_the_loss_at_the_run(prompt):
+    generator = np.random.default_rng(4)
+    tokens, V = generator.normal(size=(2, 4, 3)), generator.normal(size=(3, 3))
+    if prompt:
+        problem = attsvm.Problem(tokens, [2, 0], head=V)
+    else:
+        mask, query_mask = (
+            np.tril(np.ones((2, 4), dtype=bool), 1)[None].repeat(2, axis=0),
+            [[True, True], [False, True]],
+        )
+        queries = generator.normal(size=(2, 2, 3))
+        problem = attsvm.Problem(tokens, [[2, 0], [0, 1]], queries, V, mask=mask, query_mask=query_mask)
+    starts = generator.normal(size=(2, 3) if prompt else (2, 3, 3))
+    run = train(problem, init=starts, loss="cross_entropy", train_head=True, steps=5)
+    gamma = attsvm.scores(problem, run)
+    _, queries, allowed, active = problem.canonical
+    labels = problem.labels if problem.has_query_axis else problem.labels[:, None]
+    gamma = gamma if problem.has_query_axis else gamma[:, :, None]
+    assert gamma.shape == (2, *allowed.shape)
+    for trial, i, q in np.ndindex(2, *active.shape):
+        if not active[i, q]:
+            assert np.isneginf(gamma[trial, i, q]).all()
+            continue
+        W = run.weights[trial] if not prompt else run.weights[trial][:, None]
+        a = np.where(allowed[i, q], np.exp(tokens[i] @ W @ queries[i, q]), 0.0)
+        o, head = a @ tokens[i] / a.sum(), run.parameters["v"][trial]
+
+        def loss(o, head=head, label=int(labels[i, q])):
+            return np.log(np.exp(head @ o).sum()) - (head @ o)[label]
+
+        for t in range(4):
+            slope = (loss(o - 1e-5 * tokens[i, t]) - loss(o + 1e-5 * tokens[i, t])) / 2e-5
+            assert gamma[trial, i, q, t] == (pytest.approx(slope, rel=1e-7, abs=1e-7) if allowed[i, q, t] else -np.inf)
+
+
+def test_scores_say_when_a_run_is_wanted_and_when_it_is_not(problem):
+    with pytest.raises(ProblemError, match="classes"):
+        attsvm.scores(with_classes())
+    with pytest.raises(ProblemError, match="run"):
+        attsvm.scores(problem, train(problem, steps=0))
+    run = train(with_classes(), head=heads.MLP.random(4, 3, 3), loss="cross_entropy", steps=0)
+    with pytest.raises(ProblemError, match="linear"):
+        attsvm.scores(with_classes(), run)
+
+
 def test_padded_queries_never_reach_a_head_that_has_no_slope_at_zero():
     generator = np.random.default_rng(3)
     tokens, queries = generator.normal(size=(2, 3, 2)), generator.normal(size=(2, 2, 2))
