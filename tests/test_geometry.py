@@ -81,6 +81,67 @@ def test_direction_error_along_axes_and_without_direction():
         attsvm.correlation(path, target)
 
 
+def bregman_by_hand(a, b, p):
+    with mpmath.workdps(80):
+        x, y = ([mpmath.mpf(float(entry)) for entry in array.ravel()] for array in (a, b))
+        p = mpmath.mpf(p)
+        x, y = ([u / mpmath.fsum(abs(w) ** p for w in z) ** (1 / p) for u in z] for z in (x, y))
+        return mpmath.fsum(
+            (abs(u) ** p - abs(w) ** p) / p - mpmath.sign(w) * abs(w) ** (p - 1) * (u - w)
+            for u, w in zip(x, y, strict=True)
+        )
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([1.001, 1.1, 1.75, 2, 3.0, 7.5, 50, 3000]),
+    st.floats(-16, 2),
+    st.sampled_from([(1e-300, 1.0), (1.0, 1e150), (1e150, 1e-150)]),
+)
+def test_bregman_divergence_keeps_its_digits(seed, p, exponent, scales):
+    generator = np.random.default_rng(seed)
+    b = generator.standard_normal((3, 4)) * 10.0 ** generator.integers(-6, 1, (3, 4))
+    a = b * (1 + 10.0**exponent * generator.standard_normal((3, 4)))
+    a[0, 0], b[0, 1], a[0, 2], b[0, 2] = 0, 0, 0, 0
+    if exponent < -1:
+        a[0, 1] = b[0, 0] = 0
+    a, b = a * scales[0], b * scales[1]
+    exact = bregman_by_hand(a, b, p)
+    found = attsvm.bregman_divergence(a, b, p)
+    # an error of a few eps in the entries of the unit vectors, and in their norms' powers, and no more
+    root = np.sqrt((p - 1) / 2)
+    tolerance = 4e-15 * (root * float(mpmath.sqrt(exact)) + float(exact) * (1 + np.log10(p))) + (4e-16 * root) ** 2
+    assert abs(found - float(exact)) <= tolerance
+    if p == 2:
+        assert found == pytest.approx(attsvm.direction_error(a, b), rel=1e-12, abs=1e-30)
+
+
+def test_bregman_divergence_along_axes_without_direction_and_out_of_range():
+    path, target = np.random.default_rng(3).standard_normal((7, 4, 5)), np.random.default_rng(4).standard_normal((4, 5))
+    path[0] = 0
+    found = attsvm.bregman_divergence(target, path, 1.75, axis=(-2, -1))
+    assert found.shape == (7,)
+    assert found[0] == 1
+    assert found[3] == pytest.approx(attsvm.bregman_divergence(target, path[3], 1.75), rel=1e-14)
+    assert found[3] != pytest.approx(attsvm.bregman_divergence(path[3], target, 1.75), rel=1e-3)
+    assert attsvm.bregman_divergence(target, -target, 3.0) == pytest.approx(2, abs=1e-14)
+    for p in (1, 0.5, np.inf, np.nan, "2"):
+        with pytest.raises(attsvm.ProblemError, match=r"p: .* found, 1 < p < inf wanted"):
+            attsvm.bregman_divergence(target, target, p)
+    with pytest.raises(attsvm.ProblemError, match="equal shapes"):
+        attsvm.bregman_divergence(path, target, 3.0)
+    with pytest.raises(attsvm.ProblemError, match="not finite"):
+        attsvm.bregman_divergence(target, np.nan * target, 3.0)
+
+
+def test_bregman_divergence_is_that_of_the_published_runs(reference):
+    data = reference("mirror_descent.npz")
+    for seed, p in ((seed, p) for seed in range(1, 5) for p in (1.75, 2.0, 3.0)):
+        name = f"s{seed}_p{p:g}".replace(".", "_")
+        found = attsvm.bregman_divergence(data[f"{name}_svm"], data[f"{name}_W_at"][1:], p, axis=(-2, -1))
+        np.testing.assert_allclose(found, data[f"{name}_bregman_at"], rtol=1e-9)
+
+
 @given(st.integers(0, 100), st.sampled_from(NORMS), st.booleans())
 def test_margin_is_the_smallest_difference_of_logits_over_the_norm(seed, norm, as_sets):
     problem = random_problem(3, 4, 5, seed, num_queries=2)

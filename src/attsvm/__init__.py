@@ -9,7 +9,7 @@ __version__ = version("attsvm")
 
 from attsvm import datasets
 from attsvm.errors import ProblemError
-from attsvm.geometry import correlation, direction_error, margin, margin_ratio
+from attsvm.geometry import bregman_divergence, correlation, direction_error, margin, margin_ratio
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens, scores
 from attsvm.svm import Solution, combined_prediction, finite_part, solve_head, solve_svm
@@ -21,6 +21,7 @@ __all__ = [
     "ProblemError",
     "Run",
     "Solution",
+    "bregman_divergence",
     "combined_prediction",
     "correlation",
     "datasets",
