@@ -34,6 +34,15 @@ def _stale(name: str) -> Planted:
     return plant
 
 
+def _stale_in_time(name: str) -> Planted:
+    """The same, with the steps along the last axis."""
+
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = np.broadcast_to(arrays[name][..., :1], arrays[name].shape).copy()
+
+    return plant
+
+
 # what would be measured if the claim were false, one line a part of the criterion
 PLANTED: dict[str, list[Planted]] = {
     "prompt-one-sequence": [
@@ -76,6 +85,12 @@ PLANTED: dict[str, list[Planted]] = {
         _stale("error whole"),
         _set("undecided causal", True),
         _set("feasible whole", False),
+    ],
+    "mirror-path": [
+        _swap("divergence 1.75", "divergence 3"),
+        _stale_in_time("divergence 2"),
+        _swap("ray 1.75", "ray 3"),
+        _set("undecided 2", True),
     ],
     "limit": [
         lambda arrays: arrays.update({"error exact": arrays["error plain"]}),

@@ -1,5 +1,7 @@
 """The worked examples of the papers, number by number."""
 
+from importlib.resources import as_file, files
+
 import numpy as np
 
 from attsvm.problem import Problem
@@ -116,6 +118,26 @@ def joint_mirror() -> Problem:
     """
     tokens = np.array([[[-2.7, 1.2], [1.4, 2.1], [1.3, -0.1]], [[0.4, -2.2], [-1.1, -0.4], [0.9, 0.1]]])
     return Problem(tokens, labels=[1.0, -1.0], queries=tokens[:, 0])
+
+
+def mirror_path() -> tuple[Problem, np.ndarray]:
+    """The random problem (n = 6, T = 8, d = 10) and the start of one published run of mirror descent on W.
+
+    Returns
+    -------
+    Problem
+    ndarray, shape (10, 10)
+        W before the first step.
+
+    References
+    ----------
+    Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, the paths of W; seed 1 of the
+    published code.
+    """
+    with as_file(files(__package__) / "mirror_path.npz") as path, np.load(path, allow_pickle=False) as stored:
+        arrays = {name: stored[name].astype(np.float64) for name in stored.files}
+    start = arrays.pop("start")
+    return Problem(**arrays), start
 
 
 def _in_plane(tokens: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from attsvm.reproduce import (
     joint_prompt,
     limit,
     losses,
+    mirror_path,
     prompt_one_sequence,
     prompt_several_sequences,
     rank,
@@ -20,5 +21,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     rank.EXPERIMENT,
     feasibility.EXPERIMENT,
     sequence_to_sequence.EXPERIMENT,
+    mirror_path.EXPERIMENT,
     limit.EXPERIMENT,
 )
