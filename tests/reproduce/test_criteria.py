@@ -34,11 +34,20 @@ def _stale(name: str) -> Planted:
     return plant
 
 
-def _stale_in_time(name: str) -> Planted:
-    """The same, with the steps along the last axis."""
+def _reversed(name: str) -> Planted:
+    """The first axis the other way round: each solution's numbers given to another."""
 
     def plant(arrays: Arrays) -> None:
-        arrays[name] = np.broadcast_to(arrays[name][..., :1], arrays[name].shape).copy()
+        arrays[name] = arrays[name][::-1].copy()
+
+    return plant
+
+
+def _stale_in_time(name: str) -> Planted:
+    """The same, with the steps along the second axis."""
+
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = np.broadcast_to(arrays[name][:, :1], arrays[name].shape).copy()
 
     return plant
 
@@ -91,6 +100,12 @@ PLANTED: dict[str, list[Planted]] = {
         _stale_in_time("divergence 2"),
         _swap("ray 1.75", "ray 3"),
         _set("undecided 2", True),
+    ],
+    "bregman": [
+        _reversed("divergence 1.75"),
+        _stale_in_time("divergence 3"),
+        _set("decided 2", False),
+        _set("divergence 2", 0.5),
     ],
     "limit": [
         lambda arrays: arrays.update({"error exact": arrays["error plain"]}),

@@ -117,7 +117,7 @@ EXPERIMENT = Experiment(
     name="mirror-path",
     paper=Paper.MIRROR_DESCENT,
     title="The path of W under mirror descent",
-    claim="From one start, normalised ℓp mirror descent takes W to the direction of the ℓp Att-SVM, another one for each "
+    claim="From one start, normalised ℓp mirror descent takes W to the direction of the ℓp Att-SVM, another for each "
     "p. (Two entries of W, with the rays of those entries of the Att-SVM dotted, as far as the slowest path comes; "
     "below, the directional Bregman divergence of W from it.)",
     criterion="Each run is decided and ends below the stated directional Bregman divergence from its own Att-SVM, "

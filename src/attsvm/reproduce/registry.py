@@ -1,6 +1,7 @@
 """Every figure and table, in the papers' order."""
 
 from attsvm.reproduce import (
+    bregman,
     feasibility,
     joint_prompt,
     limit,
@@ -22,5 +23,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     feasibility.EXPERIMENT,
     sequence_to_sequence.EXPERIMENT,
     mirror_path.EXPERIMENT,
+    bregman.EXPERIMENT,
     limit.EXPERIMENT,
 )
