@@ -107,6 +107,13 @@ PLANTED: dict[str, list[Planted]] = {
         _set("decided 2", False),
         _set("divergence 2", 0.5),
     ],
+    "joint-mirror": [
+        _reversed("divergence 1.75"),
+        _stale_in_time("divergence 3"),
+        _stale("head_divergence 3"),
+        _stale("attention 2"),
+        _set("head_support 2", False),
+    ],
     "limit": [
         lambda arrays: arrays.update({"error exact": arrays["error plain"]}),
         lambda arrays: arrays.update({"error plain": arrays["error exact"]}),

@@ -3,6 +3,7 @@
 from attsvm.reproduce import (
     bregman,
     feasibility,
+    joint_mirror,
     joint_prompt,
     limit,
     losses,
@@ -24,5 +25,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     sequence_to_sequence.EXPERIMENT,
     mirror_path.EXPERIMENT,
     bregman.EXPERIMENT,
+    joint_mirror.EXPERIMENT,
     limit.EXPERIMENT,
 )
