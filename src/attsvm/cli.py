@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from attsvm.commands import fit, reproduce, solve, train
+from attsvm.commands.shared import end_on_termination
 from attsvm.errors import ProblemError
 
 BAD_INPUT = 2
@@ -37,6 +38,7 @@ def _common(
     ] = False,
 ) -> None:
     """What training does to softmax attention: the Att-SVM a layer converges to."""
+    end_on_termination()
 
 
 app.command("fit", help=fit.HELP)(fit.fit)

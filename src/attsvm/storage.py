@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -16,12 +17,40 @@ from attsvm.errors import ProblemError
 _META = "__meta__"
 
 
+_unfinished: set[Path] = set()
+
+
+@contextlib.contextmanager
+def unfinished(temporary: str | os.PathLike[str]) -> Iterator[Path]:
+    """Remove a temporary file or folder when the block ends, unless it has been renamed to its place by then."""
+    path = Path(temporary)
+    _unfinished.add(path)
+    try:
+        yield path
+    finally:
+        _remove(path)
+        _unfinished.discard(path)
+
+
+def remove_unfinished() -> None:
+    """Remove every temporary file and folder that the process has not finished, before it is ended from outside."""
+    for path in tuple(_unfinished):
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a temporary file beside ``path`` and rename it there once the block has ended without an error."""
     target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    with unfinished(name) as temporary:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
             stream.flush()
@@ -29,12 +58,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         # mkstemp makes the file private; a result has the permissions that any new file would get
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(target)
 
 
 def write_npz(

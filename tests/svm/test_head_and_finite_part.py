@@ -99,5 +99,5 @@ def test_the_combined_prediction_is_as_near_as_the_published_one(reference):
         found = attsvm.combined_prediction(problem, trained, attention, attention > 1e-3)
         ours, published = (attsvm.direction_error(W, trained) for W in (found.weights, data[f"{case}_svm_eq"]))
         assert ours <= 1.01 * published
-        # and it is nearer than the direction alone, or there is nothing to add
-        assert ours <= attsvm.direction_error(found.solution.direction, trained)
+        # and it is nearer than the direction alone, or there is nothing to add, which rounding may see either way
+        assert ours <= attsvm.direction_error(found.solution.direction, trained) * (1 + 1e-13)

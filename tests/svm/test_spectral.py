@@ -65,7 +65,7 @@ def test_nearly_infeasible_selections_stay_optimal(seed):
     generator = np.random.default_rng(seed)
     tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
     queries[1] = queries[0]
-    tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + 1e-6 * generator.standard_normal(5)
+    tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + 1e-5 * generator.standard_normal(5)
     solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), np.zeros(4, int), norm="spectral")
     assert solution.status == "optimal"
-    assert solution.value > 5e5
+    assert solution.value > 5e4

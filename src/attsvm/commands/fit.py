@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.commands.shared import INTERRUPTED, command_line, end_on_termination, limit_threads, progress
+from attsvm.commands.shared import INTERRUPTED, command_line, limit_threads, progress
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ def fit(
 ) -> None:
     """Train an attention classifier on SOURCE (the help is HELP)."""
     limit_threads(threads)
-    end_on_termination()
     command = command_line()
 
     # what a command needs is loaded when it runs, so that the others start at once

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from attsvm.commands.shared import INTERRUPTED, command_line, end_on_termination, limit_threads
+from attsvm.commands.shared import INTERRUPTED, command_line, limit_threads
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -37,7 +37,6 @@ def reproduce(
 ) -> None:
     """Measure figures and tables of the papers anew (the help is HELP)."""
     limit_threads(threads)
-    end_on_termination()
 
     from rich.console import Console
 

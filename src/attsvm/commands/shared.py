@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attsvm.errors import ProblemError
+from attsvm.storage import remove_unfinished
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -20,8 +21,17 @@ def command_line() -> str:
 
 
 def end_on_termination() -> None:
-    """Let a plain kill end the work as an error does: nothing half-written stays behind."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """Let a plain kill end the process at once, with nothing half-written left behind.
+
+    The handler ends the process itself: an exception raised in it is lost where the interpreter happens to be in a
+    callback that cannot raise (a weak reference's, while something is being compiled).
+    """
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _: object) -> None:
+    remove_unfinished()
+    os._exit(128 + number)
 
 
 def limit_threads(threads: int | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from attsvm.errors import ProblemError
 from attsvm.fit import Fit
 from attsvm.report.plain import dumps
+from attsvm.storage import unfinished
 
 CONTENTS = {"index.html", "result.json", "run.npz", "figures"}
 
@@ -40,7 +41,7 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False) -> Iterator[P
         hidden = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     except OSError as error:
         raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
-    try:
+    with unfinished(hidden):
         # mkdtemp makes the folder private; a result has the permissions that any new folder would get
         mask = os.umask(0)
         os.umask(mask)
@@ -48,8 +49,6 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False) -> Iterator[P
         yield hidden
         _check_replaceable(target, out, force)
         _replace(target, hidden)
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def write_folder(
