@@ -1,0 +1,217 @@
+"""Many ragged sequences held as token numbers into one shared table of vectors."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.errors import ProblemError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sequences:
+    """n ragged sequences of token numbers, never held as the vectors they stand for.
+
+    Twenty-five thousand reviews of 230 words take 23 MB of numbers and a table of vectors; padded to 400 vectors of
+    100 entries they would take 4 GB. A token may stand in any number of sequences; an array of instances is the case
+    where each stands in one (:meth:`from_arrays`).
+
+    Parameters
+    ----------
+    table : float array, shape (V, d)
+        The vector of each token number. Float32 and float64 are kept as they are, anything else becomes float64.
+    ids : int array, shape (N,)
+        The sequences' token numbers one after the other, kept as int32.
+    offsets : int array, shape (n + 1,)
+        Sequence i is ``ids[offsets[i]:offsets[i + 1]]``.
+
+    Raises
+    ------
+    ProblemError
+        If a shape does not fit, a vector is not finite, a number is not in the table, or offsets do not rise from 0
+        to N. A sequence without tokens is allowed here; what cannot use one says so.
+    """
+
+    table: Float[np.ndarray, "V d"]
+    ids: Int[np.ndarray, " N"]
+    offsets: Int[np.ndarray, " n+1"]
+
+    def __post_init__(self) -> None:
+        table, ids, offsets = _table(self.table), _integers("ids", self.ids), _integers("offsets", self.offsets)
+        if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
+            raise ProblemError(f"offsets: do not rise from 0 to the {len(ids)} ids; sequence i is ids[o[i]:o[i + 1]]")
+        if len(ids) and not (ids.min() >= 0 and ids.max() < len(table)):
+            raise ProblemError(f"ids: {ids.min()} to {ids.max()} found, the table has rows 0 to {len(table) - 1}")
+        for name, array in (("table", table), ("ids", ids.astype(np.int32)), ("offsets", offsets.astype(np.int64))):
+            array = array.view()
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> "Sequences":
+        """Sequences whose tokens are their own.
+
+        Parameters
+        ----------
+        arrays : iterable of n arrays, shape (T_i, d)
+
+        Returns
+        -------
+        Sequences
+            The table is the stacked tokens.
+
+        Raises
+        ------
+        ProblemError
+            If there are none, or one is not a finite real matrix as wide as the others.
+        """
+        found = [_matrix(i, array) for i, array in enumerate(arrays)]
+        if not found:
+            raise ProblemError("sequences: none found, a list of arrays of shape (T_i, d) wanted")
+        # an empty list says nothing of d
+        filled = [array for array in found if array.size or array.shape[1]]
+        d = filled[0].shape[1] if filled else 0
+        for i, array in enumerate(found):
+            if array.shape[1] not in (d, 0) or (array.shape[1] == 0 and len(array)):
+                raise ProblemError(f"sequences: number {i} has shape {array.shape}, (T_i, {d}) wanted like the first")
+        table = np.concatenate(filled) if filled else np.zeros((0, 0))
+        offsets = np.concatenate([[0], np.cumsum([len(array) for array in found])])
+        return cls(table, np.arange(len(table)), offsets)
+
+    @classmethod
+    def from_padded(cls, tokens: Any, mask: Any) -> "Sequences":
+        """The tokens that a mask allows.
+
+        Parameters
+        ----------
+        tokens : array, shape (n, T, d)
+        mask : bool array, shape (n, T)
+            False for padding, wherever it stands in the row.
+
+        Raises
+        ------
+        ProblemError
+            If a shape does not fit or a token that the mask allows is not finite.
+        """
+        tokens, mask = np.asarray(tokens), np.asarray(mask)
+        if tokens.ndim != 3:
+            raise ProblemError(f"tokens: shape {tokens.shape} found, (n, T, d) wanted")
+        if mask.shape != tokens.shape[:2] or mask.dtype != bool:
+            raise ProblemError(f"mask: {mask.dtype} of shape {mask.shape} found, bool of {tokens.shape[:2]} wanted")
+        offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
+        return cls(tokens[mask], np.arange(offsets[-1]), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Float[np.ndarray, "T_i d"]]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, which: Any) -> Any:
+        """One sequence as an array (T_i, d), or some of them as :class:`Sequences`.
+
+        Parameters
+        ----------
+        which : int, slice, int array or bool array of shape (n,)
+        """
+        if isinstance(which, int | np.integer):
+            if not -len(self) <= which < len(self):
+                raise IndexError(f"{which} of {len(self)} sequences")
+            which = int(which) % len(self)
+            return self.table[self.ids[self.offsets[which] : self.offsets[which + 1]]]
+        chosen = np.arange(len(self))[which]
+        lengths = self.lengths[chosen]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        # checked once is enough: a large table is not read again for every part of a whole
+        part = object.__new__(Sequences)
+        part.__dict__.update(table=self.table, ids=self.ids[places], offsets=offsets)
+        return part
+
+    def __repr__(self) -> str:
+        return f"Sequences({len(self)} of {len(self.ids)} tokens, table {self.table.shape} {self.table.dtype})"
+
+    @cached_property
+    def lengths(self) -> Int[np.ndarray, " n"]:
+        """Tokens of each sequence, T_i."""
+        return np.diff(self.offsets)
+
+    @property
+    def dim(self) -> int:
+        """Entries of a token, d."""
+        return self.table.shape[1]
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(n,): scikit-learn asks an array's shape for its number of samples."""
+        return (len(self),)
+
+    def padded_ids(
+        self, indices: Any = slice(None), width: int | None = None
+    ) -> tuple[Int[np.ndarray, "b T"], Bool[np.ndarray, "b T"]]:
+        """Token numbers of some sequences, padded to the longest of them or to ``width``.
+
+        Returns
+        -------
+        ids : int32 ndarray, shape (b, T)
+            0 in padded places.
+        mask : bool ndarray, shape (b, T)
+        """
+        chosen = np.arange(len(self))[indices]
+        lengths = self.lengths[chosen]
+        width = int(lengths.max(initial=0)) if width is None else width
+        place = np.arange(width)
+        mask = place < lengths[:, None]
+        ids = np.zeros(mask.shape, dtype=np.int32)
+        ids[mask] = self.ids[(self.offsets[chosen][:, None] + place)[mask]]
+        return ids, mask
+
+    def padded(
+        self, indices: Any = slice(None), width: int | None = None
+    ) -> tuple[Float[np.ndarray, "b T d"], Bool[np.ndarray, "b T"]]:
+        """Tokens of some sequences, padded to the longest of them or to ``width``.
+
+        Returns
+        -------
+        tokens : ndarray, shape (b, T, d)
+            Zero in padded places.
+        mask : bool ndarray, shape (b, T)
+        """
+        ids, mask = self.padded_ids(indices, width)
+        tokens = np.zeros((*mask.shape, self.dim), dtype=self.table.dtype)
+        tokens[mask] = self.table[ids[mask]]
+        return tokens, mask
+
+
+def _table(table: Any) -> np.ndarray:
+    table = np.asarray(table)
+    if table.dtype not in (np.float32, np.float64):
+        try:
+            table = table.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ProblemError(f"table: {table.dtype} found, real numbers wanted") from None
+    if table.ndim != 2:
+        raise ProblemError(f"table: shape {table.shape} found, (V, d) wanted")
+    if not np.isfinite(table).all():
+        row = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
+        raise ProblemError(f"table: NaN or inf found in row {row}, finite numbers wanted; leave padding out")
+    return table
+
+
+def _integers(name: str, array: Any) -> np.ndarray:
+    array = np.asarray(array)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ProblemError(f"{name}: {array.dtype} of shape {array.shape} found, a vector of integers wanted")
+    return array.astype(np.int64) if array.dtype.kind not in "iu" else array
+
+
+def _matrix(i: int, array: Any) -> np.ndarray:
+    array = np.asarray(array)
+    if array.shape == (0,):
+        array = array.reshape(0, 0)
+    if array.ndim != 2 or array.dtype.kind not in "fiub":
+        raise ProblemError(f"sequences: number {i} is {array.dtype} of shape {array.shape}, real (T_i, d) wanted")
+    return array
