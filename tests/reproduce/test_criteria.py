@@ -79,6 +79,13 @@ PLANTED: dict[str, list[Planted]] = {
         _set("second exponential", 0.0),
         _swap("error linear", "error exponential"),
     ],
+    "factored-paths": [
+        _swap("errors combined 5", "errors factored 5"),
+        _reversed("errors factored 5"),
+        _set("errors combined 5", 0.2),
+        _set("at_best combined 5", False),
+        _set("undecided factored 5", True),
+    ],
     "rank": [
         _swap("frobenius", "nuclear"),
         _set("frobenius", 99.0),

@@ -4,6 +4,7 @@ from importlib.resources import as_file, files
 
 import numpy as np
 
+from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
 # every sequence of the first paper's planar examples scores its tokens by their last coordinate, which the projected
@@ -107,6 +108,59 @@ def unequal_scores(ratio: float) -> Problem:
     """
     tokens = np.array([[[0.0, 0.0, 0.0], [1.0, 1.0, ratio]], [[0.0, 0.0, 0.0], [1.0, -1.0, 1.0]]])
     return Problem(tokens, labels=np.ones(2), head=_BY_LAST, keys=_in_plane(tokens))
+
+
+def in_the_plane(num_tokens: int = 3) -> Problem:
+    """Two sequences of tokens and their queries in the plane, whose paths under W and (K, Q) can be drawn.
+
+    Parameters
+    ----------
+    num_tokens : {3, 5}
+
+    Returns
+    -------
+    Problem
+        Where the Frobenius and the nuclear Att-SVM of the optimal tokens clearly differ.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such example.
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, the figures of paths;
+    seeds 1 and 3 of the published code.
+    """
+    if num_tokens == 3:
+        tokens = [
+            [[-0.9814968, 0.1863952], [-1.1355718, -0.04983907], [-1.4568305, 0.11450518]],
+            [[0.6917174, -0.16891584], [0.7323128, -0.01747505], [0.9413471, -0.2896908]],
+        ]
+        queries = [[0.84501135, 0.5347484], [-0.63626397, -0.7714714]]
+        head = [0.92731994, 0.37426966]
+    elif num_tokens == 5:
+        tokens = [
+            [
+                [1.0, 0.5],
+                [-0.18972462, -0.798354],
+                [-0.7976964, 0.30564982],
+                [-0.6198048, -0.01682163],
+                [-1.1724226, 0.24682678],
+            ],
+            [
+                [1.0, -0.5],
+                [-0.757443, 0.10261719],
+                [-0.8307859, 0.676377],
+                [-0.8131823, 0.00670824],
+                [-0.6131634, -0.05462176],
+            ],
+        ]
+        queries = [[-0.53912896, -0.8422232], [0.9525519, 0.30437642]]
+        head = [0.9771238, 0.21267143]
+    else:
+        raise ProblemError(f"num_tokens: {num_tokens!r} found, 3 or 5 wanted")
+    return Problem(tokens, labels=np.ones(2), queries=queries, head=head)
 
 
 def joint_mirror() -> Problem:

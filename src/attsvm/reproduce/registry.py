@@ -2,6 +2,7 @@
 
 from attsvm.reproduce import (
     bregman,
+    factored_paths,
     feasibility,
     joint_mirror,
     joint_prompt,
@@ -20,6 +21,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     prompt_several_sequences.EXPERIMENT,
     joint_prompt.EXPERIMENT,
     losses.EXPERIMENT,
+    factored_paths.EXPERIMENT,
     rank.EXPERIMENT,
     feasibility.EXPERIMENT,
     sequence_to_sequence.EXPERIMENT,
