@@ -1,0 +1,190 @@
+"""Texts as sequences of word vectors that are learnt from the texts themselves."""
+
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float
+
+from attsvm.datasets.sequences import Sequences
+from attsvm.errors import ProblemError
+
+MAX_LENGTH = 400
+"""Words of a text that are kept, from its beginning."""
+
+SMOOTHING = 0.75
+"""Exponent of the contexts' frequencies: rare contexts would else have the largest information of all."""
+
+_WORD = re.compile(r"</?[a-z][^<>]*>|(\w+(?:['’]\w+)*)", re.IGNORECASE)
+"""A word may hold apostrophes; what stands in a tag of a web page is none."""
+
+
+def words(text: str) -> list[tuple[str, int, int]]:
+    """The words of a text, lower-cased, and where each begins and ends in it."""
+    return [(match[1].lower(), *match.span()) for match in _WORD.finditer(text) if match[1]]
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """A vocabulary and a vector for each of its words.
+
+    Attributes
+    ----------
+    vocabulary : tuple of str
+        V words, the most frequent first.
+    table : float32 ndarray, shape (V + 1, d)
+        Their vectors. The last row is zero, the one token of a text without any known word: the head answers
+        such a text as it answers no evidence at all.
+    max_length : int
+        Words of a text that are kept, from its beginning; what is not in the vocabulary does not count.
+    """
+
+    vocabulary: tuple[str, ...]
+    table: Float[np.ndarray, "V+1 d"]
+    max_length: int = MAX_LENGTH
+
+    def __post_init__(self):
+        object.__setattr__(self, "_numbers", {word: number for number, word in enumerate(self.vocabulary)})
+
+    def known(self, text: str) -> list[tuple[int, int, int]]:
+        """The words kept of a text: number in the vocabulary, and where each begins and ends in the text."""
+        numbers: dict[str, int] = self._numbers  # type: ignore[attr-defined]
+        found = [(numbers[word], begin, end) for word, begin, end in words(text) if word in numbers]
+        return found[: self.max_length]
+
+    def sequences(self, texts: Iterable[str]) -> Sequences:
+        """Texts as sequences of words, each as the number of its vector.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            n texts.
+
+        Returns
+        -------
+        Sequences
+            n sequences of at least one and at most ``max_length`` tokens.
+        """
+        blank = len(self.vocabulary)
+        return _sequences(self.table, [[number for number, *_ in self.known(text)] or [blank] for text in texts])
+
+
+def learn_word_vectors(
+    texts: Sequence[str],
+    *,
+    dim: int = 100,
+    min_documents: int = 5,
+    window: int = 5,
+    max_length: int = MAX_LENGTH,
+    seed: int = 0,
+) -> WordVectors:
+    """Learn a vector for every word that occurs in enough texts, from which words stand near which.
+
+    Parameters
+    ----------
+    texts : sequence of str
+    dim : int
+        Length d of a vector, at most; a smaller vocabulary has shorter ones.
+    min_documents : int
+        A word of the vocabulary occurs in at least so many texts.
+    window : int
+        Words at most so far apart count as neighbours.
+    max_length : int
+        Words of a text that are kept in its sequence; the vectors are learnt from all of them.
+    seed : int
+        Of the truncated singular value decomposition; the same texts and seed give the same vectors.
+
+    Returns
+    -------
+    WordVectors
+
+    Raises
+    ------
+    ProblemError
+        If fewer than two words occur in enough texts, or an argument is out of range.
+    """
+    for name, value in (
+        ("dim", dim),
+        ("min_documents", min_documents),
+        ("window", window),
+        ("max_length", max_length),
+    ):
+        if value < 1:
+            raise ProblemError(f"{name}: {value} found, at least 1 wanted")
+    found, flat, documents = _numbered(texts)
+    vocabulary, flat, documents = _frequent(found, flat, documents, min_documents)
+    if len(vocabulary) < 2:
+        raise ProblemError(
+            f"texts: {len(vocabulary)} words occur in at least {min_documents} of {len(texts)} texts, "
+            "at least two wanted; lower min_documents or give more texts"
+        )
+    vectors = _decomposed(_ppmi(_cooccurrence(flat, documents, len(vocabulary), window)), dim, seed)
+    table = np.vstack([vectors, np.zeros((1, vectors.shape[1]))]).astype(np.float32)
+    return WordVectors(vocabulary, table, max_length)
+
+
+def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Every word once, and for every place in the texts the number of its word and that of its text."""
+    numbers: dict[str, int] = {}
+    flat, lengths = array("i"), []
+    for text in texts:
+        before = len(flat)
+        flat.extend(numbers.setdefault(word, len(numbers)) for word, *_ in words(text))
+        lengths.append(len(flat) - before)
+    documents = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
+    return list(numbers), np.array(flat, dtype=np.int32), documents
+
+
+def _frequent(
+    found: list[str], flat: np.ndarray, documents: np.ndarray, min_documents: int
+) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
+    """The words of enough texts, most frequent first, and the places in the texts that hold one of them."""
+    once = np.unique(documents.astype(np.int64) * max(len(found), 1) + flat) % max(len(found), 1)
+    enough = np.bincount(once, minlength=len(found)) >= min_documents
+    counts = np.bincount(flat, minlength=len(found))
+    # ties by the alphabet: the vocabulary does not depend on the order of the texts
+    kept = sorted(np.flatnonzero(enough), key=lambda number: (-counts[number], found[number]))
+    renumbered = np.full(len(found), -1, dtype=np.int32)
+    renumbered[kept] = np.arange(len(kept), dtype=np.int32)
+    flat = renumbered[flat]
+    return tuple(found[number] for number in kept), flat[flat >= 0], documents[flat >= 0]
+
+
+def _cooccurrence(flat: np.ndarray, documents: np.ndarray, size: int, window: int) -> sp.csr_array:
+    """How often two words stand at most ``window`` places apart in a text, symmetric (V, V)."""
+    one_way = sp.csr_array((size, size), dtype=np.float32)
+    for apart in range(1, window + 1):
+        same = documents[apart:] == documents[:-apart]
+        pair = flat[:-apart][same], flat[apart:][same]
+        one_way += sp.csr_array((np.ones(len(pair[0]), dtype=np.float32), pair), shape=(size, size))
+    return one_way + one_way.T
+
+
+def _ppmi(cooccurrence: sp.csr_array) -> sp.csr_array:
+    """Positive pointwise mutual information, with the contexts' frequencies smoothed."""
+    pairs = cooccurrence.tocoo()
+    totals = np.asarray(cooccurrence.sum(axis=0), dtype=float)
+    smoothed = totals**SMOOTHING
+    smoothed /= smoothed.sum()
+    row, column = pairs.coords
+    information = np.log(pairs.data / (totals[row] * smoothed[column]))
+    kept = information > 0
+    return sp.csr_array((information[kept].astype(np.float32), (row[kept], column[kept])), shape=pairs.shape)
+
+
+def _decomposed(matrix: sp.csr_array, dim: int, seed: int) -> np.ndarray:
+    """Left singular vectors times the square roots of the singular values, (V, d)."""
+    from sklearn.decomposition import TruncatedSVD
+
+    decomposition = TruncatedSVD(min(dim, matrix.shape[0]), random_state=seed)
+    scaled = decomposition.fit_transform(matrix)
+    return scaled / np.sqrt(np.maximum(decomposition.singular_values_, np.finfo(np.float32).tiny))
+
+
+def _sequences(table: np.ndarray, documents: list[list[int]]) -> Sequences:
+    offsets = np.concatenate([[0], np.cumsum([len(document) for document in documents])])
+    ids = np.fromiter((number for document in documents for number in document), dtype=np.int32, count=offsets[-1])
+    return Sequences(table, ids, offsets)
