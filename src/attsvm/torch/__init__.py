@@ -1,4 +1,6 @@
-"""The PyTorch face: optimisers whose implicit bias is known, as drop-in `torch.optim.Optimizer`s.
+"""The PyTorch face: optimisers whose implicit bias is known, and a look at the heads of a trained transformer.
+
+The optimisers are drop-in `torch.optim.Optimizer`s; `inspect` measures every layer and head of a model on a batch.
 
 Needs the extra ``torch`` (``pip install 'attsvm[torch]'``). Nothing else in the package imports this module.
 """
@@ -8,6 +10,7 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - only where the extra is not installed
     raise ModuleNotFoundError("attsvm.torch needs PyTorch: pip install 'attsvm[torch]'", name=missing.name) from missing
 
+from attsvm.torch.inspection import Inspection, Layout, inspect
 from attsvm.torch.learning_rate import lr_from_adam, lr_from_sgd
 from attsvm.torch.mirror_descent import MirrorDescent
 from attsvm.torch.optimizer import NonFiniteGradientError
@@ -15,10 +18,13 @@ from attsvm.torch.sign_descent import SignDescent
 from attsvm.torch.spectral_descent import SpectralDescent
 
 __all__ = [
+    "Inspection",
+    "Layout",
     "MirrorDescent",
     "NonFiniteGradientError",
     "SignDescent",
     "SpectralDescent",
+    "inspect",
     "lr_from_adam",
     "lr_from_sgd",
 ]

@@ -1,0 +1,8 @@
+"""Looking into a trained transformer: what its heads select, and by what margin."""
+
+from attsvm.torch.inspection.families import Layout
+from attsvm.torch.inspection.inspection import Head, Inspection, inspect
+from attsvm.torch.inspection.margin import MarginInterval
+from attsvm.torch.inspection.measures import MEASURES, Measure
+
+__all__ = ["MEASURES", "Head", "Inspection", "Layout", "MarginInterval", "Measure", "inspect"]

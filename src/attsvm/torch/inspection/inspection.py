@@ -1,0 +1,269 @@
+"""``attsvm.torch.inspect``: every layer and head of a trained transformer, measured on a batch."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import nn
+
+from attsvm.errors import ProblemError
+from attsvm.torch.inspection.capture import MOST_QUERIES, Found, Sampler, attention_layers, capture
+from attsvm.torch.inspection.families import Layout, as_array
+from attsvm.torch.inspection.margin import MarginInterval, margin_interval
+from attsvm.torch.inspection.measures import MEASURES, attention_of
+from attsvm.torch.inspection.weights import Layer
+
+SPECIAL = "special_tokens_mask"
+"""The name under which tokenizers say which tokens are special; models do not take it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """What one head does.
+
+    Attributes
+    ----------
+    layer, head : int
+        Counted from 0.
+    selected : int ndarray, shape (n, Q)
+        The token with the largest probability for each query; −1 where there is no query.
+    numbers : dict of str to float or None
+        The measures of :data:`MEASURES`; None where one is not defined.
+    margin : MarginInterval or None
+        None where it was not asked for.
+    rebuilt_error : float
+        Largest difference between the model's own attention and the one from tokens and W.
+    """
+
+    layer: int
+    head: int
+    selected: Int[np.ndarray, "n Q"]
+    numbers: dict[str, float | None]
+    margin: MarginInterval | None
+    rebuilt_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Inspection:
+    """The heads of a model on a batch.
+
+    Attributes
+    ----------
+    model : str
+        Its class.
+    family : str
+    layer_names : list of str
+    heads : list of Head
+        Layer by layer.
+    num_sequences : int
+    num_tokens, num_queries : int
+        Over all sequences, in the first layer; padding does not count.
+    sampled : bool
+        Whether ``num_queries`` are only some of the queries.
+    rotary : bool
+        Whether W is I/√d_h over rotated keys and queries.
+    positions : int ndarray, shape (n, Q)
+        Of the queries in their sequences.
+    gap : float
+        Relative width asked for of the margins' intervals.
+    seed : int
+    """
+
+    model: str
+    family: str
+    layer_names: list[str]
+    heads: list[Head]
+    num_sequences: int
+    num_tokens: int
+    num_queries: int
+    sampled: bool
+    rotary: bool
+    positions: Int[np.ndarray, "n Q"]
+    gap: float
+    seed: int
+    special_known: bool = field(default=False)
+
+    def __repr__(self) -> str:
+        error = max(head.rebuilt_error for head in self.heads)
+        return (
+            f"Inspection({self.model}: {len(self.layer_names)} layers, {len(self.heads)} heads,"
+            f" {self.num_sequences} sequences, {self.num_queries} queries, attention rebuilt to {error:.1e})"
+        )
+
+    def measure(self, name: str) -> Float[np.ndarray, "layers heads"]:
+        """One measure of every head; NaN where it is not defined or was not asked for.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such measure.
+        """
+        if name not in {measure.name for measure in MEASURES}:
+            raise ProblemError(f"name: {name!r} found, one of {', '.join(m.name for m in MEASURES)} wanted")
+        width = 1 + max(head.head for head in self.heads)
+        values = np.full((len(self.layer_names), width), np.nan)
+        for head in self.heads:
+            value = head.numbers.get(name)
+            values[head.layer, head.head] = np.nan if value is None else value
+        return values
+
+
+def inspect(
+    model: nn.Module,
+    batch: Any,
+    *,
+    layout: Layout | None = None,
+    heads: Collection[tuple[int, int]] | None = None,
+    margins: bool = True,
+    queries: int | None = None,
+    gap: float = 1e-2,
+    max_steps: int | None = None,
+    seed: int = 0,
+    callback: Callable[[int, int], object] | None = None,
+) -> Inspection:
+    """What every attention head of a transformer selects, how concentrated it is, and how small its margin is.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Of the BERT, RoBERTa, GPT-2, Llama or ViT family of Hugging Face, or with ``nn.MultiheadAttention`` inside, or
+        any whose attention modules ``layout`` declares. It is left as it was.
+    batch : mapping, tuple or Tensor
+        What the model is called with: by name, in order, or alone. The tensors of a mapping have the sequences as
+        their first axis; ``special_tokens_mask`` (n, T) in it says which tokens are special, and is not passed on.
+    layout : Layout, optional
+        Where a model of no known family keeps its attention.
+    heads : collection of (layer, head), optional
+        Those to look at, counted from 0. All, if not given.
+    margins : bool
+        Solve for the best margin of every head: most of the work.
+    queries : int, optional
+        Look at so many queries of a layer, spread evenly over the sequences, at least one of each. If not given, at
+        all of them or at 4,096.
+    gap : float
+        Relative width of each margin ratio's interval.
+    max_steps : int, optional
+        Of each solve; then an interval may stay wider.
+    seed : int
+        Of the sample of queries.
+    callback : callable, optional
+        Called as ``callback(layer, head)`` when a head is done; a true return value stops the inspection there.
+
+    Returns
+    -------
+    Inspection
+
+    Raises
+    ------
+    ProblemError
+        If the model has no attention that is known or declared, or does not take the batch.
+
+    Notes
+    -----
+    W = W_K (W_Q; b_Q)'/√d_h acts on the tokens as they enter the layer, after the norm of the block, and on queries
+    with a constant coordinate 1. Of every token that a query drops, the constraint asks for a margin of 1 over it.
+    W itself keeps its own selection; the ratio of its margin to the best at the same Frobenius norm says how far it
+    is from the direction in which training to the limit, on these tokens alone, would take it.
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
+    """
+    if not 0 < gap < 1:
+        raise ProblemError(f"gap: {gap} found, a number between 0 and 1 wanted")
+    if queries is not None and queries < 1:
+        raise ProblemError(f"queries: {queries} found, at least 1 wanted")
+    found = attention_layers(model, layout)
+    special = None
+    if isinstance(batch, Mapping):
+        batch = dict(batch)
+        special = batch.pop(SPECIAL, None)
+        if special is not None:
+            special = as_array(torch.as_tensor(special)).astype(bool)
+    wanted = _wanted(found, heads)
+    sampler = Sampler(queries or MOST_QUERIES, _num_sequences(batch), seed)
+    done: list[Head] = []
+    first: Layer | None = None
+    order = sorted(wanted)
+    for index, layer in zip(order, capture(model, batch, [found[k] for k in order], sampler), strict=True):
+        first = first or layer
+        chosen = wanted[index] or range(layer.num_heads)
+        stopped = False
+        for head in chosen:
+            if head >= layer.num_heads:
+                raise ProblemError(f"heads: {index}.{head} found; the layer has {layer.num_heads} heads, from 0")
+            done.append(_head(layer, index, head, found[index], special, margins, gap, max_steps))
+            stopped = bool(callback and callback(index, head))
+            if stopped:
+                break
+        if stopped:
+            break
+    assert first is not None
+    return Inspection(
+        model=type(model).__name__,
+        family=found[0].family.name,
+        layer_names=[one.name for one in found],
+        heads=done,
+        num_sequences=len(first.tokens),
+        num_tokens=int(np.count_nonzero(first.allowed.any(axis=1))),
+        num_queries=int(np.count_nonzero(first.positions >= 0)),
+        sampled=sampler.sampled,
+        rotary=first.is_rotary,
+        positions=first.positions,
+        gap=gap,
+        seed=seed,
+        special_known=special is not None or found[0].family.first_is_special,
+    )
+
+
+def _wanted(found: list[Found], heads: Collection[tuple[int, int]] | None) -> dict[int, list[int]]:
+    """Heads by layer; an empty list means all of them."""
+    if heads is None:
+        return {index: [] for index in range(len(found))}
+    wanted: dict[int, list[int]] = {}
+    for layer, head in sorted(set(heads)):
+        if not (0 <= layer < len(found) and head >= 0):
+            raise ProblemError(f"heads: {layer}.{head} found; the model has {len(found)} layers, counted from 0")
+        wanted.setdefault(layer, []).append(head)
+    if not wanted:
+        raise ProblemError("heads: empty; at least one (layer, head) wanted")
+    return wanted
+
+
+def _num_sequences(batch: Any) -> int | None:
+    """None where the batch is not taken apart."""
+    if isinstance(batch, Mapping):
+        first = next((value for value in batch.values() if isinstance(value, torch.Tensor)), None)
+    else:
+        first = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
+    if not isinstance(first, torch.Tensor) or first.ndim == 0:
+        raise ProblemError(f"batch: {type(batch).__name__} without tensors found; what the model is called with wanted")
+    if 0 in first.shape:
+        raise ProblemError(f"batch: empty, its first tensor has shape {tuple(first.shape)}")
+    return len(first) if isinstance(batch, Mapping) else None
+
+
+def _head(
+    layer: Layer,
+    index: int,
+    head: int,
+    found: Found,
+    special: Bool[np.ndarray, "n T"] | None,
+    margins: bool,
+    gap: float,
+    max_steps: int | None,
+) -> Head:
+    problem = layer.head(head)
+    if special is None and found.family.first_is_special:
+        special = np.zeros(layer.tokens.shape[:2], bool)
+        special[:, 0] = True
+    attention = attention_of(problem, layer.allowed, special, layer.positions if layer.is_self else None)
+    numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head)}
+    interval = None
+    if margins:
+        interval, _ = margin_interval(problem, layer.allowed, attention.selected, gap, max_steps)
+        numbers["margin_ratio"] = interval.upper
+    return Head(index, head, attention.selected, numbers, interval, float(layer.rebuilt_error[head]))

@@ -1,0 +1,103 @@
+"""What a head does with the tokens it is given: how concentrated its attention is, and where it goes."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.torch.inspection.weights import HeadProblem, softmax
+
+
+class Measure(NamedTuple):
+    """A number of every head, and how it is to be read."""
+
+    name: str
+    title: str
+    meaning: str
+
+
+MEASURES = (
+    Measure("largest_probability", "Largest probability", "of a query's attention; mean over queries"),
+    Measure("effective_tokens", "Effective number of tokens", "exp of the attention's entropy; mean over queries"),
+    Measure("special_share", "Share to special tokens", "of the attention, such as [CLS] and [SEP]; mean over queries"),
+    Measure("first_share", "Share to the first token", "of the attention; mean over queries"),
+    Measure("own_share", "Share to the query's own token", "of the attention; mean over queries"),
+    Measure("effective_rank", "Effective rank of W", "exp of the entropy of its singular values; at most d_h"),
+    Measure(
+        "margin_ratio",
+        "Margin over the best margin",
+        "smallest margin of W over that of the best matrix of the same Frobenius norm, for the same selection;"
+        " the upper end of the interval",
+    ),
+)
+"""The heat maps, in their order."""
+
+
+class Attention(NamedTuple):
+    """Attention of one head.
+
+    Attributes
+    ----------
+    selected : int ndarray, shape (n, Q)
+        The token with the largest probability, −1 where there is no query.
+    probabilities : ndarray, shape (n, Q, T)
+    numbers : dict of str to float or None
+        The measures; None where there is nothing to take the mean of.
+    """
+
+    selected: Int[np.ndarray, "n Q"]
+    probabilities: Float[np.ndarray, "n Q T"]
+    numbers: dict[str, float | None]
+
+
+def attention_of(
+    problem: HeadProblem,
+    allowed: Bool[np.ndarray, "n Q T"],
+    special: Bool[np.ndarray, "n T"] | None,
+    own: Int[np.ndarray, "n Q"] | None,
+) -> Attention:
+    """What a head selects, and the measures of its attention.
+
+    Parameters
+    ----------
+    problem : HeadProblem
+    allowed : bool ndarray, shape (n, Q, T)
+    special : bool ndarray, shape (n, T), optional
+        Special tokens.
+    own : int ndarray, shape (n, Q), optional
+        The place of each query's own token, −1 where there is no query.
+
+    Notes
+    -----
+    Means are over the queries that have a choice: those that may attend to two tokens or more.
+    """
+    probabilities = softmax(problem.logits(), allowed)
+    choosing = np.count_nonzero(allowed, axis=-1) > 1
+    selected = np.where(allowed.any(axis=-1), probabilities.argmax(axis=-1), -1)
+    some = probabilities[choosing]
+    logs = np.log(some, out=np.zeros_like(some), where=some > 0)
+    first = np.zeros(allowed.shape[::2], bool)
+    present = allowed.any(axis=1)
+    first[np.arange(len(first)), present.argmax(axis=-1)] = True
+
+    def share(tokens: np.ndarray | None) -> float | None:
+        if tokens is None:
+            return None
+        return _mean((probabilities * tokens[:, None, :]).sum(axis=-1)[choosing])
+
+    to_own = None
+    if own is not None:
+        at = np.maximum(own, 0)[..., None]
+        to_own = _mean(np.take_along_axis(probabilities, at, axis=-1)[..., 0][choosing])
+    numbers = {
+        "largest_probability": _mean(some.max(axis=-1, initial=0.0)),
+        "effective_tokens": _mean(np.exp(-(some * logs).sum(axis=-1))),
+        "special_share": share(special),
+        "first_share": share(first),
+        "own_share": to_own,
+    }
+    return Attention(selected, probabilities, numbers)
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if values.size else None

@@ -1,0 +1,236 @@
+"""Attention of every family rebuilt from tokens and W alone; what cannot be is refused in one line."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import attsvm
+import attsvm.torch
+from attsvm.torch.inspection.capture import Sampler, attention_layers, capture
+from attsvm.torch.inspection.weights import softmax
+
+transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
+
+SMALL = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 32}
+CLOSE = 1e-5
+
+
+def bert():
+    return transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL))
+
+
+def roberta():
+    return transformers.RobertaModel(transformers.RobertaConfig(vocab_size=50, **SMALL))
+
+
+def gpt2():
+    config = transformers.GPT2Config(
+        vocab_size=50, n_embd=24, n_head=4, n_layer=2, scale_attn_by_inverse_layer_idx=True
+    )
+    return transformers.GPT2Model(config)
+
+
+def llama():
+    config = transformers.LlamaConfig(vocab_size=50, num_key_value_heads=2, attention_bias=True, **SMALL)
+    return transformers.LlamaModel(config)
+
+
+def vit():
+    return transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=4, **SMALL))
+
+
+def spread_out(model, seed=0):
+    """Weights large enough for attention to be far from even, biases that are not zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" not in name.lower() and "ln_" not in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) / 3)
+    return model.eval()
+
+
+def words(padding="right", seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(3, 50, (3, 7), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0
+    mask[2, 2:] = 0
+    if padding == "left":
+        mask = mask.flip(1)
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def pictures():
+    return {"pixel_values": torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(2))}
+
+
+CASES = {
+    "bert": (bert, words()),
+    "roberta": (roberta, words()),
+    "gpt2": (gpt2, words()),
+    "llama": (llama, words()),
+    "llama, padded on the left": (llama, words("left")),
+    "vit": (vit, pictures()),
+}
+
+
+def own_attention(model, batch):
+    """The model's, by its own output_attentions."""
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        return [layer.numpy() for layer in model(**batch, output_attentions=True).attentions]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_attention_is_rebuilt_from_tokens_and_weights(case):
+    make, batch = CASES[case]
+    model = spread_out(make())
+    found = attention_layers(model)
+    theirs = own_attention(model, batch)
+    assert len(found) == len(theirs) == 2
+    for layer, attention in zip(capture(model, batch, found, Sampler(4096, 3, 0)), theirs, strict=True):
+        assert layer.num_heads == 4
+        for head in range(4):
+            problem = layer.head(head)
+            ours = softmax(problem.queries @ problem.weights.T @ problem.keys.mT, layer.allowed)
+            there = layer.positions >= 0
+            picked = np.take_along_axis(attention[:, head], np.maximum(layer.positions, 0)[..., None], axis=1)
+            assert np.abs(ours - picked)[there].max() < CLOSE
+            assert ours[there].max() > 0.6  # nothing is shown where attention is even
+            assert layer.rebuilt_error[head] < CLOSE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_inspection_counts_what_is_there_and_leaves_the_model_as_it_was(case):
+    make, batch = CASES[case]
+    model = spread_out(make()).train()
+    model.set_attn_implementation("sdpa")
+    inspection = attsvm.torch.inspect(model, batch)
+    assert model.training
+    assert model.config._attn_implementation == "sdpa"
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert len(inspection.heads) == 8
+    there = batch["attention_mask"].sum().item() if "attention_mask" in batch else 3 * 17
+    assert inspection.num_tokens == inspection.num_queries == there
+    for head in inspection.heads:
+        assert head.rebuilt_error < CLOSE
+        assert 0 < head.margin.lower <= head.margin.upper <= 1 + 1e-9
+        assert head.margin.width <= 1e-2
+        assert head.margin.duplicates == 0
+        assert 1 <= head.numbers["effective_tokens"] <= 17
+        assert 1 <= head.numbers["effective_rank"] <= 6 + 1e-9
+
+
+def test_a_sample_of_queries_is_part_of_all_of_them():
+    model = spread_out(bert())
+    batch = words()
+    whole, part = (attsvm.torch.inspect(model, batch, queries=most, margins=False) for most in (None, 6))
+    assert part.sampled
+    assert not whole.sampled
+    assert part.num_queries == 6
+    for one, other in zip(whole.heads, part.heads, strict=True):
+        at = np.maximum(part.positions, 0)
+        picked = np.take_along_axis(one.selected, at, axis=1)
+        assert (picked == other.selected)[part.positions >= 0].all()
+
+
+class Encoder(nn.Module):
+    def __init__(self, batch_first=True):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=batch_first, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x, padding=None):
+        return self.encoder(x, src_key_padding_mask=padding)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_multihead_attention_of_torch(batch_first):
+    model = spread_out(Encoder(batch_first))
+    x = torch.randn(3, 6, 16, generator=torch.Generator().manual_seed(3))
+    padding = torch.zeros(3, 6, dtype=torch.bool)
+    padding[0, 4:] = True
+    inspection = attsvm.torch.inspect(model, (x if batch_first else x.transpose(0, 1), padding))
+    assert inspection.family == "nn.MultiheadAttention"
+    assert inspection.num_queries == 16
+    for head in inspection.heads:
+        assert head.rebuilt_error < CLOSE
+        assert 0 < head.margin.lower <= head.margin.upper <= 1 + 1e-9
+
+
+def test_cross_attention_of_torch_selects_among_the_keys():
+    module = spread_out(nn.MultiheadAttention(16, 4, kdim=10, vdim=10, batch_first=True))
+    generator = torch.Generator().manual_seed(4)
+    query, key = torch.randn(2, 3, 16, generator=generator), torch.randn(2, 5, 10, generator=generator)
+    inspection = attsvm.torch.inspect(module, (query, key, key), margins=False)
+    _, attention = module(query, key, key, average_attn_weights=False)
+    for head in inspection.heads:
+        assert (head.selected == attention[:, head.head].argmax(-1).numpy()).all()
+        assert head.numbers["own_share"] is None
+
+
+class Block(nn.Module):
+    def __init__(self, fused):
+        super().__init__()
+        if fused:
+            self.qkv = nn.Linear(16, 48)
+        else:
+            self.to_q, self.to_k, self.to_v = nn.Linear(16, 16), nn.Linear(16, 8), nn.Linear(16, 8)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).split(16, -1) if hasattr(self, "qkv") else (self.to_q(x), self.to_k(x), self.to_v(x))
+        q, k, v = (part.unflatten(-1, (-1, 4)).transpose(1, 2) for part in (q, k, v))
+        k, v = (part.repeat_interleave(4 // part.shape[1], 1) for part in (k, v))
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.7).transpose(1, 2).flatten(-2)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("rotary", [True, False])
+def test_a_declared_layout(fused, rotary):
+    model = spread_out(nn.Sequential(nn.LayerNorm(16), Block(fused)))
+    names = {"fused": "qkv"} if fused else {"query": "to_q", "key": "to_k", "key_heads": 2}
+    layout = attsvm.torch.Layout("1", heads=4, rotary=rotary, **names)
+    x = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(5))
+    inspection = attsvm.torch.inspect(model, x, layout=layout)
+    assert inspection.rotary == rotary
+    for head in inspection.heads:
+        assert head.rebuilt_error < CLOSE
+        assert (head.selected <= np.arange(6)).all()
+
+
+def refused(match, model, batch, **options):
+    with pytest.raises(attsvm.ProblemError, match=match) as error:
+        attsvm.torch.inspect(model, batch, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_what_cannot_be_inspected_is_refused_in_one_line():
+    x = torch.zeros(2, 6, 16)
+    refused("has no attention layer", nn.Linear(16, 16), x)
+    t5 = transformers.T5EncoderModel(
+        transformers.T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_heads=2, num_layers=1)
+    )
+    refused("keeps its attention in .*T5.* not known", t5, words())
+    refused("no module of the model is called", nn.Linear(16, 16), x, layout=attsvm.torch.Layout("a", 2, fused="qkv"))
+    refused("does not call scaled_dot_product", nn.Sequential(nn.Linear(16, 16)), x, layout=layout_of("0"))
+    refused("no nn.Linear called", nn.Sequential(Block(False)), x, layout=layout_of("0"))
+    refused("empty", Encoder(), x[:0])
+    refused("without tensors", Encoder(), {})
+    refused("does not take it", Encoder(), x[..., :5])
+    refused("a torch.nn.Module wanted", "bert", x)
+    refused("2 layers", Encoder(), x, heads=[(2, 0)])
+    refused("4 heads", Encoder(), x, heads=[(0, 4)])
+    with pytest.raises(attsvm.ProblemError, match="either query and key, or fused"):
+        attsvm.torch.Layout("0", 2, query="to_q")
+
+
+def layout_of(name):
+    return attsvm.torch.Layout(name, 4, fused="qkv")
+
+
+def test_biases_in_the_logits_are_refused():
+    module = nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.randn(1, 4, 8)
+    refused("adds biases", module, {"query": x, "key": x, "value": x, "attn_mask": torch.full((4, 4), -0.5)})
