@@ -13,10 +13,11 @@ from attsvm.geometry import bregman_divergence, correlation, direction_error, ma
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens, scores
 from attsvm.svm import Solution, combined_prediction, finite_part, solve_head, solve_svm
-from attsvm.training import Loss, Run, heads, optimizers, train
+from attsvm.training import Loss, Path, Run, heads, optimizers, regularization_path, train
 
 __all__ = [
     "Loss",
+    "Path",
     "Problem",
     "ProblemError",
     "Run",
@@ -32,6 +33,7 @@ __all__ = [
     "margin_ratio",
     "optimal_tokens",
     "optimizers",
+    "regularization_path",
     "scores",
     "solve_head",
     "solve_svm",

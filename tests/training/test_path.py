@@ -1,0 +1,245 @@
+"""Regularisation paths: to the Att-SVM of each norm, inside a cone, jointly with the head, against plain optimisers."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import attsvm
+from attsvm.datasets.papers import one_sequence
+from attsvm.training.excess import SCALARS, Excess, HeadLoss, Separation
+
+LONG = np.array([0.1, 1.0, 10.0, 100.0, 1e3, 1e4])
+
+
+def small(seed, n=2, T=3, d=3, **changes):
+    problem = attsvm.datasets.random_problem(n, T, d, seed)
+    arrays = {name: getattr(problem, name) for name in ("tokens", "labels", "queries", "head")}
+    return attsvm.Problem(**(arrays | changes))
+
+
+def loss_by_hand(problem, weights, loss="logistic"):
+    """L(W) in plain NumPy, for prompts and one query a sequence."""
+    losses = []
+    for x, y, i in zip(problem.tokens, problem.labels, range(len(problem.labels)), strict=True):
+        logits = x @ (weights if problem.queries is None else weights @ problem.queries[i])
+        a = np.exp(logits - logits.max())
+        m = y * problem.head @ (x.T @ (a / a.sum()))
+        losses.append({"logistic": np.log1p(np.exp(-m)), "exponential": np.exp(-m), "linear": -m}[loss])
+    return np.mean(losses)
+
+
+# --- the limit --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", ["frobenius", 1.75, "nuclear"])
+@pytest.mark.parametrize("seed", range(10))
+def test_at_1e4_times_the_value_the_path_points_to_the_att_svm(norm, seed):
+    problem = attsvm.datasets.random_problem(6, 8, 10, seed)
+    optimal = attsvm.optimal_tokens(problem)
+    solution = attsvm.solve_svm(problem, optimal, norm)
+    path = attsvm.regularization_path(problem, [1e4 * solution.value], norm=norm)
+    assert (path.selected[-1] == optimal).all()
+    assert path.status[-1] == "converged"
+    np.testing.assert_allclose(attsvm.margin(problem, optimal, path.weights[-1], norm), solution.margin, rtol=1e-3)
+    assert attsvm.direction_error(path.weights[-1], solution.direction) < 1e-5
+    assert path.direction_errors[-1] < 1e-5
+    # planted: another norm's solution, and that of another selection, are told apart
+    other = attsvm.solve_svm(problem, optimal, "nuclear" if norm == "frobenius" else "frobenius")
+    assert attsvm.direction_error(path.weights[-1], other.direction) > 1e-5
+    shuffled = attsvm.solve_svm(problem, (optimal + 1) % 8, norm)
+    assert attsvm.direction_error(path.weights[-1], shuffled.direction) > 1e-5
+
+
+@pytest.mark.parametrize("norm", ["frobenius", 1.3, 3.0, 6.0])
+def test_the_error_falls_like_the_square_of_the_radius(norm):
+    problem = attsvm.datasets.random_problem(6, 8, 10, 3)
+    value = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm).value
+    path = attsvm.regularization_path(problem, LONG * value, norm=norm)
+    assert (path.status == "converged").all()
+    assert (np.diff(path.direction_errors) < 0).all()
+    assert path.direction_errors[-1] < 0.02 * path.direction_errors[-2]
+    assert (np.diff(path.log_excess) < 0).all()
+    assert (np.diff(path.loss) <= 0).all()
+
+
+def test_factored_is_the_nuclear_ball_and_a_prompt_has_its_own():
+    problem = small(0)
+    by_factors = attsvm.regularization_path(problem, [0.5, 3.0], attention="factored")
+    by_weights = attsvm.regularization_path(problem, [0.5, 3.0], norm="nuclear")
+    np.testing.assert_array_equal(by_factors.weights, by_weights.weights)
+    prompt = small(0, queries=None)
+    solution = attsvm.solve_svm(prompt, attsvm.optimal_tokens(prompt))
+    path = attsvm.regularization_path(prompt, [1e4 * solution.value])
+    assert path.weights.shape == (1, 3)
+    assert attsvm.direction_error(path.weights[-1], solution.direction) < 1e-5
+
+
+# --- each minimum -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("norm", ["frobenius", 1.75, 3.0, "nuclear"])
+def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm, loss):
+    """SLSQP from twelve starts on two tiny problems, at radii where a loss is still a number."""
+    p = {"frobenius": 2.0, "nuclear": None}.get(norm, norm)
+    generator = np.random.default_rng(0)
+
+    def size(weights):
+        if p is None:
+            return np.linalg.svd(weights.reshape(3, 3), compute_uv=False).sum()
+        return (np.abs(weights) ** p).sum() ** (1 / p)
+
+    for seed in (0, 1):
+        problem = small(seed)
+        path = attsvm.regularization_path(problem, [0.3, 2.0, 6.0], norm=norm, loss=loss)
+        for radius, weights, value in zip(path.radii, path.weights, path.loss, strict=True):
+            assert size(weights.reshape(-1)) <= radius * (1 + 1e-9)
+            np.testing.assert_allclose(value, loss_by_hand(problem, weights, loss), rtol=1e-12)
+            lowest = np.inf
+            for _ in range(6):
+                start = generator.standard_normal(9)
+                found = minimize(
+                    lambda w, problem=problem: loss_by_hand(problem, w.reshape(3, 3), loss),
+                    start * radius / size(start),
+                    constraints={"type": "ineq", "fun": lambda w, radius=radius: radius - size(w)},
+                    method="SLSQP",
+                    options={"maxiter": 200},
+                )
+                ball = found.x * min(1.0, radius / size(found.x))
+                lowest = min(lowest, loss_by_hand(problem, ball.reshape(3, 3), loss))
+            assert value <= lowest + 1e-9
+
+
+def test_the_gradient_is_the_engines_exact_one_and_points_along_the_weights():
+    """On the Frobenius sphere W is a multiple of −∇L, also where the loss is its infimum plus exp(−3e3)."""
+    problem = attsvm.datasets.random_problem(6, 8, 10, 5)
+    path = attsvm.regularization_path(problem, [1.0, 1e2, 1e4])
+    for weights in path.weights:
+        # one step of normalised gradient descent, long enough not to be lost in the weights' rounding
+        step = attsvm.optimizers.normalized_gradient_descent(np.linalg.norm(weights))
+        moved = attsvm.train(problem, init=weights, steps=1, optimizer=step).weights - weights
+        assert attsvm.direction_error(moved, weights) < 1e-12
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0, 60.0])
+def test_derivatives_are_those_of_finite_differences(scale):
+    problem = attsvm.datasets.random_problem(4, 5, 3, 0)
+    generator = np.random.default_rng(1)
+    excess = Excess.of(problem, problem.head * 5, SCALARS["logistic"])
+    mixed = excess.over((excess.optimal + 1) % 5)
+    weights = scale * attsvm.solve_svm(problem, excess.optimal).direction.reshape(-1) + generator.standard_normal(9)
+    objectives = [excess, Separation(excess), HeadLoss(generator.standard_normal((4, 9)), SCALARS["logistic"])]
+    if np.isfinite(mixed.value(weights)):
+        objectives.append(mixed)
+    u, h = generator.standard_normal(9), 1e-5
+    for objective in objectives:
+        here = objective.expand(weights)
+        up, down = objective.expand(weights + h * u), objective.expand(weights - h * u)
+        np.testing.assert_allclose(here.value, objective.value(weights), rtol=1e-12)
+        np.testing.assert_allclose(here.gradient @ u, (up.value - down.value) / (2 * h), rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(here.hessian @ u, (up.gradient - down.gradient) / (2 * h), rtol=1e-5, atol=1e-7)
+
+
+# --- cones ------------------------------------------------------------------------------------------------------
+
+
+def test_inside_a_cone_the_path_goes_to_a_local_direction_that_is_not_the_global_one():
+    problem = one_sequence(local=True)
+    local, best = (attsvm.solve_svm(problem, np.array([token])) for token in (1, 0))
+    radii = LONG * local.value
+    inside = attsvm.regularization_path(problem, radii, cone=(local.direction, 0.999))
+    assert (inside.selected[-1] == 1).all()
+    assert (inside.status == "converged").all()
+    assert attsvm.direction_error(inside.weights[-1], local.direction) < 1e-5
+    anywhere = attsvm.regularization_path(problem, radii)
+    assert attsvm.direction_error(anywhere.weights[-1], best.direction) < 1e-5
+    assert inside.loss[-1] > anywhere.loss[-1]
+    # in a wide cone there is something better than the local direction, and the cone holds the path back
+    wide = attsvm.regularization_path(problem, radii, cone=(local.direction, 0.9))
+    np.testing.assert_allclose(attsvm.correlation(wide.weights[-1], local.direction), 0.9, rtol=1e-9)
+
+
+# --- jointly with the head --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", ["joint_all_support", "joint_relaxed"])
+@pytest.mark.parametrize("head_grows_faster", [True, False])
+def test_the_joint_path_of_prompt_and_head(reference, example, head_grows_faster):
+    data = reference("prompt_attention.npz")
+    problem = attsvm.Problem(data[f"{example}_X"], labels=data[f"{example}_Y"])
+    slow, fast = np.array([1.0, 10.0, 100.0]), np.array([1.0, 100.0, 1e4])
+    radii, head_radii = (slow, fast) if head_grows_faster else (fast, slow)
+    path = attsvm.regularization_path(problem, radii, head_radii=head_radii)
+    assert (path.selected[-1] == 1).all()
+    assert (path.status == "converged").all()
+    head = attsvm.solve_head(problem, path.selected[-1])
+    assert attsvm.direction_error(path.head_weights[-1], head.direction) < 1e-3
+    plain = attsvm.solve_svm(problem, path.selected[-1])
+    relaxed = attsvm.solve_svm(problem, path.selected[-1], relaxed=~head.support)
+    has_slack = example == "joint_relaxed"
+    right, wrong = (relaxed, plain) if has_slack and head_grows_faster else (plain, relaxed)
+    assert attsvm.direction_error(path.weights[-1], right.direction) < 1e-3
+    assert path.direction_errors[-1] < 1e-3
+    if has_slack:
+        assert attsvm.direction_error(path.weights[-1], wrong.direction) > 1e-2  # planted: the other one fails
+
+
+def test_the_joint_path_of_weights_and_head():
+    problem = small(0, n=3, T=4, d=4)
+    path = attsvm.regularization_path(problem, [1.0, 100.0, 1e4], head_radii=[1.0, 10.0, 100.0])
+    assert (path.status == "converged").all()
+    assert path.direction_errors[-1] < 1e-3
+    assert path.head_direction_errors[-1] < 1e-3
+
+
+# --- what comes back --------------------------------------------------------------------------------------------
+
+
+def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
+    each = [small(seed, n=3, T=4, d=3) for seed in range(3)]
+    names = ("tokens", "labels", "queries", "head")
+    problem = attsvm.Problem(*(np.stack([getattr(one, name) for one in each]) for name in names))
+    path = attsvm.regularization_path(problem, [1.0, 50.0], norm=1.75)
+    assert path.weights.shape == (2, 3, 3, 3)
+    assert path.direction_errors.shape == (2, 3)
+    np.testing.assert_array_equal(
+        path.weights[:, 1], attsvm.regularization_path(each[1], [1.0, 50.0], norm=1.75).weights
+    )
+    path.save(tmp_path / "path.npz")
+    again = attsvm.Path.load(tmp_path / "path.npz")
+    np.testing.assert_array_equal(again.direction_errors, path.direction_errors)
+    assert repr(again) == repr(path)
+    assert "combined, l1.75: 2 radii, 1 to 50" in repr(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"radii": [1.0, 1.0]}, "radii: 1 after 1 found"),
+        ({"radii": [-1.0, 1.0]}, "radii: -1.0 found"),
+        ({"radii": [np.nan]}, "radii: nan found"),
+        ({"radii": []}, "radii: shape"),
+        ({"radii": "many"}, "radii: not an array"),
+        ({"norm": "spectral"}, "norm: spectral found"),
+        ({"norm": 1}, "norm: l1 found"),
+        ({"norm": "euclid"}, "norm: 'euclid' names no norm"),
+        ({"norm": 3, "attention": "factored"}, "norm: l3 found for factored"),
+        ({"attention": "prompt"}, "attention: 'prompt' takes"),
+        ({"loss": "cross_entropy"}, "loss: 'cross_entropy' found"),
+        ({"cone": np.eye(3)}, "cone: a pair wanted"),
+        ({"cone": (np.eye(3), 2.0)}, "cone: correlation 2 found"),
+        ({"cone": (np.eye(2), 0.5)}, "cone: direction of shape"),
+        ({"cone": (np.zeros((3, 3)), 0.5)}, "cone: a direction without"),
+        ({"head_radii": [1.0, 2.0]}, "head_radii: 2 found"),
+        ({"head_radii": [1.0], "loss": "linear"}, "loss: with head_radii"),
+        ({"problem": small(0, head=None)}, "problem: has no head"),
+        ({"problem": small(0, labels=None)}, "problem: no labels found"),
+        ({"problem": small(0, tokens=np.ones((2, 3, 3)))}, "problem: the loss does not depend"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(changes, message):
+    arguments = {"problem": small(0), "radii": [1.0]} | changes
+    with pytest.raises(attsvm.ProblemError) as caught:
+        attsvm.regularization_path(arguments.pop("problem"), arguments.pop("radii"), **arguments)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
