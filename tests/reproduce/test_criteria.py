@@ -86,6 +86,15 @@ PLANTED: dict[str, list[Planted]] = {
         _set("at_best combined 5", False),
         _set("undecided factored 5", True),
     ],
+    "saturation": [
+        _swap("to frobenius W", "to nuclear W"),
+        _swap("to frobenius per factor", "to nuclear per factor"),
+        _stale("to nuclear jointly"),
+        _stale("to frobenius W"),
+        _stale("probability per factor"),
+        _set("undecided jointly", True),
+        _set("to nuclear per factor", 1e-5),
+    ],
     "rank": [
         _swap("frobenius", "nuclear"),
         _set("frobenius", 99.0),
@@ -120,6 +129,12 @@ PLANTED: dict[str, list[Planted]] = {
         _stale("head_divergence 3"),
         _stale("attention 2"),
         _set("head_support 2", False),
+    ],
+    "optimizer-norms": [
+        _reversed("ratio decaying"),
+        _set("ratio decaying", 0.5),
+        _set("decided decaying", False),
+        lambda arrays: arrays.update({"ratio decaying": 1.1 * arrays["ratio decaying"]}),
     ],
     "limit": [
         lambda arrays: arrays.update({"error exact": arrays["error plain"]}),

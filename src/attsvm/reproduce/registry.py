@@ -9,9 +9,11 @@ from attsvm.reproduce import (
     limit,
     losses,
     mirror_path,
+    optimizer_norms,
     prompt_one_sequence,
     prompt_several_sequences,
     rank,
+    saturation,
     sequence_to_sequence,
 )
 from attsvm.reproduce.experiment import Experiment
@@ -23,10 +25,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     losses.EXPERIMENT,
     factored_paths.EXPERIMENT,
     rank.EXPERIMENT,
+    saturation.EXPERIMENT,
     feasibility.EXPERIMENT,
     sequence_to_sequence.EXPERIMENT,
     mirror_path.EXPERIMENT,
     bregman.EXPERIMENT,
     joint_mirror.EXPERIMENT,
     limit.EXPERIMENT,
+    optimizer_norms.EXPERIMENT,
 )
