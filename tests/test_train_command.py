@@ -76,6 +76,29 @@ def test_factored_prompt_and_batches(train):
     assert json.loads(out)["selected"] is None
 
 
+def test_mini_batches_and_tolerances(train):
+    code, out, _ = train(
+        "problem.npz",
+        "--steps",
+        10**6,
+        "--batch-size",
+        2,
+        "--seed",
+        3,
+        "--margin-tol",
+        0.05,
+        "--json",
+        "--out",
+        "run.npz",
+    )
+    result, run = json.loads(out), Run.load("run.npz")
+    expected = attsvm.train(attsvm.Problem.load("problem.npz"), steps=run.step, batch_size=2, seed=3)
+    assert code == 0
+    assert result["status"] == {"converged": 1}
+    assert result["steps"] == run.step < 10**6
+    assert np.array_equal(run.weights, expected.weights)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -90,6 +113,7 @@ def test_factored_prompt_and_batches(train):
         (["problem.npz", "--rank", "2"], "rank: given for combined attention"),
         (["problem.npz", "--loss", "hinge"], "loss: 'hinge'"),
         (["problem.npz", "--out", "problem.npz"], "exists already; --force"),
+        (["problem.npz", "--batch-size", "9"], "batch_size: 9 found"),
         (["problem.npz", "--growth", "-1"], "--growth: -1 found"),
         (["problem.npz", "--init", "problem.npz"], "holds a problem, not a run"),
     ],

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.datasets.arrays import sequences, split
 from attsvm.errors import ProblemError
-from attsvm.geometry import direction_error, token_logits
+from attsvm.geometry import direction_error
+from attsvm.margins import token_logits
 from attsvm.norms import Norm
 from attsvm.problem import ARRAY_NAMES, Problem
 from attsvm.selection import optimal_tokens

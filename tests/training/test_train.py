@@ -166,7 +166,7 @@ def _only(_, problem, optimizer):
     from attsvm.training.losses import LOSSES
     from attsvm.training.objective import Objective
 
-    return Objective(Combined(), Linear(), LOSSES["logistic"], (), True), optimizer.rule, 64
+    return Objective(Combined(), Linear(), LOSSES["logistic"], (), True), optimizer.rule, 64, None, False
 
 
 def test_callback_sees_the_run_advance():

@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm import __version__
 from attsvm.fit import SOFT_BELOW, Fit
-from attsvm.geometry import margin
+from attsvm.margins import margin
 from attsvm.problem import Problem
 from attsvm.report.plain import jsonable
 from attsvm.selection import is_locally_optimal

@@ -5,7 +5,8 @@ from matplotlib.figure import Figure
 from scipy.special import expit, softmax
 
 from attsvm.datasets.papers import joint_mirror
-from attsvm.geometry import bregman_divergence, token_logits
+from attsvm.geometry import bregman_divergence
+from attsvm.margins import token_logits
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number

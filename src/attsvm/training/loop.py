@@ -9,14 +9,17 @@ import numpy as np
 import optax
 
 from attsvm.errors import ProblemError
+from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention, parse_attention
+from attsvm.training.batches import MiniBatches
 from attsvm.training.heads import Head, Linear
 from attsvm.training.losses import Loss, parse_loss
 from attsvm.training.objective import Objective, Observation
 from attsvm.training.optimizers import Optimizer, configuration, normalized_gradient_descent, rule_of
-from attsvm.training.program import Inputs, Program, State, program
+from attsvm.training.program import CONVERGED, RUNNING, Inputs, Program, State, program
 from attsvm.training.run import Run, optimizer_of, plain
+from attsvm.training.stopping import MarginPlateau
 from attsvm.training.trials import TrialData, num_threads, slices, workers
 
 Array = np.ndarray
@@ -50,6 +53,9 @@ def train(
     train_head: bool = False,
     rank: int | None = None,
     penalty: float = 0.0,
+    batch_size: int | None = None,
+    margin_tol: float | None = None,
+    gradient_tol: float | None = None,
     init: Any = None,
     seed: int = 0,
     record: int | Sequence[int] | None = None,
@@ -58,9 +64,8 @@ def train(
 ) -> Run:
     """Train a softmax attention layer, into the limit where the theorems speak.
 
-    Minimises (1/N) Σ ℓ(y f) over the N unmasked queries, f = h(Σ_t softmax(s)_t x_t), by full-batch steps. The
-    gradient keeps its relative accuracy however saturated the softmax is, and a normalised step goes on where the
-    gradient itself underflows.
+    Minimises (1/N) Σ ℓ(y f) over the N unmasked queries, f = h(Σ_t softmax(s)_t x_t). The gradient keeps its relative
+    accuracy however saturated the softmax is, and a normalised step goes on where the gradient itself underflows.
 
     Parameters
     ----------
@@ -84,10 +89,22 @@ def train(
         Columns of K and Q; d_k by default.
     penalty : float
         Adds penalty · ‖θ‖², θ all trained parameters.
+    batch_size : int, optional
+        Sequences of a step, drawn without replacement and shuffled anew in each epoch, the same for all trials; what a
+        last batch would lack is left to other epochs. By default all of them.
+    margin_tol : float, optional
+        End a trial, with status ``converged``, once its selection stayed and its margin (in the norm of the optimiser;
+        the nuclear norm for factors) gained less than this fraction while the norm of the weights doubled: since the
+        selection's best margin is fixed, a plateau of the margin ratio. Looked at when the number of steps is a
+        power of √2.
+    gradient_tol : float, optional
+        End a trial, with status ``converged``, at a point where the gradient of all trained parameters is no longer
+        than this, in the Frobenius norm. Not for mini-batches.
     init : array, (K, Q), dict of parameters, or Run, optional
         Where to start; leading axes in front of the problem's batch are trials. A Run is resumed: its history and its
         optimiser's state go on. By default W and p start at zero, and K and Q with entries N(0, 1/d) from ``seed``.
     seed : int
+        Of the factors at the start, and of the mini-batches. Give that of a run to resume it.
     record : int or sequence of int, optional
         How many log-spaced steps the history holds, or which steps; 50 by default.
     dtype : {"float64", "float32"}
@@ -115,8 +132,14 @@ def train(
         raise ProblemError(f"steps: {steps!r} found, an integer of at least 0 wanted")
     if not (np.ndim(penalty) == 0 and np.isfinite(penalty) and penalty >= 0):
         raise ProblemError(f"penalty: {penalty!r} found, a number of at least 0 wanted")
+    for name, tolerance in (("margin_tol", margin_tol), ("gradient_tol", gradient_tol)):
+        if tolerance is not None and not (np.ndim(tolerance) == 0 and np.isfinite(tolerance) and tolerance >= 0):
+            raise ProblemError(f"{name}: {tolerance!r} found, a number of at least 0 wanted")
     if dtype not in ("float64", "float32"):
         raise ProblemError(f'dtype: {dtype!r} found, "float64" or "float32" wanted')
+    batches = _mini_batches(batch_size, problem)
+    if batches is not None and gradient_tol is not None:
+        raise ProblemError("gradient_tol: the gradient of one mini-batch ends nothing; margin_tol goes with batch_size")
     resumed = init if isinstance(init, Run) else None
     layer = parse_attention(resumed.attention if resumed and attention is None else attention, problem, rank)
     if optimizer is None:
@@ -142,11 +165,15 @@ def train(
     recorded = _record_steps(record, start, start + int(steps))
     marks = sorted({*recorded, start + int(steps)})
 
+    plateau = None if margin_tol is None else MarginPlateau(problem, _norm_of(optimizer, layer), margin_tol)
+    numbers = {"penalty": penalty, "gradient_tol": -1.0 if gradient_tol is None else gradient_tol}
     with jax.enable_x64(True):
-        session = _Session(problem, objective, optimizer, of_head, trained, batch, penalty, np.dtype(dtype))
+        session = _Session(
+            problem, objective, optimizer, of_head, trained, batch, numbers, np.dtype(dtype), batches, seed
+        )
         if resumed is not None:
             session.resume(resumed)
-        interrupted = session.advance(start, marks, callback)
+        interrupted = session.advance(start, marks, callback, plateau)
         return session.result(optimizer, resumed, recorded, interrupted, seed)
 
 
@@ -161,8 +188,10 @@ class _Session:
         of_head: Arrays,
         trained: Arrays,
         batch: tuple[int, ...],
-        penalty: float,
+        numbers: dict[str, float],
         dtype: np.dtype,
+        batches: MiniBatches | None,
+        seed: int,
     ) -> None:
         self.problem, self.objective, self.batch = problem, objective, batch
         self.num_trials = int(np.prod(batch, dtype=np.int64))
@@ -170,20 +199,23 @@ class _Session:
             problem.dim, problem.key_dim
         )
         self.slices = slices(self.num_trials, self.trial_size)
-        rule, numbers = rule_of(optimizer)
+        rule, of_rule = rule_of(optimizer)
         # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
         row = len(self.slices[0]) * sum(x[0].size for x in trained.values())
         capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))
-        self.program: Program = program(objective, rule, capacity)  # type: ignore[arg-type]  # rules hash
+        watches = numbers["gradient_tol"] >= 0
+        self.program: Program = program(objective, rule, capacity, batches, watches)  # type: ignore[arg-type]  # rules hash
         self.fixed = {name: x for name, x in of_head.items() if name not in objective.head_names}
         data = TrialData(problem, dtype)
-        scalars = {name: np.asarray(number, dtype) for name, number in numbers.items()}
+        scalars = {name: np.asarray(number, dtype) for name, number in of_rule.items()}
+        constants = {name: np.asarray(number, dtype) for name, number in numbers.items()}
+        key = np.asarray(jax.random.PRNGKey(seed))
         self.inputs: list[Inputs] = []
         self.states: list[State] = []
         for part in self.slices:
             fixed = {name: data.last(x, part) for name, x in self.fixed.items()}
             moved = {name: trials_last(x[part], dtype) for name, x in trained.items()}
-            self.inputs.append(Inputs(data.take(part), fixed, scalars, np.asarray(penalty, dtype)))
+            self.inputs.append(Inputs(data.take(part), fixed, scalars, **constants, key=key))
             self.states.append(self.program.start(moved))
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.observed_steps: list[int] = []
@@ -202,8 +234,16 @@ class _Session:
                 state = state._replace(optimizer=jax.tree.unflatten(structure, jax.device_put(moved)))
             self.states[i] = state
 
-    def advance(self, start: int, marks: list[int], callback: Callable[[Progress], Any] | None) -> bool:
+    def advance(
+        self,
+        start: int,
+        marks: list[int],
+        callback: Callable[[Progress], Any] | None,
+        plateau: MarginPlateau | None,
+    ) -> bool:
         """Make the steps up to the last mark, observing at each; whether Ctrl-C came in between."""
+        checks = [] if plateau is None else plateau.checks(start, marks[-1])
+        marks = sorted({*marks, *checks})
         began = time.perf_counter()
         threads = min(num_threads(), len(self.slices))
         # a guess at the length of the first stretch; how long that took sets the next
@@ -213,7 +253,10 @@ class _Session:
         try:
             with workers(threads) as spread:
                 while marks:
-                    lengths = _lengths(done, marks, budget, self.program.num_records)
+                    # no stretch goes past a check, after which some trials may stand still
+                    until = next((check for check in checks if check > done), marks[-1])
+                    ahead = [mark for mark in marks if mark <= until]
+                    lengths = _lengths(done, ahead, budget, self.program.num_records)
                     before = time.perf_counter()
                     results = spread(self._stretch(lengths), range(len(self.slices)))
                     took = time.perf_counter() - before
@@ -221,6 +264,8 @@ class _Session:
                     if sum(lengths):
                         budget = max(1, int(sum(lengths) * _SECONDS_A_CALL / max(took, 1e-6)))
                         done += sum(lengths)
+                    if plateau is not None and done in checks:
+                        self._end_at_plateau(plateau)
                     goal, marks = marks[-1], [mark for mark in marks if mark not in self.observed_steps]
                     if callback is not None:
                         callback(self._progress(done, goal, time.perf_counter() - began))
@@ -229,6 +274,18 @@ class _Session:
                 self._keep([self._stretch([0])(i) for i in range(len(self.slices))], np.array([start]))
             return bool(marks)
         return False
+
+    def _end_at_plateau(self, plateau: MarginPlateau) -> None:
+        last = self.observed[-1]
+        parameters = {name: self._first(x[-1]) for name, x in last.parameters.items()}
+        head_names = self.objective.head_names
+        of_attention = {name: x for name, x in parameters.items() if name not in head_names}
+        selected = self._per_query(last.selected[-1], -1, 0)
+        reached = plateau.reached(selected, self.objective.attention.weights(of_attention)).reshape(-1)
+        for i, part in enumerate(self.slices):
+            status = np.asarray(self.states[i].status)
+            status = np.where(reached[part] & (status == RUNNING), CONVERGED, status).astype(np.int8)
+            self.states[i] = self.states[i]._replace(status=jax.device_put(status))
 
     def _stretch(self, lengths: list[int]) -> Callable[[int], tuple[State, Observation]]:
         padded = np.zeros(self.program.num_records, np.int64)
@@ -269,18 +326,13 @@ class _Session:
         rows = np.flatnonzero(np.isin(steps, recorded))
         layer, head_names = self.objective.attention, self.objective.head_names
 
-        def per_query(x: np.ndarray, padded: float) -> np.ndarray:
-            active = self.problem.canonical.active
-            x = np.where(active, self._first(x, 1), padded)
-            return x if self.problem.has_query_axis else x[..., 0]
-
         parameters = {name: self._first(x, 1) for name, x in everything.parameters.items()}
         weights = layer.weights({name: x for name, x in parameters.items() if name not in head_names})
         history = {
             "steps": steps,
             "loss": self._first(everything.loss, 1),
-            "probability": per_query(everything.probability, 0.0),
-            "selected": per_query(everything.selected, -1),
+            "probability": self._per_query(everything.probability, 0.0, 1),
+            "selected": self._per_query(everything.selected, -1, 1),
             "weights": weights,
             **{name: parameters[name] for name in head_names},
         }
@@ -299,7 +351,7 @@ class _Session:
             earlier = np.asarray(-1 if resumed.precise_until is None else resumed.precise_until)
             precise_until = np.where(earlier >= 0, earlier, precise_until)
         state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : self.num_trials], *self.states)
-        names = np.array(["interrupted" if interrupted else "finished", "stalled", "non_finite"])
+        names = np.array(["interrupted" if interrupted else "finished", "stalled", "non_finite", "converged"])
         fixed = {
             name: np.broadcast_to(x, self.batch + x.shape[len(self.problem.batch_shape) :])
             for name, x in self.fixed.items()
@@ -323,6 +375,11 @@ class _Session:
             live_optimizer=optimizer,
         )
 
+    def _per_query(self, x: np.ndarray, padded: float, after: int) -> np.ndarray:
+        """As :meth:`_first`, with a value for padded queries and without the Q axis that a problem lacks."""
+        x = np.where(self.problem.canonical.active, self._first(x, after), padded).astype(x.dtype)
+        return x if self.problem.has_query_axis else x[..., 0]
+
     def _first(self, x: np.ndarray, after: int = 0) -> np.ndarray:
         """The trailing axis of trials as batch axes, in front of all axes but the first ``after``."""
         x = np.moveaxis(x, -1, after)
@@ -333,6 +390,21 @@ def _default_optimizer(layer: Attention) -> Optimizer:
     if layer.name == "factored":
         return normalized_gradient_descent(0.01, scope="all", relative=True)
     return normalized_gradient_descent(0.1)
+
+
+def _norm_of(optimizer: optax.GradientTransformation, layer: Attention) -> Norm:
+    """The norm in which margins grow: that of the optimiser, and for a Euclidean one on factors the nuclear norm."""
+    norm = getattr(optimizer, "norm", None) or Norm("lp", 2.0)
+    return Norm("nuclear") if layer.name == "factored" and norm == Norm("lp", 2.0) else norm
+
+
+def _mini_batches(size: int | None, problem: Problem) -> MiniBatches | None:
+    n = problem.tokens.shape[-3]
+    if size is None or size == n:
+        return None
+    if not (isinstance(size, int | np.integer) and 1 <= size < n):
+        raise ProblemError(f"batch_size: {size!r} found, an integer of 1 to n = {n} wanted")
+    return MiniBatches(n, int(size))
 
 
 def _starting_point(

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 
 from attsvm.training.attention import AnyArray, Data, Parameters
+from attsvm.training.batches import MiniBatches
 from attsvm.training.contractions import compiler_options, over_entries, settle
 from attsvm.training.objective import Objective, Observation
 from attsvm.training.optimizers import Rule, rescaled
 
 Array = jax.Array
 
-RUNNING, STALLED, NON_FINITE = 0, 1, 2
+RUNNING, STALLED, NON_FINITE, CONVERGED = 0, 1, 2, 3
 
 
 class State(NamedTuple):
@@ -24,8 +25,9 @@ class State(NamedTuple):
 
     trained: dict[str, AnyArray]
     optimizer: Any
-    status: AnyArray  # (B,): RUNNING, STALLED or NON_FINITE
+    status: AnyArray  # (B,): RUNNING, STALLED, NON_FINITE or CONVERGED
     steps: AnyArray  # (B,): updates made
+    idle: AnyArray  # (B,): steps in a row whose gradient was zero
 
 
 class Inputs(NamedTuple):
@@ -35,15 +37,22 @@ class Inputs(NamedTuple):
     fixed: dict[str, AnyArray]
     numbers: dict[str, AnyArray]
     penalty: AnyArray
+    gradient_tol: AnyArray
+    key: AnyArray  # of the mini-batches
 
 
 @dataclass(frozen=True)
 class Program:
-    """Training of one structure: an objective under an optimiser, with up to ``num_records`` records a call."""
+    """Training of one structure: an objective under an optimiser, with up to ``num_records`` records a call.
+
+    ``batches`` is None where every step sees all sequences; ``watches_gradient`` says whether a small one ends a trial.
+    """
 
     objective: Objective
     rule: Rule
     num_records: int
+    batches: MiniBatches | None = None
+    watches_gradient: bool = False
 
     def start(self, trained: dict[str, AnyArray]) -> State:
         """State before the first step."""
@@ -77,7 +86,8 @@ class Program:
         def start(trained: Parameters) -> State:
             num_trials = next(iter(trained.values())).shape[-1]
             status = jnp.full((num_trials,), RUNNING, jnp.int8)
-            return State(trained, self.rule.init(trained), status, jnp.zeros((num_trials,), jnp.int64))
+            none = jnp.zeros((num_trials,), jnp.int64)
+            return State(trained, self.rule.init(trained), status, none, none)
 
         return jax.jit(start)
 
@@ -87,18 +97,32 @@ class Program:
 
         limits = {name: settle(x) for name, x in self.objective.limits(state.trained, inputs.data).items()}
 
-        def segment(i: Array, carry: tuple[State, Observation]) -> tuple[State, Observation]:
-            state, records = carry
+        # the order of the sequences is not part of the state: it follows from the number of the step
+        order = jnp.zeros(0) if self.batches is None else self.batches.order(inputs.key, _number(state))
+
+        def step(_: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
+            state, order = carry
+            if self.batches is None:
+                return self._step(state, inputs, inputs.data, limits), order
+            number = _number(state)
+            order = self.batches.renewed(order, inputs.key, number)
+            return self._step(state, inputs, self.batches.take(inputs.data, order, number), limits), order
+
+        def segment(
+            i: Array, carry: tuple[tuple[State, Array], Observation]
+        ) -> tuple[tuple[State, Array], Observation]:
+            (state, order), records = carry
             length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
-            state = jax.lax.fori_loop(0, length, lambda _, state: self._step(state, inputs, limits), state)
+            state, order = jax.lax.fori_loop(0, length, step, (state, order))
             records = jax.tree.map(lambda record, x: record.at[i].set(x), records, observe(state))
-            return state, records
+            return (state, order), records
 
         empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), jax.eval_shape(observe, state))
-        return jax.lax.fori_loop(0, count, segment, (state, empty))
+        (state, _), records = jax.lax.fori_loop(0, count, segment, ((state, order), empty))
+        return state, records
 
-    def _step(self, state: State, inputs: Inputs, limits: dict[str, Array]) -> State:
-        value, gradient, log_scale = self.objective.evaluate(state.trained, inputs.fixed, inputs.data, inputs.penalty)
+    def _step(self, state: State, inputs: Inputs, data: Data, limits: dict[str, Array]) -> State:
+        value, gradient, log_scale = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
         gradient, log_scale, largest = rescaled(gradient, log_scale)
         updates, optimizer = self.rule.update(
             gradient, state.optimizer, state.trained, inputs.numbers, log_scale, value
@@ -113,8 +137,23 @@ class Program:
         if self.objective.users_own:
             finite = finite & self.objective.defined(trained, inputs.fixed, inputs.data)
         running = state.status == RUNNING
-        goes_on = running & ~zero & finite
-        status = jnp.where(running & zero, STALLED, jnp.where(running & ~finite, NON_FINITE, state.status))
+        # one mini-batch without a gradient is no end, an epoch of them is
+        idle = jnp.where(zero, state.idle + 1, 0)
+        stalled = idle >= (1 if self.batches is None else self.batches.steps_an_epoch)
+        converged = jnp.zeros_like(running)
+        if self.watches_gradient:
+            lengths = [
+                jnp.sqrt(over_entries(jnp.add, g * g)) * jnp.exp(log_scale[name]) for name, g in gradient.items()
+            ]
+            converged = reduce(jnp.hypot, lengths) <= inputs.gradient_tol
+        ended = [
+            (running & stalled, STALLED),
+            (running & ~finite, NON_FINITE),
+            (running & converged, CONVERGED),
+        ]
+        status = jnp.select([here for here, _ in ended], [code for _, code in ended], state.status)
+        counted = status == RUNNING
+        goes_on = counted & ~zero
 
         def keep(new: Array, old: Array) -> Array:
             return jnp.where(goes_on, new, old)
@@ -123,8 +162,14 @@ class Program:
             jax.tree.map(keep, trained, state.trained),
             jax.tree.map(keep, optimizer, state.optimizer),
             status.astype(jnp.int8),
-            state.steps + goes_on,
+            state.steps + counted,
+            jnp.where(running, idle, state.idle),
         )
+
+
+def _number(state: State) -> Array:
+    """The number of the step that the running trials are about to make."""
+    return jnp.max(jnp.where(state.status == RUNNING, state.steps, 0))
 
 
 program = lru_cache(maxsize=128)(Program)

@@ -12,7 +12,7 @@ from attsvm.problem import check_batch_index
 from attsvm.storage import read_npz, write_npz
 from attsvm.training.optimizers import from_configuration
 
-STATUSES = ("finished", "stalled", "non_finite", "interrupted")
+STATUSES = ("finished", "converged", "stalled", "non_finite", "interrupted")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,7 +35,8 @@ class Run:
         ``steps`` (R,); ``loss`` (R, *batch), ``probability`` and ``selected`` (R, *batch, n[, Q]), ``weights``
         (R, *batch, ...) and the trained parameters of the head after that many updates.
     status : str or str ndarray (*batch)
-        ``finished``; ``stalled``: the gradient became exactly zero; ``non_finite``: the next step would have left the
+        ``finished``; ``converged``: a tolerance was met; ``stalled``: the gradient became exactly zero (for
+        mini-batches, throughout an epoch); ``non_finite``: the next step would have left the
         finite numbers, and the trial stands where it was before; ``interrupted``.
     step : int or int ndarray (*batch)
         Updates made; where the trial stopped, the step it stopped at.

@@ -1,0 +1,73 @@
+"""When to stop early: margins that have ceased to grow."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.errors import ProblemError
+from attsvm.margins import margin
+from attsvm.norms import Norm
+from attsvm.problem import Problem
+
+
+class MarginPlateau:
+    """Notices the trials whose margin gained less than a fraction of itself while the norm of their weights doubled.
+
+    For a fixed selection the margin is the margin ratio times the best margin there is, so its plateau is that of the
+    ratio, without a solve. The ratio approaches 1 about as the inverse of the norm, so what a doubling still gained is
+    about what is left to gain. A doubling of the steps would say nothing while the start still outweighs them.
+
+    Parameters
+    ----------
+    problem : Problem
+    norm : Norm
+        In which margin and weights are measured: that of the optimiser.
+    tolerance : float
+
+    Raises
+    ------
+    ProblemError
+        If no query of a problem has a token to drop.
+    """
+
+    def __init__(self, problem: Problem, norm: Norm, tolerance: float) -> None:
+        if not (problem.canonical.allowed.sum(axis=-1) > 1).any(axis=(-2, -1)).all():
+            raise ProblemError("margin_tol: no query has a token to drop, so there is no margin")
+        self.problem, self.norm, self.tolerance = problem, norm, tolerance
+        self.seen: list[_Seen] = []
+
+    @staticmethod
+    def checks(start: int, stop: int) -> list[int]:
+        """The steps, powers of √2, at which to look: the same however a run is cut into stretches."""
+        powers = np.rint(np.sqrt(2.0) ** np.arange(2 * int(np.ceil(np.log2(max(stop, 2)))) + 1)).astype(int)
+        return sorted({int(step) for step in powers if start < step <= stop})
+
+    def reached(
+        self, selected: Int[np.ndarray, "*queries"], weights: Float[np.ndarray, "*lead"]
+    ) -> Bool[np.ndarray, "*batch"]:
+        """Which trials are on their plateau, at the next of the :meth:`checks`.
+
+        Parameters
+        ----------
+        selected : int ndarray, shape (*batch, n[, Q])
+        weights : ndarray, shape (*batch, d_k, d_q) or (*batch, d_k)
+        """
+        margins = np.asarray(margin(self.problem, selected, weights, self.norm))
+        now = _Seen(margins, self.norm.value(weights, 2 if self.problem.has_queries else 1), selected)
+        axes = tuple(range(margins.ndim, selected.ndim))
+        found, open_ = np.zeros(margins.shape, dtype=bool), np.ones(margins.shape, dtype=bool)
+        for before in reversed(self.seen):
+            doubled = open_ & (2 * before.length <= now.length)
+            same = (selected == before.selected).all(axis=axes)
+            still = np.abs(margins - before.margin) <= self.tolerance * margins
+            found |= doubled & same & still & (margins > 0) & (before.length > 0)
+            open_ &= ~doubled
+        self.seen.append(now)
+        return found
+
+
+class _Seen(NamedTuple):
+    margin: Float[np.ndarray, "*batch"]
+    length: Float[np.ndarray, "*batch"]
+    selected: Int[np.ndarray, "*queries"]
