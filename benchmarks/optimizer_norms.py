@@ -1,0 +1,91 @@
+"""Optimiser × norm: the margin ratio of each optimiser's weights in every norm, at several step counts.
+
+    python benchmarks/optimizer_norms.py [--seeds 20] [--steps 2000 10000 50000] [--long 500000] [--out FOLDER]
+
+Prints the tables of docs/optimizer_norms.md. What is finished is kept in the folder and used again by the next call, as
+long as neither the sources nor the libraries have changed.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from attsvm.reproduce.optimizer_norms import NORMS, WAYS, own, ratios
+from attsvm.reproduce.pieces import Store
+from attsvm.training.trials import num_threads
+
+SHAPE = (6, 8, 10)
+SCHEDULES = ("constant", "decaying")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--steps", type=int, nargs="+", default=[2000, 10_000, 50_000])
+    parser.add_argument("--long", type=int, default=500_000, help="steps of the longest run, with decaying steps only")
+    parser.add_argument("--out", type=Path, default=Path("out/optimizer_norms"))
+    options = parser.parse_args()
+    store = Store(options.out, lambda name, reused: print(f"<!-- {name}{' (kept)' if reused else ''} -->", flush=True))
+
+    def measured(schedule: str, steps: int) -> np.ndarray:
+        """(optimisers, seeds, norms)."""
+        each = [
+            store(f"{number}-{schedule}-{steps}", ratios, name, schedule, steps, *SHAPE, options.seeds)["ratio"]
+            for number, name in enumerate(WAYS)
+        ]
+        return np.stack(each)
+
+    counts = {"constant": options.steps, "decaying": [*options.steps, options.long]}
+    ratio = {(schedule, steps): measured(schedule, steps) for schedule in SCHEDULES for steps in counts[schedule]}
+    print(f"{options.seeds} seeds, {num_threads()} threads; n, T, d = {', '.join(map(str, SHAPE))}\n")
+    for schedule in SCHEDULES:
+        print(f"\n## In the own norm, {schedule} steps: mean, worst of the seeds\n")
+        print("\n".join(_own(ratio, schedule, counts[schedule])))
+    for schedule, steps in (("constant", max(options.steps)), ("decaying", max(options.steps))):
+        print(f"\n## Every norm, {schedule} steps, {steps:,} of them: mean (worst)\n")
+        print("\n".join(_matrix(ratio[schedule, steps])))
+    print("\n## Seeds on which another norm is ahead of the own\n")
+    print("\n".join(_failures(ratio)))
+
+
+def _own(ratio: dict[tuple[str, int], np.ndarray], schedule: str, counts: list[int]) -> Iterator[str]:
+    yield f"| optimiser | norm | {' | '.join(f'{steps:,}' for steps in counts)} |"
+    yield "| --- | --- |" + " --- |" * len(counts)
+    each = [own(list(WAYS), ratio[schedule, steps])[0] for steps in counts]
+    for i, (name, way) in enumerate(WAYS.items()):
+        cells = (f"{_down(x[i].mean())}, {_down(x[i].min())}" for x in each)
+        yield f"| {name} | {way.norm} | {' | '.join(cells)} |"
+
+
+def _matrix(ratio: np.ndarray) -> Iterator[str]:
+    yield f"| optimiser | {' | '.join(NORMS)} |"
+    yield "| --- |" + " --- |" * len(NORMS)
+    for (name, way), of_seeds in zip(WAYS.items(), ratio, strict=True):
+        cells = []
+        for norm, values in zip(NORMS, of_seeds.T, strict=True):
+            cell = f"{_down(values.mean(), 3)} ({_down(values.min(), 3)})"
+            cells.append(f"**{cell}**" if norm == way.norm else cell)
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _failures(ratio: dict[tuple[str, int], np.ndarray]) -> Iterator[str]:
+    yield "| optimiser | steps | seeds | ahead there |"
+    yield "| --- | --- | --- | --- |"
+    for (schedule, steps), values in ratio.items():
+        of_own, others = own(list(WAYS), values)
+        for i, name in enumerate(WAYS):
+            behind = np.flatnonzero(of_own[i] <= others[i])
+            if behind.size:
+                ahead = sorted({NORMS[j] for j in values[i, behind].argmax(axis=-1)})
+                yield f"| {name} | {schedule}, {steps:,} | {', '.join(map(str, behind))} | {', '.join(ahead)} |"
+
+
+def _down(value: float, digits: int = 4) -> str:
+    """Rounded down, so that only what is 1 is written as 1."""
+    return f"{np.floor(value * 10**digits + 1e-9) / 10**digits:.{digits}f}"
+
+
+if __name__ == "__main__":
+    main()
