@@ -4,6 +4,7 @@ The Att-SVM that an attention layer converges to, solved with a certificate, tra
 """
 
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 __version__ = version("attsvm")
 
@@ -15,7 +16,11 @@ from attsvm.selection import optimal_tokens, scores
 from attsvm.svm import Solution, combined_prediction, finite_part, solve_head, solve_svm
 from attsvm.training import Loss, Path, Run, heads, optimizers, regularization_path, train
 
+if TYPE_CHECKING:
+    from attsvm.estimator import AttentionClassifier
+
 __all__ = [
+    "AttentionClassifier",
     "Loss",
     "Path",
     "Problem",
@@ -39,3 +44,12 @@ __all__ = [
     "solve_svm",
     "train",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn is imported by those who use the estimator
+    if name == "AttentionClassifier":
+        from attsvm.estimator import AttentionClassifier
+
+        return AttentionClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

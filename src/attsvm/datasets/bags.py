@@ -1,0 +1,97 @@
+"""Bags of real handwritten digits: is one of them a nine?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+from attsvm.datasets.digits import BRIGHTEST
+from attsvm.datasets.sequences import Sequences
+from attsvm.errors import ProblemError
+
+
+@dataclass(frozen=True, eq=False)
+class Bags:
+    """Bags of pictures, some to train on and some to test on, that share no picture.
+
+    Attributes
+    ----------
+    train, test : Sequences
+        Each token a picture of 8 × 8 pixels, brightness in [0, 1], row by row: d = 64.
+    train_labels, test_labels : int ndarray, shape (n,)
+        1 where a bag holds the digit that makes it positive, else 0.
+    train_digits, test_digits : int ndarray, shape (N,)
+        The digit of every token, in the order of ``ids``.
+    """
+
+    train: Sequences
+    train_labels: Int[np.ndarray, " n"]
+    train_digits: Int[np.ndarray, " N"]
+    test: Sequences
+    test_labels: Int[np.ndarray, " m"]
+    test_digits: Int[np.ndarray, " M"]
+
+
+def digit_bags(
+    num_train: int = 1000,
+    num_test: int = 1000,
+    *,
+    size: int = 5,
+    digit: int = 9,
+    test_fraction: float = 0.3,
+    seed: int = 0,
+) -> Bags:
+    """Bags of scikit-learn's handwritten digits, positive when one of them is a nine.
+
+    Half of the bags are positive: they hold exactly one nine, at a random place. The pictures are split before the bags
+    are drawn, without replacement within a bag, so that no test picture was seen in training.
+
+    Parameters
+    ----------
+    num_train, num_test : int
+    size : int
+        Pictures of a bag.
+    digit : int
+        What makes a bag positive.
+    test_fraction : float
+        Share of the 1,797 pictures that test bags are drawn from.
+    seed : int
+
+    Returns
+    -------
+    Bags
+
+    Raises
+    ------
+    ProblemError
+        If an argument is out of range.
+    """
+    for name, value in (("num_train", num_train), ("num_test", num_test), ("size", size)):
+        if value < 1:
+            raise ProblemError(f"{name}: {value} found, at least 1 wanted")
+    if digit not in range(10):
+        raise ProblemError(f"digit: {digit!r} found, 0 to 9 wanted")
+    if not 0 < test_fraction < 1:
+        raise ProblemError(f"test_fraction: {test_fraction!r} found, a number between 0 and 1 wanted")
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    pictures = (data.data / BRIGHTEST).astype(np.float32)
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(pictures))
+    held_out = round(test_fraction * len(order))
+    drawn = []
+    for part, rows, num_bags in (("train", order[held_out:], num_train), ("test", order[:held_out], num_test)):
+        wanted, others = rows[data.target[rows] == digit], rows[data.target[rows] != digit]
+        if not len(wanted) or len(others) < size:
+            raise ProblemError(f"size: {size} found, more than the {part} pictures allow; fewer wanted")
+        labels = generator.permutation(np.arange(num_bags) % 2)
+        bags = np.array([generator.choice(others, size, replace=False) for _ in range(num_bags)])
+        positive = np.flatnonzero(labels)
+        places = generator.integers(size, size=len(positive))
+        bags[positive, places] = generator.choice(wanted, len(positive))
+        # numbers among the pictures of this part
+        used, ids = np.unique(bags.ravel(), return_inverse=True)
+        sequences = Sequences(pictures[used], ids, size * np.arange(num_bags + 1))
+        drawn += [sequences, labels, data.target[bags.ravel()]]
+    return Bags(*drawn)

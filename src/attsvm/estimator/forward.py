@@ -1,0 +1,77 @@
+"""Outputs and attention of prompt attention with a linear head, for sequences of any length, without padding."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.datasets.sequences import Sequences
+
+ROWS_AT_ONCE = 65_536
+"""Rows of a table that are cast to float64 together."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """f(X) = V X' softmax(X p) + b.
+
+    Attributes
+    ----------
+    prompt : ndarray, shape (d,)
+    head : ndarray, shape (C, d)
+        One row for two classes.
+    intercept : ndarray, shape (C,)
+    """
+
+    prompt: Float[np.ndarray, " d"]
+    head: Float[np.ndarray, "C d"]
+    intercept: Float[np.ndarray, " C"]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a model makes of n sequences of N tokens in all.
+
+    Attributes
+    ----------
+    decision : ndarray, shape (n, C)
+    attention : ndarray, shape (N,)
+        Sums to 1 in each sequence.
+    selected : int ndarray, shape (n,)
+        The place in its sequence of the token of largest logit, the first of equals.
+    """
+
+    decision: Float[np.ndarray, "n C"]
+    attention: Float[np.ndarray, " N"]
+    selected: Int[np.ndarray, " n"]
+
+
+def forward(model: Model, sequences: Sequences) -> Output:
+    """Attend to n sequences of at least one token each, in float64."""
+    of_tokens = _token_products(np.column_stack([model.prompt, model.head.T]), sequences)
+    starts = sequences.offsets[:-1]
+    sequence_of = np.repeat(np.arange(len(sequences)), sequences.lengths)
+    logits = of_tokens[:, 0]
+    largest = np.maximum.reduceat(logits, starts)
+    attention = np.exp(logits - largest[sequence_of])
+    attention /= np.add.reduceat(attention, starts)[sequence_of]
+    decision = np.add.reduceat(attention[:, None] * of_tokens[:, 1:], starts) + model.intercept
+    winners = np.flatnonzero(logits == largest[sequence_of])
+    _, first = np.unique(sequence_of[winners], return_index=True)
+    return Output(decision, attention, winners[first] - starts)
+
+
+def effective_number(attention: Float[np.ndarray, " N"], sequences: Sequences) -> Float[np.ndarray, " n"]:
+    """exp(−Σ a log a) of each sequence: T where all tokens are attended to alike, 1 where one is."""
+    logarithm = np.log(np.where(attention > 0, attention, 1.0))
+    return np.exp(-np.add.reduceat(attention * logarithm, sequences.offsets[:-1]))
+
+
+def _token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
+    """⟨token, column⟩ of every token (N, k), each row of the table multiplied at most once."""
+    table, ids = sequences.table, sequences.ids
+    if len(ids) < len(table):
+        rows, ids = np.unique(ids, return_inverse=True)
+        table = table[rows]
+    blocks = [table[start : start + ROWS_AT_ONCE] @ columns for start in range(0, len(table), ROWS_AT_ONCE)]
+    return np.concatenate(blocks)[ids]

@@ -1,0 +1,126 @@
+"""The gradient of a batch, and one step along it: the only part that is compiled."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from attsvm.datasets.sequences import Sequences
+from attsvm.training.losses import LOSSES
+from attsvm.training.softmax import logit_gradient, pool
+
+Array = jax.Array
+Parameters = dict[str, Any]
+
+
+class Batch(NamedTuple):
+    """Some sequences of a step: each token's vector once, and where it stands.
+
+    Attributes
+    ----------
+    rows : Array, shape (R, d)
+        Vectors, less the centre and over the scale; zero rows at the end fill up.
+    places : int Array, shape (b, T)
+        Rows of the tokens.
+    mask : bool Array, shape (b, T)
+    labels : Array, shape (b,)
+        ±1, or class numbers.
+    weights : Array, shape (b,)
+        They sum to 1; zero for the sequences that fill up.
+    """
+
+    rows: Any
+    places: Any
+    mask: Any
+    labels: Any
+    weights: Any
+
+
+def gather(
+    sequences: Sequences, chosen: np.ndarray, labels: np.ndarray, weights: np.ndarray, centre: np.ndarray, scale: float
+) -> Batch:
+    """Collect a batch; sizes are rounded up, so that few different ones are ever compiled.
+
+    The vectors of words that stand in many sequences are gathered once: a batch of 256 reviews has 60,000 words and
+    10,000 different ones.
+    """
+    width = _rounded_up(int(sequences.lengths[chosen].max()))
+    ids, mask = sequences.padded_ids(chosen, width)
+    used, inverse = np.unique(ids[mask], return_inverse=True)
+    size, dtype = _rounded_up(len(chosen)), sequences.table.dtype
+    rows = np.zeros((_rounded_up(len(used)), sequences.dim), dtype)
+    rows[: len(used)] = (sequences.table[used] - centre) / scale
+    filled = Batch(
+        rows,
+        np.zeros((size, width), np.int32),
+        np.zeros((size, width), bool),
+        np.ones(size, dtype),
+        np.zeros(size, dtype),
+    )
+    filled.places[: len(chosen)][mask] = inverse
+    filled.mask[: len(chosen)] = mask
+    # what fills up attends to something, or it would have no winner
+    filled.mask[len(chosen) :, 0] = True
+    filled.labels[: len(chosen)] = labels[chosen]
+    total = weights[chosen].sum()
+    filled.weights[: len(chosen)] = weights[chosen] / (total if total > 0 else 1.0)
+    return filled
+
+
+def objective_gradient(parameters: Parameters, batch: Batch, alpha: Any) -> tuple[Array, Parameters]:
+    """Weighted mean loss plus α/2 (‖p‖² + ‖V‖²), and its gradient.
+
+    The head is linear, so it is enough to pool the tokens' scores V x_t: the softmax and its backward are those of the
+    library's training, and vectors take part in two matrix products only.
+
+    Parameters
+    ----------
+    parameters : dict
+        ``p`` (d,), ``V`` (C, d), with C = 1 for two classes, ``b`` (C,).
+    batch : Batch
+    alpha : float
+    """
+    p, V, b = parameters["p"], parameters["V"], parameters["b"]
+    loss = LOSSES["logistic" if len(V) == 1 else "cross_entropy"]
+    with jax.default_matmul_precision("highest"):
+        of_rows = batch.rows @ jnp.concatenate([p[:, None], V.T], axis=1)
+        of_tokens = of_rows[batch.places]
+        values = of_tokens[..., 1:, None]
+        pooled = pool(of_tokens[:, None, :, :1], values, batch.mask[:, None, :, None])
+        outputs = pooled.output[:, :, :, 0] + b
+        binary = len(V) == 1
+        outputs = outputs if binary else outputs[..., None]
+        labels = batch.labels[:, None, None]
+        direction, log_slope = loss.slope(outputs, labels)
+        of_output = jnp.broadcast_to(direction, outputs.shape)
+        of_output = of_output[..., None] if binary else of_output
+        weights = batch.weights[:, None, None]
+        of_logits, log_scale = logit_gradient(pooled, values, of_output, log_slope, weights)
+        size = jnp.exp(log_slope[:, 0]) * batch.weights[:, None]
+        of_output = of_output[:, 0, :, 0] * size
+        attention = ((pooled.weight + pooled.is_winner) * pooled.probability)[:, 0]
+        of_tokens = jnp.concatenate([(of_logits * jnp.exp(log_scale))[:, 0], attention * of_output[:, None, :]], axis=2)
+        of_rows = jnp.zeros_like(of_rows).at[batch.places].add(of_tokens)
+        gradient = batch.rows.T @ of_rows
+    value = jnp.sum(loss.values(outputs, labels) * weights) + 0.5 * alpha * (jnp.sum(p * p) + jnp.sum(V * V))
+    return value, {"p": gradient[:, 0] + alpha * p, "V": gradient[:, 1:].T + alpha * V, "b": of_output.sum(axis=0)}
+
+
+@partial(jax.jit, static_argnames="optimizer")
+def step(
+    parameters: Parameters, state: Any, batch: Batch, alpha: Any, optimizer: optax.GradientTransformation
+) -> tuple[Parameters, Any, Array]:
+    """One step of an optimiser; also the objective before it."""
+    value, gradient = objective_gradient(parameters, batch, alpha)
+    extra = {"value": value} if isinstance(optimizer, optax.GradientTransformationExtraArgs) else {}
+    updates, state = optimizer.update(gradient, state, parameters, **extra)
+    return optax.apply_updates(parameters, updates), state, value
+
+
+def _rounded_up(size: int) -> int:
+    """To 1, 2, 3, 4, 6, 8, 12, 16, ...: a power of two, or one and a half."""
+    power = 1 << max(size - 1, 0).bit_length()
+    return 3 * power // 4 if power >= 4 and size <= 3 * power // 4 else power
