@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.commands.shared import INTERRUPTED, command_line, limit_threads, progress
+from attsvm.commands.shared import INTERRUPTED, command_line, limit_threads, progress, terminal_table
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ whose names are the arguments of `attsvm.Problem`: tokens and labels (±1) and, 
 mask, query_mask. With queries the attention is combined (W), else a prompt (p). A head in the file stays fixed;
 without one it is trained with the attention, or fixed by `--fix-head`.
 
+SOURCE may also be labelled texts: a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or
+`.ndjson`, or a folder with a folder of text files for each label. Words get vectors learnt from the texts, and a prompt
+and a head are trained over them; page and result set attention beside TF-IDF and the mean of the same vectors.
+
 Examples:
 
     attsvm fit digits --classes 3,8 --out demo/digits-joint
@@ -28,11 +32,15 @@ Examples:
     attsvm fit digits --classes 3,8 --fix-head --out demo/digits-fixed-head
 
     attsvm fit problem.npz --steps 200000 --json > result.json
+
+    attsvm fit reviews.parquet --text text --label label --out reviews
+
+    attsvm fit train.csv --test test.csv --p 1.5 --out reviews
 """
 
 
 def fit(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="`digits` or a problem file `.npz`.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="`digits`, a problem file `.npz`, or texts.")],
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for page, figures and results.")
     ] = None,
@@ -42,13 +50,37 @@ def fit(
     fix_head: Annotated[
         bool, typer.Option("--fix-head", help="Train the attention alone, under a fixed head.")
     ] = False,
+    text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Of texts: the column that holds them.  [default: text]")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Of texts: the column of labels.  [default: label]")
+    ] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Of texts: test on these, and train on all of SOURCE.")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Of texts: words that are read, from the beginning.  [default: 400]")
+    ] = None,
+    dim: Annotated[int | None, typer.Option(help="Of texts: length of a word vector.  [default: 200]")] = None,
+    min_documents: Annotated[
+        int | None, typer.Option(help="Of texts: a word counts if it occurs in so many of them.  [default: 5]")
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of texts: adam, mirror_descent or gradient_descent.  [default: adam]"),
+    ] = None,
+    p: Annotated[
+        float | None, typer.Option("--p", help="Of texts: train by mirror descent with the potential ‖·‖_p^p / p.")
+    ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Of normalised gradient descent.  [default: 100,000 with a fixed head, else 5,000]"),
+        typer.Option(help="At most.  [default: 100,000 with a fixed head, else 5,000; of texts: 5,000 at most]"),
     ] = None,
     learning_rate: Annotated[
-        float, typer.Option(help="Step size; grows by 1 % of it a step where the head is fixed.")
-    ] = 0.1,
+        float | None,
+        typer.Option(help="Step size; grows by 1 % of it a step where the head is fixed.  [default: 0.1; texts: 0.01]"),
+    ] = None,
     test_fraction: Annotated[float, typer.Option(help="Share of each class set apart for testing.")] = 0.25,
     seed: Annotated[int, typer.Option(help="Of the split into training and test.")] = 0,
     threads: Annotated[int | None, typer.Option(help="Cores to use at most.")] = None,
@@ -58,6 +90,20 @@ def fit(
     """Train an attention classifier on SOURCE (the help is HELP)."""
     limit_threads(threads)
     command = command_line()
+    of_texts: dict[str, Any] = {"text": text, "label": label, "test": test, "max_length": max_length, "dim": dim}
+    of_texts |= {"min_documents": min_documents, "optimizer": optimizer, "p": p}
+
+    from attsvm.datasets.text import is_texts
+
+    if source != "digits" and is_texts(source):
+        _check_absent({"classes": classes, "fix_head": fix_head or None}, "not for texts")
+        from attsvm.commands.fit_text import fit_texts
+
+        chosen = {name: value for name, value in of_texts.items() if value is not None}
+        chosen |= {"steps": steps, "learning_rate": learning_rate, "test_fraction": test_fraction, "seed": seed}
+        fit_texts(source, out=out, force=force, json=json, command=command, threads=threads, **chosen)
+        return
+    _check_absent(of_texts, "only for texts")
 
     # what a command needs is loaded when it runs, so that the others start at once
     from rich.console import Console
@@ -79,7 +125,7 @@ def fit(
                     test_fraction=test_fraction,
                     seed=seed,
                     steps=steps,
-                    learning_rate=learning_rate,
+                    learning_rate=0.1 if learning_rate is None else learning_rate,
                     callback=callback,
                 )
             result = numbers(
@@ -108,10 +154,16 @@ def _read(source: str, classes: str | None) -> "tuple[Problem, tuple[int, int] |
         chosen = _classes(classes or "3,8")
         return digits(chosen), chosen
     if not source.lower().endswith(".npz"):
-        raise ProblemError(f"{source}: unknown source; `digits` or a problem file `.npz` wanted")
+        raise ProblemError(f"{source}: unknown source; `digits`, a problem file `.npz` or texts (.csv, …) wanted")
     if classes is not None:
         raise ProblemError("--classes: only for `digits`; a problem file has its labels")
     return labelled_problem(source), None
+
+
+def _check_absent(options: dict[str, Any], why: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ProblemError(f"--{name.replace('_', '-')}: {why}")
 
 
 def _classes(text: str) -> tuple[int, int]:
@@ -123,20 +175,9 @@ def _classes(text: str) -> tuple[int, int]:
 
 
 def _show(console: Any, done: Any, result: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
-
     from attsvm.report.words import notes, tables, verdict
 
-    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for name, rows in tables(done, result):
-        table.add_row(f"[bold]{name}[/bold]", "")
-        for left, right in rows:
-            table.add_row(f"  {left}", right)
-        table.add_section()
-    console.print(table)
+    console.print(terminal_table(tables(done, result)))
     console.print(verdict(done, result), highlight=False)
     for note in notes(done, result):
         console.print(note, style="bold yellow", highlight=False)

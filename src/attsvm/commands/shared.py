@@ -5,7 +5,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from attsvm.errors import ProblemError
@@ -65,3 +65,19 @@ def progress() -> Iterator[Callable[[Any], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("training", total=None, loss=float("nan"))
         yield lambda at: bar.update(task, completed=at.step, total=at.steps, loss=at.loss)
+
+
+def terminal_table(tables: Iterable[tuple[str, list[tuple[str, str]]]]) -> Any:
+    """Tables of names and values as one for the terminal."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, rows in tables:
+        table.add_row(f"[bold]{name}[/bold]", "")
+        for left, right in rows:
+            table.add_row(f"  {left}", right)
+        table.add_section()
+    return table

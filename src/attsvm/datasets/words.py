@@ -40,11 +40,14 @@ class WordVectors:
         such a text as it answers no evidence at all.
     max_length : int
         Words of a text that are kept, from its beginning; what is not in the vocabulary does not count.
+    min_documents : int
+        Texts that each of the words occurred in, at least.
     """
 
     vocabulary: tuple[str, ...]
     table: Float[np.ndarray, "V+1 d"]
     max_length: int = MAX_LENGTH
+    min_documents: int = 1
 
     def __post_init__(self):
         object.__setattr__(self, "_numbers", {word: number for number, word in enumerate(self.vocabulary)})
@@ -123,7 +126,7 @@ def learn_word_vectors(
         )
     vectors = _decomposed(_ppmi(_cooccurrence(flat, documents, len(vocabulary), window)), dim, seed)
     table = np.vstack([vectors, np.zeros((1, vectors.shape[1]))]).astype(np.float32)
-    return WordVectors(vocabulary, table, max_length)
+    return WordVectors(vocabulary, table, max_length, min_documents)
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:

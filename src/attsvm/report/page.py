@@ -84,11 +84,11 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str) -> 
 <h1>{escape(title)}</h1>
 <p class="verdict">{escape(verdict(fit, result))}</p>
 {warnings}
-<dl class="cards">{_cards(fit, result)}</dl>
+<dl class="cards">{cards_element(_cards(fit, result))}</dl>
 <h2>Figures</h2>
-<div class="figures">{"".join(_figure(one, origin) for one in drawn)}</div>
+<div class="figures">{"".join(figure_element(one, origin) for one in drawn)}</div>
 <h2>Numbers</h2>
-<div class="tables">{"".join(_table(*one) for one in tables(fit, result))}</div>
+<div class="tables">{"".join(table_element(*one) for one in tables(fit, result))}</div>
 <footer>
 <p><code>{escape(command)}</code></p>
 <p>attsvm {escape(result["version"])} · seed {result["seed"]} · {result["seconds"]:.1f} s in all · data SHA-256
@@ -118,7 +118,7 @@ def _sizes(fit: Fit, data: dict[str, Any]) -> str:
     return f"{tokens} and {queries}"
 
 
-def _cards(fit: Fit, result: dict[str, Any]) -> str:
+def _cards(fit: Fit, result: dict[str, Any]) -> list[tuple[str, str, str]]:
     accuracy, saturation, optimal = result["accuracy"], result["saturation"], result["optimal_tokens"]
     part = "train" if accuracy["test"] is None else "test"
     cards = [
@@ -148,19 +148,26 @@ def _cards(fit: Fit, result: dict[str, Any]) -> str:
         cards.append(("Direction error", number(errors["plain"]["final"]), against + beside))
     else:
         cards.append(("Direction error", "not named", "see the note above"))
+    return cards
+
+
+def cards_element(cards: list[tuple[str, str, str]]) -> str:
+    """Name, value and small print of each of the page's leading numbers, as HTML."""
     return "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><small>{escape(small)}</small></div>"
         for name, value, small in cards
     )
 
 
-def _figure(one: Drawn, origin: str) -> str:
+def figure_element(one: Drawn, origin: str) -> str:
+    """A figure under its title, with its caption and where it came from (HTML)."""
     svg = to_svg(one.figure, one.name).replace("<svg", f'<svg role="img" aria-label="{escape(one.title)}"', 1)
     return (
         f"<figure><h3>{escape(one.title)}</h3>{svg}<figcaption>{escape(one.caption)}<br>{origin}</figcaption></figure>"
     )
 
 
-def _table(name: str, rows: list[tuple[str, str]]) -> str:
+def table_element(name: str, rows: list[tuple[str, str]]) -> str:
+    """A table of names and values as HTML."""
     body = "".join(f'<tr><th scope="row">{escape(left)}</th><td>{escape(right)}</td></tr>' for left, right in rows)
     return f"<table><caption>{escape(name)}</caption>{body}</table>"

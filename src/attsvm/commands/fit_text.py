@@ -1,0 +1,98 @@
+"""``attsvm fit`` on texts: read, fit, and write page and results."""
+
+import contextlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import typer
+
+from attsvm.commands.shared import INTERRUPTED, progress, terminal_table
+from attsvm.errors import ProblemError
+
+
+def fit_texts(
+    source: str,
+    *,
+    text: str = "text",
+    label: str = "label",
+    test: str | None = None,
+    out: Path | None,
+    force: bool,
+    json: bool,
+    command: str,
+    threads: int | None,
+    seed: int,
+    optimizer: str | None = None,
+    p: float | None = None,
+    steps: int | None = None,
+    learning_rate: float | None = None,
+    **options: Any,
+) -> None:
+    """Fit on the texts of ``source`` and show the result; ``options`` are those of :func:`attsvm.fit_text.fit_text`."""
+    from attsvm.report.folder import claim_folder
+    from attsvm.report.plain import dumps
+
+    try:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(claim_folder(out, force)) if out else None
+
+            from attsvm.datasets.text import read_texts
+            from attsvm.fit_text import fit_text
+            from attsvm.report.text_numbers import text_numbers
+
+            texts = read_texts(source, text, label)
+            test_texts = read_texts(test, text, label) if test else None
+            classifier = _classifier(optimizer, p, steps, learning_rate, seed)
+            with progress() as advance:
+                done = fit_text(
+                    texts,
+                    test_texts,
+                    seed=seed,
+                    classifier=classifier,
+                    callback=lambda line: advance(_at(line, classifier.max_steps)),
+                    **options,
+                )
+            result = text_numbers(done, source=source, test=test, command=command, seed=seed, threads=threads)
+            if folder:
+                from attsvm.report.text_folder import write_text_folder
+
+                write_text_folder(folder, done, result, command)
+    except KeyboardInterrupt:
+        print("attsvm: interrupted; nothing was written", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    if json:
+        print(dumps(result))
+    else:
+        _show(result)
+    if out:
+        print(f"{out}: index.html, figures and result.json", file=sys.stderr)
+
+
+def _classifier(
+    optimizer: str | None, p: float | None, steps: int | None, learning_rate: float | None, seed: int
+) -> Any:
+    from attsvm.estimator import AttentionClassifier
+
+    if p is not None and optimizer not in (None, "mirror_descent"):
+        raise ProblemError(f"--p: of mirror descent, but --optimizer is {optimizer}")
+    chosen: dict[str, Any] = {"optimizer": "mirror_descent" if p is not None else optimizer, "p": p}
+    chosen |= {"max_steps": steps, "learning_rate": learning_rate, "random_state": seed}
+    return AttentionClassifier(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def _at(line: dict[str, float], steps: int) -> SimpleNamespace:
+    return SimpleNamespace(step=line["steps"], steps=steps, loss=line["objective"])
+
+
+def _show(result: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from attsvm.report.text_words import notes, tables, verdict
+
+    console = Console()
+    console.print(terminal_table(tables(result)))
+    console.print(verdict(result), highlight=False)
+    for note in notes(result):
+        console.print(note, style="bold yellow", highlight=False)

@@ -1,0 +1,196 @@
+"""The main job on texts: an attention classifier over word vectors, beside two baselines, and what it attends to."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.text import Texts, split_texts
+from attsvm.datasets.words import MAX_LENGTH, WordVectors, learn_word_vectors
+from attsvm.errors import ProblemError
+from attsvm.estimator import AttentionClassifier, MarginReport
+from attsvm.estimator.forward import effective_number
+from attsvm.text_baselines import mean_token_accuracy, tf_idf_accuracy
+from attsvm.word_attention import WordAttention, word_attention
+
+LISTED_SHARE = 1 / 500
+"""A word is listed if it occurs in this share of the test texts: of a rarer one nothing is known."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The training texts or the test texts, and what the classifier does on them.
+
+    Attributes
+    ----------
+    texts : Texts
+    sequences : Sequences
+        n texts as numbers of words.
+    predicted : str ndarray, shape (n,)
+    probability : ndarray, shape (n,)
+        Of the predicted class.
+    attention : ndarray, shape (N,)
+        What each token receives, text after text as in ``sequences.ids``.
+    """
+
+    texts: Texts
+    sequences: Sequences
+    predicted: np.ndarray
+    probability: Float[np.ndarray, " n"]
+    attention: Float[np.ndarray, " N"]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the texts classified correctly."""
+        return float((self.predicted == self.texts.labels).mean())
+
+    @property
+    def effective(self) -> Float[np.ndarray, " n"]:
+        """Effective number of words of each text, the exponential of the attention's entropy."""
+        return effective_number(self.attention, self.sequences)
+
+    @property
+    def largest(self) -> Float[np.ndarray, " n"]:
+        """What the most attended word of each text receives."""
+        return np.maximum.reduceat(self.attention, self.sequences.offsets[:-1])
+
+    def attention_of(self, row: int) -> Float[np.ndarray, " T"]:
+        """What the words of one text receive."""
+        return self.attention[self.sequences.offsets[row] : self.sequences.offsets[row + 1]]
+
+
+@dataclass(frozen=True)
+class TextFit:
+    """An attention classifier on texts and what is known about it.
+
+    Attributes
+    ----------
+    vectors : WordVectors
+        Learnt from the training texts alone.
+    classifier : AttentionClassifier
+    train, test : Part
+    words : WordAttention
+        Over the test texts.
+    baselines : dict
+        Accuracy on ``train`` and ``test`` of ``mean_token`` and ``tf_idf``.
+    margins : MarginReport
+        Of what the classifier selects in a sample of the training texts.
+    seconds : dict
+        Wall time of ``words``, ``training``, ``baselines``, ``margins`` and ``everything``.
+    """
+
+    vectors: WordVectors
+    classifier: AttentionClassifier
+    train: Part
+    test: Part
+    words: WordAttention
+    baselines: dict[str, dict[str, float]]
+    margins: MarginReport
+    seconds: dict[str, float]
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels, in the order of ``words.by_class``."""
+        return [str(label) for label in self.classifier.classes_]
+
+    @property
+    def listed_from(self) -> int:
+        """Test texts that a word must occur in to be listed."""
+        return max(2, round(LISTED_SHARE * len(self.test.texts)))
+
+    @property
+    def listed(self) -> Int[np.ndarray, " listed"]:
+        """The words that occur in enough test texts."""
+        return np.flatnonzero(self.words.documents[: len(self.vectors.vocabulary)] >= self.listed_from)
+
+
+def fit_text(
+    texts: Texts,
+    test: Texts | None = None,
+    *,
+    test_fraction: float = 0.25,
+    seed: int = 0,
+    dim: int = 200,
+    min_documents: int = 5,
+    max_length: int = MAX_LENGTH,
+    classifier: AttentionClassifier | None = None,
+    callback: Callable[[dict[str, float]], object] | None = None,
+) -> TextFit:
+    """Learn word vectors and attention from texts, and measure them on texts set apart.
+
+    Parameters
+    ----------
+    texts : Texts
+        To train on; also to test on, where ``test`` is None.
+    test : Texts, optional
+        Their labels are among those of ``texts``.
+    test_fraction : float
+        Share of each class set apart where ``test`` is None, in (0, 1).
+    seed : int
+        Of the split and of the word vectors.
+    dim, min_documents, max_length : int
+        Of :func:`attsvm.datasets.words.learn_word_vectors`.
+    classifier : AttentionClassifier, optional
+        To be fitted; one with ``random_state=seed`` if None.
+    callback : callable, optional
+        Called with each line of the classifier's history.
+
+    Raises
+    ------
+    ProblemError
+        If a test label is not among the training labels, too few words are known, or an argument is out of range.
+    """
+    clock = _Clock()
+    if test is None:
+        rows, held_out = split_texts(texts, test_fraction, seed)
+        texts, test = texts[rows], texts[held_out]
+    classes = texts.classes
+    for label in test.classes:
+        if label not in classes:
+            raise ProblemError(f"{test.source}: label {label!r} found, one of {', '.join(map(repr, classes))} wanted")
+    vectors = learn_word_vectors(texts.texts, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed)
+    of_train, of_test = vectors.sequences(texts.texts), vectors.sequences(test.texts)
+    clock.lap("words")
+    classifier = classifier or AttentionClassifier(random_state=seed)
+    classifier.fit(of_train, texts.labels, callback=callback)
+    on_train, on_test = _part(classifier, texts, of_train), _part(classifier, test, of_test)
+    clock.lap("training")
+    baselines = {
+        "mean_token": mean_token_accuracy(of_train, texts.labels, of_test, test.labels),
+        "tf_idf": tf_idf_accuracy(texts, test, min_documents),
+    }
+    clock.lap("baselines")
+    margins = classifier.margin_report()
+    clock.lap("margins")
+    numbers = np.searchsorted(classifier.classes_, test.labels)
+    words = word_attention(of_test, on_test.attention, numbers, len(classes))
+    return TextFit(vectors, classifier, on_train, on_test, words, baselines, margins, clock.seconds())
+
+
+def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences) -> Part:
+    probability = classifier.predict_proba(sequences)
+    return Part(
+        texts,
+        sequences,
+        classifier.classes_[probability.argmax(axis=1)],
+        probability.max(axis=1),
+        classifier.attention(sequences),
+    )
+
+
+class _Clock:
+    """Wall time of each lap, and of everything."""
+
+    def __init__(self) -> None:
+        self._started = self._last = time.perf_counter()
+        self._laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self._laps[name], self._last = now - self._last, now
+
+    def seconds(self) -> dict[str, float]:
+        return {**self._laps, "everything": time.perf_counter() - self._started}

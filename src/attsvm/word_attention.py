@@ -1,0 +1,72 @@
+"""What attention over words looks at: how much every word receives, beside how often it occurs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.datasets.sequences import Sequences
+
+
+@dataclass(frozen=True)
+class WordAttention:
+    """The attention that every word of a vocabulary receives over a set of texts.
+
+    Attributes
+    ----------
+    documents : int ndarray, shape (V,)
+        Texts that the word occurs in.
+    frequency : ndarray, shape (V,)
+        Its share of a text's tokens, mean over all texts: the attention that it would receive were all tokens attended
+        to alike.
+    attention : ndarray, shape (V,)
+        The attention that it does receive in a text, mean over all texts.
+    by_class : ndarray, shape (V, C)
+        How that attention divides among the classes, were all classes of the same size; rows sum to 1, and are NaN for
+        a word that does not occur.
+    """
+
+    documents: Int[np.ndarray, " V"]
+    frequency: Float[np.ndarray, " V"]
+    attention: Float[np.ndarray, " V"]
+    by_class: Float[np.ndarray, "V C"]
+
+    @property
+    def over_frequency(self) -> Float[np.ndarray, " V"]:
+        """Attention over frequency: 1 where a word is attended to as any; NaN for a word that does not occur."""
+        with np.errstate(invalid="ignore"):
+            return self.attention / self.frequency
+
+
+def word_attention(
+    sequences: Sequences, attention: Float[np.ndarray, " N"], labels: Int[np.ndarray, " n"], num_classes: int
+) -> WordAttention:
+    """Gather attention by word.
+
+    Parameters
+    ----------
+    sequences : Sequences
+        n texts as numbers of words, N in all.
+    attention : ndarray, shape (N,)
+        What each of them receives; it sums to 1 in every text.
+    labels : int ndarray, shape (n,)
+        The class of each text, in 0..C−1.
+    num_classes : int
+        C.
+    """
+    size, lengths = len(sequences.table), sequences.lengths
+    document = np.repeat(np.arange(len(sequences)), lengths)
+    uniform = (1 / lengths)[document]
+    cell = sequences.ids.astype(np.int64) * num_classes + labels[document]
+    received = np.bincount(cell, attention, size * num_classes).reshape(size, num_classes)
+    per_class = np.maximum(np.bincount(labels, minlength=num_classes), 1)
+    balanced = received / per_class
+    with np.errstate(invalid="ignore"):
+        by_class = balanced / balanced.sum(axis=1, keepdims=True)
+    once = np.unique(document.astype(np.int64) * size + sequences.ids) % size
+    return WordAttention(
+        documents=np.bincount(once, minlength=size),
+        frequency=np.bincount(sequences.ids, uniform, size) / len(sequences),
+        attention=received.sum(axis=1) / len(sequences),
+        by_class=by_class,
+    )
