@@ -10,10 +10,12 @@ __version__ = version("attsvm")
 
 from attsvm import datasets
 from attsvm.errors import ProblemError
-from attsvm.geometry import bregman_divergence, correlation, direction_error, margin, margin_ratio
+from attsvm.geometry import bregman_divergence, correlation, direction_error, margin_ratio
+from attsvm.margins import margin
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens, scores
 from attsvm.svm import Solution, combined_prediction, finite_part, solve_head, solve_svm
+from attsvm.theory import Classification, classify
 from attsvm.training import Loss, Path, Run, heads, optimizers, regularization_path, train
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttentionClassifier",
+    "Classification",
     "Loss",
     "Path",
     "Problem",
@@ -28,6 +31,7 @@ __all__ = [
     "Run",
     "Solution",
     "bregman_divergence",
+    "classify",
     "combined_prediction",
     "correlation",
     "datasets",
