@@ -106,6 +106,15 @@ PLANTED: dict[str, list[Planted]] = {
         lambda arrays: arrays.update(feasible=arrays["feasible"][:, ::-1]),
         _set("undecided", 0.5),
     ],
+    "nonlinear-head": [
+        _swap("combined 6", "one token 6"),
+        _swap("direction 6", "one token 6"),
+        _swap("combined 6", "direction 6"),
+        _stale("combined 6"),
+        _reversed("dropped 6"),
+        _set("several 6", False),
+        lambda arrays: arrays.update({"dropped 6": np.maximum(arrays["dropped 6"], 1e-15)}),
+    ],
     "sequence-to-sequence": [
         _stale("error whole"),
         _set("undecided causal", True),

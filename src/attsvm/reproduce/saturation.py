@@ -52,7 +52,7 @@ def _run(way: str, n: int, T: int, d: int, runs: int, seed: int, steps: int) -> 
         init={"W": draws[0]} if way == "W" else {"K": draws[1], "Q": draws[2]},
         penalty=PENALTY if way == "per factor" else 0.0,
         steps=steps,
-        record=np.unique([0, *spread, PUBLISHED_STEPS]),
+        record=sorted({0, *spread.tolist(), PUBLISHED_STEPS}),
     )
     found: Arrays = {
         "steps": run.history["steps"],
