@@ -24,21 +24,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, nargs="+", default=[2000, 10_000, 50_000])
-    parser.add_argument("--long", type=int, default=500_000, help="steps of the longest run, with decaying steps only")
+    parser.add_argument(
+        "--long", type=int, default=500_000, help="steps, decaying, for what is below 0.999 on some seed until then"
+    )
     parser.add_argument("--out", type=Path, default=Path("out/optimizer_norms"))
     options = parser.parse_args()
     store = Store(options.out, lambda name, reused: print(f"<!-- {name}{' (kept)' if reused else ''} -->", flush=True))
 
-    def measured(schedule: str, steps: int) -> np.ndarray:
-        """(optimisers, seeds, norms)."""
-        each = [
-            store(f"{number}-{schedule}-{steps}", ratios, name, schedule, steps, *SHAPE, options.seeds)["ratio"]
-            for number, name in enumerate(WAYS)
-        ]
-        return np.stack(each)
+    def measured(name: str, schedule: str, steps: int) -> np.ndarray:
+        """(seeds, norms)."""
+        key = f"{list(WAYS).index(name)}-{schedule}-{steps}"
+        return store(key, ratios, name, schedule, steps, *SHAPE, options.seeds)["ratio"]
 
+    ratio = {
+        (schedule, steps): np.stack([measured(name, schedule, steps) for name in WAYS])
+        for schedule in SCHEDULES
+        for steps in options.steps
+    }
+    slow = own(list(WAYS), ratio["decaying", max(options.steps)])[0].min(axis=1) < 0.999
+    ratio["decaying", options.long] = np.stack(
+        [
+            measured(name, "decaying", options.long) if is_slow else np.full_like(so_far, np.nan)
+            for name, is_slow, so_far in zip(WAYS, slow, ratio["decaying", max(options.steps)], strict=True)
+        ]
+    )
     counts = {"constant": options.steps, "decaying": [*options.steps, options.long]}
-    ratio = {(schedule, steps): measured(schedule, steps) for schedule in SCHEDULES for steps in counts[schedule]}
     print(f"{options.seeds} seeds, {num_threads()} threads; n, T, d = {', '.join(map(str, SHAPE))}\n")
     for schedule in SCHEDULES:
         print(f"\n## In the own norm, {schedule} steps: mean, worst of the seeds\n")
@@ -55,7 +65,7 @@ def _own(ratio: dict[tuple[str, int], np.ndarray], schedule: str, counts: list[i
     yield "| --- | --- |" + " --- |" * len(counts)
     each = [own(list(WAYS), ratio[schedule, steps])[0] for steps in counts]
     for i, (name, way) in enumerate(WAYS.items()):
-        cells = (f"{_down(x[i].mean())}, {_down(x[i].min())}" for x in each)
+        cells = (f"{_down(x[i].mean())}, {_down(x[i].min())}" if np.isfinite(x[i]).all() else "-" for x in each)
         yield f"| {name} | {way.norm} | {' | '.join(cells)} |"
 
 

@@ -213,8 +213,7 @@ def _draw(sizes: Sizes, found: Arrays) -> Figure:
             f"{np.floor(value * 1000) / 1000:.3f}" if is_own else f"{value:.2f}",
             ha="center",
             va="center",
-            fontsize=6 if is_own else 6.5,
-            fontweight="bold" if is_own else "normal",
+            fontsize=6.5,
             color="white" if value > 0.85 else style.INK,
         )
         if is_own:
