@@ -4,5 +4,6 @@ from attsvm.torch.inspection.families import Layout
 from attsvm.torch.inspection.inspection import Head, Inspection, inspect
 from attsvm.torch.inspection.margin import MarginInterval
 from attsvm.torch.inspection.measures import MEASURES, Measure
+from attsvm.torch.inspection.view import HeadView
 
-__all__ = ["MEASURES", "Head", "Inspection", "Layout", "MarginInterval", "Measure", "inspect"]
+__all__ = ["MEASURES", "Head", "HeadView", "Inspection", "Layout", "MarginInterval", "Measure", "inspect"]

@@ -1,23 +1,31 @@
 """``attsvm.torch.inspect``: every layer and head of a trained transformer, measured on a batch."""
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import nn
 
 from attsvm.errors import ProblemError
 from attsvm.torch.inspection.capture import MOST_QUERIES, Found, Sampler, attention_layers, capture
 from attsvm.torch.inspection.families import Layout, as_array
+from attsvm.torch.inspection.gram_products import Grams
 from attsvm.torch.inspection.margin import MarginInterval, margin_interval
 from attsvm.torch.inspection.measures import MEASURES, attention_of
+from attsvm.torch.inspection.view import HeadView, view_head
 from attsvm.torch.inspection.weights import Layer
 
 SPECIAL = "special_tokens_mask"
 """The name under which tokenizers say which tokens are special; models do not take it."""
+
+MOST_WORKERS = 8
+"""Heads looked at side by side; each holds arrays of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +78,10 @@ class Inspection:
     gap : float
         Relative width asked for of the margins' intervals.
     seed : int
+    special_known : bool
+        Whether it is known which tokens are special.
+    view : HeadView or None
+        The head that was looked at closely.
     """
 
     model: str
@@ -84,7 +96,8 @@ class Inspection:
     positions: Int[np.ndarray, "n Q"]
     gap: float
     seed: int
-    special_known: bool = field(default=False)
+    special_known: bool
+    view: HeadView | None
 
     def __repr__(self) -> str:
         error = max(head.rebuilt_error for head in self.heads)
@@ -117,11 +130,13 @@ def inspect(
     *,
     layout: Layout | None = None,
     heads: Collection[tuple[int, int]] | None = None,
+    view: tuple[int, int] | None = None,
     margins: bool = True,
     queries: int | None = None,
     gap: float = 1e-2,
     max_steps: int | None = None,
     seed: int = 0,
+    workers: int | None = None,
     callback: Callable[[int, int], object] | None = None,
 ) -> Inspection:
     """What every attention head of a transformer selects, how concentrated it is, and how small its margin is.
@@ -138,6 +153,8 @@ def inspect(
         Where a model of no known family keeps its attention.
     heads : collection of (layer, head), optional
         Those to look at, counted from 0. All, if not given.
+    view : (layer, head), optional
+        A head to look at closely: see :class:`HeadView`.
     margins : bool
         Solve for the best margin of every head: most of the work.
     queries : int, optional
@@ -149,6 +166,8 @@ def inspect(
         Of each solve; then an interval may stay wider.
     seed : int
         Of the sample of queries.
+    workers : int, optional
+        Heads looked at side by side; as many as there are processors, up to 8, if not given.
     callback : callable, optional
         Called as ``callback(layer, head)`` when a head is done; a true return value stops the inspection there.
 
@@ -183,24 +202,27 @@ def inspect(
         special = batch.pop(SPECIAL, None)
         if special is not None:
             special = as_array(torch.as_tensor(special)).astype(bool)
-    wanted = _wanted(found, heads)
+    wanted = _wanted(found, heads, view)
     sampler = Sampler(queries or MOST_QUERIES, _num_sequences(batch), seed)
     done: list[Head] = []
     first: Layer | None = None
+    viewed: HeadView | None = None
+    ask = _Asked(margins, gap, max_steps, special, workers or _processors())
     order = sorted(wanted)
     for index, layer in zip(order, capture(model, batch, [found[k] for k in order], sampler), strict=True):
         first = first or layer
-        chosen = wanted[index] or range(layer.num_heads)
-        stopped = False
-        for head in chosen:
-            if head >= layer.num_heads:
-                raise ProblemError(f"heads: {index}.{head} found; the layer has {layer.num_heads} heads, from 0")
-            done.append(_head(layer, index, head, found[index], special, margins, gap, max_steps))
-            stopped = bool(callback and callback(index, head))
-            if stopped:
+        if view is not None and view[0] == index:
+            _check_head(index, view[1], layer)
+            viewed = view_head(layer, index, view[1], max_steps)
+        chosen = wanted[index] or list(range(layer.num_heads))
+        _check_head(index, chosen[-1], layer)
+        for one in ask.heads(layer, index, chosen, found[index].family.first_is_special):
+            done.append(one)
+            if callback is not None and callback(index, one.head):
                 break
-        if stopped:
-            break
+        else:
+            continue
+        break
     assert first is not None
     return Inspection(
         model=type(model).__name__,
@@ -216,17 +238,26 @@ def inspect(
         gap=gap,
         seed=seed,
         special_known=special is not None or found[0].family.first_is_special,
+        view=viewed,
     )
 
 
-def _wanted(found: list[Found], heads: Collection[tuple[int, int]] | None) -> dict[int, list[int]]:
+def _check_head(index: int, head: int, layer: Layer) -> None:
+    if not 0 <= head < layer.num_heads:
+        raise ProblemError(f"head {index}.{head}: layer {index} has {layer.num_heads} heads, counted from 0")
+
+
+def _wanted(
+    found: list[Found], heads: Collection[tuple[int, int]] | None, view: tuple[int, int] | None
+) -> dict[int, list[int]]:
     """Heads by layer; an empty list means all of them."""
+    for layer, head in [*(heads or ()), *([view] if view else ())]:
+        if not 0 <= layer < len(found):
+            raise ProblemError(f"head {layer}.{head}: the model has {len(found)} layers, counted from 0")
     if heads is None:
         return {index: [] for index in range(len(found))}
     wanted: dict[int, list[int]] = {}
-    for layer, head in sorted(set(heads)):
-        if not (0 <= layer < len(found) and head >= 0):
-            raise ProblemError(f"heads: {layer}.{head} found; the model has {len(found)} layers, counted from 0")
+    for layer, head in sorted({*heads, *([view] if view else ())}):
         wanted.setdefault(layer, []).append(head)
     if not wanted:
         raise ProblemError("heads: empty; at least one (layer, head) wanted")
@@ -246,24 +277,51 @@ def _num_sequences(batch: Any) -> int | None:
     return len(first) if isinstance(batch, Mapping) else None
 
 
-def _head(
-    layer: Layer,
-    index: int,
-    head: int,
-    found: Found,
-    special: Bool[np.ndarray, "n T"] | None,
-    margins: bool,
-    gap: float,
-    max_steps: int | None,
-) -> Head:
-    problem = layer.head(head)
-    if special is None and found.family.first_is_special:
-        special = np.zeros(layer.tokens.shape[:2], bool)
-        special[:, 0] = True
-    attention = attention_of(problem, layer.allowed, special, layer.positions if layer.is_self else None)
-    numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head)}
-    interval = None
-    if margins:
-        interval, _ = margin_interval(problem, layer.allowed, attention.selected, gap, max_steps)
-        numbers["margin_ratio"] = interval.upper
-    return Head(index, head, attention.selected, numbers, interval, float(layer.rebuilt_error[head]))
+@dataclass(frozen=True)
+class _Asked:
+    """What is wanted of every head."""
+
+    margins: bool
+    gap: float
+    max_steps: int | None
+    special: Bool[np.ndarray, "n T"] | None
+    workers: int
+
+    def heads(self, layer: Layer, index: int, chosen: list[int], first_is_special: bool) -> Iterator[Head]:
+        """The heads of one layer in order, several at a time."""
+        special = self.special
+        if special is None and first_is_special:
+            special = np.zeros(layer.tokens.shape[:2], bool)
+            special[:, 0] = True
+        grams = None
+        if self.margins and not layer.is_rotary:
+            shared = layer.head(0)
+            grams = Grams.of(shared.keys, shared.queries, layer.allowed)
+
+        def look(head: int) -> Head:
+            return self._head(layer, index, head, special, grams)
+
+        # NumPy lets other threads work while it multiplies: heads side by side use the processors better than one
+        # product shared among them
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(min(self.workers, len(chosen))) as pool:
+            try:
+                yield from pool.map(look, chosen)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _head(
+        self, layer: Layer, index: int, head: int, special: Bool[np.ndarray, "n T"] | None, grams: Grams | None
+    ) -> Head:
+        problem = layer.head(head)
+        attention = attention_of(problem, layer.allowed, special, layer.positions if layer.is_self else None)
+        numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head)}
+        interval = None
+        if self.margins:
+            interval, _ = margin_interval(problem, layer.allowed, attention.selected, self.gap, self.max_steps, grams)
+            numbers["margin_ratio"] = interval.upper
+        return Head(index, head, attention.selected, numbers, interval, float(layer.rebuilt_error[head]))
+
+
+def _processors() -> int:
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return min(available, MOST_WORKERS)
