@@ -115,6 +115,13 @@ PLANTED: dict[str, list[Planted]] = {
         _set("several 6", False),
         lambda arrays: arrays.update({"dropped 6": np.maximum(arrays["dropped 6"], 1e-15)}),
     ],
+    "tokens-kept": [
+        _reversed("kept"),
+        _set("kept", 1),
+        _set("kept", 10),
+        _set("same", False),
+        _set("error", 0.1),
+    ],
     "sequence-to-sequence": [
         _stale("error whole"),
         _set("undecided causal", True),
@@ -144,6 +151,14 @@ PLANTED: dict[str, list[Planted]] = {
         _set("ratio decaying", 0.5),
         _set("decided decaying", False),
         lambda arrays: arrays.update({"ratio decaying": 1.1 * arrays["ratio decaying"]}),
+    ],
+    "path": [
+        _set("undecided", True),
+        _set("converged", False),
+        _stale("error path"),
+        _stale("error run"),
+        lambda arrays: arrays.update({"apart": arrays["apart"][::-1]}),
+        _set("apart", 0.3),
     ],
     "limit": [
         lambda arrays: arrays.update({"error exact": arrays["error plain"]}),

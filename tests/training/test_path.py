@@ -137,7 +137,9 @@ def test_derivatives_are_those_of_finite_differences(scale):
         up, down = objective.expand(weights + h * u), objective.expand(weights - h * u)
         np.testing.assert_allclose(here.value, objective.value(weights), rtol=1e-12)
         np.testing.assert_allclose(here.gradient @ u, (up.value - down.value) / (2 * h), rtol=1e-6, atol=1e-8)
-        np.testing.assert_allclose(here.hessian @ u, (up.gradient - down.gradient) / (2 * h), rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(
+            here.curvature.dense() @ u, (up.gradient - down.gradient) / (2 * h), rtol=1e-5, atol=1e-7
+        )
 
 
 # --- cones ------------------------------------------------------------------------------------------------------

@@ -11,11 +11,13 @@ from attsvm.reproduce import (
     mirror_path,
     nonlinear_head,
     optimizer_norms,
+    path,
     prompt_one_sequence,
     prompt_several_sequences,
     rank,
     saturation,
     sequence_to_sequence,
+    tokens_kept,
 )
 from attsvm.reproduce.experiment import Experiment
 
@@ -29,10 +31,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     saturation.EXPERIMENT,
     feasibility.EXPERIMENT,
     nonlinear_head.EXPERIMENT,
+    tokens_kept.EXPERIMENT,
     sequence_to_sequence.EXPERIMENT,
     mirror_path.EXPERIMENT,
     bregman.EXPERIMENT,
     joint_mirror.EXPERIMENT,
     limit.EXPERIMENT,
+    path.EXPERIMENT,
     optimizer_norms.EXPERIMENT,
 )

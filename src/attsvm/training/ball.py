@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from attsvm.norms import Norm
-from attsvm.training.excess import Expansion
+from attsvm.training.excess import Curvature, Expansion
 
 # where |w|^(p−2) vanishes (p > 2) the metric of the trust region is held above this share of its mean
 _LEAST_METRIC = 1e-3
@@ -25,7 +25,7 @@ class Objective(Protocol):
     """A function of d numbers to be minimised."""
 
     def value(self, x: np.ndarray) -> float:
-        """Its value; −inf where only another reference can tell how low it is."""
+        """Its value; −∞ where only a rebased function can tell how low it is."""
         ...
 
     def expand(self, x: np.ndarray) -> Expansion:
@@ -132,6 +132,8 @@ def minimise(
     here = objective.expand(x)
     trust = 10.0
     best = Minimum(x, np.inf, 0)
+    if not here.gradient.any():  # flat to the last digit: nothing says where to go
+        return best
     for step in range(max_steps + 1):
         model = _Model.at(x, here, radius, norm, cone, None if symmetries is None else symmetries(x))
         best = Minimum(x, model.residual, step, model.pull)
@@ -172,13 +174,13 @@ class _Model:
 
     x: np.ndarray
     gradient: np.ndarray
-    hessian: np.ndarray  # of the Lagrangian
+    curvature: Curvature  # with the cone's
     scales: np.ndarray  # x moves by scales times the trust region's variable
     normals: np.ndarray  # (k, d), of the constraints that press
     basis: np.ndarray  # (k, d), orthonormal, of the scaled normals
     triangle: np.ndarray  # (k, k) with scaled normals = triangle' basis
-    values: np.ndarray  # eigenvalues of the Hessian between the normals
-    vectors: np.ndarray
+    values: np.ndarray  # (r,), eigenvalues of the Lagrangian's Hessian between the normals
+    vectors: np.ndarray  # (d, r)
     radius: float
     norm: Norm
     cone: Cone | None
@@ -197,12 +199,13 @@ class _Model:
         cone: Cone | None,
         symmetries: np.ndarray | None = None,
     ) -> "_Model":
-        gradient, hessian, p = here.gradient, here.hessian, norm.p
+        gradient, curvature, p = here.gradient, here.curvature, norm.p
         pull = 0.0
         if cone is not None and cone.slack(x) <= _ON_SPHERE:
             pull = _pull(x, gradient, cone, norm, radius)
             if pull > 0:
-                gradient, hessian = gradient + pull * cone.gradient(x), hessian + pull * cone.hessian(x)
+                gradient = gradient + pull * cone.gradient(x)
+                curvature = Curvature(np.eye(len(x)), curvature.dense() + pull * cone.hessian(x))
         pressure = float(-gradient @ x) / radius
         dual = float(norm.dual.value(gradient, 1))
         on_sphere = float(norm.value(x, 1)) >= radius * (1 - _ON_SPHERE) and pressure > 0
@@ -213,29 +216,35 @@ class _Model:
             with np.errstate(divide="ignore"):
                 bend = pressure * (p - 1) / radius * share ** (p - 2)
             metric = np.maximum(bend, _LEAST_METRIC * np.mean(bend)) if p > 2 else bend
-            scales = 1 / np.sqrt(metric)
-            curved = scales[:, None] * hessian * scales + np.diag(bend / metric if p > 2 else np.ones(len(x)))
+            scales, own = 1 / np.sqrt(metric), (bend / metric if p > 2 else np.ones(len(x)))
             normals.append(_mirror(x / radius, p))
         else:
             residual = dual * radius
-            scales = np.full(len(x), radius / 10)
-            curved = hessian * (radius / 10) ** 2
+            scales, own = np.full(len(x), radius / 10), np.zeros(len(x))
         if cone is not None and pull > 0:
             normals.append(cone.gradient(x))
         if symmetries is not None:
             normals.extend(symmetries)
         raw = np.array(normals).reshape(-1, len(x))
         columns, triangle = np.linalg.qr((raw * scales).T)
-        basis = columns.T
+        scaled = curvature.rows * scales
+        if len(scaled) + len(raw) < len(x) and p <= 2:
+            # across the rows and the normals the function is constant, the sphere round, and there is no slope
+            frame = np.linalg.qr(np.concatenate([columns, scaled.T], axis=1))[0]
+        else:
+            frame = np.eye(len(x))
+        scaled, basis = scaled @ frame, columns.T @ frame
+        curved = scaled.T @ curvature.core @ scaled + (frame.T * own) @ frame
         curved = curved - basis.T @ (basis @ curved)
         curved = curved - (curved @ basis.T) @ basis
         # the normals' own directions get a large curvature, and no step goes along them
         top = float(np.abs(curved).sum(axis=1).max()) + 1.0
         values, vectors = np.linalg.eigh((curved + curved.T) / 2 + top * basis.T @ basis)
+        vectors, basis = frame @ vectors, columns.T
         return cls(
             x,
             gradient,
-            hessian,
+            curvature,
             scales,
             raw,
             basis,
@@ -261,7 +270,7 @@ class _Model:
         slope = self.gradient * self.scales
         slope = slope - self.basis.T @ (self.basis @ slope)
         slope = self.vectors.T @ slope
-        floor = _GAUGE * float(self.values[-1])
+        floor = _GAUGE * max(float(np.abs(self.values).max()), _GAUGE)
         low = max(0.0, -float(self.values[0])) + floor
 
         def length(damping: float) -> float:
@@ -292,7 +301,7 @@ class _Model:
             return _into(x + move.dx, self.radius, norm, self.cone, self.on_sphere)
         # Below 2 the mirror variable sign(w)|w|^(p−1) moves smoothly through zero, where w itself crawls. Its step
         # solves the same system, read without the division by the scales, which vanish there.
-        force = self.hessian @ move.dx + self.gradient
+        force = self.curvature.times(move.dx) + self.gradient
         multipliers = np.linalg.solve(self.triangle, self.basis @ (force * self.scales))
         mirror = _mirror(x / self.radius, p) - (force - multipliers @ self.normals) / (
             self.pressure * (1 + move.damping)

@@ -21,6 +21,23 @@ from attsvm.training.losses import Loss
 # a logistic slope over an interval of this half-length is a polynomial of degree 31 to rounding
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 _SHORT = 2.0
+# least attention of the selected tokens with which the loss is compared to theirs alone
+SATURATED = 0.999
+
+
+class Curvature(NamedTuple):
+    """A Hessian as J' C J."""
+
+    rows: np.ndarray  # J, shape (m, d)
+    core: np.ndarray  # C, shape (m, m)
+
+    def dense(self) -> np.ndarray:
+        """The Hessian, shape (d, d)."""
+        return self.rows.T @ self.core @ self.rows
+
+    def times(self, x: np.ndarray) -> np.ndarray:
+        """Its product with a vector."""
+        return self.rows.T @ (self.core @ (self.rows @ x))
 
 
 class Expansion(NamedTuple):
@@ -28,7 +45,7 @@ class Expansion(NamedTuple):
 
     value: float
     gradient: np.ndarray  # (d,)
-    hessian: np.ndarray  # (d, d)
+    curvature: Curvature
 
 
 @dataclass(frozen=True)
@@ -118,6 +135,8 @@ class Excess:
     loss : Scalar
     reference : int ndarray, shape (N,)
         α.
+    above : bool
+        Whether L > L_α. Where not, the value is −log(L_α − L): it grows with L as well.
     """
 
     keys: np.ndarray
@@ -127,6 +146,7 @@ class Excess:
     head: np.ndarray
     loss: Scalar
     reference: np.ndarray
+    above: bool = True
 
     @classmethod
     def of(cls, problem: Problem, head: np.ndarray, loss: Scalar) -> "Excess":
@@ -141,10 +161,10 @@ class Excess:
         own = own - own[np.arange(len(best)), best][:, None]
         return cls(own, queries[active], allowed[active], values, head, loss, best)
 
-    def over(self, reference: np.ndarray) -> "Excess":
+    def over(self, reference: np.ndarray, above: bool = True) -> "Excess":
         """The excess over the loss of other tokens."""
         own = self.keys - self.keys[np.arange(len(reference)), reference][:, None]
-        return replace(self, keys=own, reference=reference)
+        return replace(self, keys=own, reference=reference, above=above)
 
     def under(self, head: np.ndarray) -> "Excess":
         """The same under another head, over the loss of its optimal tokens."""
@@ -172,6 +192,17 @@ class Excess:
         """(d_k, d_q)."""
         return self.keys.shape[-1], self.queries.shape[-1]
 
+    @cached_property
+    def moving(self) -> np.ndarray:
+        """The tokens whose logits can move against the reference's, shape (N, T)."""
+        return self.allowed & np.any(self.keys != 0, axis=2)
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """(k_t − k_α) z' of these tokens, flattened, shape (m, d_k d_q)."""
+        query, token = np.nonzero(self.moving)
+        return (self.keys[query, token][:, :, None] * self.queries[query][:, None]).reshape(len(query), -1)
+
     @property
     def depends_on_attention(self) -> bool:
         """Whether any weights can move the loss: a token of another score than the optimal one has another key."""
@@ -189,19 +220,36 @@ class Excess:
         return np.where(self.allowed, logits, -np.inf)
 
     def rebased(self, weights: np.ndarray) -> "Excess":
-        """The excess over the selected tokens where it is positive, else over the optimal ones, which always is."""
-        selected = np.argmax(self.logits(weights), axis=1)
-        for reference in (selected, self.optimal):
-            other = self if (reference == self.reference).all() else self.over(reference)
+        """The excess over the selected tokens where little else is attended to, else over the optimal ones.
+
+        Only the first has a gradient with digits once the softmax is saturated; the second is never singular.
+        """
+        logits = self.logits(weights)
+        selected = np.argmax(logits, axis=1)
+        if self._same_values(selected, self.optimal) or _softmax(logits)[0].max(axis=1).min() < SATURATED:
+            selected = self.optimal
+        above = self.above if (selected == self.reference).all() else True
+        for sign in (above, not above):
+            other = self
+            if sign != self.above or (selected != self.reference).any():
+                other = self.over(selected, sign)
             if np.isfinite(other.value(weights)):
                 return other
-        return other
+        return self.over(self.optimal)
+
+    def same_as(self, other: object) -> bool:
+        """Whether the values of two such functions of one problem compare."""
+        return (
+            isinstance(other, Excess) and self.above == other.above and bool((self.reference == other.reference).all())
+        )
+
+    def _same_values(self, one: np.ndarray, other: np.ndarray) -> bool:
+        index = np.arange(len(one))
+        return bool((self.worse[index, one] == self.worse[index, other]).all())
 
     def selects_optimal(self, weights: np.ndarray) -> bool:
         """Whether each query selects a token of least loss."""
-        selected = np.argmax(self.logits(weights), axis=1)
-        index = np.arange(len(selected))
-        return bool((self.worse[index, selected] == self.worse[index, self.optimal]).all())
+        return self._same_values(np.argmax(self.logits(weights), axis=1), self.optimal)
 
     def pooled(self, weights: np.ndarray) -> np.ndarray:
         """y_i o_i, shape (N, d)."""
@@ -209,26 +257,30 @@ class Excess:
         return (attention[:, None] @ self.values)[:, 0]
 
     def value(self, weights: np.ndarray) -> float:
-        """log(L − L_α); −inf where L ≤ L_α."""
+        """log(L − L_α), or −log(L_α − L); −∞ or ∞ where L is on the other side of L_α."""
         scaled, log_scale = self._scaled(self.logits(weights))[:2]
-        return float(log_scale + np.log(scaled)) if scaled > 0 else -np.inf
+        if self.above:
+            return float(log_scale + np.log(scaled)) if scaled > 0 else -np.inf
+        return float(-log_scale - np.log(-scaled)) if scaled < 0 else np.inf
 
     def expand(self, weights: np.ndarray) -> Expansion:
-        """Value and derivatives in the entries of W, where L > L_α."""
-        scaled, log_scale, attention, gradient, curvature = self._scaled(self.logits(weights))
+        """Value and derivatives in the entries of W, where L is on its side of L_α."""
+        signed, log_scale, attention, gradient, curvature = self._scaled(self.logits(weights))
+        scaled = abs(signed)
         gradient, curvature = gradient / scaled, curvature / scaled
         # of each query, in its logits: diag(g) − g a' − a g' + (bend of the loss) ∇Δ ∇Δ'
         outer = gradient[:, :, None] * attention[:, None]
         blocks = curvature - outer - outer.mT
         index = np.arange(gradient.shape[1])
         blocks[:, index, index] += gradient
-        of_keys = self.keys.mT @ blocks @ self.keys
-        d_k, d_q = self.shape
-        squares = (self.queries[:, :, None] * self.queries[:, None]).reshape(-1, d_q * d_q)
-        hessian = (of_keys.reshape(-1, d_k * d_k).T @ squares).reshape(d_k, d_k, d_q, d_q).transpose(0, 2, 1, 3)
-        hessian = hessian.reshape(d_k * d_q, d_k * d_q)
-        total = ((gradient[:, None] @ self.keys)[:, 0].T @ self.queries).reshape(-1)
-        return Expansion(float(log_scale + np.log(scaled)), total, hessian - np.outer(total, total))
+        sign = 1.0 if self.above else -1.0
+        moving = self.moving
+        flat = gradient[moving]
+        core = np.zeros((*moving.shape, *moving.shape))
+        query = np.arange(len(gradient))
+        core[query, :, query] = blocks
+        core = core[moving][:, moving] - sign * np.outer(flat, flat)
+        return Expansion(sign * float(log_scale + np.log(scaled)), flat @ self.rows, Curvature(self.rows, core))
 
     def _scaled(self, logits: np.ndarray) -> tuple[float, float, np.ndarray, np.ndarray, np.ndarray]:
         """Excess·exp(−C), C, the attention, and the excess' gradient and bend in the logits, both times exp(−C)."""
@@ -282,9 +334,8 @@ class HeadLoss:
         log_values = self.loss.log_value(margins)
         total = logsumexp(log_values)
         slope = np.exp(self.loss.log_slope(margins) - total)
-        gradient = -slope @ self.pooled
-        hessian = (self.pooled.T * (slope * self.loss.bend(margins))) @ self.pooled - np.outer(gradient, gradient)
-        return Expansion(float(total - np.log(len(margins))), gradient, hessian)
+        core = np.diag(slope * self.loss.bend(margins)) - np.outer(slope, slope)
+        return Expansion(float(total - np.log(len(margins))), -slope @ self.pooled, Curvature(self.pooled, core))
 
 
 @dataclass(frozen=True)
@@ -299,14 +350,10 @@ class Separation:
 
     excess: Excess
 
-    @cached_property
+    @property
     def rows(self) -> np.ndarray:
-        """(k_α − k_t) z', flattened, shape (m, d_k d_q)."""
-        dropped = self.excess.allowed.copy()
-        dropped[np.arange(len(dropped)), self.excess.reference] = False
-        query, token = np.nonzero(dropped)
-        products = -self.excess.keys[query, token][:, :, None] * self.excess.queries[query][:, None]
-        return products.reshape(len(query), -1)
+        """(k_t − k_α) z', flattened, shape (m, d_k d_q)."""
+        return self.excess.rows
 
     def rebased(self, weights: np.ndarray) -> "Separation":
         """Itself."""
@@ -314,15 +361,15 @@ class Separation:
 
     def value(self, weights: np.ndarray) -> float:
         """The value."""
-        return float(logsumexp(-self.rows @ weights))
+        return float(logsumexp(self.rows @ weights))
 
     def expand(self, weights: np.ndarray) -> Expansion:
         """Value and derivatives in the entries of W."""
-        exponents = -self.rows @ weights
+        exponents = self.rows @ weights
         total = logsumexp(exponents)
         share = np.exp(exponents - total)
-        gradient = -share @ self.rows
-        return Expansion(float(total), gradient, (self.rows.T * share) @ self.rows - np.outer(gradient, gradient))
+        core = np.diag(share) - np.outer(share, share)
+        return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))
 
 
 def _softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

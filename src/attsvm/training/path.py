@@ -22,6 +22,8 @@ GROWTH = 4.0
 # logits of at most this size, where the loss is all but linear and has one minimum
 FIRST_LOGIT = 0.1
 MOST_ALTERNATIONS = 60
+MOST_LOGITS = 6_000
+MOST_NUMBERS = 50_000_000
 _SAME = 1e-6
 
 
@@ -71,7 +73,8 @@ def regularization_path(
     ------
     ProblemError
         If radii do not grow from above 0, the problem has no labels ±1 or no head, the loss does not depend on the
-        attention, or an argument is none of those above.
+        attention, the problem has more logits or weights than Newton steps can hold, or an argument is none of those
+        above.
 
     References
     ----------
@@ -92,6 +95,7 @@ def regularization_path(
         if scalar.log_value is None:
             raise ProblemError("loss: with head_radii it goes to zero, in logarithms: logistic or exponential wanted")
     cones = _cones(problem, cone)
+    _check_size(problem, norm, cone is not None)
 
     batch = problem.batch_shape
     shape = (problem.key_dim, problem.query_dim)
@@ -134,7 +138,7 @@ def _follow(problem: Problem, radii: np.ndarray, ball: WeightBall, loss: Scalar)
         if old is not None:
             if np.linalg.norm(old.weights - found.weights) <= _SAME * np.linalg.norm(old.weights):
                 return True
-            if excess.value(old.weights) <= excess.value(found.weights):
+            if _not_lower(excess, found, old):
                 return False
         best[radius] = found
         return False
@@ -149,6 +153,14 @@ def _follow(problem: Problem, radii: np.ndarray, ball: WeightBall, loss: Scalar)
                 if offer(radius, found) and (arrived or not upwards):
                     break
     return [_Point(best[r].weights, excess, best[r].residual, problem.head) for r in radii]
+
+
+def _not_lower(excess: Excess, one: Found, other: Found) -> bool:
+    """Whether the first's loss is not below the second's."""
+    base = one.objective
+    if isinstance(base, Excess) and base.same_as(other.objective):
+        return base.value(one.weights) >= base.value(other.weights)
+    return excess.value(one.weights) >= excess.value(other.weights)
 
 
 def _branch(
@@ -193,7 +205,7 @@ def _other_starts(ball: WeightBall, excess: Excess, grid: list[float]) -> Iterat
     weights = ball.steepest(separation.expand(np.zeros(np.prod(ball.shape))).gradient)
     for at, radius in enumerate(grid):
         weights = ball.minimise(separation, weights * (radius / ball.size(weights)), radius).weights
-        if (separation.rows @ weights).min() <= 0:
+        if (separation.rows @ weights).max() >= 0:
             continue
         found = ball.minimise(excess, weights, radius)
         if excess.selects_optimal(found.weights):
@@ -384,6 +396,17 @@ def _check_problem(problem: Problem, trains_head: bool) -> None:
         raise ProblemError(f"problem: {found} found, labels -1 and 1 wanted")
     if problem.head is None and not trains_head:
         raise ProblemError("problem: has no head; give it one, or head_radii")
+
+
+def _check_size(problem: Problem, norm: Norm, in_cone: bool) -> None:
+    """Newton steps hold the Hessian between logits, and the logits' derivatives in W."""
+    num_logits = int(problem.canonical.active.sum(axis=(-2, -1)).max()) * problem.num_tokens
+    num_weights = problem.key_dim * problem.query_dim
+    dense = in_cone or (norm.kind == "lp" and norm.p > 2)
+    if num_logits > MOST_LOGITS or num_logits * num_weights > MOST_NUMBERS or (dense and num_weights**2 > MOST_NUMBERS):
+        raise ProblemError(
+            f"problem: {num_logits:,} logits of {num_weights:,} weights found, more than a path's Newton steps can hold"
+        )
 
 
 def _cones(problem: Problem, cone: tuple[Any, float] | None) -> dict[tuple[int, ...], tuple[np.ndarray, float]] | None:

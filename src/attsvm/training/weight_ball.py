@@ -7,7 +7,7 @@ import numpy as np
 
 from attsvm.norms import Norm
 from attsvm.training.ball import CircularCone, Cone, Objective, minimise
-from attsvm.training.excess import Expansion
+from attsvm.training.excess import Curvature, Expansion
 
 MAX_STEPS = 300
 MOST_COLUMNS = 12
@@ -151,20 +151,17 @@ class _Factors:
         G = gradient.reshape(self.shape)
         return np.concatenate([(G @ Q).reshape(-1), (G.T @ K).reshape(-1)])
 
-    def pull_hessian(self, x: np.ndarray, gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
+    def pull_curvature(self, x: np.ndarray, gradient: np.ndarray, curvature: Curvature) -> Curvature:
+        """J' C J through dW = dK Q' + K dQ', and what the product itself bends."""
         K, Q = self.split(x)
-        (d_k, d_q), m = self.shape, self.rank
-        tensor = hessian.reshape(d_k * d_q, d_k, d_q)
-        # rows of J: dW = dK Q' + K dQ'
-        right = np.concatenate(
-            [(tensor @ Q).reshape(d_k * d_q, -1), (tensor.mT @ K).reshape(d_k * d_q, -1)], axis=1
-        ).T.reshape(-1, d_k, d_q)
-        size = len(x)
-        pulled = np.concatenate([(right @ Q).reshape(size, -1), (right.mT @ K).reshape(size, -1)], axis=1)
-        cross = np.einsum("ke,jl->kjel", gradient.reshape(self.shape), np.eye(m)).reshape(d_k * m, d_q * m)
-        pulled[: d_k * m, d_k * m :] += cross
-        pulled[d_k * m :, : d_k * m] += cross.T
-        return pulled
+        rows = curvature.rows.reshape(-1, *self.shape)
+        count = len(rows)
+        pulled = np.concatenate([(rows @ Q).reshape(count, -1), (rows.mT @ K).reshape(count, -1)], axis=1)
+        hessian = pulled.T @ curvature.core @ pulled
+        cross = np.einsum("ke,jl->kjel", gradient.reshape(self.shape), np.eye(self.rank)).reshape(K.size, Q.size)
+        hessian[: K.size, K.size :] += cross
+        hessian[K.size :, : K.size] += cross.T
+        return Curvature(np.eye(len(x)), hessian)
 
 
 @dataclass(frozen=True)
@@ -178,8 +175,10 @@ class _OfFactors:
         return self.base.value(self.chart.product(x))
 
     def expand(self, x: np.ndarray) -> Expansion:
-        value, gradient, hessian = self.base.expand(self.chart.product(x))
-        return Expansion(value, self.chart.pull_gradient(x, gradient), self.chart.pull_hessian(x, gradient, hessian))
+        value, gradient, curvature = self.base.expand(self.chart.product(x))
+        return Expansion(
+            value, self.chart.pull_gradient(x, gradient), self.chart.pull_curvature(x, gradient, curvature)
+        )
 
     def rebased(self, x: np.ndarray) -> "_OfFactors":
         base = self.base.rebased(self.chart.product(x))
@@ -201,7 +200,8 @@ class _ConeOfFactors:
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
         weights = self.chart.product(x)
-        return self.chart.pull_hessian(x, self.base.gradient(weights), self.base.hessian(weights))
+        of_weights = Curvature(np.eye(len(weights)), self.base.hessian(weights))
+        return self.chart.pull_curvature(x, self.base.gradient(weights), of_weights).dense()
 
     def restore(self, x: np.ndarray) -> np.ndarray:
         return self.chart.lift(self.base.restore(self.chart.product(x)))
