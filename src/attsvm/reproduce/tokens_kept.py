@@ -112,8 +112,8 @@ EXPERIMENT = Experiment(
     paper=Paper.TRANSFORMERS,
     title="Tokens kept under the head v'o − λ‖o‖²",
     claim="On orthonormal tokens the head v'o − λ‖o‖² makes attention keep more tokens the larger λ is, from one to "
-    "all (mean and 10-90% range). Which ones follows exactly: the optimal attention is the point of the simplex that is "
-    "nearest to γ/(2λ), γ the token scores.",
+    "all (mean and 10-90% range). Which ones follows exactly: the optimal attention is the point of the simplex that "
+    "is nearest to γ/(2λ), γ the token scores.",
     criterion="The mean number kept (probability above 1e-3) grows with every λ, and in 19 runs of 20 no larger λ "
     "keeps fewer; λ = 0 keeps one and the largest λ all; nine runs in ten keep exactly the tokens of the optimum, and "
     "no probability is farther from it than stated.",
