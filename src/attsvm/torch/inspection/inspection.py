@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from attsvm.torch.inspection.capture import MOST_QUERIES, Found, Sampler, attent
 from attsvm.torch.inspection.families import Layout, as_array
 from attsvm.torch.inspection.gram_products import Grams
 from attsvm.torch.inspection.margin import MarginInterval, margin_interval
-from attsvm.torch.inspection.measures import MEASURES, attention_of
+from attsvm.torch.inspection.measures import MEASURES, Measure, attention_of
 from attsvm.torch.inspection.view import HeadView, view_head
 from attsvm.torch.inspection.weights import Layer
 
@@ -60,6 +60,8 @@ class Inspection:
 
     Attributes
     ----------
+    measures : tuple of Measure
+        What :meth:`measure` knows, with titles and meanings.
     model : str
         Its class.
     family : str
@@ -83,6 +85,8 @@ class Inspection:
     view : HeadView or None
         The head that was looked at closely.
     """
+
+    measures: ClassVar[tuple[Measure, ...]] = MEASURES
 
     model: str
     family: str

@@ -13,19 +13,42 @@ class Measure(NamedTuple):
 
     name: str
     title: str
+    short: str
     meaning: str
 
 
 MEASURES = (
-    Measure("largest_probability", "Largest probability", "of a query's attention; mean over queries"),
-    Measure("effective_tokens", "Effective number of tokens", "exp of the attention's entropy; mean over queries"),
-    Measure("special_share", "Share to special tokens", "of the attention, such as [CLS] and [SEP]; mean over queries"),
-    Measure("first_share", "Share to the first token", "of the attention; mean over queries"),
-    Measure("own_share", "Share to the query's own token", "of the attention; mean over queries"),
-    Measure("effective_rank", "Effective rank of W", "exp of the entropy of its singular values; at most d_h"),
+    Measure(
+        "largest_probability",
+        "Largest probability",
+        "largest p",
+        "the largest share of a query's attention; mean over queries",
+    ),
+    Measure(
+        "effective_tokens", "Effective number of tokens", "tokens", "exp of the attention's entropy; mean over queries"
+    ),
+    Measure(
+        "special_share",
+        "Share to special tokens",
+        "special",
+        "attention to tokens such as [CLS] and [SEP]; mean over queries",
+    ),
+    Measure(
+        "first_share",
+        "Share to the first token",
+        "first",
+        "attention to the first token of the sequence; mean over queries",
+    ),
+    Measure(
+        "own_share", "Share to the query's own token", "own", "attention of a query to its own place; mean over queries"
+    ),
+    Measure(
+        "effective_rank", "Effective rank of W", "rank W", "exp of the entropy of its singular values; at most d_h"
+    ),
     Measure(
         "margin_ratio",
         "Margin over the best margin",
+        "margin",
         "smallest margin of W over that of the best matrix of the same Frobenius norm, for the same selection;"
         " the upper end of the interval",
     ),

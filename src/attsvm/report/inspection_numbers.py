@@ -1,0 +1,132 @@
+"""What ``attsvm inspect`` found, as JSON-able numbers and as the rows of its table."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attsvm import __version__
+from attsvm.report.plain import jsonable
+
+if TYPE_CHECKING:
+    from attsvm.torch.inspection import Head, HeadView, Inspection
+
+SCHEMA = "attsvm.inspect/1"
+
+
+def inspection_numbers(
+    inspection: "Inspection",
+    twin: "Inspection | None",
+    steps: "list[tuple[int, Inspection]]",
+    *,
+    source: dict[str, Any],
+    command: str,
+    threads: int | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """The result as documented in docs/results.md.
+
+    Parameters
+    ----------
+    inspection : Inspection
+    twin : Inspection, optional
+        Of the same model before training.
+    steps : list of (int, Inspection)
+        Of checkpoints.
+    source : dict
+        Model, text, number of texts.
+    command : str
+    threads : int, optional
+    seconds : float
+    """
+    return jsonable(
+        {
+            "schema": SCHEMA,
+            "version": __version__,
+            "command": command,
+            "seed": inspection.seed,
+            "threads": threads,
+            "seconds": seconds,
+            "source": source,
+            "model": {
+                "class": inspection.model,
+                "family": inspection.family,
+                "layers": inspection.layer_names,
+                "rotary": inspection.rotary,
+            },
+            "data": {
+                "sequences": inspection.num_sequences,
+                "tokens": inspection.num_tokens,
+                "queries": inspection.num_queries,
+                "sampled": inspection.sampled,
+                "special_known": inspection.special_known,
+            },
+            "gap": inspection.gap,
+            "rebuilt_error": max(head.rebuilt_error for head in inspection.heads),
+            "heads": [_head(head) for head in inspection.heads],
+            "selected": {f"{head.layer}.{head.head}": head.selected for head in inspection.heads},
+            "queries": inspection.positions,
+            "twin": None if twin is None else [_head(head) for head in twin.heads],
+            "checkpoints": [{"step": step, "heads": [_head(head) for head in one.heads]} for step, one in steps],
+            "view": None if inspection.view is None else _view(inspection.view),
+        }
+    )
+
+
+def _head(head: "Head") -> dict[str, Any]:
+    numbers: dict[str, Any] = {"layer": head.layer, "head": head.head, **head.numbers}
+    margin = head.margin
+    if margin is not None:
+        numbers["margin_ratio"] = None if margin.upper is None else [margin.lower, margin.upper]
+        numbers |= {name: getattr(margin, name) for name in ("status", "margin", "norm", "constraints", "duplicates")}
+        numbers["steps"] = margin.steps
+    return {**numbers, "rebuilt_error": head.rebuilt_error}
+
+
+def _view(view: "HeadView") -> dict[str, Any]:
+    interval = view.interval
+    return {
+        "layer": view.layer,
+        "head": view.head,
+        "frobenius_norm": interval.norm,
+        "nuclear_norm": view.nuclear_norm,
+        "spectral_norm": view.spectral_norm,
+        "singular_values": view.singular_values,
+        "margin_ratio": None if interval.upper is None else [interval.lower, interval.upper],
+        "status": interval.status,
+        "support": None if view.support is None else np.argwhere(view.support),
+    }
+
+
+def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
+    """Names of columns, and a row for each layer: the median over its heads, and the least and the largest below it."""
+    shown = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
+    rows = []
+    for layer in range(len(inspection.layer_names)):
+        row = [str(layer)]
+        for one in shown:
+            values = inspection.measure(one.name)[layer]
+            values = values[~np.isnan(values)]
+            row.append(spread(values) if values.size else "-")
+        rows.append(row)
+    return ["layer", *(one.short for one in shown)], rows
+
+
+def spread(values: np.ndarray) -> str:
+    """The median, and the range below it."""
+    low, middle, high = (short(value) for value in (values.min(), float(np.median(values)), values.max()))
+    return middle if low == high else f"{middle}\n{low}–{high}"
+
+
+def short(value: float) -> str:
+    """Two or three digits."""
+    if value == 0:
+        return "0"
+    return f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"
+
+
+def extremes(inspection: "Inspection", name: str, count: int = 3) -> list[tuple[str, float]]:
+    """The heads with the largest values of a measure."""
+    values = inspection.measure(name)
+    order = np.argsort(-np.where(np.isnan(values), -np.inf, values), axis=None)[:count]
+    places = [np.unravel_index(at, values.shape) for at in order]
+    return [(f"{layer}.{head}", float(values[layer, head])) for layer, head in places if values[layer, head] > -np.inf]
