@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install develop test check demo benchmarks clean
+.PHONY: install develop test test-long check demo benchmarks clean
 
 install: $(VENV)/installed
 
@@ -25,6 +25,9 @@ demo: install  ## the main job on real data, both ways; open demo/*/index.html
 
 test: develop
 	$(BIN)/pytest -n 2
+
+test-long: develop  ## the same claims at full size, minutes of work
+	$(BIN)/pytest -n 2 -m long
 
 check: develop
 	$(BIN)/ruff format --check .

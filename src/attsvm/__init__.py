@@ -10,12 +10,24 @@ __version__ = version("attsvm")
 
 from attsvm import datasets
 from attsvm.errors import ProblemError
-from attsvm.geometry import bregman_divergence, correlation, direction_error, margin_ratio
+from attsvm.geometry import bregman_divergence, correlation, direction_error, in_cone, margin_ratio
 from attsvm.margins import margin
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens, scores
 from attsvm.svm import Solution, combined_prediction, finite_part, solve_head, solve_svm
-from attsvm.theory import Classification, classify
+from attsvm.theory import (
+    Classification,
+    Feasibility,
+    GlobalConditions,
+    Prediction,
+    Rate,
+    classify,
+    convergence_rate,
+    feasibility,
+    global_convergence_conditions,
+    observed_rates,
+    predict_direction,
+)
 from attsvm.training import Loss, Path, Run, heads, optimizers, regularization_path, train
 
 if TYPE_CHECKING:
@@ -24,24 +36,34 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionClassifier",
     "Classification",
+    "Feasibility",
+    "GlobalConditions",
     "Loss",
     "Path",
+    "Prediction",
     "Problem",
     "ProblemError",
+    "Rate",
     "Run",
     "Solution",
     "bregman_divergence",
     "classify",
     "combined_prediction",
+    "convergence_rate",
     "correlation",
     "datasets",
     "direction_error",
+    "feasibility",
     "finite_part",
+    "global_convergence_conditions",
     "heads",
+    "in_cone",
     "margin",
     "margin_ratio",
+    "observed_rates",
     "optimal_tokens",
     "optimizers",
+    "predict_direction",
     "regularization_path",
     "scores",
     "solve_head",

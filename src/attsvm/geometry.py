@@ -56,6 +56,52 @@ def direction_error(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
     return _plain(np.where(no_direction, 1.0, np.minimum(0.5 * np.sum(difference * difference, axis=axis), 2.0)))
 
 
+def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, axis: Axis = None) -> np.ndarray | bool:
+    """Whether weights lie in the cone around a direction, at least a radius away from zero.
+
+    {W : ⟨W, D⟩ ≥ (1 − ε) ‖W‖ ‖D‖, ‖W‖ ≥ R}: where gradient descent is known to stay once it is there, if D is locally
+    optimal, ε small and R large enough.
+
+    Parameters
+    ----------
+    weights, direction : array
+        As ``a`` and ``b`` of :func:`direction_error`.
+    epsilon : float
+        0 ≤ ε ≤ 2; 0 is the ray itself.
+    radius : float
+        R ≥ 0, in the Frobenius (ℓ2) norm.
+    axis : int or tuple of int, optional
+        The axes of one direction; None takes all.
+
+    Returns
+    -------
+    bool or bool ndarray
+        False for zero weights, which have no direction.
+
+    Raises
+    ------
+    ProblemError
+        If shapes do not fit, an entry is not finite, or a number is out of range.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*; Tarzanagh, Li,
+    Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*: the cones of the local theorems.
+    """
+    if not 0 <= epsilon <= 2:
+        raise ProblemError(f"epsilon: {epsilon!r} found, a number from 0 to 2 wanted")
+    if not radius >= 0:
+        raise ProblemError(f"radius: {radius!r} found, a number of at least 0 wanted")
+    error = np.asarray(direction_error(weights, direction, axis))
+    array = np.asarray(weights, dtype=np.float64)
+    over = tuple(range(-array.ndim, 0)) if axis is None else axis
+    largest = np.max(np.abs(array), axis=over, keepdims=True)
+    relative = np.sqrt(np.sum((array / np.where(largest > 0, largest, 1.0)) ** 2, axis=over))
+    length = largest.reshape(relative.shape) * relative
+    inside = (error <= epsilon) & (length >= radius) & (length > 0)
+    return bool(inside) if inside.ndim == 0 else inside
+
+
 def bregman_divergence(a: Any, b: Any, p: float, axis: Axis = None) -> np.ndarray | float:
     """Directional Bregman divergence D_ψ(a/‖a‖_p, b/‖b‖_p) of the potential ψ = (1/p)‖·‖_p^p.
 

@@ -367,6 +367,7 @@ class _Session:
             step=plain(self._first(state.steps)),
             precise_until=precise_until if self.batch else (int(precise_until) if precise_until >= 0 else None),
             attention=layer.name,
+            head=type(self.objective.head).__name__.lower(),
             optimizer=getattr(optimizer, "name", "optax"),
             norm=getattr(optimizer, "norm", None),
             seed=seed,

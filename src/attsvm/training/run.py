@@ -43,8 +43,9 @@ class Run:
     precise_until : int, None or int ndarray (*batch)
         The recorded step at which a logit had passed 1e8, from where the rounding of the logits makes the run a
         subgradient method on the margins. None if never; in a batch, -1.
-    attention, optimizer, norm, seed
-        How it was trained: names, the optimiser's norm (None if unknown), the seed of the initial weights.
+    attention, head, optimizer, norm, seed
+        How it was trained: names ("linear", "quadratic", "mlp", ... for the head), the optimiser's norm (None if
+        unknown), the seed of the initial weights and the mini-batches.
     """
 
     weights: np.ndarray
@@ -57,6 +58,7 @@ class Run:
     step: Any
     precise_until: Any
     attention: str
+    head: str
     optimizer: str
     norm: Norm | None
     seed: int
@@ -98,6 +100,7 @@ class Run:
         arrays |= {f"optimizer_state/{i}": array for i, array in enumerate(self.optimizer_state)}
         meta = {
             "attention": self.attention,
+            "head": self.head,
             "optimizer": self.optimizer,
             "optimizer_config": self.optimizer_config,
             "norm": None if self.norm is None else self.norm.name,
@@ -128,7 +131,7 @@ class Run:
                 history=parts["history"],
                 optimizer_state=tuple(parts["optimizer_state"][str(i)] for i in range(len(parts["optimizer_state"]))),
                 norm=None if meta["norm"] is None else parse_norm(meta["norm"]),
-                **{name: meta[name] for name in ("attention", "optimizer", "optimizer_config", "seed")},
+                **{name: meta[name] for name in ("attention", "head", "optimizer", "optimizer_config", "seed")},
             )
         except KeyError as error:
             raise ProblemError(f"{path}: a run without {error}") from None

@@ -1,0 +1,242 @@
+"""predict_direction, on runs whose end is known, and on planted wrong ones; conditions, feasibility and rates."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import attsvm
+from attsvm import optimizers
+from attsvm.datasets import random_problem
+
+
+def growing(step):
+    return 0.1 * (1 + step / 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "norm", "standing", "below"),
+    [
+        ({"optimizer": optimizers.normalized_gradient_descent(growing)}, "frobenius", "proved", 1e-6),
+        ({"optimizer": optimizers.mirror_descent(growing, 1.75)}, "l1.75", "proved", 1e-5),
+        ({"attention": "factored", "optimizer": None}, "nuclear", "measured", 2e-3),
+    ],
+)
+def test_a_run_goes_where_it_is_predicted_to_go(options, norm, standing, below):
+    problem = random_problem(4, 5, 6, 3)
+    run = attsvm.train(problem, steps=20_000, **options)
+    prediction = attsvm.predict_direction(problem, run)
+    assert (prediction.norm.name, prediction.standing) == (norm, standing)
+    error = attsvm.direction_error(run.weights, prediction.solution.direction)
+    assert error < below
+    # the criterion tells the norms apart, and the selections: planted wrong answers fail it
+    for wrong in {"frobenius", "l3", "nuclear"} - {norm}:
+        other = attsvm.predict_direction(problem, run, norm=wrong)
+        assert other.standing == "conjecture"
+        assert attsvm.direction_error(run.weights, other.solution.direction) > below
+    shuffled = attsvm.solve_svm(problem, (run.selected + 1) % 5, norm=norm)
+    assert attsvm.direction_error(run.weights, shuffled.direction) > 0.1
+
+
+def test_standings():
+    problem = random_problem(3, 4, 5, 0)
+    run = attsvm.train(problem, steps=50)
+
+    def standing(optimizer, attention="combined", norm=None):
+        made = replace(
+            run,
+            attention=attention,
+            optimizer=getattr(optimizer, "name", "optax"),
+            norm=getattr(optimizer, "norm", None),
+            optimizer_config=None,
+            live_optimizer=optimizer,
+        )
+        return attsvm.predict_direction(problem, made, norm)
+
+    sign = standing(optimizers.steepest_descent(0.1, "linf"))
+    assert (sign.standing, sign.norm.name) == ("conjecture", "linf")
+    assert standing(optax.adam(0.1), norm="linf").standing == "conjecture"
+    assert standing(optimizers.normalized_gradient_descent(growing, relative=True)).standing == "proved"
+    assert standing(optimizers.normalized_gradient_descent(growing), "factored").standing == "measured"
+    assert standing(optimizers.normalized_gradient_descent(growing, scope="each"), "factored").standing == "conjecture"
+    with pytest.raises(attsvm.ProblemError, match="norm: none given"):
+        standing(optax.adam(0.1))
+    with pytest.raises(attsvm.ProblemError, match="norm: none given, and factors"):
+        standing(optimizers.mirror_descent(0.1, 3), "factored")
+    with pytest.raises(attsvm.ProblemError, match="run: a selection of shape"):
+        attsvm.predict_direction(random_problem(4, 4, 5, 0), run)
+
+
+def test_a_run_from_a_file_is_predicted_as_the_run(tmp_path):
+    problem = random_problem(3, 4, 5, 0, batch=(2,))
+    run = attsvm.train(problem, steps=50, attention="factored")
+    run.save(tmp_path / "run.npz")
+    again = attsvm.predict_direction(problem, attsvm.Run.load(tmp_path / "run.npz"))
+    assert again.standing == "measured"
+    np.testing.assert_array_equal(again.solution.direction, attsvm.predict_direction(problem, run).solution.direction)
+
+
+def unequal_steps(head_step, attention_step):
+    """Normalised steps of a length of their own for v and p, as functions of the number of the step."""
+
+    def init(_):
+        return jnp.zeros(())
+
+    def update(gradient, count, _=None, *, log_scale, **__):  # asked for, so that nothing underflows
+        lengths = {"v": head_step(count), "p": attention_step(count)}
+        moves = {name: -lengths[name] * g / jnp.sqrt(jnp.sum(g * g)) for name, g in gradient.items()}
+        return moves, count + 1
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+@pytest.mark.parametrize("outgrows", ["head", "attention"])
+def test_the_radii_of_a_joint_run_say_relaxed_or_plain(reference, outgrows):
+    data = reference("prompt_attention.npz")
+    problem = attsvm.Problem(data["joint_relaxed_X"], data["joint_relaxed_Y"], head=data["joint_relaxed_v_at"][1])
+
+    def fast(k):
+        return 0.02 * (1 + k / 100)
+
+    def slow(k):
+        return 0.1 / (1 + k / 100)
+
+    rule = unequal_steps(fast, slow) if outgrows == "head" else unequal_steps(slow, fast)
+    run = attsvm.train(
+        problem, optimizer=rule, steps=30_000, train_head=True, init={"p": data["joint_relaxed_p_at"][1]}
+    )
+    prediction = attsvm.predict_direction(problem, run, norm="frobenius")
+    slack = ~attsvm.solve_head(problem, run.selected).support
+    assert slack.any()
+    np.testing.assert_array_equal(prediction.relaxed, slack if outgrows == "head" else np.zeros_like(slack))
+    right, wrong = (
+        attsvm.direction_error(run.weights, attsvm.solve_svm(problem, run.selected, relaxed=relaxed).direction)
+        for relaxed in (prediction.relaxed, slack & ~prediction.relaxed)
+    )
+    assert right < 0.1 * wrong
+
+
+def test_nonlinear_heads_keep_sets():
+    problem = random_problem(3, 4, 6, 1)
+    head = attsvm.heads.MLP(np.random.default_rng(0).standard_normal((8, 6)), activation="relu")
+    run = attsvm.train(problem, head=head, steps=3000, init=0.1 * np.eye(6))
+    prediction = attsvm.predict_direction(problem, run)
+    assert prediction.selected.shape == (3, 4)
+    assert prediction.selected.dtype == bool
+    assert prediction.selected[np.arange(3), run.selected].all()
+    assert prediction.standing == "measured"
+
+
+# --- conditions
+
+
+def test_feasibility_says_what_sizes_and_data_say():
+    wide = attsvm.feasibility(random_problem(4, 5, 6, 0))
+    assert wide.almost_sure
+    assert wide.feasible
+    # three tokens on a line: the middle one is never alone the largest
+    tokens = np.array([[[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]])
+    line = attsvm.Problem(tokens, [1.0], queries=[[1.0, 0.0]], head=[1.0, 0.0])
+    middle = attsvm.feasibility(line, [1])
+    assert middle.almost_sure  # for generic tokens it would be
+    assert not middle.feasible
+    assert middle.solution.certificate.bound > 1e12
+    assert attsvm.feasibility(line, [0]).feasible
+    assert not attsvm.feasibility(random_problem(4, 5, 6, 0, prompt=True)).almost_sure
+    assert not attsvm.feasibility(random_problem(7, 5, 6, 0)).almost_sure
+    assert not attsvm.feasibility(random_problem(4, 8, 6, 0)).almost_sure
+    many = attsvm.feasibility(random_problem(5, 5, 2, 0, batch=(50,)))
+    assert 0 < many.feasible.mean() < 1
+
+
+def test_every_selection_is_feasible_where_the_sizes_say_so():
+    for seed in range(5):
+        problem = random_problem(3, 4, 3, seed)
+        choices = np.stack(np.meshgrid(*[np.arange(4)] * 3), axis=-1).reshape(-1, 3)
+        found = attsvm.feasibility(problem, choices)
+        assert found.almost_sure
+        assert found.feasible.all()
+
+
+def test_the_gradient_margin_is_that_of_the_gradient():
+    problem = random_problem(3, 4, 5, 2, batch=(2,))
+    starts = 0.3 * np.random.default_rng(0).standard_normal((4, 2, 5, 5))
+    found = attsvm.global_convergence_conditions(problem, starts)
+    for k, b in np.ndindex(4, 2):
+        one, W, step = problem[b], starts[k, b], 1e-6
+        gradient = np.zeros((5, 5))
+        for entry in np.ndindex(5, 5):
+            moved = [W.copy(), W.copy()]
+            moved[0][entry] += step
+            moved[1][entry] -= step
+            high, low = (attsvm.train(one, steps=0, init=x).loss for x in moved)
+            gradient[entry] = (high - low) / (2 * step)
+        best = attsvm.optimal_tokens(one)
+        rows = [
+            np.outer(one.tokens[i, best[i]] - one.tokens[i, t], one.queries[i])
+            for i in range(3)
+            for t in range(4)
+            if t != best[i]
+        ]
+        margin = min(-np.sum(row * gradient) / np.linalg.norm(row) / np.linalg.norm(gradient) for row in rows)
+        # central differences of a loss near 0.7 have about eight digits
+        assert found.gradient_margin[k, b] == pytest.approx(margin, abs=1e-6)
+        assert found.init_norm[k, b] == pytest.approx(np.linalg.norm(W))
+
+
+def test_where_a_condition_holds_small_starts_end_globally():
+    rng = np.random.default_rng(0)
+    # one token is best, the others score alike
+    tokens = rng.standard_normal((60, 4, 5, 8))
+    tokens[..., 0] = 0.0
+    tokens[:, :, 2, 0] = 1.0
+    labels = np.ones((60, 4))
+    equal = attsvm.Problem(tokens, labels, queries=rng.standard_normal((60, 4, 8)), head=np.eye(8)[0])
+    starts = 1e-3 * rng.standard_normal((60, 8, 8))
+    found = attsvm.global_convergence_conditions(equal, starts)
+    assert found.equal_scores.all()
+    assert found.holds.all()
+    assert (attsvm.classify(equal, attsvm.train(equal, steps=3000, init=starts).weights).kind == "global").all()
+    # generic scores: where the first gradient favours the best tokens
+    generic = random_problem(3, 3, 4, 5, batch=(300,))
+    found = attsvm.global_convergence_conditions(generic)
+    assert not found.equal_scores.any()
+    assert 20 < found.holds.sum() < 280
+    kinds = attsvm.classify(generic, attsvm.train(generic, steps=3000).weights).kind
+    assert (kinds[found.holds] == "global").all()
+    # and it says something: elsewhere some runs end locally
+    assert (kinds[~found.holds] == "local").any()
+
+
+# --- rates
+
+
+def test_the_rate_of_a_power_law_is_its_power():
+    steps = np.unique(np.geomspace(1, 1e5, 60).astype(int))
+    noise = np.exp(0.05 * np.random.default_rng(0).standard_normal((len(steps), 2)))
+    errors = np.stack([steps**-1.5, 3 * steps**-0.5], axis=1) * noise
+    rate = attsvm.convergence_rate(steps, errors)
+    np.testing.assert_allclose(rate.slope, [-1.5, -0.5], atol=0.01)
+    assert ((rate.low < [-1.5, -0.5]) & (rate.high > [-1.5, -0.5])).all()
+    # records past the floor of rounding do not count, nor do those before the last change of the selection
+    floored = np.maximum(steps**-4.0, 1e-16)
+    assert attsvm.convergence_rate(steps, floored).slope == pytest.approx(-4, abs=1e-9)
+    kinked = np.where(steps < 100, 1.0, 100.0 / steps)
+    assert attsvm.convergence_rate(steps, kinked, since=100).slope == pytest.approx(-1, abs=1e-9)
+    assert attsvm.convergence_rate([1, 2, 3], [1, 0.5, 0.3]) == (0.0, -np.inf, np.inf, 3)
+    with pytest.raises(attsvm.ProblemError, match="confidence"):
+        attsvm.convergence_rate(steps, floored, confidence=1)
+
+
+def test_observed_rates_of_normalised_gradient_descent():
+    problem = random_problem(5, 6, 8, 0, batch=(3,))
+    run = attsvm.train(problem, steps=50_000)
+    rates = attsvm.observed_rates(problem, run)
+    # the margin's gap closes like 1/k, and what is quadratic in it twice as fast
+    assert (np.abs(rates["margin_gap"].slope + 1) < 0.1).all()
+    assert (np.abs(rates["direction_error"].slope + 2) < 0.3).all()
+    np.testing.assert_allclose(rates["bregman_divergence"].slope, rates["direction_error"].slope, rtol=1e-6)
+    wrong = attsvm.predict_direction(problem, run, norm="nuclear")
+    assert (np.abs(attsvm.observed_rates(problem, run, wrong)["direction_error"].slope) < 0.2).all()
