@@ -106,6 +106,14 @@ PLANTED: dict[str, list[Planted]] = {
         lambda arrays: arrays.update(feasible=arrays["feasible"][:, ::-1]),
         _set("undecided", 0.5),
     ],
+    "kinds": [
+        lambda arrays: arrays.update({"share combined": arrays["share combined"][:, ::-1]}),
+        # local and not local, then local and undecided, change places
+        lambda arrays: arrays.update({"share factored": arrays["share factored"][..., [0, 2, 1, 3]]}),
+        lambda arrays: arrays.update({"share combined": arrays["share combined"][..., [0, 3, 2, 1]]}),
+        _stale_in_time("share factored"),
+        _set("all_support wide", 0.5),
+    ],
     "nonlinear-head": [
         _swap("combined 6", "one token 6"),
         _swap("direction 6", "one token 6"),
