@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,6 +16,12 @@ from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.forward import effective_number
 from attsvm.text_baselines import mean_token_accuracy, tf_idf_accuracy
 from attsvm.word_attention import WordAttention, word_attention
+
+ALPHA = 1e-3
+"""Strength of the penalty: the head stays small, and attention has to gather what tells the labels apart."""
+
+LEARNING_RATES = {"adam": 0.003, "mirror_descent": 0.1}
+"""Where none is given; of word vectors of unit length."""
 
 LISTED_SHARE = 1 / 500
 """A word is listed if it occurs in this share of the test texts: of a rarer one nothing is known."""
@@ -134,7 +141,7 @@ def fit_text(
     dim, min_documents, max_length : int
         Of :func:`attsvm.datasets.words.learn_word_vectors`.
     classifier : AttentionClassifier, optional
-        To be fitted; one with ``random_state=seed`` if None.
+        To be fitted; that of :func:`text_classifier` with this seed if None.
     callback : callable, optional
         Called with each line of the classifier's history.
 
@@ -154,7 +161,7 @@ def fit_text(
     vectors = learn_word_vectors(texts.texts, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed)
     of_train, of_test = vectors.sequences(texts.texts), vectors.sequences(test.texts)
     clock.lap("words")
-    classifier = classifier or AttentionClassifier(random_state=seed)
+    classifier = classifier or text_classifier(seed=seed)
     classifier.fit(of_train, texts.labels, callback=callback)
     on_train, on_test = _part(classifier, texts, of_train), _part(classifier, test, of_test)
     clock.lap("training")
@@ -168,6 +175,39 @@ def fit_text(
     numbers = np.searchsorted(classifier.classes_, test.labels)
     words = word_attention(of_test, on_test.attention, numbers, len(classes))
     return TextFit(vectors, classifier, on_train, on_test, words, baselines, margins, clock.seconds())
+
+
+def text_classifier(
+    *,
+    optimizer: str | None = None,
+    p: float | None = None,
+    max_steps: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+) -> AttentionClassifier:
+    """The classifier that texts are fitted by, where the caller leaves something open.
+
+    Parameters
+    ----------
+    optimizer : str, optional
+        Of :class:`attsvm.AttentionClassifier`; mirror descent where ``p`` is given, else Adam.
+    p : float, optional
+        Of mirror descent.
+    max_steps, learning_rate, seed
+        Of the classifier.
+
+    Raises
+    ------
+    ProblemError
+        If ``p`` is given with an optimiser that has none, or mirror descent without one.
+    """
+    optimizer = optimizer or ("adam" if p is None else "mirror_descent")
+    if (optimizer == "mirror_descent") != (p is not None):
+        found = "no p" if p is None else f"p = {p:g}"
+        raise ProblemError(f"optimizer: {optimizer} and {found} found; mirror_descent and a p above 1 belong together")
+    given = {"p": p, "max_steps": max_steps, "learning_rate": learning_rate or LEARNING_RATES.get(optimizer)}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return AttentionClassifier(optimizer, alpha=ALPHA, random_state=seed, **chosen)
 
 
 def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences) -> Part:

@@ -163,9 +163,11 @@ def test_word_vectors_factor_the_mutual_information_of_neighbours():
     learnt = learn_word_vectors([" ".join(d) for d in documents], dim=8, min_documents=1, window=2)
     assert sorted(learnt.vocabulary) == vocabulary
     vectors = learnt.table[[learnt.vocabulary.index(word) for word in vocabulary]]
-    # left vectors times root singular values: their Gram matrix is (A A')^(1/2)
+    # left vectors times root singular values have the Gram matrix (A A')^(1/2); cosines are those of unit vectors
     left, values, _ = np.linalg.svd(ppmi)
-    np.testing.assert_allclose(vectors @ vectors.T, left * values @ left.T, atol=1e-4)
+    gram = left * values @ left.T
+    cosines = gram / np.sqrt(np.outer(gram.diagonal(), gram.diagonal()))
+    np.testing.assert_allclose(vectors @ vectors.T, cosines, atol=1e-4)
 
 
 def test_the_vocabulary_counts_documents_and_the_seed_decides_everything():

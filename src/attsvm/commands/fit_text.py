@@ -9,7 +9,6 @@ from typing import Any
 import typer
 
 from attsvm.commands.shared import INTERRUPTED, progress, terminal_table
-from attsvm.errors import ProblemError
 
 
 def fit_texts(
@@ -39,12 +38,14 @@ def fit_texts(
             folder = stack.enter_context(claim_folder(out, force)) if out else None
 
             from attsvm.datasets.text import read_texts
-            from attsvm.fit_text import fit_text
+            from attsvm.fit_text import fit_text, text_classifier
             from attsvm.report.text_numbers import text_numbers
 
             texts = read_texts(source, text, label)
             test_texts = read_texts(test, text, label) if test else None
-            classifier = _classifier(optimizer, p, steps, learning_rate, seed)
+            classifier = text_classifier(
+                optimizer=optimizer, p=p, max_steps=steps, learning_rate=learning_rate, seed=seed
+            )
             with progress() as advance:
                 done = fit_text(
                     texts,
@@ -68,18 +69,6 @@ def fit_texts(
         _show(result)
     if out:
         print(f"{out}: index.html, figures and result.json", file=sys.stderr)
-
-
-def _classifier(
-    optimizer: str | None, p: float | None, steps: int | None, learning_rate: float | None, seed: int
-) -> Any:
-    from attsvm.estimator import AttentionClassifier
-
-    if p is not None and optimizer not in (None, "mirror_descent"):
-        raise ProblemError(f"--p: of mirror descent, but --optimizer is {optimizer}")
-    chosen: dict[str, Any] = {"optimizer": "mirror_descent" if p is not None else optimizer, "p": p}
-    chosen |= {"max_steps": steps, "learning_rate": learning_rate, "random_state": seed}
-    return AttentionClassifier(**{name: value for name, value in chosen.items() if value is not None})
 
 
 def _at(line: dict[str, float], steps: int) -> SimpleNamespace:

@@ -78,7 +78,7 @@ class WordVectors:
 def learn_word_vectors(
     texts: Sequence[str],
     *,
-    dim: int = 100,
+    dim: int = 200,
     min_documents: int = 5,
     window: int = 5,
     max_length: int = MAX_LENGTH,
@@ -179,12 +179,14 @@ def _ppmi(cooccurrence: sp.csr_array) -> sp.csr_array:
 
 
 def _decomposed(matrix: sp.csr_array, dim: int, seed: int) -> np.ndarray:
-    """Left singular vectors times the square roots of the singular values, (V, d)."""
+    """Left singular vectors times the square roots of the singular values, rows of unit length (V, d)."""
     from sklearn.decomposition import TruncatedSVD
 
     decomposition = TruncatedSVD(min(dim, matrix.shape[0]), random_state=seed)
     scaled = decomposition.fit_transform(matrix)
-    return scaled / np.sqrt(np.maximum(decomposition.singular_values_, np.finfo(np.float32).tiny))
+    tiny = np.finfo(np.float32).tiny
+    vectors = scaled / np.sqrt(np.maximum(decomposition.singular_values_, tiny))
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), tiny)
 
 
 def _sequences(table: np.ndarray, documents: list[list[int]]) -> Sequences:
