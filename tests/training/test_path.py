@@ -1,5 +1,6 @@
 """Regularisation paths: to the Att-SVM of each norm, inside a cone, jointly with the head, against plain optimisers."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -80,7 +81,7 @@ def test_factored_is_the_nuclear_ball_and_a_prompt_has_its_own():
 @pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
 @pytest.mark.parametrize("norm", ["frobenius", 1.75, 3.0, "nuclear"])
 def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm, loss):
-    """SLSQP from twelve starts on two tiny problems, at radii where a loss is still a number."""
+    """SLSQP from four starts on two tiny problems, at radii where a loss is still a number."""
     p = {"frobenius": 2.0, "nuclear": None}.get(norm, norm)
     generator = np.random.default_rng(0)
 
@@ -91,12 +92,12 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm, loss):
 
     for seed in (0, 1):
         problem = small(seed)
-        path = attsvm.regularization_path(problem, [0.3, 2.0, 6.0], norm=norm, loss=loss)
+        path = attsvm.regularization_path(problem, [0.3, 4.0], norm=norm, loss=loss)
         for radius, weights, value in zip(path.radii, path.weights, path.loss, strict=True):
             assert size(weights.reshape(-1)) <= radius * (1 + 1e-9)
             np.testing.assert_allclose(value, loss_by_hand(problem, weights, loss), rtol=1e-12)
             lowest = np.inf
-            for _ in range(6):
+            for _ in range(4):
                 start = generator.standard_normal(9)
                 found = minimize(
                     lambda w, problem=problem: loss_by_hand(problem, w.reshape(3, 3), loss),
@@ -186,6 +187,28 @@ def test_the_joint_path_of_prompt_and_head(reference, example, head_grows_faster
         assert attsvm.direction_error(path.weights[-1], wrong.direction) > 1e-2  # planted: the other one fails
 
 
+@pytest.mark.parametrize("seed", [2, 4])
+def test_no_start_of_a_plain_optimiser_gets_below_the_joint_path(seed):
+    """Two problems on which the branch from the origin alone is not the lowest."""
+    data = attsvm.datasets.random_problem(4, 4, 3, seed)
+    problem = attsvm.Problem(data.tokens, labels=data.labels)
+    path = attsvm.regularization_path(problem, [0.5, 2.0], head_radii=[1.0, 3.0])
+    generator = np.random.default_rng(0)
+
+    def loss(both):
+        return loss_by_hand(attsvm.Problem(data.tokens, labels=data.labels, head=both[3:]), both[:3])
+
+    for k, (radius, head_radius) in enumerate(zip(path.radii, path.head_radii, strict=True)):
+        np.testing.assert_allclose(path.loss[k], loss(np.r_[path.weights[k], path.head_weights[k]]), rtol=1e-12)
+        balls = [
+            {"type": "ineq", "fun": lambda z, radius=radius: radius**2 - z[:3] @ z[:3]},
+            {"type": "ineq", "fun": lambda z, head_radius=head_radius: head_radius**2 - z[3:] @ z[3:]},
+        ]
+        starts = generator.standard_normal((6, 6))
+        found = [minimize(loss, start, constraints=balls, method="SLSQP") for start in starts]
+        assert path.loss[k] <= min(one.fun for one in found) + 1e-5
+
+
 def test_the_joint_path_of_weights_and_head():
     problem = small(0, n=3, T=4, d=4)
     path = attsvm.regularization_path(problem, [1.0, 100.0, 1e4], head_radii=[1.0, 10.0, 100.0])
@@ -195,6 +218,40 @@ def test_the_joint_path_of_weights_and_head():
 
 
 # --- what comes back --------------------------------------------------------------------------------------------
+
+
+def test_queries_that_share_tokens_and_masks():
+    generator = np.random.default_rng(0)
+    tokens = generator.standard_normal((3, 4, 5))
+    causal = np.broadcast_to(np.tril(np.ones((4, 4), bool)), (3, 4, 4))
+    labels = np.sign(generator.standard_normal((3, 4)))
+    problem = attsvm.Problem(tokens, labels, queries=tokens, head=generator.standard_normal(5), mask=causal)
+    path = attsvm.regularization_path(problem, [1.0, 100.0, 1e4])
+    assert (path.selected[-1] == attsvm.optimal_tokens(problem)).all()
+    assert path.direction_errors[-1] < 1e-6
+    # a query that may attend to one token alone is no part of the problem
+    assert (path.selected[:, :, 0] == 0).all()
+    run = attsvm.train(problem, init=path.weights[0], steps=1)
+    assert attsvm.direction_error(run.weights - path.weights[0], path.weights[0]) < 1e-12
+
+
+def test_a_path_that_stays_inside_the_ball_says_so():
+    """No weights select the optimal tokens here, and from some radius on nothing is gained by larger ones."""
+    problem = attsvm.datasets.random_problem(5, 4, 2, 1)
+    assert attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).status == "infeasible"
+    path = attsvm.regularization_path(problem, [1.0, 10.0, 100.0, 1e4])
+    assert (path.status == "converged").all()
+    np.testing.assert_allclose(path.weights[-1], path.weights[-2], rtol=1e-5)
+    assert np.linalg.norm(path.weights[-1]) < 20
+    assert "the loss is least inside the last ball, at norm 17.61" in repr(path)
+
+
+def test_a_loss_of_ones_own():
+    problem = small(0)
+    own = attsvm.Loss(lambda m: jnp.logaddexp(0.0, -m), lambda m: -jnp.logaddexp(0.0, m), "own")
+    mine, named = (attsvm.regularization_path(problem, [1.0, 1e3], loss=loss) for loss in (own, "logistic"))
+    np.testing.assert_allclose(mine.weights, named.weights, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(mine.log_excess, named.log_excess, rtol=1e-12)
 
 
 def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
@@ -237,6 +294,8 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
         ({"problem": small(0, head=None)}, "problem: has no head"),
         ({"problem": small(0, labels=None)}, "problem: no labels found"),
         ({"problem": small(0, tokens=np.ones((2, 3, 3)))}, "problem: the loss does not depend"),
+        ({"problem": small(0, tokens=np.ones((2, 3, 3))), "head_radii": [1.0]}, "problem: the loss does not depend"),
+        ({"problem": small(0, n=300, T=30)}, "problem: 9,000 logits of 9 weights found"),
     ],
 )
 def test_bad_input_is_told_in_one_line(changes, message):

@@ -287,19 +287,20 @@ class Excess:
         d = self.worse
         attention, shortfall = _softmax(logits)
         counted = self.allowed & (d != 0)
-        # the largest term of each query that moves anything, taken out
-        c = np.max(np.where(counted, shortfall, -np.inf), axis=1)
-        c = np.where(np.isneginf(c), 0.0, c)
+        # the largest term of each query that moves anything, taken out; a query that moves nothing has none
+        moves = counted.any(axis=1)
+        c = np.where(moves, np.max(np.where(counted, shortfall, -np.inf), axis=1), 0.0)
         winner = attention.max(axis=1)  # 1/S
         terms = np.exp(np.where(counted, shortfall - c[:, None], -np.inf)) * d * winner[:, None]
         drop = terms.sum(axis=1)
         drops = np.exp(c) * drop
         log_mean, log_slope = self.loss.log_mean_slope(self.margins, drops), self.loss.log_slope(self.margins - drops)
-        log_scale = np.max(np.where(counted.any(axis=1), c + np.maximum(log_mean, log_slope), -np.inf))
+        log_mean, log_slope = (np.where(moves, c + log, -np.inf) for log in (log_mean, log_slope))
+        log_scale = max(np.max(log_mean), np.max(log_slope))
         share = 1.0 / len(drop)
-        scaled = share * float(np.sum(np.exp(c + log_mean - log_scale) * drop))
+        scaled = share * float(np.sum(np.exp(log_mean - log_scale) * drop))
         of_drop = terms - attention * drop[:, None]
-        size = share * np.exp(c + log_slope - log_scale)
+        size = share * np.exp(log_slope - log_scale)
         gradient = size[:, None] * of_drop
         bend = self.loss.bend(self.margins - drops) * np.exp(c)
         return (

@@ -1,6 +1,6 @@
 """``regularization_path``: the minimisers of the loss in balls of growing radius."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,9 @@ GROWTH = 4.0
 # logits of at most this size, where the loss is all but linear and has one minimum
 FIRST_LOGIT = 0.1
 MOST_ALTERNATIONS = 60
+# a joint path is also begun at random weights, where its logits are about so large
+START_LOGITS = (4.0, 30.0)
+STARTS = 4
 MOST_LOGITS = 6_000
 MOST_NUMBERS = 50_000_000
 _SAME = 1e-6
@@ -62,7 +65,7 @@ def regularization_path(
         Only weights whose correlation with the direction is at least that number, in (0, 1): the local path.
     head_radii : array, shape (L,), optional
         The radius r of the head v beside each R, growing or equal: L(v, W) over ‖v‖ ≤ r, N(W) ≤ R, ‖v‖ in the ℓp norm
-        of W, else ℓ2. Minimised in v and W by turns, one branch from W = 0.
+        of W, else ℓ2. Minimised in v and W by turns; the lowest of one branch from W = 0 and eight from random weights.
 
     Returns
     -------
@@ -136,7 +139,7 @@ def _follow(problem: Problem, radii: np.ndarray, ball: WeightBall, loss: Scalar)
         """Keep it if it is the lowest so far; whether another branch had been there already."""
         old = best.get(radius)
         if old is not None:
-            if np.linalg.norm(old.weights - found.weights) <= _SAME * np.linalg.norm(old.weights):
+            if _close(old.weights, found.weights):
                 return True
             if _not_lower(excess, found, old):
                 return False
@@ -218,25 +221,49 @@ def _follow_jointly(
 ) -> list[_Point]:
     of_head = WeightBall((problem.dim, 1), ball.norm if ball.norm.kind == "lp" else Norm("lp", 2.0))
     excess = Excess.of(problem, np.zeros(problem.dim), loss)
-    # both radii come up from where the loss is all but linear, in the proportion that they have first
-    first = min(1.0, _first_radius(excess, ball) / radii[0], FIRST_LOGIT / head_radii[0])
-    both = np.stack([np.r_[first * radii[0], radii], np.r_[first * head_radii[0], head_radii]], axis=1)
-    weights = np.zeros(np.prod(ball.shape)) if ball.cone is None else ball.cone.axis * 1e-8
-    head = HeadLoss(excess.pooled(weights), loss).expand(np.zeros(problem.dim)).gradient
-    head = problem.head if problem.head is not None and problem.head.any() else -head
-    if not head.any():
-        raise ProblemError("problem: the loss has no slope in the head at zero; give the problem one to begin with")
-    points = []
-    last = both[0]
-    for target in both:
-        steps = max(1, int(np.ceil(np.log((target / last).max()) / np.log(GROWTH))))
-        for part in np.arange(1, steps + 1) / steps:
-            radius, head_radius = last * (target / last) ** part
-            point = _by_turns(excess, weights, head, ball, of_head, radius, head_radius)
+    if not (excess.moving.any() and excess.values.any()):
+        raise ProblemError("problem: the loss does not depend on attention and head: equal keys, or tokens of zeros")
+    longest = _first_radius(excess, ball)
+    grid = _joint_grid(radii, head_radii, longest)
+    best: dict[int, _Point] = {}
+
+    def follow(weights: np.ndarray, head: np.ndarray, indices: Iterable[int]) -> None:
+        for index in indices:
+            point = _by_turns(excess, weights, head, ball, of_head, *grid[index])
             weights, head = point.weights, point.head
-        points.append(point)
-        last = target
-    return points[1:]
+            old = best.get(index)
+            if old is None or _log_loss(point) < _log_loss(old) - _SAME:
+                best[index] = point
+            elif old is not point and _close(old.weights, weights) and _close(old.head, head):
+                return
+
+    def head_for(weights: np.ndarray) -> np.ndarray:
+        if problem.head is not None and problem.head.any():
+            return problem.head
+        slope = HeadLoss(excess.pooled(weights), loss).expand(np.zeros(problem.dim)).gradient
+        return -slope if slope.any() else np.ones(problem.dim)
+
+    begin = np.zeros(np.prod(ball.shape)) if ball.cone is None else ball.cone.axis
+    follow(begin, head_for(begin), range(len(grid)))
+    generator = np.random.default_rng(0)
+    for logit in START_LOGITS:
+        at = int(np.argmin([abs(np.log(radius / longest * FIRST_LOGIT / logit)) for radius, _ in grid]))
+        for _ in range(STARTS):
+            start = generator.standard_normal(begin.shape) + (0 if ball.cone is None else ball.cone.axis * len(begin))
+            start *= grid[at][0] / ball.size(start)
+            follow(start, head_for(start), range(at, len(grid)))
+            follow(best[at].weights, best[at].head, range(at - 1, -1, -1))
+    asked = {radius: index for index, (radius, _) in enumerate(grid)}
+    return [best[asked[radius]] for radius in radii.tolist()]
+
+
+def _log_loss(point: _Point) -> float:
+    excess = point.excess
+    return HeadLoss(excess.pooled(point.weights), excess.loss).value(point.head)
+
+
+def _close(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.linalg.norm(one - other) <= _SAME * np.linalg.norm(one))
 
 
 def _by_turns(
@@ -287,6 +314,19 @@ def _grid(radii: np.ndarray, first: float) -> list[float]:
         steps = max(1, int(np.ceil(np.log(radius / grid[-1]) / np.log(GROWTH) - 1e-9)))
         between = grid[-1] * (radius / grid[-1]) ** (np.arange(1, steps) / steps)
         grid += [*between.tolist(), radius]
+    return sorted(set(grid))
+
+
+def _joint_grid(radii: np.ndarray, head_radii: np.ndarray, first: float) -> list[tuple[float, float]]:
+    """Pairs of radii between and before those asked for; before the first they keep its proportion."""
+    scale = min(1.0, first / radii[0], FIRST_LOGIT / head_radii[0])
+    both = np.stack([radii, head_radii], axis=1)
+    grid = [tuple((scale * both[0]).tolist())]
+    for target in both:
+        last = np.array(grid[-1])
+        steps = max(1, int(np.ceil(np.log((target / last).max()) / np.log(GROWTH) - 1e-9)))
+        grid += [tuple((last * (target / last) ** (part / steps)).tolist()) for part in range(1, steps)]
+        grid.append(tuple(target.tolist()))
     return sorted(set(grid))
 
 

@@ -117,6 +117,9 @@ class Path:
         else:
             worst = " at most" if self.batch_shape else ""
             parts.append(f"last direction error{worst} {np.nanmax(last):.1e}")
+        size = self.norm.value(self.weights[-1], 1 if self.attention == "prompt" else 2)
+        if (size < 0.999 * self.radii[-1]).any():
+            parts.append(f"the loss is least inside the last ball, at norm {np.min(size):.4g}")
         of_head = self.head_direction_errors
         if of_head is not None and not np.isnan(of_head[-1]).all():
             parts.append(f"of the head {np.nanmax(of_head[-1]):.1e}")
