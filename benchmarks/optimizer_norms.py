@@ -1,6 +1,6 @@
 """Optimiser × norm: the margin ratio of each optimiser's weights in every norm, at several step counts.
 
-    python benchmarks/optimizer_norms.py [--seeds 20] [--steps 2000 10000 50000] [--long 500000] [--out FOLDER]
+    python benchmarks/optimizer_norms.py [--seeds 20] [--steps 2000 10000 50000] [--long 200000] [--out FOLDER]
 
 Prints the tables of docs/optimizer_norms.md. What is finished is kept in the folder and used again by the next call, as
 long as neither the sources nor the libraries have changed.
@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm.reproduce.optimizer_norms import NORMS, WAYS, own, ratios
+import attsvm
+from attsvm import optimizers
+from attsvm.reproduce.optimizer_norms import NORMS, WAYS, own, problems, ratios, start
 from attsvm.reproduce.pieces import Store
 from attsvm.training.trials import num_threads
 
@@ -25,7 +27,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, nargs="+", default=[2000, 10_000, 50_000])
     parser.add_argument(
-        "--long", type=int, default=500_000, help="steps, decaying, for what is below 0.999 on some seed until then"
+        "--long", type=int, default=200_000, help="steps, decaying, for what is below 0.999 on some seed until then"
     )
     parser.add_argument("--out", type=Path, default=Path("out/optimizer_norms"))
     options = parser.parse_args()
@@ -56,8 +58,35 @@ def main() -> None:
     for schedule, steps in (("constant", max(options.steps)), ("decaying", max(options.steps))):
         print(f"\n## Every norm, {schedule} steps, {steps:,} of them: mean (worst)\n")
         print("\n".join(_matrix(ratio[schedule, steps])))
+    print(f"\n## Steepest descent, own norm, {max(options.steps):,} steps of several lengths: mean, worst\n")
+    print("\n".join(_long_steps(store, max(options.steps), options.seeds)))
     print("\n## Seeds on which another norm is ahead of the own\n")
     print("\n".join(_failures(ratio)))
+
+
+def with_long_steps(norm: str, length: str, steps: int, seeds: int) -> dict[str, np.ndarray]:
+    """Margin ratio in its own norm of steepest descent whose steps are longer than the softmax can follow."""
+    problem = problems(*SHAPE, seeds)
+    optimizer = LONG_STEPS[length](norm)
+    run = attsvm.train(problem, optimizer=optimizer, steps=steps, init=start(WAYS["sign"], problem), record=1)
+    return {"ratio": np.asarray(attsvm.margin_ratio(problem, run.selected, run.weights, norm))}
+
+
+LONG_STEPS = {
+    "constant, 0.05": lambda norm: optimizers.steepest_descent(0.05, norm),
+    "constant, 0.1": lambda norm: optimizers.steepest_descent(0.1, norm),
+    "constant, 0.2": lambda norm: optimizers.steepest_descent(0.2, norm),
+    "constant, 1": lambda norm: optimizers.steepest_descent(1.0, norm),
+    "growing, 0.1 (1 + k/100)": lambda norm: optimizers.steepest_descent(lambda k: 0.1 * (1 + k / 100), norm),
+}
+
+
+def _long_steps(store: Store, steps: int, seeds: int) -> Iterator[str]:
+    norms = ("frobenius", "linf", "l1")
+    yield f"| steps | {' | '.join(norms)} |\n| --- |{' --- |' * len(norms)}"
+    for number, length in enumerate(LONG_STEPS):
+        found = [store(f"long-{n}-{number}", with_long_steps, n, length, steps, seeds)["ratio"] for n in norms]
+        yield f"| {length} | {' | '.join(f'{_down(x.mean())}, {_down(x.min())}' for x in found)} |"
 
 
 def _own(ratio: dict[tuple[str, int], np.ndarray], schedule: str, counts: list[int]) -> Iterator[str]:
