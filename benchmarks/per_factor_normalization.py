@@ -108,10 +108,8 @@ def starts(problem: attsvm.Problem, joint: attsvm.Run) -> None:
 
 def equations(problem: attsvm.Problem, run: attsvm.Run) -> None:
     """The rotating equilibrium: solved by Newton's method from the run's end."""
-    print(
-        "\n| seed | rank | tokens | residual | run to solution | nuclear to solution | largest Ω | smallest f, slack |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    columns = "seed, rank, tokens, residual, run to it, nuclear to it, largest Ω, least f, slack, growth".split(", ")
+    print(f"\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     for seed in range(problem.batch_shape[0]):
         rows = constraint_rows(problem[seed], run.selected[seed])
         K, Q = (x[seed] / np.linalg.norm(x[seed]) for x in (run.parameters["K"], run.parameters["Q"]))
