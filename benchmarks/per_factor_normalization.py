@@ -108,7 +108,18 @@ def starts(problem: attsvm.Problem, joint: attsvm.Run) -> None:
 
 def equations(problem: attsvm.Problem, run: attsvm.Run) -> None:
     """The rotating equilibrium: solved by Newton's method from the run's end."""
-    columns = "seed, rank, tokens, residual, run to it, nuclear to it, largest Ω, least f, slack, growth".split(", ")
+    columns = [
+        "seed",
+        "rank",
+        "tokens",
+        "residual",
+        "run to it",
+        "nuclear to it",
+        "largest Ω",
+        "least f",
+        "slack",
+        "growth",
+    ]
     print(f"\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     for seed in range(problem.batch_shape[0]):
         rows = constraint_rows(problem[seed], run.selected[seed])
