@@ -21,8 +21,8 @@ CHUNK_LOGITS = 2**24
 STATES_BYTES = 2**29
 """Of the tokens of the layers that are taken down in one pass of the model."""
 
-MOST_QUERIES = 4096
-"""Queries of a layer, over all sequences, that are looked at unless asked otherwise."""
+MOST_QUERIES, MOST_PAIRS = 4096, 2**18
+"""Queries of a layer, over all sequences, that are looked at unless asked otherwise, and their pairs with tokens."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,21 @@ class Sampler:
 
     Parameters
     ----------
-    most : int
-        Over all sequences; spread evenly, at least one of each sequence.
+    most : int or None
+        Over all sequences; spread evenly, at least one of each sequence. None takes as many as are quickly solved.
     num_sequences : int or None
         None where all come in one piece.
     seed : int
     """
 
-    def __init__(self, most: int, num_sequences: int | None, seed: int) -> None:
+    def __init__(self, most: int | None, num_sequences: int | None, seed: int) -> None:
         self.most, self.num_sequences, self.seed = most, num_sequences, seed
         self.sampled = False
 
-    def positions(self, there: np.ndarray, first_sequence: int) -> Int[np.ndarray, "b q"]:
+    def positions(self, there: np.ndarray, num_tokens: int, first_sequence: int) -> Int[np.ndarray, "b q"]:
         """Of each sequence's queries that are ``there`` (b, Q), some; −1 fills up."""
-        width = min(max(1, self.most // (self.num_sequences or len(there))), there.shape[1])
+        most = self.most or min(MOST_QUERIES, MOST_PAIRS // num_tokens)
+        width = min(max(1, most // (self.num_sequences or len(there))), there.shape[1])
         positions = np.full((len(there), width), -1)
         for i, row in enumerate(there):
             at = np.flatnonzero(row)
@@ -201,7 +202,7 @@ def _taken(
     there = np.asarray(allowed.any(axis=-1))
     if call.is_self:
         there &= allowed.any(axis=-2)  # a padded token asks nothing
-    positions = sampler.positions(there, first_sequence)
+    positions = sampler.positions(there, allowed.shape[-1], first_sequence)
     at = np.maximum(positions, 0)[..., None]
     allowed = np.take_along_axis(allowed, at, axis=1) & (positions >= 0)[..., None]
     given = rotation = None

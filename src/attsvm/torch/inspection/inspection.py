@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import nn
 
 from attsvm.errors import ProblemError
-from attsvm.torch.inspection.capture import MOST_QUERIES, Found, Sampler, attention_layers, capture
+from attsvm.torch.inspection.capture import Found, Sampler, attention_layers, capture
 from attsvm.torch.inspection.families import Layout, as_array
 from attsvm.torch.inspection.gram_products import Grams
 from attsvm.torch.inspection.margin import MarginInterval, margin_interval
@@ -25,7 +25,10 @@ SPECIAL = "special_tokens_mask"
 """The name under which tokenizers say which tokens are special; models do not take it."""
 
 MOST_WORKERS = 8
-"""Heads looked at side by side; each holds arrays of its own."""
+"""Heads looked at side by side."""
+
+PAIRS_AT_ONCE = 2**22
+"""Pairs of a query and a token in the heads looked at side by side: each holds some twenty arrays of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +166,7 @@ def inspect(
         Solve for the best margin of every head: most of the work.
     queries : int, optional
         Look at so many queries of a layer, spread evenly over the sequences, at least one of each. If not given, at
-        all of them or at 4,096.
+        all of them, but at no more than 4,096, and than 2^18 pairs of a query and a token: 512 of 512 tokens each.
     gap : float
         Relative width of each margin ratio's interval.
     max_steps : int, optional
@@ -207,7 +210,7 @@ def inspect(
         if special is not None:
             special = as_array(torch.as_tensor(special)).astype(bool)
     wanted = _wanted(found, heads, view)
-    sampler = Sampler(queries or MOST_QUERIES, _num_sequences(batch), seed)
+    sampler = Sampler(queries, _num_sequences(batch), seed)
     done: list[Head] = []
     first: Layer | None = None
     viewed: HeadView | None = None
@@ -307,7 +310,8 @@ class _Asked:
 
         # NumPy lets other threads work while it multiplies: heads side by side use the processors better than one
         # product shared among them
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(min(self.workers, len(chosen))) as pool:
+        workers = max(1, min(self.workers, len(chosen), PAIRS_AT_ONCE // layer.allowed.size))
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
             try:
                 yield from pool.map(look, chosen)
             finally:

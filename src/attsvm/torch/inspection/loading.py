@@ -15,6 +15,9 @@ from attsvm.errors import ProblemError
 from attsvm.torch.inspection.inspection import SPECIAL
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
+TOKENIZER_FILES = ("tokenizer", "vocab", "spiece", "sentencepiece")
+"""How their names begin; without any, an empty tokenizer would be made up from the model's class."""
+
 ENOUGH_TOKENS = 100_000
 """A tokenizer that says more knows no limit."""
 
@@ -82,6 +85,9 @@ def tokenized(name: str, texts: list[str], model: Any) -> Input:
     ProblemError
         If there is no tokenizer, or a text is longer than the model takes.
     """
+    folder = Path(name)
+    if folder.is_dir() and not any(path.name.startswith(TOKENIZER_FILES) for path in folder.iterdir()):
+        raise ProblemError(f"{name}: no tokenizer beside the model ({'*, '.join(TOKENIZER_FILES)}*)")
     with _quietly() as transformers:
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(name)

@@ -137,7 +137,7 @@ def margin_interval(
         dual = solution.dual
     if not math.isfinite(value):
         return MarginInterval("bounded", margin, norm, None, None, *counts, count), dual
-    upper = margin * value
+    upper = min(1.0, margin * value)  # W itself is feasible; what rounding adds is no more than that
     lower = upper * max(0.0, 1 - reached)
     return MarginInterval("bounded", margin, norm, lower, upper, *counts, count), dual
 
