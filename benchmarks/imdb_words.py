@@ -32,7 +32,7 @@ def report(train, test, p: float | None, seed: int) -> None:
     cpu, wall = time.process_time(), time.perf_counter()
     done = fit_text(train, test, seed=seed, classifier=text_classifier(p=p, seed=seed))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    over = dict(zip(done.vectors.vocabulary, done.words.over_frequency, strict=False))
+    over = dict(zip(done.encoder.vocabulary, done.words.over_frequency, strict=False))
     mean, tf_idf = (done.baselines[name]["test"] for name in ("mean_token", "tf_idf"))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{'adam' if p is None else f'mirror descent, p = {p:g}'}, seed {seed}:")

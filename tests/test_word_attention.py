@@ -25,7 +25,9 @@ def attended(draw):
 @given(attended())
 def test_words_gather_their_attention_text_by_text(data):
     texts, attention, labels, sequences = data
-    found = word_attention(sequences, np.concatenate(attention), labels, 3)
+    found = word_attention(
+        np.concatenate(texts), sequences.lengths, np.concatenate(attention), labels, num_words=6, num_classes=3
+    )
     for word in range(6):
         received = [of[np.array(text) == word].sum() for text, of in zip(texts, attention, strict=True)]
         assert found.documents[word] == sum(word in text for text in texts)
@@ -42,6 +44,6 @@ def test_words_gather_their_attention_text_by_text(data):
 
 
 def test_equal_attention_gives_every_word_its_frequency():
-    sequences = Sequences(np.eye(3), np.array([0, 0, 1, 2, 1]), np.array([0, 3, 5]))
-    found = word_attention(sequences, np.array([1, 1, 1, 1.5, 1.5]) / 3, np.array([0, 1]), 2)
+    words, lengths, attention = np.array([0, 0, 1, 2, 1]), np.array([3, 2]), np.array([1, 1, 1, 1.5, 1.5]) / 3
+    found = word_attention(words, lengths, attention, np.array([0, 1]), num_words=3, num_classes=2)
     np.testing.assert_allclose(found.over_frequency, 1)

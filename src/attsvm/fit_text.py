@@ -1,5 +1,6 @@
 """The main job on texts: an attention classifier over word vectors, beside two baselines, and what it attends to."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.states import States, load_states
 from attsvm.datasets.text import Texts, split_texts
 from attsvm.datasets.words import MAX_LENGTH, WordVectors, learn_word_vectors
 from attsvm.errors import ProblemError
@@ -17,7 +19,7 @@ from attsvm.estimator.forward import effective_number
 from attsvm.text_baselines import mean_token_accuracy, tf_idf_accuracy
 from attsvm.word_attention import WordAttention, word_attention
 
-ALPHA = 1e-3
+ALPHA = 20.0
 """Strength of the penalty: the head stays small, and attention has to gather what tells the labels apart."""
 
 LEARNING_RATES = {"adam": 0.003, "mirror_descent": 0.1}
@@ -35,16 +37,19 @@ class Part:
     ----------
     texts : Texts
     sequences : Sequences
-        n texts as numbers of words.
+        n texts as tokens, N in all.
+    words : int ndarray, shape (N,)
+        The number of each token's word; that past the vocabulary for the token of a text without known words.
     predicted : str ndarray, shape (n,)
     probability : ndarray, shape (n,)
         Of the predicted class.
     attention : ndarray, shape (N,)
-        What each token receives, text after text as in ``sequences.ids``.
+        What each token receives.
     """
 
     texts: Texts
     sequences: Sequences
+    words: Int[np.ndarray, " N"]
     predicted: np.ndarray
     probability: Float[np.ndarray, " n"]
     attention: Float[np.ndarray, " N"]
@@ -75,8 +80,8 @@ class TextFit:
 
     Attributes
     ----------
-    vectors : WordVectors
-        Learnt from the training texts alone.
+    encoder : WordVectors or States
+        What the tokens are. Word vectors are learnt from the training texts alone.
     classifier : AttentionClassifier
     train, test : Part
     words : WordAttention
@@ -89,7 +94,7 @@ class TextFit:
         Wall time of ``words``, ``training``, ``baselines``, ``margins`` and ``everything``.
     """
 
-    vectors: WordVectors
+    encoder: WordVectors | States
     classifier: AttentionClassifier
     train: Part
     test: Part
@@ -111,7 +116,7 @@ class TextFit:
     @property
     def listed(self) -> Int[np.ndarray, " listed"]:
         """The words that occur in enough test texts."""
-        return np.flatnonzero(self.words.documents[: len(self.vectors.vocabulary)] >= self.listed_from)
+        return np.flatnonzero(self.words.documents[: len(self.encoder.vocabulary)] >= self.listed_from)
 
 
 def fit_text(
@@ -123,6 +128,7 @@ def fit_text(
     dim: int = 200,
     min_documents: int = 5,
     max_length: int = MAX_LENGTH,
+    embed: str | os.PathLike[str] | None = None,
     classifier: AttentionClassifier | None = None,
     callback: Callable[[dict[str, float]], object] | None = None,
 ) -> TextFit:
@@ -140,6 +146,9 @@ def fit_text(
         Of the split and of the word vectors.
     dim, min_documents, max_length : int
         Of :func:`attsvm.datasets.words.learn_word_vectors`.
+    embed : path, optional
+        A pretrained transformer, whose states are the tokens instead of word vectors (see
+        :func:`attsvm.datasets.states.load_states`).
     classifier : AttentionClassifier, optional
         To be fitted; that of :func:`text_classifier` with this seed if None.
     callback : callable, optional
@@ -158,23 +167,36 @@ def fit_text(
     for label in test.classes:
         if label not in classes:
             raise ProblemError(f"{test.source}: label {label!r} found, one of {', '.join(map(repr, classes))} wanted")
-    vectors = learn_word_vectors(texts.texts, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed)
-    of_train, of_test = vectors.sequences(texts.texts), vectors.sequences(test.texts)
+    encoder: WordVectors | States
+    if embed is None:
+        encoder = learn_word_vectors(
+            texts.texts, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed
+        )
+    else:
+        encoder = load_states(embed, max_length)
+    of_train, of_test = encoder.encode(texts.texts), encoder.encode(test.texts)
     clock.lap("words")
     classifier = classifier or text_classifier(seed=seed)
-    classifier.fit(of_train, texts.labels, callback=callback)
-    on_train, on_test = _part(classifier, texts, of_train), _part(classifier, test, of_test)
+    classifier.fit(of_train[0], texts.labels, callback=callback)
+    on_train, on_test = _part(classifier, texts, *of_train), _part(classifier, test, *of_test)
     clock.lap("training")
     baselines = {
-        "mean_token": mean_token_accuracy(of_train, texts.labels, of_test, test.labels),
+        "mean_token": mean_token_accuracy(of_train[0], texts.labels, of_test[0], test.labels),
         "tf_idf": tf_idf_accuracy(texts, test, min_documents),
     }
     clock.lap("baselines")
     margins = classifier.margin_report()
     clock.lap("margins")
     numbers = np.searchsorted(classifier.classes_, test.labels)
-    words = word_attention(of_test, on_test.attention, numbers, len(classes))
-    return TextFit(vectors, classifier, on_train, on_test, words, baselines, margins, clock.seconds())
+    words = word_attention(
+        on_test.words,
+        on_test.sequences.lengths,
+        on_test.attention,
+        numbers,
+        num_words=len(encoder.vocabulary) + 1,
+        num_classes=len(classes),
+    )
+    return TextFit(encoder, classifier, on_train, on_test, words, baselines, margins, clock.seconds())
 
 
 def text_classifier(
@@ -210,11 +232,12 @@ def text_classifier(
     return AttentionClassifier(optimizer, alpha=ALPHA, random_state=seed, **chosen)
 
 
-def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences) -> Part:
+def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences, words: np.ndarray) -> Part:
     probability = classifier.predict_proba(sequences)
     return Part(
         texts,
         sequences,
+        words,
         classifier.classes_[probability.argmax(axis=1)],
         probability.max(axis=1),
         classifier.attention(sequences),

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets.sequences import Sequences
-
 
 @dataclass(frozen=True)
 class WordAttention:
@@ -39,34 +37,41 @@ class WordAttention:
 
 
 def word_attention(
-    sequences: Sequences, attention: Float[np.ndarray, " N"], labels: Int[np.ndarray, " n"], num_classes: int
+    words: Int[np.ndarray, " N"],
+    lengths: Int[np.ndarray, " n"],
+    attention: Float[np.ndarray, " N"],
+    labels: Int[np.ndarray, " n"],
+    *,
+    num_words: int,
+    num_classes: int,
 ) -> WordAttention:
     """Gather attention by word.
 
     Parameters
     ----------
-    sequences : Sequences
-        n texts as numbers of words, N in all.
+    words : int ndarray, shape (N,)
+        The words of n texts, text after text, as numbers in 0..V−1.
+    lengths : int ndarray, shape (n,)
+        Words of each text.
     attention : ndarray, shape (N,)
-        What each of them receives; it sums to 1 in every text.
+        What each word receives; it sums to 1 in every text.
     labels : int ndarray, shape (n,)
         The class of each text, in 0..C−1.
-    num_classes : int
-        C.
+    num_words, num_classes : int
+        V and C.
     """
-    size, lengths = len(sequences.table), sequences.lengths
-    document = np.repeat(np.arange(len(sequences)), lengths)
+    document = np.repeat(np.arange(len(lengths)), lengths)
     uniform = (1 / lengths)[document]
-    cell = sequences.ids.astype(np.int64) * num_classes + labels[document]
-    received = np.bincount(cell, attention, size * num_classes).reshape(size, num_classes)
+    cell = words.astype(np.int64) * num_classes + labels[document]
+    received = np.bincount(cell, attention, num_words * num_classes).reshape(num_words, num_classes)
     per_class = np.maximum(np.bincount(labels, minlength=num_classes), 1)
     balanced = received / per_class
     with np.errstate(invalid="ignore"):
         by_class = balanced / balanced.sum(axis=1, keepdims=True)
-    once = np.unique(document.astype(np.int64) * size + sequences.ids) % size
+    once = np.unique(document.astype(np.int64) * num_words + words) % num_words
     return WordAttention(
-        documents=np.bincount(once, minlength=size),
-        frequency=np.bincount(sequences.ids, uniform, size) / len(sequences),
-        attention=received.sum(axis=1) / len(sequences),
+        documents=np.bincount(once, minlength=num_words),
+        frequency=np.bincount(words, uniform, num_words) / len(lengths),
+        attention=received.sum(axis=1) / len(lengths),
         by_class=by_class,
     )

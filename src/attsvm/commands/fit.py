@@ -66,6 +66,10 @@ def fit(
     min_documents: Annotated[
         int | None, typer.Option(help="Of texts: a word counts if it occurs in so many of them.  [default: 5]")
     ] = None,
+    embed: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Of texts: a pretrained transformer, whose states replace the word vectors."),
+    ] = None,
     optimizer: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Of texts: adam, mirror_descent or gradient_descent.  [default: adam]"),
@@ -91,7 +95,7 @@ def fit(
     limit_threads(threads)
     command = command_line()
     of_texts: dict[str, Any] = {"text": text, "label": label, "test": test, "max_length": max_length, "dim": dim}
-    of_texts |= {"min_documents": min_documents, "optimizer": optimizer, "p": p}
+    of_texts |= {"min_documents": min_documents, "embed": embed, "optimizer": optimizer, "p": p}
 
     from attsvm.datasets.text import is_texts
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
@@ -57,6 +57,11 @@ class WordVectors:
         numbers: dict[str, int] = self._numbers  # type: ignore[attr-defined]
         found = [(numbers[word], begin, end) for word, begin, end in words(text) if word in numbers]
         return found[: self.max_length]
+
+    def encode(self, texts: Iterable[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
+        """Texts as sequences, and the number of each token's word; V for the token of a text without known words."""
+        sequences = self.sequences(texts)
+        return sequences, sequences.ids
 
     def sequences(self, texts: Iterable[str]) -> Sequences:
         """Texts as sequences of words, each as the number of its vector.

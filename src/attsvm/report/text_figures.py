@@ -43,7 +43,7 @@ def _words(fit: TextFit) -> Drawn:
     axis.axhline(1, color=style.INK, linestyle=":", linewidth=1)
     axis.set_xscale("log")
     axis.set_yscale("log")
-    _name_apart(axis, np.log(frequency), np.log(ratio), [fit.vectors.vocabulary[word] for word in listed])
+    _name_apart(axis, np.log(frequency), np.log(ratio), [fit.encoder.vocabulary[word] for word in listed])
     axis.set_xlabel("share of a text's words")
     axis.set_ylabel("attention over frequency")
     style.legend_above(axis, min(len(fit.classes), 4))

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from attsvm import __version__
+from attsvm.datasets.words import WordVectors
 from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.classifier import LEARNING_RATES
 from attsvm.estimator.margins import SLACK
@@ -43,15 +44,16 @@ def text_numbers(
         "data": {
             "source": source,
             "test_source": test,
+            "tokens": "word vectors" if isinstance(fit.encoder, WordVectors) else "states of a transformer",
             "sha256": fit.train.texts.sha256,
             "test_sha256": fit.test.texts.sha256,
             "classes": fit.classes,
             "train": len(fit.train.texts),
             "test": len(fit.test.texts),
-            "vocabulary": len(fit.vectors.vocabulary),
-            "dim": fit.vectors.table.shape[1],
-            "min_documents": fit.vectors.min_documents,
-            "max_length": fit.vectors.max_length,
+            "vocabulary": len(fit.encoder.vocabulary),
+            "dim": fit.test.sequences.dim,
+            "min_documents": fit.encoder.min_documents if isinstance(fit.encoder, WordVectors) else None,
+            "max_length": fit.encoder.max_length,
             **_odd("train", fit, fit.train),
             **_odd("test", fit, fit.test),
         },
@@ -83,7 +85,7 @@ def word_row(fit: TextFit, word: int) -> dict[str, Any]:
     """One word's numbers."""
     favoured = int(fit.words.by_class[word].argmax())
     return {
-        "word": fit.vectors.vocabulary[word],
+        "word": fit.encoder.vocabulary[word],
         "documents": fit.words.documents[word],
         "frequency": fit.words.frequency[word],
         "attention": fit.words.attention[word],
@@ -109,16 +111,16 @@ def _words(fit: TextFit) -> dict[str, Any]:
         "most": [word_row(fit, word) for word in listed[order[:LISTED]]],
         "least": [word_row(fit, word) for word in listed[order[::-1][:LISTED]]],
         "by_class": {name: [word_row(fit, word) for word in found] for name, found in by_class.items()},
-        "over_frequency": {fit.vectors.vocabulary[word]: fit.words.over_frequency[word] for word in listed[order]},
+        "over_frequency": {fit.encoder.vocabulary[word]: fit.words.over_frequency[word] for word in listed[order]},
     }
 
 
 def _odd(name: str, fit: TextFit, part: Part) -> dict[str, int]:
     """Texts that are read in part, and those that hold no known word."""
-    sequences, blank = part.sequences, len(fit.vectors.vocabulary)
+    sequences, blank = part.sequences, len(fit.encoder.vocabulary)
     return {
-        f"{name}_cut": int((sequences.lengths == fit.vectors.max_length).sum()),
-        f"{name}_without_words": int((sequences.ids[sequences.offsets[:-1]] == blank).sum()),
+        f"{name}_cut": int((sequences.lengths == fit.encoder.max_length).sum()),
+        f"{name}_without_words": int((part.words == blank).sum()),
     }
 
 

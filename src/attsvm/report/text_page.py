@@ -50,14 +50,14 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Drawn], command:
         That was run; it stands under the figures.
     """
     data, training, accuracy = result["data"], result["training"], result["accuracy"]
-    title = f"{data['source'].rstrip('/').rsplit('/', 1)[-1]}: attention over word vectors"
+    title = f"{data['source'].rstrip('/').rsplit('/', 1)[-1]}: attention over {data['tokens']}"
     kicker = (
         f"{data['train']:,} training and {data['test']:,} test texts · {data['vocabulary']:,} words, "
         f"d = {data['dim']} · {training['optimizer']} · {training['steps_done']:,} steps in "
         f"{result['seconds']['training']:.0f} s"
     )
     cards = [
-        ("Test accuracy", percent(accuracy["test"]), "attention over word vectors"),
+        ("Test accuracy", percent(accuracy["test"]), f"attention over {data['tokens']}"),
         ("Mean token", percent(accuracy["mean_token"]["test"]), "logistic regression on the mean of the same vectors"),
         ("TF-IDF", percent(accuracy["tf_idf"]["test"]), "logistic regression on the words of whole texts"),
         (
@@ -169,7 +169,7 @@ def _example(fit: TextFit, row: int) -> str:
 def _shaded(fit: TextFit, row: int) -> str:
     text, attention = fit.test.texts.texts[row], fit.test.attention_of(row)
     pieces, at = [], 0
-    for (_, begin, end), share in zip(fit.vectors.known(text), attention, strict=False):
+    for (_, begin, end), share in zip(fit.encoder.known(text), attention, strict=False):
         opacity = share / attention.max()
         pieces.append(_between(text[at:begin]))
         pieces.append(f'<mark style="--a:{opacity:.2f}" title="{share:.1%}">{escape(text[begin:end])}</mark>')

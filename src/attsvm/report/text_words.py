@@ -14,7 +14,7 @@ def verdict(result: dict[str, Any]) -> str:
     accuracy, words = result["accuracy"], result["effective_words"]
     mean, tf_idf = accuracy["mean_token"]["test"], accuracy["tf_idf"]["test"]
     first = (
-        f"Attention over word vectors labels {percent(accuracy['test'])} of the test texts correctly, "
+        f"Attention over {result['data']['tokens']} labels {percent(accuracy['test'])} of the test texts correctly, "
         f"{_points(accuracy['test'] - mean)} the mean of the same vectors ({percent(mean)}) and "
         f"{_points(accuracy['test'] - tf_idf)} TF-IDF with logistic regression ({percent(tf_idf)}). "
     )
@@ -72,7 +72,8 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         "Words",
         [
             ("vocabulary", f"{data['vocabulary']:,}"),
-            ("… a word occurs in", f"at least {data['min_documents']} training texts"),
+            ("tokens", data["tokens"]),
+            ("a word occurs in", f"at least {data['min_documents']} training texts" if data["min_documents"] else "-"),
             ("length of a vector", f"{data['dim']}"),
             ("longest text read", f"{data['max_length']} words"),
         ],
