@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install develop test test-long check demo benchmarks clean
+.PHONY: install develop test test-long check demo reproduce benchmarks clean
 
 install: $(VENV)/installed
 
@@ -22,6 +22,9 @@ $(VENV)/installed-to-develop: $(VENV)/installed
 demo: install  ## the main job on real data, both ways; open demo/*/index.html
 	$(BIN)/attsvm fit digits --classes 3,8 --out demo/digits-joint --force
 	$(BIN)/attsvm fit digits --classes 3,8 --fix-head --out demo/digits-fixed-head --force
+
+reproduce: install  ## every figure and table at full size; open out/reproduce/index.html
+	$(BIN)/attsvm reproduce all
 
 test: develop
 	$(BIN)/pytest -n 2

@@ -1,0 +1,160 @@
+"""`attsvm reproduce` against the papers' way: the experiments that take it most of its time, on a share of their runs.
+
+The papers' way trains one run after the other by autograd in PyTorch and solves each Att-SVM in CVXPY, with one
+expression a constraint (SCS for the nuclear norm). Both sides do as many runs of the same sizes, for the published
+numbers of steps. Pieces that are finished are kept in a folder and used again, so that an interrupted benchmark goes on.
+
+    python benchmarks/reproduce.py [--share 0.1] [--out out/benchmark-reproduce]
+"""
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import torch
+
+import attsvm
+from att_svm import Data, nuclear, per_constraint
+from attsvm.datasets import random_problem
+from attsvm.reproduce import EXPERIMENTS
+from attsvm.reproduce.experiment import Arrays
+from attsvm.reproduce.pieces import Store
+from attsvm.training.trials import num_threads
+from training import torch_loop
+
+Piece = Callable[..., Arrays]
+Sizes = dict[str, Any]
+
+
+def _selected(problem: attsvm.Problem, weights: np.ndarray) -> np.ndarray:
+    return np.einsum("ntd,de,ne->nt", problem.tokens, weights, problem.queries).argmax(axis=1)
+
+
+def _solved(solve: Callable[..., Any], problem: attsvm.Problem, selected: np.ndarray, *arguments: Any) -> None:
+    # where a problem is infeasible no weights come back
+    with contextlib.suppress(cp.SolverError, AttributeError, TypeError):
+        solve(Data(problem.tokens, problem.queries, selected), *arguments)
+
+
+def _train(n: int, T: int, d: int, runs: int, steps: int, seed: int, solve: bool) -> Arrays:
+    """W and (K, Q), one run after the other, and the Att-SVM of what each selects."""
+    problems, generator = random_problem(n, T, d, seed, batch=(runs,)), np.random.default_rng(seed)
+    begin = time.perf_counter()
+    for i in range(runs):
+        starts = generator.standard_normal((2, d, d))
+        combined = torch_loop(problems[i], [starts[0]], steps)
+        factored = torch_loop(problems[i], list(starts), steps)
+        if solve:
+            _solved(per_constraint, problems[i], _selected(problems[i], combined))
+            _solved(nuclear, problems[i], _selected(problems[i], factored), "SCS")
+    return {"seconds": np.array(time.perf_counter() - begin)}
+
+
+def _solve(n: int, T: int, d: int, problems: int, seed: int, with_nuclear: bool) -> Arrays:
+    """The Att-SVMs of the optimal tokens, one after the other."""
+    many = random_problem(n, T, d, seed, batch=(problems,))
+    begin = time.perf_counter()
+    for i in range(problems):
+        selected = attsvm.optimal_tokens(many[i])
+        _solved(per_constraint, many[i], selected)
+        if with_nuclear:
+            _solved(nuclear, many[i], selected, "SCS")
+    return {"seconds": np.array(time.perf_counter() - begin)}
+
+
+def _nonlinear(n: int, T: int, d: int, runs: int, steps: int, seed: int) -> Arrays:
+    problems, generator = random_problem(n, T, d, seed, batch=(runs,)), np.random.default_rng(seed)
+    begin = time.perf_counter()
+    for i in range(runs):
+        torch_loop(problems[i], [generator.standard_normal((d, d))], steps, hidden=generator.standard_normal((10, d)))
+    return {"seconds": np.array(time.perf_counter() - begin)}
+
+
+def _mirror(n: int, T: int, d: int, runs: int, steps: int, p: float, norms: Sequence[float], seed: int) -> Arrays:
+    problems, generator = random_problem(n, T, d, seed, batch=(runs,)), np.random.default_rng(seed)
+    begin = time.perf_counter()
+    for i in range(runs):
+        weights = torch_loop(problems[i], [generator.standard_normal((d, d))], steps, p=p)
+        for norm in norms:
+            _solved(per_constraint, problems[i], _selected(problems[i], weights), norm)
+    return {"seconds": np.array(time.perf_counter() - begin)}
+
+
+def papers_way(name: str, sizes: Sizes, piece: Piece) -> float:
+    """Seconds of an experiment in the papers' way."""
+    parts: list[tuple[str, Callable[..., Arrays], tuple[Any, ...]]] = []
+    if name in ("rank", "feasibility"):
+        cells = [(n, T, d) for n, T in sizes["shapes"] for d in sizes["dims"]]
+        parts = [(f"{cell}", _solve, (*cell, sizes["problems"], 0, name == "rank")) for cell in cells]
+    elif name == "kinds":
+        cells = [(n, T, d) for n, T in sizes["shapes"] for d in sizes["dims"]]
+        parts = [(f"{cell}", _train, (*cell, sizes["runs"], sizes["steps"], 0, True)) for cell in cells]
+    elif name == "saturation":
+        steps = sizes["steps"]["W"]
+        parts = [("all", _train, (sizes["n"], sizes["T"], sizes["d"], sizes["runs"], steps, 0, True))]
+    elif name == "nonlinear-head":
+        shape = sizes["n"], sizes["T"]
+        parts = [(f"{d}", _nonlinear, (*shape, d, sizes["runs"], sizes["steps"], 0)) for d in sizes["dims"]]
+    else:
+        shape = sizes["n"], sizes["T"], sizes["d"]
+        pairs = zip(sizes["p"], sizes["steps"], strict=True)
+        parts = [(f"{p}", _mirror, (*shape, sizes["seeds"], steps, p, sizes["p"], 0)) for p, steps in pairs]
+    return sum(float(piece(f"{name} {part}", function, *of_part)["seconds"]) for part, function, of_part in parts)
+
+
+def our_way(name: str, sizes: Sizes) -> Arrays:
+    """Seconds of an experiment in ours, compilation included."""
+    experiment = next(experiment for experiment in EXPERIMENTS if experiment.name == name)
+    begin = time.perf_counter()
+    experiment.measure(sizes, lambda _, function, *arguments: function(*arguments))
+    return {"seconds": np.array(time.perf_counter() - begin)}
+
+
+def shared_sizes(share: float) -> dict[str, Sizes]:
+    """The experiments' sizes with a share of the runs, and the published numbers of steps."""
+    full = {experiment.name: dict(experiment.full) for experiment in EXPERIMENTS}
+
+    def part(count: int) -> int:
+        return max(1, round(share * count))
+
+    saturation = {"runs": part(100), "steps": {"W": 2000, "per factor": 2000, "jointly": 2000}}
+    candidates = [part(count) for count in full["nonlinear-head"]["candidates"]]
+    return {
+        "rank": full["rank"] | {"problems": part(100)},
+        "saturation": full["saturation"] | saturation,
+        "kinds": full["kinds"] | {"runs": part(500), "wide_dims": [], "wide_problems": 1},
+        "feasibility": full["feasibility"] | {"problems": part(500)},
+        "nonlinear-head": full["nonlinear-head"] | {"runs": part(500), "candidates": candidates},
+        "bregman": full["bregman"] | {"seeds": part(100)},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--share", type=float, default=0.1)
+    parser.add_argument("--out", type=Path, default=Path("out/benchmark-reproduce"))
+    arguments = parser.parse_args()
+    # one thread is what its small matrices run fastest on
+    torch.set_num_threads(1)
+    store = Store(arguments.out)
+    print(
+        f"{num_threads()} threads, torch {torch.__version__}, CVXPY {cp.__version__}; {arguments.share:g} of the runs\n"
+    )
+    print(f"{'':16}{'papers way':>12}{'attsvm':>10}{'ratio':>8}")
+    totals = np.zeros(2)
+    for name, sizes in shared_sizes(arguments.share).items():
+        mine = float(store(f"ours {name}", our_way, name, sizes)["seconds"])
+        theirs = papers_way(name, sizes, store)
+        totals += theirs, mine
+        print(f"{name:16}{theirs:10.1f} s{mine:8.1f} s{theirs / mine:7.1f}x", flush=True)
+    print(f"{'together':16}{totals[0]:10.1f} s{totals[1]:8.1f} s{totals[0] / totals[1]:7.1f}x")
+    print(f"all runs, the papers' way: about {totals[0] / arguments.share / 3600:.1f} hours")
+
+
+if __name__ == "__main__":
+    main()
