@@ -2,7 +2,7 @@
 
 The papers' way trains one run after the other by autograd in PyTorch and solves each Att-SVM in CVXPY, with one
 expression a constraint (SCS for the nuclear norm). Both sides do as many runs of the same sizes, for the published
-numbers of steps. Pieces that are finished are kept in a folder and used again, so that an interrupted benchmark goes on.
+numbers of steps. Finished pieces are kept in a folder and used again, so that an interrupted benchmark goes on.
 
     python benchmarks/reproduce.py [--share 0.1] [--out out/benchmark-reproduce]
 """
