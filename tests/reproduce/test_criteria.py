@@ -112,6 +112,7 @@ PLANTED: dict[str, list[Planted]] = {
         lambda arrays: arrays.update({"share factored": arrays["share factored"][..., [0, 2, 1, 3]]}),
         lambda arrays: arrays.update({"share combined": arrays["share combined"][..., [0, 3, 2, 1]]}),
         _stale_in_time("share factored"),
+        _set("left combined", 40),
         _set("all_support wide", 0.5),
     ],
     "nonlinear-head": [

@@ -31,7 +31,7 @@ def _all_support(problem: Problem, norm: str) -> np.ndarray:
     return np.asarray((solution.support.sum(axis=-1) == problem.num_tokens - 1).all(axis=-1))
 
 
-def _share(attention: str, n: int, T: int, d: int, runs: int, seed: int, steps: int) -> Arrays:
+def _share(attention: str, n: int, T: int, d: int, runs: int, seed: int, steps: int, further: int) -> Arrays:
     problem = random_problem(n, T, d, seed, batch=(runs,))
     # starts and steps are those of the published code
     draws = np.random.default_rng(seed + 1).uniform(-(d**-0.5), d**-0.5, size=(3, runs, d, d))
@@ -46,15 +46,31 @@ def _share(attention: str, n: int, T: int, d: int, runs: int, seed: int, steps: 
         record=1,
     )
     kinds = classify(problem, run.weights, NORMS[attention]).kind
+    # where the theory has no end, the run may only not have come to one
+    astray, left = np.flatnonzero(kinds == Kind.NOT_LOCAL), 0
+    if combined and astray.size:
+        problem_left = problem[astray]
+        longer = train(problem_left, init=run.weights[astray], steps=further, record=1)
+        left = int(np.sum(classify(problem_left, longer.weights).kind == Kind.NOT_LOCAL))
     return {
         "share": np.array([np.mean(kinds == kind) for kind in KINDS]),
+        "left": np.asarray(left),
         "all_support": np.asarray(_all_support(problem, NORMS[attention]).mean()),
     }
 
 
-def _wide(n: int, T: int, dims: list[int], runs: int, seed: int) -> Arrays:
-    found = [_all_support(random_problem(n, T, d, seed, batch=(runs,)), "frobenius").mean() for d in dims]
-    return {"all_support": np.array(found)}
+def _wide(n: int, T: int, dims: list[int], rounds: int, seed: int) -> Arrays:
+    """The same from further problems, ten at a time: their weights are large."""
+    return {
+        "all_support": np.array(
+            [
+                np.mean(
+                    [_all_support(random_problem(n, T, d, seed + i, batch=(10,)), "frobenius") for i in range(rounds)]
+                )
+                for d in dims
+            ]
+        )
+    }
 
 
 def _measure(sizes: Sizes, piece: Piece) -> Arrays:
@@ -62,16 +78,24 @@ def _measure(sizes: Sizes, piece: Piece) -> Arrays:
     found: Arrays = {}
     for attention in NORMS:
         shares = np.empty((len(sizes["shapes"]), len(dims), len(KINDS)))
-        support = np.empty(shares.shape[:2])
+        support, left = np.empty((2, *shares.shape[:2]))
         for i, (n, T) in enumerate(sizes["shapes"]):
             for j, d in enumerate(dims):
-                arguments = (n, T, d, sizes["runs"], sizes["seed"], sizes["steps"])
+                arguments = (n, T, d, sizes["runs"], sizes["seed"], sizes["steps"], sizes["further_steps"])
                 arrays = piece(f"{attention}-n{n}-T{T}-d{d}", _share, attention, *arguments)
-                shares[i, j], support[i, j] = arrays["share"], arrays["all_support"]
+                shares[i, j], support[i, j], left[i, j] = (arrays[key] for key in ("share", "all_support", "left"))
         found |= {f"share {attention}": shares, f"all_support {attention}": support}
-    further = (sizes["wide_dims"], sizes["wide_problems"], sizes["seed"])
+        if attention == "combined":
+            found["left combined"] = left
+    further = (sizes["wide_dims"], sizes["wide_rounds"], sizes["seed"])
     wide = [piece(f"wide-n{n}-T{T}", _wide, n, T, *further)["all_support"] for n, T in sizes["shapes"]]
     return found | {"all_support wide": np.stack(wide)}
+
+
+def _astray(sizes: Sizes, found: Arrays) -> tuple[int, int]:
+    """Runs of W at no local optimum, and those left after further steps."""
+    share = found["share combined"][..., KINDS.index(Kind.NOT_LOCAL)]
+    return round(float(share.sum()) * sizes["runs"]), int(found["left combined"].sum())
 
 
 def _judge(sizes: Sizes, found: Arrays) -> Verdict:
@@ -93,6 +117,8 @@ def _judge(sizes: Sizes, found: Arrays) -> Verdict:
         passed[f"{NAMES[name]}: with d ≥ max(T − 1, n) one run in fifty ends at no local optimum"] = bool(
             (of["not_local"][name][roomy] <= 0.02).all()
         )
+    astray, left = _astray(sizes, found)
+    passed["more steps of W do not lead the others to a local optimum"] = bool(left <= 0.1 * astray)
     wide = found["all_support wide"]
     passed["the share with all tokens supporting does not grow to nearly one"] = bool(
         (np.diff(wide, axis=1) > -DIP).all() and (wide[:, -1] > 0.9).all()
@@ -105,8 +131,9 @@ def _judge(sizes: Sizes, found: Arrays) -> Verdict:
     support = max(float(found[f"all_support {name}"].max()) for name in NORMS)
     return verdict(
         passed,
-        f"Global at d = {sizes['dims'][-1]}: {told}. At no local optimum: at most {worst:.1%} of the runs of a bar. "
-        f"All tokens support in at most {support:.1%} of the problems up to there.",
+        f"Global at d = {sizes['dims'][-1]}: {told}. At no local optimum: at most {worst:.1%} of the runs of a bar; of "
+        f"those {astray} of W, {left} are left after {sizes['further_steps']:,} more steps. All tokens support in at "
+        f"most {support:.1%} of the problems up to d = {sizes['dims'][-1]}.",
     )
 
 
@@ -158,7 +185,7 @@ def _draw(sizes: Sizes, found: Arrays) -> Figure:
         support = [*found["all_support combined"][i], *found["all_support wide"][i]]
         last.plot(every, support, **line, label=label(n, T))
     last.set_xscale("log")
-    shown = [2, 5, 10, 20, 50, 100, 200, 400]
+    shown = [2, 5, 10, 20, 50, 100, 200, 500, 1000]
     last.set_xticks(shown, [str(d) for d in shown])
     last.set_ylim(-0.04, 1.04)
     last.set_xlabel("dimension d")
@@ -176,15 +203,17 @@ EXPERIMENT = Experiment(
     "share of problems in which every token that is not optimal supports the Frobenius Att-SVM of the optimal ones.)",
     criterion="For each n, T and way the share of global convergence rises by more than 0.3 from the smallest to the "
     f"largest d and never falls by more than {DIP:g} between neighbours; with d ≥ max(T − 1, n), where almost every "
-    "selection is feasible, at most one run in 20 is undecided and one in 50 neither global nor local; the share with "
-    "all tokens supporting rises above 0.9 in wider dimensions.",
+    "selection is feasible, at most one run in 20 is undecided and one in 50 neither global nor local; of all such "
+    "runs of W, nine in ten reach a local optimum in further steps; the share with all tokens supporting rises above "
+    "0.9 in wider dimensions.",
     full={
         "shapes": [[5, 5], [5, 10], [10, 5]],
         "dims": [2, 4, 6, 8, 10, 15, 20],
         "runs": 500,
         "steps": 2000,
-        "wide_dims": [50, 100, 200, 400],
-        "wide_problems": 100,
+        "further_steps": 50_000,
+        "wide_dims": [50, 100, 200, 400, 1000],
+        "wide_rounds": 10,
         "seed": 0,
     },
     quick={
@@ -192,8 +221,9 @@ EXPERIMENT = Experiment(
         "dims": [2, 10],
         "runs": 40,
         "steps": 2000,
+        "further_steps": 10_000,
         "wide_dims": [50, 200],
-        "wide_problems": 20,
+        "wide_rounds": 2,
         "seed": 0,
     },
     measure=_measure,
