@@ -1,6 +1,7 @@
 """Prompt attention as a scikit-learn classifier."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -37,7 +38,8 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
     learning_rate : float, optional
         None takes 0.01 for Adam and 0.1 for the others. An optax transformation brings its own.
     alpha : float
-        Strength of the penalty α/2 (‖p‖² + ‖V‖²).
+        Strength of the penalty α/2n (‖p‖² + ‖V‖²) for n training sequences, as that of scikit-learn's
+        ``MLPClassifier``. 0 trains towards the limit that theory speaks of.
     batch_size : int
         Sequences of a step.
     max_steps : int
@@ -101,7 +103,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         *,
         p: float = 2.0,
         learning_rate: float | None = None,
-        alpha: float = 0.01,
+        alpha: float = 10.0,
         batch_size: int = 256,
         max_steps: int = 5000,
         early_stopping: bool = True,
@@ -214,6 +216,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         task = self._task(given, labels, sample_weight)
         generator = check_random_state(self.random_state)
         begun = start(task, optimizer) if first else self._state
+        begun = replace(begun, seen=begun.seen + len(task.labels))
         *_, (state, _) = epoch(begun, task, self._settings(optimizer), generator)
         self._sample = sample_of(task.sequences, generator)
         return self._keep(state)
@@ -352,7 +355,9 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
         unknown = self.classes_[numbers] != labels
         if unknown.any():
-            raise ProblemError(f"y: label {labels[unknown][0]!r} found, one of {_listed(self.classes_)} wanted")
+            raise ProblemError(
+                f"y: label {labels[unknown].tolist()[0]!r} found, one of {_listed(self.classes_)} wanted"
+            )
         weights = np.array(_check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True))
         if self.class_weight is not None:
             of_class = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -59,7 +59,7 @@ class Coordinates:
         return Model(p / self.scale, head, b - head @ self.centre)
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class State:
     """Where training stands; what ``partial_fit`` goes on from.
 
@@ -72,12 +72,15 @@ class State:
         The optimiser's state.
     steps : int
         Taken since the start.
+    seen : int
+        Sequences that ``partial_fit`` was given in all, or that a fit was.
     """
 
     coordinates: Coordinates
     parameters: Parameters
     optimizer: Any
     steps: int = 0
+    seen: int = 0
 
     @property
     def model(self) -> Model:
@@ -165,7 +168,7 @@ def start(task: Task, optimizer: optax.GradientTransformation, coordinates: Coor
 def begin(state: State, optimizer: optax.GradientTransformation) -> State:
     """The same parameters with a fresh optimiser."""
     with precision(state.parameters["p"].dtype):
-        return State(state.coordinates, state.parameters, jax.device_get(optimizer.init(state.parameters)), 0)
+        return replace(state, optimizer=jax.device_get(optimizer.init(state.parameters)), steps=0, seen=0)
 
 
 def precision(dtype: Any) -> Any:
@@ -178,14 +181,14 @@ def epoch(
 ) -> Iterator[tuple[State, float]]:
     """One pass over the sequences in a new order, a step a batch: the state after it, the objective before it."""
     dtype = task.sequences.table.dtype
-    centre, targets = state.coordinates.centre.astype(dtype), task.targets
+    centre, targets, alpha = state.coordinates.centre.astype(dtype), task.targets, settings.alpha / state.seen
     for chosen in _batches(task, settings.batch_size, generator):
         batch = gather(task.sequences, chosen, targets, task.weights, centre, dtype.type(state.coordinates.scale))
         with precision(dtype):
             parameters, optimizer, value = step(
-                state.parameters, state.optimizer, batch, dtype.type(settings.alpha), settings.optimizer
+                state.parameters, state.optimizer, batch, dtype.type(alpha), settings.optimizer
             )
-        state = State(state.coordinates, parameters, optimizer, state.steps + 1)
+        state = replace(state, parameters=parameters, optimizer=optimizer, steps=state.steps + 1)
         yield state, value
 
 
@@ -200,6 +203,7 @@ def train(
         If training diverges.
     """
     watched = validation or task[generator.permutation(len(task.labels))[:1000]]
+    state = replace(state, seen=len(task.labels))
     history: dict[str, list[float]] = {}
     _record(history, state, watched, np.nan, validation is not None)
     best, best_value, last_improved, values = state, np.inf, 0, []
@@ -225,7 +229,12 @@ def train(
         if reached.steps - last_improved >= settings.n_iter_no_change:
             status = "converged"
             break
-    kept = State(best.coordinates, jax.device_get(best.parameters), jax.device_get(best.optimizer), reached.steps)
+    kept = replace(
+        best,
+        parameters=jax.device_get(best.parameters),
+        optimizer=jax.device_get(best.optimizer),
+        steps=reached.steps,
+    )
     return Fitted(kept, status, best.steps, history)
 
 

@@ -15,6 +15,9 @@ from attsvm.training.softmax import logit_gradient, pool
 Array = jax.Array
 Parameters = dict[str, Any]
 
+FEWEST = 64
+"""Rows and sequences that a batch is filled up to at least: small ones share what is compiled."""
+
 
 class Batch(NamedTuple):
     """Some sequences of a step: each token's vector once, and where it stands.
@@ -50,8 +53,8 @@ def gather(
     width = _rounded_up(int(sequences.lengths[chosen].max()))
     ids, mask = sequences.padded_ids(chosen, width)
     used, inverse = np.unique(ids[mask], return_inverse=True)
-    size, dtype = _rounded_up(len(chosen)), sequences.table.dtype
-    rows = np.zeros((_rounded_up(len(used)), sequences.dim), dtype)
+    size, dtype = _rounded_up(max(len(chosen), FEWEST)), sequences.table.dtype
+    rows = np.zeros((_rounded_up(max(len(used), FEWEST)), sequences.dim), dtype)
     rows[: len(used)] = (sequences.table[used] - centre) / scale
     filled = Batch(
         rows,

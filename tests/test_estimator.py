@@ -1,0 +1,367 @@
+"""The estimator: scikit-learn's conventions, every form of input, its gradient, and what it finds in bags of digits."""
+
+import pickle
+
+import jax
+import numpy as np
+import optax
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+from attsvm import AttentionClassifier, ProblemError
+from attsvm.datasets import Sequences, digit_bags
+from attsvm.estimator.steps import Batch, objective_gradient
+
+DOES_NOT_APPLY = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "a sequence of weight two is in one batch, or in the validation part; of two copies each may be elsewhere"
+    )
+}
+
+
+def bags(n=120, T=7, d=4, classes=2, seed=0):
+    """Ragged bags of noise in which one token tells the class, and the place of that token."""
+    generator = np.random.default_rng(seed)
+    labels = np.arange(n) % classes
+    arrays = [generator.normal(size=(1 + generator.integers(T), d)) for _ in range(n)]
+    places = np.array([generator.integers(len(array)) for array in arrays])
+    for array, place, label in zip(arrays, places, labels, strict=True):
+        array[place] = 4 * np.eye(d)[0] + 4 * np.eye(d)[1 + label]
+    return arrays, labels, places
+
+
+def padded(arrays, T=None, filler=0.0):
+    T = T or max(map(len, arrays))
+    tokens, mask = np.full((len(arrays), T, arrays[0].shape[1]), filler), np.zeros((len(arrays), T), dtype=bool)
+    for i, array in enumerate(arrays):
+        tokens[i, : len(array)], mask[i, : len(array)] = array, True
+    return tokens, mask
+
+
+def short(**changes):
+    return AttentionClassifier(**{"max_steps": 150, "random_state": 0} | changes)
+
+
+def by_definition(classifier, array):
+    """Attention and output of one sequence."""
+    weights = np.exp(array @ classifier.prompt_)
+    weights /= weights.sum()
+    return weights, classifier.head_ @ (array.T @ weights) + classifier.intercept_
+
+
+def test_scikit_learn_finds_its_conventions_kept():
+    results = check_estimator(
+        AttentionClassifier(max_steps=60, learning_rate=0.1), expected_failed_checks=DOES_NOT_APPLY, on_skip=None
+    )
+    assert {result["check_name"] for result in results if result["status"] == "xfail"} == set(DOES_NOT_APPLY)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_outputs_attention_and_selection_are_those_of_the_definition(classes):
+    arrays, labels, _ = bags(classes=classes)
+    names = np.array(["no", "yes", "perhaps"])
+    classifier = short().fit(arrays, names[labels])
+    expected = [by_definition(classifier, array) for array in arrays]
+    outputs = np.array([output for _, output in expected])
+    if classes == 2:
+        outputs = np.column_stack([np.zeros(len(arrays)), outputs])
+    np.testing.assert_allclose(
+        classifier.decision_function(arrays), outputs[:, 1] if classes == 2 else outputs, rtol=1e-9, atol=1e-12
+    )
+    probability = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(classifier.predict_proba(arrays), probability, rtol=1e-9)
+    assert (classifier.predict(arrays) == classifier.classes_[probability.argmax(axis=1)]).all()
+    for found, (weights, _) in zip(classifier.attention(arrays), expected, strict=True):
+        np.testing.assert_allclose(found, weights, rtol=1e-9)
+    assert classifier.selected(arrays).tolist() == [weights.argmax() for weights, _ in expected]
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_it_learns_the_token_that_tells_the_class(classes):
+    arrays, labels, places = bags(n=400, T=9, d=6, classes=classes)
+    classifier = AttentionClassifier(random_state=0, alpha=1.0).fit(arrays[:300], labels[:300])
+    assert classifier.score(arrays[300:], labels[300:]) > 0.95
+    assert (classifier.selected(arrays[300:]) == places[300:]).mean() > 0.95
+
+
+def test_ragged_padded_and_numbered_input_give_the_same_classifier():
+    arrays, labels, _ = bags()
+    tokens, mask = padded(arrays, T=12, filler=np.nan)
+    shared = np.concatenate(arrays)
+    order = np.random.default_rng(0).permutation(len(shared))
+    numbered = Sequences(shared[order], np.argsort(order), np.cumsum([0, *map(len, arrays)]))
+    ragged = short().fit(arrays, labels)
+    attention = ragged.attention(arrays)
+    for X, given in ((tokens, {"mask": mask}), (numbered, {})):
+        other = short().fit(X, labels, **given)
+        np.testing.assert_allclose(other.prompt_, ragged.prompt_, rtol=1e-7)
+        np.testing.assert_allclose(
+            other.decision_function(X, **given), ragged.decision_function(arrays), rtol=1e-7, atol=1e-9
+        )
+        assert (other.selected(X, **given) == ragged.selected(arrays)).all()
+    of_padded = ragged.attention(tokens, mask=mask)
+    assert (of_padded[~mask] == 0).all()
+    np.testing.assert_allclose(of_padded[mask], np.concatenate(attention), rtol=1e-12)
+    np.testing.assert_allclose(ragged.attention(numbered), np.concatenate(attention), rtol=1e-12)
+
+
+def test_padding_may_stand_anywhere_and_selected_names_the_place_in_the_row():
+    arrays, labels, _ = bags()
+    tokens, mask = padded(arrays)
+    classifier = short().fit(arrays, labels)
+    assert (
+        classifier.selected(tokens[:, ::-1], mask=mask[:, ::-1]) == tokens.shape[1] - 1 - classifier.selected(arrays)
+    ).all()
+
+
+def test_the_order_of_tokens_does_not_matter():
+    arrays, labels, _ = bags()
+    shuffled = [np.random.default_rng(i).permutation(array) for i, array in enumerate(arrays)]
+    one, other = short().fit(arrays, labels), short().fit(shuffled, labels)
+    np.testing.assert_allclose(one.prompt_, other.prompt_, rtol=1e-6)
+    np.testing.assert_allclose(one.decision_function(shuffled), one.decision_function(arrays), rtol=1e-9, atol=1e-12)
+
+
+def test_shift_and_scale_of_the_tokens_change_no_prediction():
+    arrays, labels, _ = bags()
+    moved = [100 + 1e-3 * array for array in arrays]
+    one, other = short().fit(arrays, labels), short().fit(moved, labels)
+    np.testing.assert_allclose(other.decision_function(moved), one.decision_function(arrays), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_gradient_is_that_of_finite_differences(classes):
+    generator = np.random.default_rng(0)
+    b, T, R, d, C = 5, 4, 9, 3, 1 if classes == 2 else classes
+    mask = generator.random((b, T)) < 0.7
+    mask[:, 0] = True
+    rows, places = generator.normal(size=(R, d)), generator.integers(R, size=(b, T))
+    labels = generator.choice([-1.0, 1.0], b) if classes == 2 else generator.integers(classes, size=b).astype(float)
+    weights, alpha = generator.dirichlet(np.ones(b)), 0.3
+
+    def objective(p, V, offset):
+        value = alpha / 2 * (p @ p + (V * V).sum())
+        for i in range(b):
+            tokens = rows[places[i][mask[i]]]
+            attention = np.exp(tokens @ p)
+            outputs = V @ (tokens.T @ (attention / attention.sum())) + offset
+            if classes == 2:
+                value += weights[i] * np.log1p(np.exp(-labels[i] * outputs[0]))
+            else:
+                value += weights[i] * (np.log(np.exp(outputs).sum()) - outputs[int(labels[i])])
+        return value
+
+    point = [generator.normal(size=d), generator.normal(size=(C, d)), generator.normal(size=C)]
+    with jax.enable_x64(True):
+        value, gradient = objective_gradient(
+            dict(zip("pVb", point, strict=True)), Batch(rows, places, mask, labels, weights), alpha
+        )
+        found = [np.asarray(gradient[name]) for name in "pVb"]
+    np.testing.assert_allclose(value, objective(*point), rtol=1e-12)
+    for k, array in enumerate(point):
+        for place in np.ndindex(array.shape):
+            moved = []
+            for h in (1e-6, -1e-6):
+                changed = [x.copy() for x in point]
+                changed[k][place] += h
+                moved.append(objective(*changed))
+            np.testing.assert_allclose(found[k][place], (moved[0] - moved[1]) / 2e-6, rtol=1e-6, atol=1e-9)
+
+
+def test_pipelines_grid_search_clones_and_pickles_work():
+    arrays, labels, _ = bags()
+    doubled = FunctionTransformer(lambda X: [np.hstack([array, array**2]) for array in X])
+    pipeline = make_pipeline(doubled, short(max_steps=50))
+    search = GridSearchCV(pipeline, {"attentionclassifier__alpha": [0.1, 10.0]}, cv=3, error_score="raise")
+    search.fit(arrays, labels)
+    assert search.best_estimator_[-1].n_features_in_ == 8
+    assert search.score(arrays, labels) == search.best_estimator_.score(arrays, labels) > 0.7
+
+    of_sequences = GridSearchCV(short(max_steps=50), {"p": [1.5, 2.0]}, cv=3, error_score="raise")
+    of_sequences.fit(Sequences.from_arrays(arrays), labels)
+
+    classifier = short(alpha=0.5).fit(arrays, labels)
+    copy = pickle.loads(pickle.dumps(classifier))
+    assert (copy.decision_function(arrays) == classifier.decision_function(arrays)).all()
+    assert repr(copy.margin_report()) == repr(classifier.margin_report())
+    assert (copy.partial_fit(arrays, labels).prompt_ == classifier.partial_fit(arrays, labels).prompt_).all()
+    fresh = clone(classifier)
+    assert fresh.get_params() == classifier.get_params()
+    assert not hasattr(fresh, "prompt_")
+
+
+def test_any_optimiser_trains_and_seeds_repeat():
+    arrays, labels, _ = bags()
+    for changes in (
+        {"optimizer": "mirror_descent", "p": 1.5},
+        {"optimizer": "gradient_descent"},
+        {"optimizer": optax.sgd(0.5, momentum=0.9)},
+    ):
+        one, other = short(**changes).fit(arrays, labels), short(**changes).fit(arrays, labels)
+        assert one.score(arrays, labels) > 0.9, changes
+        assert (one.prompt_ == other.prompt_).all()
+
+
+def test_partial_fit_and_warm_start_go_on():
+    arrays, labels, _ = bags()
+    batches = short(batch_size=20, early_stopping=False)
+    losses = []
+    for _ in range(30):
+        batches.partial_fit(arrays[:60], labels[:60], classes=[0, 1]).partial_fit(arrays[60:], labels[60:])
+        losses.append(-np.log(batches.predict_proba(arrays)[np.arange(len(labels)), labels]).mean())
+    assert batches.n_iter_ == 180
+    assert losses[-1] < losses[5] < losses[0]
+
+    warm = short(warm_start=True, early_stopping=False, max_steps=100).fit(arrays, labels)
+    before = warm.history_["objective"][-1]
+    assert before < 0.6
+    assert warm.fit(arrays, labels).history_["objective"][1] < before
+    with pytest.raises(ProblemError, match="classes 0, 1, 2 found, 0, 1 wanted with warm_start"):
+        warm.fit(arrays, np.arange(len(labels)) % 3)
+
+
+def test_early_stopping_keeps_the_best_and_says_why_it_ended():
+    arrays, labels, _ = bags()
+    classifier = AttentionClassifier(random_state=0, n_iter_no_change=100).fit(arrays, labels)
+    history = classifier.history_
+    assert classifier.status_ == "converged"
+    assert classifier.kept_step_ == history["steps"][int(np.argmin(history["validation_loss"]))]
+    assert classifier.n_iter_ == history["steps"][-1]
+    assert all(len(line) == len(history["steps"]) for line in history.values())
+    assert short(max_steps=60).fit(arrays, labels).status_ == "max_steps"
+    seen = []
+    stopped = short().fit(arrays, labels, callback=lambda entry: seen.append(entry) or len(seen) == 2)
+    assert stopped.status_ == "interrupted"
+    assert [entry["steps"] for entry in seen] == [25, 50]
+
+
+def test_weights_count_and_weight_zero_takes_no_part():
+    arrays, labels, _ = bags()
+    weights = np.arange(len(labels)) % 3
+    kept = np.flatnonzero(weights)
+    one = short().fit(arrays, labels, weights)
+    other = short().fit([arrays[i] for i in kept], labels[kept], weights[kept])
+    np.testing.assert_allclose(one.prompt_, other.prompt_, rtol=1e-12)
+    rare = np.flatnonzero((labels == 0) | (np.arange(len(labels)) < 20))
+    X, y = [arrays[i] for i in rare], labels[rare]
+    plain, balanced = (
+        short(class_weight=w, max_steps=25).fit(X, y).predict_proba(X)[:, 1].mean() for w in (None, "balanced")
+    )
+    assert plain < 0.35 < balanced
+
+
+def test_margin_report_is_certified_and_takes_slack():
+    arrays, labels, _ = bags()
+    classifier = short(early_stopping=False).fit(arrays, labels)
+    report = classifier.margin_report(arrays)
+    assert report.separable
+    assert report.num_sequences == len(arrays)
+    assert report.solution.status == "optimal"
+    prompt = classifier.prompt_ / np.linalg.norm(classifier.prompt_)
+    at = classifier.selected(arrays)
+    logits = [array @ prompt for array in arrays]
+    least = min((s[k] - np.delete(s, k)).min(initial=np.inf) for s, k in zip(logits, at, strict=True))
+    scale = np.concatenate(arrays).std(axis=0)
+    scale = np.sqrt((scale**2).mean())
+    np.testing.assert_allclose(report.margin, least / scale, rtol=1e-6)
+    np.testing.assert_allclose(report.margin_ratio, report.margin / report.solution.margin, rtol=1e-6)
+    assert 0 < report.margin_ratio <= 1
+    soft = classifier.margin_report(arrays, slack=0.1)
+    assert soft.solution.slack == 0.1
+    assert soft.solution.value < report.solution.value
+    # words that stand twice are one word
+    twice = [np.vstack([array, array]) for array in arrays]
+    np.testing.assert_allclose(classifier.margin_report(twice).solution.value, report.solution.value, rtol=1e-8)
+    lp = short(optimizer="mirror_descent", p=1.5).fit(arrays, labels).margin_report()
+    assert lp.solution.norm.p == 1.5
+
+
+def test_a_label_seen_once_a_single_token_and_a_long_sequence_are_answered():
+    arrays, labels, _ = bags(n=30)
+    names = labels.astype(str).astype(object)
+    names[4] = "once"
+    classifier = short(max_steps=25).fit(arrays, names)
+    assert classifier.classes_.tolist() == ["0", "1", "once"]
+    two = short(max_steps=25).fit([np.eye(2)[:1], np.eye(2)[1:]], ["a", "b"])
+    assert two.predict([np.eye(2)[:1], np.eye(2)[1:]]).tolist() == ["a", "b"]
+    longest = np.random.default_rng(0).normal(size=(100_000, 4))
+    assert len(short(max_steps=3).fit([*arrays, longest], [*labels, 0]).attention([longest])[0]) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "given", "message"),
+    [
+        ([np.ones((2, 3)), np.ones((0, 3))], [0, 1], {}, "X: sequence 1 has no token"),
+        ([np.ones((2, 3)), np.ones((2, 4))], [0, 1], {}, r"sequences: number 1 has shape \(2, 4\)"),
+        ([np.ones((2, 3)), np.ones((1, 3))], [1, 1], {}, "y: one class found"),
+        ([np.ones((2, 3)), np.ones((1, 3))], [0, 1, 1], {}, "y: 3 labels found, 2 wanted"),
+        ([np.ones((2, 3)), np.full((1, 3), np.nan)], [0, 1], {}, "NaN or inf found in row 2"),
+        (np.full((2, 3, 1), np.nan), [0, 1], {}, "X: NaN or inf at token 0 of sequence 0; name padding in mask="),
+        (np.ones((2, 3, 1)), [0, 1], {"mask": np.ones((2, 2), bool)}, r"mask: bool of shape \(2, 2\) found"),
+        (np.ones((2, 3, 1)), [0, 1], {"mask": np.eye(2, 3, dtype=bool)[[0, 0]] & False}, "sequence 0 has no token"),
+        ([np.ones((2, 3)), np.ones((1, 3))], [0, 1], {"mask": np.ones((2, 2), bool)}, "mask: given with a list"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(X, y, given, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        short().fit(X, y, **given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"optimizer": "sgd"}, "optimizer: 'sgd' found"),
+        ({"optimizer": optax.adam(0.1), "learning_rate": 0.1}, "learning_rate: 0.1 found beside an optimiser"),
+        ({"p": 1.0}, "p: 1.0 found, a number above 1 wanted"),
+        ({"batch_size": 0}, "batch_size: 0 found"),
+        ({"learning_rate": 1e30, "optimizer": "gradient_descent"}, "learning_rate: training diverged"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(changes, message):
+    arrays, labels, _ = bags()
+    with pytest.raises(ProblemError, match=message):
+        short(**changes).fit(arrays, labels)
+
+
+def test_other_widths_and_labels_are_refused_after_fitting():
+    arrays, labels, _ = bags()
+    classifier = short(max_steps=25).fit(arrays, labels)
+    with pytest.raises(ProblemError, match="X has 2 features, but AttentionClassifier is expecting 4 features"):
+        classifier.predict([np.ones((3, 2))])
+    with pytest.raises(ProblemError, match="y: label 5 found, one of 0, 1 wanted"):
+        classifier.partial_fit(arrays, np.full(len(arrays), 5))
+
+
+def test_bags_are_of_disjoint_pictures_and_positive_when_one_is_a_nine():
+    found = digit_bags(200, 100, seed=3)
+    for sequences, labels, digits in (
+        (found.train, found.train_labels, found.train_digits),
+        (found.test, found.test_labels, found.test_digits),
+    ):
+        assert ((digits.reshape(-1, 5) == 9).sum(axis=1) == labels).all()
+        assert labels.mean() == 0.5
+        assert (sequences.lengths == 5).all()
+    ours, theirs = ({picture.tobytes() for picture in part.table} for part in (found.train, found.test))
+    assert not ours & theirs
+
+
+def test_on_bags_of_digits_it_finds_the_nine_and_beats_the_mean_token():
+    data = digit_bags(2000, 1000, seed=0)
+    classifier = AttentionClassifier(random_state=0).fit(data.train, data.train_labels)
+    accuracy = classifier.score(data.test, data.test_labels)
+    positive = np.flatnonzero(data.test_labels)
+    digits = data.test_digits.reshape(-1, 5)
+    assert accuracy > 0.89
+    assert (digits[positive, classifier.selected(data.test)[positive]] == 9).mean() > 0.88
+
+    def means(sequences):
+        return np.array([array.mean(axis=0) for array in sequences])
+
+    baseline = LogisticRegression(max_iter=1000).fit(means(data.train), data.train_labels)
+    assert accuracy > baseline.score(means(data.test), data.test_labels) + 0.07
