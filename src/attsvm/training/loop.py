@@ -15,17 +15,18 @@ from attsvm.training.attention import Attention, parse_attention
 from attsvm.training.batches import MiniBatches
 from attsvm.training.heads import Head, Linear
 from attsvm.training.losses import Loss, parse_loss
+from attsvm.training.marks import record_steps, segment_lengths
 from attsvm.training.objective import Objective, Observation
 from attsvm.training.optimizers import Optimizer, configuration, normalized_gradient_descent, rule_of
 from attsvm.training.program import CONVERGED, RUNNING, Inputs, Program, State, program
 from attsvm.training.run import Run, optimizer_of, plain
+from attsvm.training.start import starting_point
 from attsvm.training.stopping import MarginPlateau
-from attsvm.training.trials import TrialData, num_threads, slices, workers
+from attsvm.training.trials import TrialData, num_threads, slices, trials_last, workers
 
 Array = np.ndarray
 Arrays = dict[str, np.ndarray]
 
-DEFAULT_RECORDS = 50
 _MOST_RECORDS_A_CALL = 64
 _RECORDED_NUMBERS_A_CALL = 16_000_000
 _SECONDS_A_CALL = 0.5
@@ -160,9 +161,9 @@ def train(
         penalized=penalty > 0,
     )
     objective.check(of_head, problem)
-    trained, batch = _starting_point(problem, objective, of_head, init, seed)
+    trained, batch = starting_point(problem, objective, of_head, init, seed)
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
-    recorded = _record_steps(record, start, start + int(steps))
+    recorded = record_steps(record, start, start + int(steps))
     marks = sorted({*recorded, start + int(steps)})
 
     plateau = None if margin_tol is None else MarginPlateau(problem, _norm_of(optimizer, layer), margin_tol)
@@ -256,7 +257,7 @@ class _Session:
                     # no stretch goes past a check, after which some trials may stand still
                     until = next((check for check in checks if check > done), marks[-1])
                     ahead = [mark for mark in marks if mark <= until]
-                    lengths = _lengths(done, ahead, budget, self.program.num_records)
+                    lengths = segment_lengths(done, ahead, budget, self.program.num_records)
                     before = time.perf_counter()
                     results = spread(self._stretch(lengths), range(len(self.slices)))
                     took = time.perf_counter() - before
@@ -406,99 +407,3 @@ def _mini_batches(size: int | None, problem: Problem) -> MiniBatches | None:
     if not (isinstance(size, int | np.integer) and 1 <= size < n):
         raise ProblemError(f"batch_size: {size!r} found, an integer of 1 to n = {n} wanted")
     return MiniBatches(n, int(size))
-
-
-def _starting_point(
-    problem: Problem, objective: Objective, of_head: Arrays, init: Any, seed: int
-) -> tuple[Arrays, tuple[int, ...]]:
-    """Trained parameters, one row a trial, and the batch axes of the run."""
-    layer, batch = objective.attention, problem.batch_shape
-    shapes = layer.shapes(problem) | {name: of_head[name].shape[len(batch) :] for name in objective.head_names}
-    given = _read_init(init, list(layer.shapes(problem)), list(of_head), objective.head_names)
-    lead = batch
-    for name, array in given.items():
-        core = shapes[name]
-        axes = array.shape[: array.ndim - len(core)]
-        if array.ndim < len(core) or array.shape[len(axes) :] != core:
-            raise ProblemError(f"init: {name} of shape {array.shape} found, (..., {str(core)[1:-1]}) wanted")
-        if not np.isfinite(array).all():
-            raise ProblemError(f"init: an entry of {name} is not finite")
-        if axes and axes[len(axes) - len(batch) :] != batch:
-            raise ProblemError(f"init: axes {axes} of {name} do not end with the batch axes {batch} of the problem")
-        lead = axes if len(axes) > len(lead) else lead
-    generator = np.random.default_rng(seed)
-    start = {name: of_head[name] for name in objective.head_names}
-    if set(given) < set(layer.shapes(problem)) | set(start):
-        start |= layer.initial(problem, generator, lead)
-    trained = {}
-    for name, core in shapes.items():
-        array = given[name] if name in given else start[name]
-        try:
-            trained[name] = np.broadcast_to(array, lead + core).reshape(-1, *core)
-        except ValueError:
-            raise ProblemError(f"init: {name} of shape {array.shape} does not fit trials of shape {lead}") from None
-    return trained, lead
-
-
-def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_names: tuple[str, ...]) -> Arrays:
-    if init is None:
-        return {}
-    if isinstance(init, Run):
-        kept = {name: x for name, x in init.parameters.items() if name in of_attention or name in head_names}
-        missing = [name for name in of_attention if name not in kept]
-        if missing:
-            raise ProblemError(f"init: a run of {init.attention} attention without {missing[0]} found")
-        return kept
-    if isinstance(init, dict):
-        unknown = [name for name in init if name not in of_attention + of_head]
-        if unknown:
-            raise ProblemError(f"init: unknown parameter {unknown[0]!r}; known are {', '.join(of_attention + of_head)}")
-        fixed = [name for name in init if name in of_head and name not in head_names]
-        if fixed:
-            raise ProblemError(f"init: {fixed[0]} given, but the head is not trained; set train_head=True")
-        parts = init
-    elif len(of_attention) == 1:
-        parts = {of_attention[0]: init}
-    else:
-        if not (isinstance(init, tuple | list) and len(init) == len(of_attention)):
-            raise ProblemError(f"init: a tuple ({', '.join(of_attention)}), a dict or a Run wanted")
-        parts = dict(zip(of_attention, init, strict=True))
-    try:
-        return {name: np.asarray(x, dtype=np.float64) for name, x in parts.items()}
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"init: not arrays of numbers ({error})") from None
-
-
-def _record_steps(record: int | Sequence[int] | None, start: int, stop: int) -> list[int]:
-    """The steps that the history holds, step 0 among them where it is ours to record."""
-    record = DEFAULT_RECORDS if record is None else record
-    first = start + (start > 0)
-    if isinstance(record, int | np.integer):
-        if record < 1:
-            raise ProblemError(f"record: {record} found, at least 1 wanted")
-        if record == 1 or stop <= first:
-            return [stop] if stop >= first else []
-        spread = np.geomspace(max(first, 1), stop, int(record) - (start == 0))
-        return sorted({first, stop, *np.rint(spread).astype(int).tolist()})
-    steps = np.asarray(record)
-    if steps.ndim != 1 or steps.dtype.kind not in "iu" or (steps < 0).any() or (steps > stop).any():
-        raise ProblemError(f"record: a number of records or steps 0..{stop} wanted")
-    return sorted({int(step) for step in steps if step >= first})
-
-
-def _lengths(done: int, marks: list[int], budget: int, capacity: int) -> list[int]:
-    """Lengths of the next segments: from mark to mark, cut where the budget of steps or of records ends."""
-    lengths: list[int] = []
-    for mark in marks[:capacity]:
-        length = min(mark - done - sum(lengths), budget - sum(lengths))
-        if lengths and mark > done and length == 0:
-            break
-        lengths.append(length)
-        if done + sum(lengths) < mark:
-            break
-    return lengths
-
-
-def trials_last(x: np.ndarray, dtype: Any) -> np.ndarray:
-    """(B, ...) as (..., B)."""
-    return np.ascontiguousarray(np.moveaxis(x, 0, -1), dtype=dtype)

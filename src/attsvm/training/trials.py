@@ -75,6 +75,11 @@ class TrialData:
         return np.ascontiguousarray(array, dtype=bool if array.dtype == bool else self._dtype)
 
 
+def trials_last(x: np.ndarray, dtype: Any) -> np.ndarray:
+    """(B, ...) as (..., B)."""
+    return np.ascontiguousarray(np.moveaxis(x, 0, -1), dtype=dtype)
+
+
 @contextmanager
 def workers(number: int) -> Iterator[Callable[[Callable[[Any], Result], Sequence[Any]], list[Result]]]:
     """A map over slices on that many threads; XLA lets go of the interpreter lock while it computes."""

@@ -1,0 +1,73 @@
+"""Where a run starts: what a user passes as ``init``, or what the attention begins with."""
+
+from typing import Any
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+from attsvm.training.objective import Objective
+from attsvm.training.run import Run
+
+Arrays = dict[str, np.ndarray]
+
+
+def starting_point(
+    problem: Problem, objective: Objective, of_head: Arrays, init: Any, seed: int
+) -> tuple[Arrays, tuple[int, ...]]:
+    """Trained parameters, one row a trial, and the batch axes of the run."""
+    layer, batch = objective.attention, problem.batch_shape
+    shapes = layer.shapes(problem) | {name: of_head[name].shape[len(batch) :] for name in objective.head_names}
+    given = _read_init(init, list(layer.shapes(problem)), list(of_head), objective.head_names)
+    lead = batch
+    for name, array in given.items():
+        core = shapes[name]
+        axes = array.shape[: array.ndim - len(core)]
+        if array.ndim < len(core) or array.shape[len(axes) :] != core:
+            raise ProblemError(f"init: {name} of shape {array.shape} found, (..., {str(core)[1:-1]}) wanted")
+        if not np.isfinite(array).all():
+            raise ProblemError(f"init: an entry of {name} is not finite")
+        if axes and axes[len(axes) - len(batch) :] != batch:
+            raise ProblemError(f"init: axes {axes} of {name} do not end with the batch axes {batch} of the problem")
+        lead = axes if len(axes) > len(lead) else lead
+    generator = np.random.default_rng(seed)
+    start = {name: of_head[name] for name in objective.head_names}
+    if set(given) < set(layer.shapes(problem)) | set(start):
+        start |= layer.initial(problem, generator, lead)
+    trained = {}
+    for name, core in shapes.items():
+        array = given[name] if name in given else start[name]
+        try:
+            trained[name] = np.broadcast_to(array, lead + core).reshape(-1, *core)
+        except ValueError:
+            raise ProblemError(f"init: {name} of shape {array.shape} does not fit trials of shape {lead}") from None
+    return trained, lead
+
+
+def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_names: tuple[str, ...]) -> Arrays:
+    if init is None:
+        return {}
+    if isinstance(init, Run):
+        kept = {name: x for name, x in init.parameters.items() if name in of_attention or name in head_names}
+        missing = [name for name in of_attention if name not in kept]
+        if missing:
+            raise ProblemError(f"init: a run of {init.attention} attention without {missing[0]} found")
+        return kept
+    if isinstance(init, dict):
+        unknown = [name for name in init if name not in of_attention + of_head]
+        if unknown:
+            raise ProblemError(f"init: unknown parameter {unknown[0]!r}; known are {', '.join(of_attention + of_head)}")
+        fixed = [name for name in init if name in of_head and name not in head_names]
+        if fixed:
+            raise ProblemError(f"init: {fixed[0]} given, but the head is not trained; set train_head=True")
+        parts = init
+    elif len(of_attention) == 1:
+        parts = {of_attention[0]: init}
+    else:
+        if not (isinstance(init, tuple | list) and len(init) == len(of_attention)):
+            raise ProblemError(f"init: a tuple ({', '.join(of_attention)}), a dict or a Run wanted")
+        parts = dict(zip(of_attention, init, strict=True))
+    try:
+        return {name: np.asarray(x, dtype=np.float64) for name, x in parts.items()}
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"init: not arrays of numbers ({error})") from None
