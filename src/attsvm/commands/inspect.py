@@ -167,7 +167,7 @@ def _show(done: "Inspection", other: "Inspection | None", given: "Input", senten
         if one is None:
             continue
         heads, rows = layer_rows(one)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=name or None, title_justify="left")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=name or None, title_justify="left")
         for k, title in enumerate(heads):
             table.add_column(title, justify="left" if k == 0 else "right")
         for row in rows:

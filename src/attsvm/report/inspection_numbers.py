@@ -77,8 +77,8 @@ def _head(head: "Head") -> dict[str, Any]:
     margin = head.margin
     if margin is not None:
         numbers["margin_ratio"] = None if margin.upper is None else [margin.lower, margin.upper]
-        numbers |= {name: getattr(margin, name) for name in ("status", "margin", "norm", "constraints", "duplicates")}
-        numbers["steps"] = margin.steps
+        names = ("status", "margin", "norm", "constraints", "duplicates", "support", "steps")
+        numbers |= {name: getattr(margin, name) for name in names}
     return {**numbers, "rebuilt_error": head.rebuilt_error}
 
 
@@ -99,7 +99,8 @@ def _view(view: "HeadView") -> dict[str, Any]:
 
 def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
     """Names of columns, and a row for each layer: the median over its heads, and the least and the largest below it."""
-    shown = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
+    defined = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
+    shown = [one for one in defined if one.name != "own_share"]  # six columns fit into eighty characters
     rows = []
     for layer in range(len(inspection.layer_names)):
         row = [str(layer)]
@@ -113,8 +114,14 @@ def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
 
 def spread(values: np.ndarray) -> str:
     """The median, and the range below it."""
-    low, middle, high = (short(value) for value in (values.min(), float(np.median(values)), values.max()))
+    low, high = (_shorter(value) for value in (values.min(), values.max()))
+    middle = short(float(np.median(values)))
     return middle if low == high else f"{middle}\n{low}–{high}"
+
+
+def _shorter(value: float) -> str:
+    """One or two digits."""
+    return f"{value:.0e}" if 0 < abs(value) < 1e-2 else f"{value:.2g}"
 
 
 def short(value: float) -> str:
@@ -122,11 +129,3 @@ def short(value: float) -> str:
     if value == 0:
         return "0"
     return f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"
-
-
-def extremes(inspection: "Inspection", name: str, count: int = 3) -> list[tuple[str, float]]:
-    """The heads with the largest values of a measure."""
-    values = inspection.measure(name)
-    order = np.argsort(-np.where(np.isnan(values), -np.inf, values), axis=None)[:count]
-    places = [np.unravel_index(at, values.shape) for at in order]
-    return [(f"{layer}.{head}", float(values[layer, head])) for layer, head in places if values[layer, head] > -np.inf]

@@ -88,6 +88,10 @@ def inspection_page(
     name = Path(str(result["source"]["model"])).name or inspection.model
     title = f"The heads of {name}"
     told = "".join(f'<p class="note">{escape(note)}</p>' for note in notes(inspection, twin))
+    origin = (
+        f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries; seed {inspection.seed};"
+        f" <code>{escape(result['command'])}</code>"
+    )
     view = "" if inspection.view is None else _view(inspection.view, tokens[sentence], sentence)
     return f"""<!doctype html>
 <html lang="en">
@@ -105,7 +109,7 @@ def inspection_page(
 {told}
 {view}
 <h2>Measures of every head</h2>
-<div class="figures">{"".join(_figure(one, result["command"]) for one in drawn)}</div>
+<div class="figures">{"".join(_figure(one, origin) for one in drawn)}</div>
 {_heads(inspection)}
 <footer>
 <p><code>{escape(result["command"])}</code></p>
@@ -118,9 +122,11 @@ def inspection_page(
 """
 
 
-def _figure(one: Drawn, command: str) -> str:
+def _figure(one: Drawn, origin: str) -> str:
     svg = to_svg(one.figure, one.name).replace("<svg", f'<svg role="img" aria-label="{escape(one.title)}"', 1)
-    return f"<figure><h3>{escape(one.title)}</h3>{svg}<figcaption>{escape(one.caption)}</figcaption></figure>"
+    return (
+        f"<figure><h3>{escape(one.title)}</h3>{svg}<figcaption>{escape(one.caption)}<br>{origin}</figcaption></figure>"
+    )
 
 
 def _heads(inspection: "Inspection") -> str:
@@ -128,7 +134,7 @@ def _heads(inspection: "Inspection") -> str:
     shown = [one for one in shown if not np.isnan(inspection.measure(one.name)).all()]
     margins = any(head.margin is not None for head in inspection.heads)
     titles = ["head", *(one.title for one in shown)]
-    titles += ["Margin over the best", "Constraints", "Duplicates"] * margins
+    titles += ["Margin over the best", "Constraints", "Duplicates", "Support tokens"] * margins
     rows = []
     for head in inspection.heads:
         cells = [f"{head.layer}.{head.head}"]
@@ -138,7 +144,7 @@ def _heads(inspection: "Inspection") -> str:
             interval = head.margin
             known = interval.lower is not None and interval.upper is not None
             cells.append(f"{interval.lower:.4g} to {interval.upper:.4g}" if known else interval.status)
-            cells += [f"{interval.constraints:,}", f"{interval.duplicates:,}"]
+            cells += [f"{count:,}" for count in (interval.constraints, interval.duplicates, interval.support)]
         rows.append("<tr><th scope='row'>" + "</th><td>".join((cells[0], "</td><td>".join(cells[1:]))) + "</td></tr>")
     head_row = "".join(f"<th scope='col'>{escape(title)}</th>" for title in titles)
     return (

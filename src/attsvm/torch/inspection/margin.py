@@ -49,6 +49,8 @@ class MarginInterval:
     constraints, duplicates : int
         Pairs of a query and a token that it drops; of them those left out, because the token is the selected one's
         exact duplicate.
+    support : int
+        Constraints that carry weight in the dual: the support tokens, as far as the solve went.
     steps : int
         Of the solve.
     """
@@ -60,6 +62,7 @@ class MarginInterval:
     upper: float | None
     constraints: int
     duplicates: int
+    support: int
     steps: int
 
     @property
@@ -112,7 +115,7 @@ def margin_interval(
     norm = float(np.linalg.norm(problem.weights))
     kept = dropped & ~same
     if not kept.any():
-        return MarginInterval("no choice", None, norm, None, None, *counts, 0), None
+        return MarginInterval("no choice", None, norm, None, None, *counts, 0, 0), None
     margin = _smallest_margin(problem, kept, selected) / norm if norm > 0 else 0.0
     svm = Problem(problem.keys, queries=problem.queries, mask=allowed & ~same, query_mask=asks)
     steps = max_steps or MAX_STEPS
@@ -132,14 +135,15 @@ def margin_interval(
         )
         count = int(solution.stats["steps"])
         if solution.status == "infeasible":
-            return MarginInterval("infeasible", margin, norm, None, None, *counts, count), None
+            return MarginInterval("infeasible", margin, norm, None, None, *counts, 0, count), None
         value, reached = solution.value, solution.gap
         dual = solution.dual
+    support = int(np.count_nonzero(dual > 0))
     if not math.isfinite(value):
-        return MarginInterval("bounded", margin, norm, None, None, *counts, count), dual
+        return MarginInterval("bounded", margin, norm, None, None, *counts, support, count), dual
     upper = min(1.0, margin * value)  # W itself is feasible; what rounding adds is no more than that
     lower = upper * max(0.0, 1 - reached)
-    return MarginInterval("bounded", margin, norm, lower, upper, *counts, count), dual
+    return MarginInterval("bounded", margin, norm, lower, upper, *counts, support, count), dual
 
 
 def _solve(
