@@ -121,6 +121,22 @@ def test_a_browser_shows_the_numbers_and_reports_no_error(fitted, tmp_path):
         assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.1)
 
 
+def test_labels_seen_once_words_never_seen_and_endless_texts_are_answered(tmp_path, monkeypatch, capsys):
+    source = write_csv(tmp_path / "train.csv", [*reviews(60, 0), ("the film of a week", "once")])
+    test = write_csv(tmp_path / "test.csv", [("zyx wvu", "neg"), ("the best film " * 50_000, "pos"), *reviews(20, 1)])
+    arguments = [source, "--test", test, "--steps", 50, "--max-length", 300, "--p", 1.5, "--json"]
+    monkeypatch.setattr(sys, "argv", ["attsvm", "fit", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["data"]["classes"] == ["neg", "once", "pos"]
+    assert result["data"]["test_without_words"] == 1
+    assert result["data"]["test_cut"] == 1
+    assert result["training"]["optimizer"] == "mirror_descent"
+    assert result["training"]["p"] == 1.5
+
+
 @pytest.fixture
 def refused(monkeypatch, capsys):
     """The line of an ``attsvm fit`` that ends with exit status 2."""
@@ -146,6 +162,13 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
     assert "--classes: not for texts" in refused(source, "--classes", "3,8")
     assert "--text: only for texts" in refused("digits", "--text", "review")
     assert "--fix-head: not for texts" in refused(source, "--fix-head")
+    assert "seed: -1 found" in refused(source, "--seed", -1)
+    assert "learning_rate: 0.0 found" in refused(source, "--learning-rate", 0)
+    assert "max_steps: 0 found" in refused(source, "--steps", 0)
+    assert "a p above 1 belong together" in refused(source, "--optimizer", "adam", "--p", 1.5)
+    assert "p: 0.5 found, a number above 1 wanted" in refused(source, "--p", 0.5)
+    assert "test_fraction: 0 found" in refused(source, "--test-fraction", 0)
+    assert "has no config.json" in refused(source, "--embed", tmp_path)
     other = write_csv(tmp_path / "other.csv", [*reviews(4, 1), ("so so", "middling")])
     assert "label 'middling' found, one of 'neg', 'pos' wanted" in refused(source, "--test", other)
     rare = write_csv(tmp_path / "rare.csv", [("one two", "x"), ("three four", "y"), ("five", "x"), ("six", "y")])

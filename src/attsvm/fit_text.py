@@ -159,6 +159,8 @@ def fit_text(
     ProblemError
         If a test label is not among the training labels, too few words are known, or an argument is out of range.
     """
+    if seed < 0:
+        raise ProblemError(f"seed: {seed} found, at least 0 wanted")
     clock = _Clock()
     if test is None:
         rows, held_out = split_texts(texts, test_fraction, seed)
@@ -227,7 +229,8 @@ def text_classifier(
     if (optimizer == "mirror_descent") != (p is not None):
         found = "no p" if p is None else f"p = {p:g}"
         raise ProblemError(f"optimizer: {optimizer} and {found} found; mirror_descent and a p above 1 belong together")
-    given = {"p": p, "max_steps": max_steps, "learning_rate": learning_rate or LEARNING_RATES.get(optimizer)}
+    rate = LEARNING_RATES.get(optimizer) if learning_rate is None else learning_rate
+    given = {"p": p, "max_steps": max_steps, "learning_rate": rate}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return AttentionClassifier(optimizer, alpha=ALPHA, random_state=seed, **chosen)
 

@@ -126,6 +126,8 @@ def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH) -> S
     ProblemError
         If transformers is not installed (extra ``torch``), or the folder holds no such model.
     """
+    if max_length < 1:
+        raise ProblemError(f"max_length: {max_length} found, at least 1 wanted")
     try:
         import transformers
         from transformers.utils import logging
