@@ -83,6 +83,9 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
+    What is kept, validated and predicts is the average of the parameters over about the last 100 steps: single steps
+    move to and fro with their batches.
+
     It is trained in float32 where the tokens are, else in float64. Tokens are centred, and divided by one number,
     first; neither changes a direction, and fitted attributes are those of tokens as they were given.
 

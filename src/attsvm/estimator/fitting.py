@@ -19,6 +19,9 @@ from attsvm.training import optimizers
 CELLS = 1 << 22
 """Padded tokens of a batch times numbers a token; a batch with longer sequences holds fewer of them."""
 
+AVERAGED = 100
+"""Steps that the average of the parameters reaches back."""
+
 CHECK_EVERY = 25
 """Steps between two looks at the validation sequences."""
 
@@ -68,6 +71,9 @@ class State:
     coordinates : Coordinates
     parameters : dict of str to ndarray
         In these coordinates.
+    average : dict of str to ndarray
+        Their average over about the last ``AVERAGED`` steps: what predicts, since the last parameters move to and fro
+        with the last batches.
     optimizer : pytree of ndarray
         The optimiser's state.
     steps : int
@@ -78,14 +84,15 @@ class State:
 
     coordinates: Coordinates
     parameters: Parameters
+    average: Parameters
     optimizer: Any
     steps: int = 0
     seen: int = 0
 
     @property
     def model(self) -> Model:
-        """The parameters as what they do to tokens as they were given."""
-        return self.coordinates.model(self.parameters)
+        """The average as what it does to tokens as they were given."""
+        return self.coordinates.model(self.average)
 
 
 @dataclass(frozen=True)
@@ -162,7 +169,7 @@ def start(task: Task, optimizer: optax.GradientTransformation, coordinates: Coor
         "V": np.zeros((rows, task.sequences.dim), dtype),
         "b": np.zeros(rows, dtype),
     }
-    return begin(State(coordinates, parameters, None), optimizer)
+    return begin(State(coordinates, parameters, parameters, None), optimizer)
 
 
 def begin(state: State, optimizer: optax.GradientTransformation) -> State:
@@ -185,10 +192,16 @@ def epoch(
     for chosen in _batches(task, settings.batch_size, generator):
         batch = gather(task.sequences, chosen, targets, task.weights, centre, dtype.type(state.coordinates.scale))
         with precision(dtype):
-            parameters, optimizer, value = step(
-                state.parameters, state.optimizer, batch, dtype.type(alpha), settings.optimizer
+            parameters, average, optimizer, value = step(
+                state.parameters,
+                state.average,
+                state.optimizer,
+                batch,
+                dtype.type(alpha),
+                dtype.type(max(1 / (state.steps + 1), 1 / AVERAGED)),
+                settings.optimizer,
             )
-        state = replace(state, parameters=parameters, optimizer=optimizer, steps=state.steps + 1)
+        state = replace(state, parameters=parameters, average=average, optimizer=optimizer, steps=state.steps + 1)
         yield state, value
 
 
@@ -232,6 +245,7 @@ def train(
     kept = replace(
         best,
         parameters=jax.device_get(best.parameters),
+        average=jax.device_get(best.average),
         optimizer=jax.device_get(best.optimizer),
         steps=reached.steps,
     )

@@ -75,7 +75,7 @@ def sample_of(sequences: Sequences, generator: np.random.RandomState, size: int 
 
 def margin_report(state: State, sequences: Sequences, optimizer: Any, slack: float | None) -> MarginReport:
     """Solve the Att-SVM of what the model selects, in the optimiser's norm where it is known, else in ℓ2."""
-    prompt = np.asarray(state.parameters["p"], dtype=np.float64)
+    prompt = np.asarray(state.average["p"], dtype=np.float64)
     tokens = Sequences(
         (sequences.table.astype(np.float64) - state.coordinates.centre) / state.coordinates.scale,
         sequences.ids,

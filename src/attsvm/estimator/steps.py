@@ -114,13 +114,21 @@ def objective_gradient(parameters: Parameters, batch: Batch, alpha: Any) -> tupl
 
 @partial(jax.jit, static_argnames="optimizer")
 def step(
-    parameters: Parameters, state: Any, batch: Batch, alpha: Any, optimizer: optax.GradientTransformation
-) -> tuple[Parameters, Any, Array]:
-    """One step of an optimiser; also the objective before it."""
+    parameters: Parameters,
+    average: Parameters,
+    state: Any,
+    batch: Batch,
+    alpha: Any,
+    share: Any,
+    optimizer: optax.GradientTransformation,
+) -> tuple[Parameters, Parameters, Any, Array]:
+    """One step of an optimiser, of which the average takes up its share; also the objective before it."""
     value, gradient = objective_gradient(parameters, batch, alpha)
     extra = {"value": value} if isinstance(optimizer, optax.GradientTransformationExtraArgs) else {}
     updates, state = optimizer.update(gradient, state, parameters, **extra)
-    return optax.apply_updates(parameters, updates), state, value
+    parameters = optax.apply_updates(parameters, updates)
+    average = {name: x + share * (parameters[name] - x) for name, x in average.items()}
+    return parameters, average, state, value
 
 
 def _rounded_up(size: int) -> int:
