@@ -7,6 +7,7 @@ long as neither the sources nor the libraries have changed.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("out/optimizer_norms"))
     options = parser.parse_args()
-    store = Store(options.out, lambda name, reused: print(f"<!-- {name}{' (kept)' if reused else ''} -->", flush=True))
+    store = Store(options.out, lambda name, reused: print(f"{name}{' (kept)' if reused else ''}", file=sys.stderr))
 
     def measured(name: str, schedule: str, steps: int) -> np.ndarray:
         """(seeds, norms)."""
@@ -58,18 +59,24 @@ def main() -> None:
     for schedule, steps in (("constant", max(options.steps)), ("decaying", max(options.steps))):
         print(f"\n## Every norm, {schedule} steps, {steps:,} of them: mean (worst)\n")
         print("\n".join(_matrix(ratio[schedule, steps])))
-    print(f"\n## Steepest descent, own norm, {max(options.steps):,} steps of several lengths: mean, worst\n")
-    print("\n".join(_long_steps(store, max(options.steps), options.seeds)))
+    print("\n## Steepest descent in steps of several lengths, own norm: mean, worst\n")
+    print("\n".join(_long_steps(store, options.seeds)))
     print("\n## Seeds on which another norm is ahead of the own\n")
     print("\n".join(_failures(ratio)))
 
 
-def with_long_steps(norm: str, length: str, steps: int, seeds: int) -> dict[str, np.ndarray]:
-    """Margin ratio in its own norm of steepest descent whose steps are longer than the softmax can follow."""
+def with_long_steps(norm: str, length: str, counts: list[int], seeds: int) -> dict[str, np.ndarray]:
+    """Margin ratio in its own norm of steepest descent in steps of one length or growing ones, (counts, seeds)."""
     problem = problems(*SHAPE, seeds)
-    optimizer = LONG_STEPS[length](norm)
-    run = attsvm.train(problem, optimizer=optimizer, steps=steps, init=start(WAYS["sign"], problem), record=1)
-    return {"ratio": np.asarray(attsvm.margin_ratio(problem, run.selected, run.weights, norm))}
+    run = attsvm.train(
+        problem,
+        optimizer=LONG_STEPS[length](norm),
+        steps=max(counts),
+        init=start(WAYS["sign"], problem),
+        record=counts,
+    )
+    each = zip(run.history["weights"], run.history["selected"], strict=True)
+    return {"ratio": np.stack([attsvm.margin_ratio(problem, kept, weights, norm) for weights, kept in each])}
 
 
 LONG_STEPS = {
@@ -79,13 +86,18 @@ LONG_STEPS = {
     "constant, 1": lambda norm: optimizers.steepest_descent(1.0, norm),
     "growing, 0.1 (1 + k/100)": lambda norm: optimizers.steepest_descent(lambda k: 0.1 * (1 + k / 100), norm),
 }
+LONG_COUNTS = {"frobenius": [50_000], "l1": [50_000], "linf": [10_000, 50_000, 200_000]}
 
 
-def _long_steps(store: Store, steps: int, seeds: int) -> Iterator[str]:
-    norms = ("frobenius", "linf", "l1")
-    yield f"| steps | {' | '.join(norms)} |\n| --- |{' --- |' * len(norms)}"
+def _long_steps(store: Store, seeds: int) -> Iterator[str]:
+    columns = [f"{norm}, {count:,}" for norm, counts in LONG_COUNTS.items() for count in counts]
+    yield f"| steps | {' | '.join(columns)} |\n| --- |{' --- |' * len(columns)}"
     for number, length in enumerate(LONG_STEPS):
-        found = [store(f"long-{n}-{number}", with_long_steps, n, length, steps, seeds)["ratio"] for n in norms]
+        found = [
+            row
+            for norm, counts in LONG_COUNTS.items()
+            for row in store(f"long-{norm}-{number}", with_long_steps, norm, length, counts, seeds)["ratio"]
+        ]
         yield f"| {length} | {' | '.join(f'{_down(x.mean())}, {_down(x.min())}' for x in found)} |"
 
 
