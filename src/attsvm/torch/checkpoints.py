@@ -1,0 +1,163 @@
+"""Checkpoints of a training run: one safetensors file with all that the next step depends on, never half-written."""
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attsvm.errors import ProblemError
+from attsvm.storage import atomic_write
+
+MODEL, OPTIMIZER, GENERATOR = "model/", "optimizer/", "generator/"
+
+
+@dataclass
+class Position:
+    """Where a run stands.
+
+    Attributes
+    ----------
+    epoch, batch : int
+        The next batch to train on.
+    step : int
+        Updates done.
+    loss, correct, seen : float, int, int
+        Sum of losses, right answers and rows so far in this epoch.
+    seconds : float
+        Trained so far, evaluations included.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    correct: int = 0
+    seen: int = 0
+    seconds: float = 0.0
+
+
+def save_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    position: Position,
+    history: list[dict[str, Any]],
+    identity: Mapping[str, Any],
+) -> None:
+    """Write weights, optimiser state, generators, position and history as one file, whole or not at all.
+
+    Parameters
+    ----------
+    identity : mapping
+        What must be equal for a run to go on from here, as JSON has it.
+    """
+    from safetensors.torch import save
+
+    tensors = {MODEL + name: value for name, value in model.state_dict().items()}
+    scalars: dict[str, Any] = {}
+    for index, state in optimizer.state_dict()["state"].items():
+        for name, value in state.items():
+            key = f"{index}/{name}"
+            if isinstance(value, Tensor):
+                tensors[OPTIMIZER + key] = value
+            else:
+                scalars[key] = value
+    tensors |= {GENERATOR + name: value for name, value in _generators().items()}
+    numpy_state: Any = np.random.get_state()  # noqa: NPY002
+    meta = {
+        "position": vars(position),
+        "history": history,
+        "identity": identity,
+        "optimizer": scalars,
+        "python": random.getstate(),
+        "numpy": [numpy_state[0], *numpy_state[2:]],
+    }
+    contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    with atomic_write(path) as stream:
+        stream.write(save(contiguous, {"attsvm": json.dumps(meta)}))
+
+
+def load_checkpoint(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: Mapping[str, Any]
+) -> tuple[Position, list[dict[str, Any]]]:
+    """Bring model, optimiser and generators to where a run was saved.
+
+    Returns
+    -------
+    position : Position
+    history : list of dict
+
+    Raises
+    ------
+    ProblemError
+        If the file is no checkpoint, or that of another run.
+    """
+    meta, tensors = _read(path)
+    _check_identity(path, meta["identity"], json.loads(json.dumps(identity)))
+    try:
+        model.load_state_dict(_under(MODEL, tensors))
+    except RuntimeError as error:
+        raise ProblemError(f"{path}: holds the weights of another model") from error
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**_under(OPTIMIZER, tensors), **meta["optimizer"]}.items():
+        index, name = key.split("/", 1)
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    _restore_generators(_under(GENERATOR, tensors), meta)
+    return Position(**meta["position"]), meta["history"]
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """The weights of a checkpoint alone."""
+    _, tensors = _read(path)
+    model.load_state_dict(_under(MODEL, tensors))
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as archive:
+            meta = json.loads((archive.metadata() or {})["attsvm"])
+            return meta, {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise ProblemError(f"{path}: no such checkpoint") from None
+    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
+        raise ProblemError(f"{path}: not a checkpoint of attsvm") from error
+
+
+def _check_identity(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    for name in sorted(set(found) | set(wanted)):
+        if found.get(name) != wanted.get(name):
+            raise ProblemError(
+                f"{path}: is a run with {name} {found.get(name)!r}; resumed with {wanted.get(name)!r}, "
+                "which would be another run"
+            )
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _generators() -> dict[str, Tensor]:
+    numpy_state: Any = np.random.get_state()  # noqa: NPY002
+    found = {"torch": torch.get_rng_state(), "numpy": torch.from_numpy(numpy_state[1].astype(np.int64))}
+    if torch.cuda.is_available():
+        found["cuda"] = torch.cuda.get_rng_state()
+    return found
+
+
+def _restore_generators(tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    torch.set_rng_state(tensors["torch"])
+    if "cuda" in tensors and torch.cuda.is_available():
+        torch.cuda.set_rng_state(tensors["cuda"])
+    version, internal, gauss = meta["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, *rest = meta["numpy"]
+    np.random.set_state((name, tensors["numpy"].numpy().astype(np.uint32), *rest))  # noqa: NPY002

@@ -1,0 +1,82 @@
+"""Attention maps are the attention that the model used; padding is invisible; sizes are as the papers give them."""
+
+import pytest
+import torch
+
+from attsvm.errors import ProblemError
+from attsvm.torch.models import Blocks, PictureShape, TextShape, build
+from attsvm.torch.presets import PRESETS, preset
+
+BLOCKS = Blocks(width=12, layers=3, heads=3, hidden=20, dropout=0.3)
+
+
+def cases():
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.randint(1, 30, (5, 9), generator=generator)
+    texts[1, 4:] = 0
+    texts[2, 1:] = 0
+    pictures = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    torch.manual_seed(1)
+    return [
+        pytest.param(build(TextShape(BLOCKS, length=9, vocabulary=30)), texts, id="texts"),
+        pytest.param(build(PictureShape(BLOCKS, size=16, patch=4)), pictures, id="pictures"),
+    ]
+
+
+def states_by_hand(model, inputs, maps):
+    """The model's forward pass with the given maps in the place of attention."""
+    states, _ = model.embedded(inputs)
+    for block, attention in zip(model.blocks, maps, strict=True):
+        normed = block.attention_norm(states)
+        values = block.attention.value(normed).unflatten(-1, (attention.shape[1], -1))
+        mixed = torch.einsum("bhqk,bkhd->bqhd", attention, values).flatten(2)
+        states = states + block.attention.output(mixed)
+        states = states + block.hidden(block.hidden_norm(states))
+    return model.head(model.norm(states)[:, 0]).squeeze(-1)
+
+
+@pytest.mark.parametrize(("model", "inputs"), cases())
+def test_maps_are_distributions_and_rebuild_the_output(model, inputs):
+    maps = model.train().attention_maps(inputs)
+    assert model.training
+    assert len(maps) == 3
+    for attention in maps:
+        assert attention.shape[:2] == (len(inputs), 3)
+        assert torch.allclose(attention.sum(-1), torch.ones(attention.shape[:3]), atol=1e-6)
+    with torch.no_grad():
+        assert torch.allclose(model.eval()(inputs), states_by_hand(model, inputs, maps), atol=1e-5)
+
+
+def test_padding_changes_nothing():
+    model, texts = cases()[0].values
+    model.eval()
+    short = model(texts[1:2, :4])
+    assert torch.allclose(model(texts)[1:2], short, atol=1e-6)
+    assert all((attention[1, :, :, 4:] == 0).all() for attention in model.attention_maps(texts))
+
+
+def test_presets_have_the_papers_sizes():
+    for name, depth in (("paper-3", 3), ("paper-4", 4), ("paper-6", 6)):
+        of_text = preset("imdb", name)
+        blocks = of_text.shape.blocks
+        assert (blocks.layers, blocks.heads, blocks.width, blocks.dropout) == (depth, depth, 384, 0.2)
+        assert (of_text.shape.length, of_text.batch, of_text.reduction, of_text.stop_at) == (512, 100, "sum", 0.995)
+        assert not blocks.bias
+    of_pictures = preset("cifar10", "paper")
+    blocks = of_pictures.shape.blocks
+    assert (blocks.layers, blocks.heads, blocks.width) == (6, 8, 512)
+    assert (of_pictures.shape.size, of_pictures.shape.patch, of_pictures.epochs) == (48, 4, 1000)
+    assert [name for name, _ in build(preset("imdb", "tiny").shape).named_parameters() if name.endswith("bias")] == []
+    assert {task: set(found) for task, found in PRESETS.items()} == {
+        "imdb": {"paper-3", "paper-4", "paper-6", "small", "tiny"},
+        "cifar10": {"paper", "small", "tiny"},
+    }
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    with pytest.raises(ProblemError, match="heads: 5 found, a divisor of the width 12 wanted"):
+        Blocks(width=12, layers=1, heads=5, hidden=4)
+    with pytest.raises(ProblemError, match="patch: 5 found"):
+        PictureShape(BLOCKS, size=16, patch=5)
+    with pytest.raises(ProblemError, match="preset: 'huge' found, one of paper-3, "):
+        preset("imdb", "huge")
