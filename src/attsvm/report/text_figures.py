@@ -2,12 +2,16 @@
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from attsvm.fit_text import TextFit
 from attsvm.report import style
 from attsvm.report.figures import Drawn
 from attsvm.report.text_words import number_of_words
+
+FEW = 500
+"""Words that are few enough to be drawn larger."""
 
 NAMED = 24
 """Words written into the figure of all words."""
@@ -27,15 +31,16 @@ def _words(fit: TextFit) -> Drawn:
     frequency, ratio = words.frequency[listed], words.over_frequency[listed]
     favoured = words.by_class[listed].argmax(axis=1)
     colours = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
+    size, opacity = (4, 0.35) if len(listed) > FEW else (14, 0.8)
     for number, name in enumerate(fit.classes[: len(colours)]):
         of_class = favoured == number
         axis.scatter(
             frequency[of_class],
             ratio[of_class],
-            s=4,
+            s=size,
             color=colours[number],
             marker="o^sDvP"[number],
-            alpha=0.35,
+            alpha=opacity,
             linewidths=0,
             label=f"mostly in “{name}”",
             rasterized=True,
@@ -46,7 +51,12 @@ def _words(fit: TextFit) -> Drawn:
     _name_apart(axis, np.log(frequency), np.log(ratio), [fit.encoder.vocabulary[word] for word in listed])
     axis.set_xlabel("share of a text's words")
     axis.set_ylabel("attention over frequency")
-    style.legend_above(axis, min(len(fit.classes), 4))
+    style.legend_above(axis, min(len(fit.classes), 3))
+    legend = axis.get_legend()
+    for handle in legend.legend_handles if legend else ():
+        if isinstance(handle, PathCollection):
+            handle.set_sizes([18])
+            handle.set_alpha(0.9)
     caption = (
         f"{len(listed):,} words that occur in at least {fit.listed_from} of the {len(fit.test.texts):,} test texts. "
         "Above the dotted line a word receives more attention than its share of the text, below it less."

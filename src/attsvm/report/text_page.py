@@ -16,7 +16,8 @@ MORE_STYLE = """
 .wide { grid-column: 1 / -1 }
 p.lead { max-width: 44rem; margin: 0 0 1.2rem }
 .lists { display: grid; gap: 0 2.4rem; align-items: start;
-  grid-template-columns: repeat(auto-fit, minmax(min(18rem, 100%), 1fr)) }
+  grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)) }
+.lists thead th { white-space: nowrap }
 .lists th { width: auto; color: var(--ink); font-size: .95rem }
 .lists thead th { color: var(--soft); font-size: .8rem; border-top: 0 }
 .lists td, .lists thead th + th { text-align: right; padding-left: .8rem }
