@@ -29,6 +29,13 @@ def loss_by_hand(problem, weights, loss="logistic"):
     return np.mean(losses)
 
 
+def norm_of(p):
+    """The ℓp norm of flat weights, or for None the nuclear norm of 3 × 3."""
+    if p is None:
+        return lambda weights: np.linalg.svd(weights.reshape(3, 3), compute_uv=False).sum()
+    return lambda weights: (np.abs(weights) ** p).sum() ** (1 / p)
+
+
 # --- the limit --------------------------------------------------------------------------------------------------
 
 
@@ -85,10 +92,7 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm, loss):
     p = {"frobenius": 2.0, "nuclear": None}.get(norm, norm)
     generator = np.random.default_rng(0)
 
-    def size(weights):
-        if p is None:
-            return np.linalg.svd(weights.reshape(3, 3), compute_uv=False).sum()
-        return (np.abs(weights) ** p).sum() ** (1 / p)
+    size = norm_of(p)
 
     for seed in (0, 1):
         problem = small(seed)
@@ -160,6 +164,48 @@ def test_inside_a_cone_the_path_goes_to_a_local_direction_that_is_not_the_global
     # in a wide cone there is something better than the local direction, and the cone holds the path back
     wide = attsvm.regularization_path(problem, radii, cone=(local.direction, 0.9))
     np.testing.assert_allclose(attsvm.correlation(wide.weights[-1], local.direction), 0.9, rtol=1e-9)
+
+
+def test_in_a_cone_without_descent_the_path_stays_at_zero():
+    generator = np.random.default_rng(0)
+    tokens = generator.standard_normal((2, 4, 4))
+    head = generator.standard_normal(4)
+    problem = attsvm.Problem(tokens, np.ones(2), generator.standard_normal((2, 4)), head)
+    worst = np.argmin(tokens @ head, axis=1)
+    solution = attsvm.solve_svm(problem, worst)
+    assert solution.status == "optimal"
+    path = attsvm.regularization_path(problem, [1e-3, 1.0, 1e4], cone=(solution.direction, 0.99))
+    assert (path.status == "converged").all()
+    np.testing.assert_array_equal(path.weights, 0.0)
+    np.testing.assert_array_equal(path.direction_errors, 1.0)
+    np.testing.assert_allclose(path.loss, loss_by_hand(problem, np.zeros((4, 4))), rtol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", 1.75, "nuclear"])
+def test_no_start_of_a_plain_optimiser_gets_below_the_path_in_a_cone(norm):
+    problem = small(3)
+    p = {"frobenius": 2.0, "nuclear": None}.get(norm, norm)
+    axis = np.eye(3).reshape(-1) / np.sqrt(3)
+    path = attsvm.regularization_path(problem, [0.5, 5.0], norm=norm, cone=(np.eye(3), 0.8))
+    assert (path.status == "converged").all()
+    generator = np.random.default_rng(0)
+    for radius, weights, value in zip(path.radii, path.weights, path.loss, strict=True):
+        size = norm_of(p)
+        assert size(weights.reshape(-1)) <= radius * (1 + 1e-9)
+        assert attsvm.correlation(weights, np.eye(3)) >= 0.8 - 1e-9
+        inside = [
+            {"type": "ineq", "fun": lambda w, radius=radius, size=size: radius - size(w)},
+            {"type": "ineq", "fun": lambda w: w @ axis - 0.8 * np.linalg.norm(w)},
+        ]
+        for _ in range(4):
+            start = axis + 0.1 * generator.standard_normal(9)
+            found = minimize(
+                lambda w: loss_by_hand(problem, w.reshape(3, 3)),
+                start * radius / size(start),
+                constraints=inside,
+                method="SLSQP",
+            )
+            assert value <= found.fun + 1e-5
 
 
 # --- jointly with the head --------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from attsvm.training.excess import Curvature, Expansion
 _LEAST_METRIC = 1e-3
 _ON_SPHERE = 1e-12
 _ROUNDING = 1e-13
+_VERTEX = 1e-6
 # relative damping that keeps rounding from moving along directions in which the function is constant
 _GAUGE = 1e-11
 
@@ -62,7 +63,7 @@ class Cone(Protocol):
         ...
 
     def restore(self, x: np.ndarray) -> np.ndarray:
-        """A point near x with k = 0."""
+        """A point near x, which is outside, with k = 0; zero where that is the vertex."""
         ...
 
 
@@ -74,7 +75,9 @@ class CircularCone:
     correlation: float
 
     def slack(self, x: np.ndarray) -> float:
-        """Correlation with the axis, less c."""
+        """Correlation with the axis, less c; 0 at the vertex."""
+        if not x.any():
+            return 0.0
         return float(x @ self.axis / np.linalg.norm(x)) - self.correlation
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
@@ -88,10 +91,20 @@ class CircularCone:
         return self.correlation / length * (np.eye(len(x)) - np.outer(unit, unit))
 
     def restore(self, x: np.ndarray) -> np.ndarray:
-        """The weights turned towards the axis until they are on the cone."""
-        across = x - (x @ self.axis) * self.axis
+        """The nearest point of the cone to one outside; zero where that is the vertex."""
+        along = x @ self.axis
+        across = x - along * self.axis
         length, c = np.linalg.norm(across), self.correlation
-        return self.axis * (length * c / np.sqrt(1 - c * c)) + across
+        s = np.sqrt(1 - c * c)
+        reach = along * c + length * s
+        return max(reach, 0.0) * (c * self.axis + s * across / length)
+
+    def steepest(self, gradient: np.ndarray) -> float:
+        """How fast a function of that gradient falls from the vertex, at most, for each unit of Frobenius length."""
+        along = -gradient @ self.axis
+        across = np.sqrt(max(gradient @ gradient - along * along, 0.0))
+        angle = np.arctan2(across, along) - np.arccos(self.correlation)
+        return float(np.hypot(along, across) * np.cos(min(max(angle, 0.0), np.pi)))
 
 
 def minimise(
@@ -118,7 +131,7 @@ def minimise(
     symmetries : callable, optional
         From x to directions (k, d) along which function, norm and cone are constant: no step goes there.
     tol : float
-        On the residual: 1 − ⟨−g, x⟩/(radius ‖g‖_q) on the sphere, radius ‖g‖_q inside the ball.
+        On the residual: 1 − ⟨−g, x⟩/(radius ‖g‖_q) on the sphere, ‖x‖ ‖g‖_q inside the ball.
     max_steps : int
 
     Returns
@@ -142,6 +155,11 @@ def minimise(
         move = model.step(trust)
         trial = model.retract(move)
         value = objective.value(trial)
+        if cone is not None and np.linalg.norm(trial) <= _VERTEX * np.linalg.norm(start):
+            # steps that shrink towards the vertex would go on for ever
+            if objective.value(np.zeros_like(x)) <= here.value:
+                return Minimum(np.zeros_like(x), 0.0, step)
+            value = np.inf if not trial.any() else value
         rounding = _ROUNDING * (1 + abs(here.value))
         gain = here.value - value
         within = abs(gain) <= rounding and move.predicted <= 10 * rounding
@@ -208,7 +226,8 @@ class _Model:
                 curvature = Curvature(np.eye(len(x)), curvature.dense() + pull * cone.hessian(x))
         pressure = float(-gradient @ x) / radius
         dual = float(norm.dual.value(gradient, 1))
-        on_sphere = float(norm.value(x, 1)) >= radius * (1 - _ON_SPHERE) and pressure > 0
+        size = float(norm.value(x, 1))
+        on_sphere = size >= radius * (1 - _ON_SPHERE) and pressure > 0
         normals = []
         if on_sphere:
             residual = _misalignment(x, gradient, radius, pressure / dual, p)
@@ -219,8 +238,8 @@ class _Model:
             scales, own = 1 / np.sqrt(metric), (bend / metric if p > 2 else np.ones(len(x)))
             normals.append(_mirror(x / radius, p))
         else:
-            residual = dual * radius
-            scales, own = np.full(len(x), radius / 10), np.zeros(len(x))
+            residual = dual * size
+            scales, own = np.full(len(x), (size or radius) / 10), np.zeros(len(x))
         if cone is not None and pull > 0:
             normals.append(cone.gradient(x))
         if symmetries is not None:
@@ -331,6 +350,8 @@ def _pull(x: np.ndarray, gradient: np.ndarray, cone: Cone, norm: Norm, radius: f
 def _into(x: np.ndarray, radius: float, norm: Norm, cone: Cone | None, sphere: bool = False) -> np.ndarray:
     if cone is not None and cone.slack(x) < 0:
         x = cone.restore(x)
+        if not x.any():  # the vertex
+            return x
     return _onto(x, radius, norm) if sphere or norm.value(x, 1) > radius else x
 
 

@@ -148,7 +148,7 @@ def _follow(problem: Problem, radii: np.ndarray, ball: WeightBall, loss: Scalar)
 
     for radius, found in _branch(ball, excess, _begin(ball, excess), grid):
         offer(radius, found)
-    arrived = excess.selects_optimal(best[grid[-1]].weights)
+    arrived = ball.cone is not None or excess.selects_optimal(best[grid[-1]].weights)
     for start, at in _other_starts(ball, excess, grid):
         for upwards, sweep in ((True, grid[at:]), (False, grid[:at][::-1])):
             for radius, found in _branch(ball, excess, start, sweep):
@@ -174,7 +174,7 @@ def _branch(
     last: tuple[float, np.ndarray] | None = None
     for radius in grid:
         begin = start * (radius / ball.size(start))
-        if last is not None:
+        if last is not None and last[1].any():
             begin = last[1] * (radius / last[0])
             if previous is not None and radius > last[0]:
                 # W_R is its direction times R plus what stays finite
@@ -200,13 +200,15 @@ def _begin(ball: WeightBall, excess: Excess) -> np.ndarray:
 def _other_starts(ball: WeightBall, excess: Excess, grid: list[float]) -> Iterator[tuple[np.ndarray, int]]:
     """Weights to begin other branches at, and where in the grid: the cone's axis, or what separates optimal tokens."""
     if ball.cone is not None:
-        yield from ((ball.cone.axis, at) for at in range(1, len(grid)))
+        yield from ((ball.cone.axis, at) for at in range(1, len(grid), 2))
         return
     separation = Separation(excess)
     if not len(separation.rows):
         return
     weights = ball.steepest(separation.expand(np.zeros(np.prod(ball.shape))).gradient)
     for at, radius in enumerate(grid):
+        if not weights.any():  # least at zero: nothing separates
+            return
         weights = ball.minimise(separation, weights * (radius / ball.size(weights)), radius).weights
         if (separation.rows @ weights).max() >= 0:
             continue

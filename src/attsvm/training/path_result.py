@@ -33,8 +33,8 @@ class Path:
     status : str ndarray, shape (L, *batch)
         ``converged``: the residual is at most 1e-8; ``stalled``: it is not.
     residual : ndarray, shape (L, *batch)
-        How far W_R is from stationary: 1 − ⟨−G, W⟩/(N*(G) N(W)) on the sphere, R N*(G) inside the ball, G the gradient
-        of ``log_excess`` over the selected tokens (with the multiplier of the cone where that presses).
+        How far W_R is from stationary: 1 − ⟨−G, W⟩/(N*(G) N(W)) on the sphere, N*(G) N(W) inside the ball, G the
+        gradient of ``log_excess`` over the selected tokens (with the multiplier of the cone where that presses).
     limit : ndarray, shape (*batch, d_k, d_q) or (*batch, d_k)
         The Att-SVM, in the path's norm, of the tokens selected at the largest radius; the relaxed one where the head's
         radius is the larger one there. NaN where infeasible.
@@ -72,7 +72,7 @@ class Path:
 
     @property
     def direction_errors(self) -> np.ndarray:
-        """1 − cosine between W_R and ``limit``, shape (L, *batch); NaN where that is infeasible."""
+        """1 − cosine between W_R and ``limit``, shape (L, *batch); 1 at W = 0, NaN where the limit is infeasible."""
         return _errors(self.weights, self.limit, 1 if self.attention == "prompt" else 2)
 
     @property
@@ -135,7 +135,10 @@ def _errors(weights: np.ndarray, limit: np.ndarray, axes: int) -> np.ndarray:
         return scaled / np.maximum(np.sqrt(np.sum(scaled * scaled, axis=over, keepdims=True)), 1e-300)
 
     difference = unit(weights) - unit(limit)
-    return np.asarray(np.sum(difference * difference, axis=over) / 2)
+    # zero weights have no direction
+    return np.where(
+        weights.any(axis=over), np.sum(difference * difference, axis=over) / 2, 1.0 + 0.0 * limit.sum(axis=over)
+    )
 
 
 def _plain(array: np.ndarray) -> Any:

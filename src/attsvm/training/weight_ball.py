@@ -94,17 +94,20 @@ class WeightBall:
     def residual(self, objective: Objective, weights: np.ndarray, radius: float, pull: float = 0.0) -> float:
         """How far from stationary, 0 where stationary.
 
-        On the sphere 1 − ⟨−G, W⟩/(N*(G) N(W)); inside the ball N*(G)·radius; G is the gradient of the log excess, with
-        the cone's multiplier in it.
+        On the sphere 1 − ⟨−G, W⟩/(N*(G) N(W)); inside the ball N*(G) N(W); G is the gradient of the log excess, with
+        the cone's multiplier in it. At W = 0, the vertex of a cone, how fast the loss falls into it.
         """
         gradient = objective.expand(weights).gradient
+        if self.cone is not None and not weights.any():
+            return max(radius * self.cone.steepest(gradient), 0.0)
         if self.cone is not None and pull > 0:
             gradient = gradient + pull * self.cone.gradient(weights)
         steepest = float(self.norm.dual.value(gradient.reshape(self.shape)))
         inward = float(gradient @ weights)
-        if self.size(weights) >= radius * (1 - 1e-9) and inward < 0:
-            return max(1 + inward / (steepest * self.size(weights)), 0.0)
-        return steepest * radius
+        size = self.size(weights)
+        if size >= radius * (1 - 1e-9) and inward < 0:
+            return max(1 + inward / (steepest * size), 0.0)
+        return steepest * size
 
 
 @dataclass(frozen=True)
