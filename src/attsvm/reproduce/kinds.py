@@ -24,6 +24,9 @@ COLOURS = dict(zip(KINDS, (style.BLUE, style.SKY, style.VERMILLION, "#dcdcdc"), 
 DIP = 0.08
 """By how much a share of 500 runs may fall from one d to the next: some three standard errors of the difference."""
 
+MOST_SOLVED = 100
+"""Problems of a bar whose optimal tokens' Att-SVM is solved: in the nuclear norm it costs more than the training."""
+
 
 def _all_support(problem: Problem, norm: str) -> np.ndarray:
     """Whether every token that is not optimal is a support token of the Att-SVM of those that are."""
@@ -55,7 +58,7 @@ def _share(attention: str, n: int, T: int, d: int, runs: int, seed: int, steps: 
     return {
         "share": np.array([np.mean(kinds == kind) for kind in KINDS]),
         "left": np.asarray(left),
-        "all_support": np.asarray(_all_support(problem, NORMS[attention]).mean()),
+        "all_support": np.asarray(_all_support(problem[:MOST_SOLVED], NORMS[attention]).mean()),
     }
 
 
@@ -213,7 +216,7 @@ EXPERIMENT = Experiment(
         "steps": 2000,
         "further_steps": 50_000,
         "wide_dims": [50, 100, 200, 400, 1000],
-        "wide_rounds": 10,
+        "wide_rounds": 4,
         "seed": 0,
     },
     quick={
