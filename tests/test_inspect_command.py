@@ -119,6 +119,35 @@ def test_the_page_opens_and_stands_alone(run, home):
     assert "CONSOLE" not in opened.stderr
 
 
+def test_a_causal_model_whose_tokenizer_neither_pads_nor_marks(run, home):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=60, special_tokens=["<end>"]))
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+    fast.save_pretrained(home / "llama")
+    config = transformers.LlamaConfig(vocab_size=60, num_key_value_heads=1, max_position_embeddings=64, **SMALL)
+    transformers.LlamaModel(config).save_pretrained(home / "llama")
+    status, out, err = run("llama", "--text", "text.txt", "--no-twin", "--json", "--head", "0.1")
+    assert status == 0, err
+    result = json.loads(out)
+    assert result["model"]["rotary"]
+    assert result["rebuilt_error"] < 1e-5
+    assert not result["data"]["special_known"]
+    for head in result["heads"]:
+        assert head["special_share"] is None
+        assert head["first_share"] > 0
+        low, high = head["margin_ratio"]
+        assert 0 < low <= high <= 1
+    for selected, places in zip(result["selected"]["0.1"], result["queries"], strict=True):
+        assert all(token <= place for token, place in zip(selected, places, strict=True))
+    status, out, _ = run("llama", "--text", "text.txt", "--no-twin", "--no-margins")
+    assert "Positions are rotary" in out
+    assert "No token is known to be special" in out
+
+
 def test_pictures_sampled_queries_and_a_head_of_vit(run):
     status, out, err = run(
         "vit", "--images", "pictures", "--queries", 4, "--no-twin", "--head", "0.0", "--no-margins", "--json"
