@@ -1,7 +1,8 @@
 """The transformers of the mirror-descent paper's experiments: a classifier of texts, and one of pictures (ViT).
 
 Both read a class token's last state, so the last layer has one query that matters: one query over many tokens, as the
-Att-SVM has it. Keys, queries and values are layers of their own, for their weights are what is measured. Training goes through PyTorch's fused attention; the maps are computed beside it, only where they are asked for.
+Att-SVM has it. Keys, queries and values are layers of their own, for their weights are what is measured.
+Training goes through PyTorch's fused attention; the maps are computed beside it, only where they are asked for.
 """
 
 import math

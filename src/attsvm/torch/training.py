@@ -2,9 +2,9 @@
 
 A loop of our own, though Lightning and Accelerate are well kept: what must hold here is that a run killed in the middle
 of an epoch and resumed ends with the same weights, bit for bit. Trainers resume at the start of an epoch, or skip
-batches and go on with whatever the random generators have by then. Here the order of the data is a function of (seed, epoch),
-and a checkpoint holds the place in it, the generators and the mirror variables; that takes fewer lines than bending a
-trainer to it.
+batches and go on with whatever the random generators have by then. Here the order of the data is a function of (seed,
+epoch), and a checkpoint holds the place in it, the generators and the mirror variables; that takes fewer lines than
+bending a trainer to it.
 """
 
 import contextlib

@@ -1,0 +1,115 @@
+"""Training and test rows from a folder of Parquet files, or through Hugging Face's `datasets`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+
+SPLITS = ("train", "test")
+
+
+class Split(NamedTuple):
+    """Inputs as they stand in the table, and labels (n,) as ints."""
+
+    inputs: Sequence[Any]
+    labels: np.ndarray
+
+
+def read_splits(source: str, inputs: str, label: str = "label") -> tuple[Split, Split]:
+    """The rows to train on and to test on.
+
+    Parameters
+    ----------
+    source : str
+        A folder with Parquet files whose names begin with train and test, at any depth; any other folder that
+        `datasets` reads; or the name of a data set on Hugging Face's hub.
+    inputs, label : str
+        Names of the columns.
+
+    Returns
+    -------
+    train, test : Split
+
+    Raises
+    ------
+    ProblemError
+        If there is no such source, it cannot be read, or a column is missing.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_file():
+        raise ProblemError(f"{source}: is a file; the folder of train.parquet and test.parquet wanted")
+    if folder.is_dir():
+        found = [sorted(folder.rglob(f"{split}*.parquet")) for split in SPLITS]
+        if all(found):
+            train, test = (_parquet(files, inputs, label) for files in found)
+            return train, test
+    elif source.startswith((".", "/", "~")) or source.count("/") != 1:
+        raise ProblemError(
+            f"{source}: no such folder; train.parquet and test.parquet in a folder, or a hub name, wanted"
+        )
+    return _through_datasets(source, inputs, label)
+
+
+def drawn(rows: int, train_rows: int | None, validation_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the rows to train on and of those to choose a step size on; disjoint, and always the same."""
+    if not 0 <= validation_rows < rows:
+        raise ProblemError(f"validation: {validation_rows} rows found, fewer than the {rows} to train on wanted")
+    order = np.random.default_rng(0).permutation(rows)
+    return order[: rows - validation_rows][:train_rows], order[rows - validation_rows :]
+
+
+def _parquet(files: list[Path], inputs: str, label: str) -> Split:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError:
+        raise ProblemError(f"{files[0]}: Parquet needs pyarrow: pip install 'attsvm[torch]'") from None
+    try:
+        for file in files:
+            _check_columns(file, pq.read_schema(file).names, inputs, label)
+        table = pa.concat_tables([pq.read_table(file, columns=[inputs, label]) for file in files])
+    except pa.ArrowException as error:
+        raise ProblemError(f"{files[0]}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
+    return Split(table[inputs].to_pylist(), _labels(files[0], table[label].to_pylist()))
+
+
+def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Split]:
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        what = "holds no train*.parquet and test*.parquet" if Path(source).is_dir() else "no such folder"
+        raise ProblemError(f"{source}: {what}, and other sources need `datasets`: pip install datasets") from None
+    try:
+        loaded = datasets.load_dataset(source)
+    except Exception as error:  # whatever the network, the hub or a broken file makes it raise
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ProblemError(f"{source}: neither a folder nor a data set that can be loaded ({why})") from error
+    splits = []
+    for split in SPLITS:
+        if split not in loaded:
+            raise ProblemError(f"{source}: no split {split!r}; found {', '.join(loaded)}")
+        table = loaded[split]
+        _check_columns(source, table.column_names, inputs, label)
+        # pictures stay the bytes that they are in the file, as in Parquet
+        if isinstance(table.features[inputs], datasets.Image):
+            table = table.cast_column(inputs, datasets.Image(decode=False))
+        splits.append(Split(list(table[inputs]), _labels(source, list(table[label]))))
+    return splits[0], splits[1]
+
+
+def _check_columns(source: Any, found: list[str], *wanted: str) -> None:
+    for name in wanted:
+        if name not in found:
+            raise ProblemError(f"{source}: no column {name!r}; found {', '.join(found) or 'none'}")
+
+
+def _labels(source: Any, found: list[Any]) -> np.ndarray:
+    if not found:
+        raise ProblemError(f"{source}: no rows")
+    for number, label in enumerate(found, start=1):
+        if isinstance(label, bool) or not isinstance(label, int) or label < 0:
+            raise ProblemError(f"{source}: row {number}: label {label!r} found, a class 0, 1, ... wanted")
+    return np.array(found, dtype=np.int64)
