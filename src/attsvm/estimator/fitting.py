@@ -12,7 +12,7 @@ import optax
 
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
-from attsvm.estimator.forward import Model, Output, effective_number, forward
+from attsvm.estimator.forward import ROWS_AT_ONCE, Model, Output, effective_number, forward
 from attsvm.estimator.steps import Parameters, gather, step
 from attsvm.training import optimizers
 
@@ -49,11 +49,13 @@ class Coordinates:
         table, counts = sequences.table, np.bincount(sequences.ids, minlength=len(sequences.table)) / len(sequences.ids)
         centre = counts @ table.astype(np.float64, copy=False)
         used = np.flatnonzero(counts)
-        squares = sum(
-            counts[block] @ ((table[block] - centre) ** 2).mean(axis=1)
-            for block in np.array_split(used, 1 + len(used) // 65_536)
-        )
-        return cls(centre, float(np.sqrt(squares)) or 1.0)
+        blocks = np.array_split(used, 1 + len(used) // ROWS_AT_ONCE)
+        # squares of large or small entries leave the range of a float
+        largest = max(np.abs(table[block] - centre).max() for block in blocks)
+        if largest == 0:
+            return cls(centre, 1.0)
+        mean = sum(counts[block] @ (((table[block] - centre) / largest) ** 2).mean(axis=1) for block in blocks)
+        return cls(centre, float(largest * np.sqrt(mean)))
 
     def model(self, parameters: Parameters) -> Model:
         """Parameters as what they do to tokens as they were given."""

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.datasets.sequences import Sequences
+from attsvm.errors import ProblemError
 
 ROWS_AT_ONCE = 65_536
 """Rows of a table that are cast to float64 together."""
@@ -47,8 +48,18 @@ class Output:
 
 
 def forward(model: Model, sequences: Sequences) -> Output:
-    """Attend to n sequences of at least one token each, in float64."""
-    of_tokens = _token_products(np.column_stack([model.prompt, model.head.T]), sequences)
+    """Attend to n sequences of at least one token each, in float64.
+
+    Raises
+    ------
+    ProblemError
+        If a product of a token with prompt or head overflows.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        of_tokens = _token_products(np.column_stack([model.prompt, model.head.T]), sequences)
+    if not np.isfinite(of_tokens).all():
+        number = int(np.searchsorted(sequences.offsets, np.argmin(np.isfinite(of_tokens).all(axis=1)), "right")) - 1
+        raise ProblemError(f"X: numbers of sequence {number} are too large for the fitted weights; smaller ones wanted")
     starts = sequences.offsets[:-1]
     sequence_of = np.repeat(np.arange(len(sequences)), sequences.lengths)
     logits = of_tokens[:, 0]

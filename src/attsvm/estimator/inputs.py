@@ -51,7 +51,9 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool) -> Given:
         _no_mask(mask, "Sequences")
         given = Given(X, np.array, np.array)
     elif isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
-        if not any(np.ndim(entry) == 2 for entry in X):
+        if not len(X):
+            raise ProblemError("X: no sequence found, at least one wanted")
+        if not _holds_matrices(X):
             return _rows(estimator, X, mask, reset)
         _no_mask(mask, "a list of sequences")
         sequences = Sequences.from_arrays(X)
@@ -63,6 +65,8 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool) -> Given:
     sequences = given.sequences
     if not len(sequences):
         raise ProblemError("X: no sequence found, at least one wanted")
+    if not sequences.dim:
+        raise ProblemError("X: tokens without entries found, at least one wanted")
     if not sequences.lengths.all():
         empty = int(np.argmin(sequences.lengths))
         raise ProblemError(f"X: sequence {empty} has no token; attention needs one to attend to")
@@ -77,6 +81,13 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool) -> Given:
             f"{estimator.n_features_in_} features as input"
         )
     return given
+
+
+def _holds_matrices(X: Any) -> bool:
+    try:
+        return any(np.ndim(entry) == 2 for entry in X)
+    except ValueError:
+        raise ProblemError("X: tokens of different lengths in one sequence found, a matrix (T_i, d) wanted") from None
 
 
 def _rows(estimator: Any, X: Any, mask: Any, reset: bool) -> Given:
