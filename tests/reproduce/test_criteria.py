@@ -156,10 +156,10 @@ PLANTED: dict[str, list[Planted]] = {
         _set("head_support 2", False),
     ],
     "optimizer-norms": [
-        _reversed("ratio decaying"),
-        _set("ratio decaying", 0.5),
-        _set("decided decaying", False),
-        lambda arrays: arrays.update({"ratio decaying": 1.1 * arrays["ratio decaying"]}),
+        _reversed("ratio"),
+        _set("ratio", 0.5),
+        _set("decided", False),
+        lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
     ],
     "path": [
         _set("undecided", True),
