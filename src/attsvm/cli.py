@@ -5,7 +5,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from attsvm.commands import fit, inspect, reproduce, solve, train
+from attsvm.commands import experiment, fit, inspect, reproduce, solve, train
 from attsvm.commands.shared import end_on_termination
 from attsvm.errors import ProblemError
 
@@ -46,6 +46,7 @@ app.command("solve", help=solve.HELP)(solve.solve)
 app.command("train", help=train.HELP)(train.train)
 app.command("inspect", help=inspect.HELP)(inspect.inspect)
 app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
+app.command("experiment", help=experiment.HELP)(experiment.experiment)
 
 
 def _version(on: bool) -> None:

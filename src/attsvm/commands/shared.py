@@ -49,13 +49,13 @@ def limit_threads(threads: int | None) -> None:
 
 
 @contextlib.contextmanager
-def progress() -> Iterator[Callable[[Any], None]]:
-    """A progress bar on stderr, and the function that moves it."""
+def progress(name: str = "training") -> Iterator[Callable[[Any], None]]:
+    """A progress bar on stderr under a name, and the function that moves it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("training"),
+        TextColumn(name),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("loss {task.fields[loss]:.4g}"),
