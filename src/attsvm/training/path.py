@@ -13,6 +13,7 @@ from attsvm.training.attention import parse_attention
 from attsvm.training.ball import CircularCone
 from attsvm.training.excess import Excess, HeadLoss, Scalar, Separation, parse_scalar
 from attsvm.training.losses import Loss
+from attsvm.training.path_arguments import check_problem, check_size, norm_of_ball, parse_cones, parse_radii
 from attsvm.training.path_result import Path
 from attsvm.training.weight_ball import Found, WeightBall
 
@@ -25,8 +26,6 @@ MOST_ALTERNATIONS = 60
 # a joint path is also begun at random weights, where its logits are about so large
 START_LOGITS = (4.0, 30.0)
 STARTS = 4
-MOST_LOGITS = 6_000
-MOST_NUMBERS = 50_000_000
 _SAME = 1e-6
 
 
@@ -81,24 +80,23 @@ def regularization_path(
 
     References
     ----------
-    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Theorems 3 to 5 (global,
-    local and joint paths). Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*,
-    Theorem 1 (Frobenius and nuclear). Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror
-    Descent*, Theorem 1 (ℓp).
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism* (global, local and joint
+    regularisation paths of p). Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*
+    (Frobenius and nuclear). Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent* (ℓp).
     """
-    radii = _radii("radii", radii)
+    radii = parse_radii("radii", radii)
     kind = parse_attention(attention, problem, None).name
-    norm = _norm_of_ball(parse_norm(norm), kind)
+    norm = norm_of_ball(parse_norm(norm), kind)
     scalar = parse_scalar(loss)
-    _check_problem(problem, head_radii is not None)
+    check_problem(problem, head_radii is not None)
     if head_radii is not None:
-        head_radii = _radii("head_radii", head_radii, strictly=False)
+        head_radii = parse_radii("head_radii", head_radii, strictly=False)
         if head_radii.shape != radii.shape:
             raise ProblemError(f"head_radii: {len(head_radii)} found, one for each of {len(radii)} radii wanted")
         if scalar.log_value is None:
             raise ProblemError("loss: with head_radii it goes to zero, in logarithms: logistic or exponential wanted")
-    cones = _cones(problem, cone)
-    _check_size(problem, norm, cone is not None)
+    cones = parse_cones(problem, cone)
+    check_size(problem, norm, cone is not None)
 
     batch = problem.batch_shape
     shape = (problem.key_dim, problem.query_dim)
@@ -400,75 +398,3 @@ def _stacked(paths: list[Path], batch: tuple[int, ...]) -> Path:
         head_limit=stack("head_limit", 0) if joint else None,
         head_residual=stack("head_residual", 1) if joint else None,
     )
-
-
-def _radii(name: str, radii: Any, strictly: bool = True) -> np.ndarray:
-    try:
-        array = np.array(radii, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"{name}: not an array of numbers ({error})") from None
-    if array.ndim != 1 or not len(array):
-        raise ProblemError(f"{name}: shape {array.shape} found, (L,) with at least one wanted")
-    if not (np.isfinite(array).all() and (array > 0).all()):
-        raise ProblemError(f"{name}: {array[~(np.isfinite(array) & (array > 0))][0]} found, positive numbers wanted")
-    falling = np.flatnonzero(np.diff(array) <= 0 if strictly else np.diff(array) < 0)
-    if len(falling):
-        i = int(falling[0])
-        raise ProblemError(f"{name}: {array[i + 1]:g} after {array[i]:g} found, growing radii wanted")
-    return array
-
-
-def _norm_of_ball(norm: Norm, attention: str) -> Norm:
-    if attention == "prompt" and norm.kind == "nuclear":
-        return Norm("lp", 2.0)
-    if attention == "factored":
-        if norm.kind != "nuclear" and norm != Norm("lp", 2.0):
-            raise ProblemError(
-                f"norm: {norm.name} found for factored attention; its ball ‖K‖² + ‖Q‖² ≤ 2R is that of the nuclear norm"
-            )
-        return Norm("nuclear")
-    if norm.kind == "spectral" or (norm.kind == "lp" and not 1 < norm.p < np.inf):
-        raise ProblemError(f'norm: {norm.name} found; a path takes "frobenius", "nuclear" or p with 1 < p < inf')
-    return norm
-
-
-def _check_problem(problem: Problem, trains_head: bool) -> None:
-    if problem.labels is None or problem.num_classes is not None:
-        found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
-        raise ProblemError(f"problem: {found} found, labels -1 and 1 wanted")
-    if problem.head is None and not trains_head:
-        raise ProblemError("problem: has no head; give it one, or head_radii")
-
-
-def _check_size(problem: Problem, norm: Norm, in_cone: bool) -> None:
-    """Newton steps hold the Hessian between logits, and the logits' derivatives in W."""
-    num_logits = int(problem.canonical.active.sum(axis=(-2, -1)).max()) * problem.num_tokens
-    num_weights = problem.key_dim * problem.query_dim
-    dense = in_cone or (norm.kind == "lp" and norm.p > 2)
-    if num_logits > MOST_LOGITS or num_logits * num_weights > MOST_NUMBERS or (dense and num_weights**2 > MOST_NUMBERS):
-        raise ProblemError(
-            f"problem: {num_logits:,} logits of {num_weights:,} weights found, more than a path's Newton steps can hold"
-        )
-
-
-def _cones(problem: Problem, cone: tuple[Any, float] | None) -> dict[tuple[int, ...], tuple[np.ndarray, float]] | None:
-    """Axis, flat and of length 1, and correlation of each problem's cone."""
-    if cone is None:
-        return None
-    if not isinstance(cone, tuple) or len(cone) != 2:
-        raise ProblemError("cone: a pair wanted, of a direction and the least correlation with it")
-    axis = np.asarray(cone[0], dtype=np.float64)
-    own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
-    if axis.shape not in (own, problem.batch_shape + own):
-        raise ProblemError(f"cone: direction of shape {axis.shape} found, {problem.batch_shape + own} wanted")
-    axis = np.broadcast_to(axis, problem.batch_shape + own).reshape(*problem.batch_shape, -1)
-    length = np.linalg.norm(axis, axis=-1)
-    if not (np.isfinite(axis).all() and (length > 0).all()):
-        raise ProblemError("cone: a direction without finite entries, or zero, found")
-    try:
-        correlation = float(cone[1])
-    except (TypeError, ValueError):
-        raise ProblemError(f"cone: {cone[1]!r} found, the least correlation wanted, a number in (0, 1)") from None
-    if not 0 < correlation < 1:
-        raise ProblemError(f"cone: correlation {correlation:g} found, a number in (0, 1) wanted")
-    return {i: (axis[i] / length[i], correlation) for i in np.ndindex(*problem.batch_shape)}
