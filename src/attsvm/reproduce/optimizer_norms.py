@@ -192,8 +192,8 @@ def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
     of_own, others = own(names, found["ratio"])
     return [
         Row(
-            f"{name}: mean and worst in {WAYS[name].norm}, mean of the next",
-            f"{in_own.mean():.4f}, {in_own.min():.4f}, {other.mean():.4f}",
+            f"{name}, {WAYS[name].norm}",
+            f"{in_own.mean():.4f}, worst {in_own.min():.4f}; next norm {other.mean():.4f}",
         )
         for name, in_own, other in zip(names, of_own, others, strict=True)
     ]
