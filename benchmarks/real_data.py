@@ -176,14 +176,15 @@ def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int) -
     parts = [
         "# Experiments on real data",
         "",
-        "Transformers trained on movie reviews and on pictures, as `attsvm experiment` trains them, by one optimiser or the",
-        "other. Written by `python benchmarks/real_data.py --data DATA`; mean ± standard deviation over seeds, all on the",
-        "CPU. The step size is the best of three, with seed 0, on rows of the training set that no run trains on",
-        f"({validation_rows:,} of them). The best epoch is the best on the test rows, as in the paper, so it flatters",
-        "everyone; the last epoch does not. The other columns are of the last epoch's weights: the share of key weights",
-        "below 1e-4; how even attention is (1: all T tokens alike, 1/T: one alone), mean over layers, heads and queries;",
-        "the Frobenius norm of the key-query weights; and the share of attention that the last layer's [CLS] query pays to",
-        "the words that carry the sentiment, in 20 short sentences. Seconds are by the clock, evaluations included, on a",
+        "Transformers trained on movie reviews and on pictures, as `attsvm experiment` trains them, by one",
+        "optimiser or the other. Written by `python benchmarks/real_data.py --data DATA`; mean ± standard",
+        "deviation over seeds, all on the CPU. The step size is the best of three, with seed 0, on",
+        f"{validation_rows:,} rows of the training set that no run trains on. The best epoch is the best on",
+        "the test rows, as in the paper, so it flatters everyone; the last epoch does not. The other columns",
+        "are of the last epoch's weights: the share of key weights below 1e-4; how even attention is (1: all",
+        "T tokens alike, 1/T: one alone), mean over layers, heads and queries; the Frobenius norm of the key-",
+        "query weights; and the share of attention that the last layer's [CLS] query pays to the words that",
+        "carry the sentiment, in 20 short sentences. Seconds are by the clock, evaluations included, on a",
         "machine that may have had other work.",
     ]
     for task, size in sizes_of:
@@ -194,8 +195,8 @@ def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int) -
             "",
             f"## {TITLES[task]}, preset `{size}`",
             "",
-            f"{rows} training rows, at most {chosen.epochs} epochs in batches of {chosen.batch}; {blocks.layers} layers "
-            f"of {blocks.heads} heads, width {blocks.width}, dropout {blocks.dropout:g}.",
+            f"{rows} training rows, at most {chosen.epochs} epochs in batches of {chosen.batch}; "
+            f"{blocks.layers} layers of {blocks.heads} heads, width {blocks.width}, dropout {blocks.dropout:g}.",
             "",
             *table(task, size, out),
             "",
