@@ -112,7 +112,7 @@ def test_a_browser_shows_the_numbers_and_reports_no_error(fitted, tmp_path):
     assert cards["Mean token"] == f"{result['accuracy']['mean_token']['test']:.1%}"
     assert cards["TF-IDF"] == f"{result['accuracy']['tf_idf']['test']:.1%}"
     assert cards["Effective words"] == number_of_words(result["effective_words"]["median"])
-    rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>([\d.]+)</td><td>(\w+) (\d+)%</td></tr>', done.stdout)
+    rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>([\d.]+)</td><td>(\d+)% in “(\w+)”</td></tr>', done.stdout)
     assert len(rows) >= 12
     for word, over, *_ in rows:
         assert float(over) == pytest.approx(result["words"]["over_frequency"][word], rel=1e-3)

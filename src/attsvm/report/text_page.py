@@ -149,7 +149,7 @@ def _word_list(name: str, rows: list[dict[str, Any]]) -> str:
     columns = "".join(f'<th scope="col">{column}</th>' for column in ("", "over frequency", "class share"))
     body = "".join(
         f'<tr><th scope="row">{escape(row["word"])}</th><td>{number(row["over_frequency"])}</td>'
-        f"<td>{escape(row['class'])} {row['class_share']:.0%}</td></tr>"
+        f"<td>{row['class_share']:.0%} in “{escape(row['class'])}”</td></tr>"
         for row in rows
     )
     return f"<table><caption>{escape(name)}</caption><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
