@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from attsvm.torch.inspection import Inspection
     from attsvm.torch.inspection.loading import Input
 
+TWIN_GAP = 0.1
+"""Relative width of the margins' intervals of the twin, if nothing wider is asked for: it is there to compare with."""
+
 HELP = """
 Look into a trained transformer: what every attention head selects, how concentrated it is, and how small its margin is.
 
@@ -24,7 +27,8 @@ network allows. The text has one sequence a line; for ViT give a folder of pictu
 
 Each head's W = W_K W_Q'/√d_h is rebuilt from the model's weights and the tokens that enter its layer. Its smallest
 margin is put over the best margin that any matrix of the same Frobenius norm has for the same selection; the ratio is
-an interval, from a primal and a dual solution. A randomly initialised twin of the model is looked at too.
+an interval, from a primal and a dual solution. A randomly initialised twin of the model is looked at too, its margins
+to 10 % only.
 
 Examples:
 
