@@ -24,6 +24,7 @@ from attsvm.torch.models import Blocks, TextShape, build  # noqa: E402
 from attsvm.torch.pictures import load_pictures, varied  # noqa: E402
 from attsvm.torch.reviews import load_reviews, load_tokenizer  # noqa: E402
 from attsvm.torch.sentences import SENTENCES, read_sentences  # noqa: E402
+from attsvm.torch.tables import read_splits  # noqa: E402
 from attsvm.torch.training import CHECKPOINT  # noqa: E402
 
 GOOD, BAD = ("wonderful", "great", "perfect"), ("awful", "boring", "terrible")
@@ -176,6 +177,23 @@ def test_data_and_vocabulary_that_do_not_fit_are_named(reviews, vocabulary, pict
         load_tokenizer(str(bad))
     with pytest.raises(ProblemError, match="validation: 48 rows found"):
         load_reviews(str(reviews), tokenizer, 8, validation_rows=48)
+
+
+def test_what_is_not_installed_is_named(monkeypatch, reviews, tmp_path):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ProblemError, match=r"stanfordnlp/imdb: no such folder.*pip install datasets"):
+        read_splits("stanfordnlp/imdb", "text")
+    with pytest.raises(ProblemError, match=r"holds no train\*\.parquet.*pip install datasets"):
+        read_splits(str(tmp_path), "text")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ProblemError, match="Parquet needs pyarrow"):
+        read_splits(str(reviews), "text")
+    monkeypatch.setattr("attsvm.torch.reviews.VOCABULARY_PACKAGE", "no_such_package")
+    with pytest.raises(ProblemError, match="vocabulary: none found"):
+        load_tokenizer()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    done = attsvm("imdb", "--preset", "tiny", "--tensorboard", "--out", tmp_path / "out")
+    assert "--tensorboard: TensorBoard is not installed" in str(done.exception)
 
 
 def test_rows_to_choose_on_are_not_trained_on(tmp_path, vocabulary):
