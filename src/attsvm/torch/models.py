@@ -250,5 +250,7 @@ def build(shape: TextShape | PictureShape) -> Classifier:
 
 
 def _draw(*parameters: Tensor) -> None:
+    # BERT's deviation. Behind a norm small embeddings turn fast: with 1/sqrt(width), plain and mirror descent learn
+    # little in the few hundred steps of the small presets
     for parameter in parameters:
-        nn.init.normal_(parameter, std=1 / math.sqrt(parameter.shape[-1]))
+        nn.init.normal_(parameter, std=0.02)
