@@ -27,7 +27,7 @@ class State(NamedTuple):
     optimizer: Any
     status: AnyArray  # (B,): RUNNING, STALLED, NON_FINITE or CONVERGED
     steps: AnyArray  # (B,): updates made
-    idle: AnyArray  # (B,): steps in a row whose gradient was zero
+    idle: AnyArray | None  # (B,): steps in a row whose gradient was zero; None where one ends the trial
 
 
 class Inputs(NamedTuple):
@@ -87,7 +87,8 @@ class Program:
             num_trials = next(iter(trained.values())).shape[-1]
             status = jnp.full((num_trials,), RUNNING, jnp.int8)
             none = jnp.zeros((num_trials,), jnp.int64)
-            return State(trained, self.rule.init(trained), status, none, none)
+            idle = None if self.batches is None else none
+            return State(trained, self.rule.init(trained), status, none, idle)
 
         return jax.jit(start)
 
@@ -97,26 +98,25 @@ class Program:
 
         limits = {name: settle(x) for name, x in self.objective.limits(state.trained, inputs.data).items()}
 
-        # the order of the sequences is not part of the state: it follows from the number of the step
-        order = jnp.zeros(0) if self.batches is None else self.batches.order(inputs.key, _number(state))
-
-        def step(_: Array, carry: tuple[State, Array]) -> tuple[State, Array]:
+        def step(_: Array, carry: tuple[State, Array | None]) -> tuple[State, Array | None]:
             state, order = carry
-            if self.batches is None:
+            if self.batches is None or order is None:
                 return self._step(state, inputs, inputs.data, limits), order
             number = _number(state)
             order = self.batches.renewed(order, inputs.key, number)
             return self._step(state, inputs, self.batches.take(inputs.data, order, number), limits), order
 
         def segment(
-            i: Array, carry: tuple[tuple[State, Array], Observation]
-        ) -> tuple[tuple[State, Array], Observation]:
+            i: Array, carry: tuple[tuple[State, Array | None], Observation]
+        ) -> tuple[tuple[State, Array | None], Observation]:
             (state, order), records = carry
             length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
             state, order = jax.lax.fori_loop(0, length, step, (state, order))
             records = jax.tree.map(lambda record, x: record.at[i].set(x), records, observe(state))
             return (state, order), records
 
+        # the order of the sequences is not part of the state: it follows from the number of the step
+        order = None if self.batches is None else self.batches.order(inputs.key, _number(state))
         empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), jax.eval_shape(observe, state))
         (state, _), records = jax.lax.fori_loop(0, count, segment, ((state, order), empty))
         return state, records
@@ -137,23 +137,20 @@ class Program:
         if self.objective.users_own:
             finite = finite & self.objective.defined(trained, inputs.fixed, inputs.data)
         running = state.status == RUNNING
-        # one mini-batch without a gradient is no end, an epoch of them is
-        idle = jnp.where(zero, state.idle + 1, 0)
-        stalled = idle >= (1 if self.batches is None else self.batches.steps_an_epoch)
-        converged = jnp.zeros_like(running)
+        idle, stalled = state.idle, zero
+        if self.batches is not None and state.idle is not None:
+            # one mini-batch without a gradient is no end, an epoch of them is
+            idle = jnp.where(zero, state.idle + 1, 0)
+            stalled = idle >= self.batches.steps_an_epoch
+        status = jnp.where(running & stalled, STALLED, jnp.where(running & ~finite, NON_FINITE, state.status))
+        goes_on = running & ~zero & finite
         if self.watches_gradient:
             lengths = [
                 jnp.sqrt(over_entries(jnp.add, g * g)) * jnp.exp(log_scale[name]) for name, g in gradient.items()
             ]
-            converged = reduce(jnp.hypot, lengths) <= inputs.gradient_tol
-        ended = [
-            (running & stalled, STALLED),
-            (running & ~finite, NON_FINITE),
-            (running & converged, CONVERGED),
-        ]
-        status = jnp.select([here for here, _ in ended], [code for _, code in ended], state.status)
-        counted = status == RUNNING
-        goes_on = counted & ~zero
+            ends = goes_on & (reduce(jnp.hypot, lengths) <= inputs.gradient_tol)
+            status, goes_on = jnp.where(ends, CONVERGED, status), goes_on & ~ends
+        counted = goes_on if self.batches is None else status == RUNNING
 
         def keep(new: Array, old: Array) -> Array:
             return jnp.where(goes_on, new, old)
@@ -163,7 +160,7 @@ class Program:
             jax.tree.map(keep, optimizer, state.optimizer),
             status.astype(jnp.int8),
             state.steps + counted,
-            jnp.where(running, idle, state.idle),
+            idle,
         )
 
 
