@@ -210,7 +210,8 @@ class _Session:
         data = TrialData(problem, dtype)
         scalars = {name: np.asarray(number, dtype) for name, number in of_rule.items()}
         constants = {name: np.asarray(number, dtype) for name, number in numbers.items()}
-        key = np.asarray(jax.random.PRNGKey(seed))
+        # making a key takes as long as a hundred steps
+        key = np.zeros(2, np.uint32) if batches is None else np.asarray(jax.random.PRNGKey(seed))
         self.inputs: list[Inputs] = []
         self.states: list[State] = []
         for part in self.slices:
