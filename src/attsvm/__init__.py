@@ -13,6 +13,7 @@ from attsvm.errors import ProblemError
 from attsvm.geometry import bregman_divergence, correlation, direction_error, in_cone, margin_ratio
 from attsvm.margins import margin
 from attsvm.problem import Problem
+from attsvm.regularization import Path, regularization_path
 from attsvm.selection import optimal_tokens, scores
 from attsvm.svm import Solution, combined_prediction, finite_part, solve_head, solve_svm
 from attsvm.theory import (
@@ -28,7 +29,7 @@ from attsvm.theory import (
     observed_rates,
     predict_direction,
 )
-from attsvm.training import Loss, Path, Run, heads, optimizers, regularization_path, train
+from attsvm.training import Loss, Run, heads, optimizers, train
 
 if TYPE_CHECKING:
     from attsvm.estimator import AttentionClassifier

@@ -5,12 +5,13 @@ from matplotlib.figure import Figure
 
 from attsvm.datasets import random_problem
 from attsvm.geometry import direction_error
+from attsvm.regularization import regularization_path
 from attsvm.report import style
 from attsvm.report.words import number
 from attsvm.reproduce.experiment import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
-from attsvm.training import regularization_path, train
+from attsvm.training import train
 from attsvm.training.optimizers import normalized_gradient_descent
 
 RECORDS = 24

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
+from attsvm.geometry import direction_error
 from attsvm.norms import Norm, parse_norm
 from attsvm.storage import read_npz, write_npz
 
@@ -127,18 +128,11 @@ class Path:
 
 
 def _errors(weights: np.ndarray, limit: np.ndarray, axes: int) -> np.ndarray:
-    """Half the squared distance of the unit arrays, NaN where the limit is."""
+    """Direction errors along the radii, NaN where there is no limit."""
     over = tuple(range(-axes, 0))
-
-    def unit(array: np.ndarray) -> np.ndarray:
-        scaled = array / np.maximum(np.max(np.abs(array), axis=over, keepdims=True), np.finfo(float).tiny)
-        return scaled / np.maximum(np.sqrt(np.sum(scaled * scaled, axis=over, keepdims=True)), 1e-300)
-
-    difference = unit(weights) - unit(limit)
-    # zero weights have no direction
-    return np.where(
-        weights.any(axis=over), np.sum(difference * difference, axis=over) / 2, 1.0 + 0.0 * limit.sum(axis=over)
-    )
+    there = np.isfinite(limit).all(axis=over, keepdims=True)
+    errors = np.asarray(direction_error(weights, np.where(there, limit, 0.0), over))
+    return np.where(there.reshape(there.shape[:-axes]), errors, np.nan)
 
 
 def _plain(array: np.ndarray) -> Any:

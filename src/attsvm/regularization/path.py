@@ -8,14 +8,14 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
+from attsvm.regularization.arguments import check_problem, check_size, norm_of_ball, parse_cones, parse_radii
+from attsvm.regularization.ball import CircularCone
+from attsvm.regularization.excess import Excess, HeadLoss, Scalar, Separation, parse_scalar
+from attsvm.regularization.result import Path
+from attsvm.regularization.weight_ball import Found, WeightBall
 from attsvm.svm import solve_head, solve_svm
 from attsvm.training.attention import parse_attention
-from attsvm.training.ball import CircularCone
-from attsvm.training.excess import Excess, HeadLoss, Scalar, Separation, parse_scalar
 from attsvm.training.losses import Loss
-from attsvm.training.path_arguments import check_problem, check_size, norm_of_ball, parse_cones, parse_radii
-from attsvm.training.path_result import Path
-from attsvm.training.weight_ball import Found, WeightBall
 
 CONVERGED = 1e-8
 # a radius at most this many times the last one: the saturation changes by as much

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from attsvm.norms import Norm
-from attsvm.training.excess import Curvature, Expansion
+from attsvm.regularization.excess import Curvature, Expansion
 
 # where |w|^(p−2) vanishes (p > 2) the metric of the trust region is held above this share of its mean
 _LEAST_METRIC = 1e-3

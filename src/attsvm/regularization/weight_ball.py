@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.norms import Norm
-from attsvm.training.ball import CircularCone, Cone, Objective, minimise
-from attsvm.training.excess import Curvature, Expansion
+from attsvm.regularization.ball import CircularCone, Cone, Objective, minimise
+from attsvm.regularization.excess import Curvature, Expansion
 
 MAX_STEPS = 300
 MOST_COLUMNS = 12

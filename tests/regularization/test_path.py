@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 import attsvm
 from attsvm.datasets.papers import one_sequence
-from attsvm.training.excess import SCALARS, Excess, HeadLoss, Separation
+from attsvm.regularization.excess import SCALARS, Excess, HeadLoss, Separation
 
 LONG = np.array([0.1, 1.0, 10.0, 100.0, 1e3, 1e4])
 
