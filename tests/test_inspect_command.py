@@ -88,6 +88,9 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
         assert high - low <= 1e-2 * high
         assert head["rebuilt_error"] < 1e-5
         assert 0 < head["special_share"] < 1
+    # the twin is there to compare with: its margins are to a tenth, whatever finer is asked for
+    assert result["twin_gap"] == 0.1
+    assert all(high - low <= 0.1 * high for low, high in (head["margin_ratio"] for head in result["twin"]))
     view = result["view"]
     assert view["frobenius_norm"] <= view["nuclear_norm"] <= np.sqrt(8) * view["frobenius_norm"]
     section = re.search(r"attsvm\.inspect/1.*?(?=\n## |\Z)", DOCS.read_text(), re.DOTALL)[0]

@@ -1,13 +1,12 @@
 """``attsvm fit``: the main job on a data set or a problem file."""
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.commands.shared import INTERRUPTED, command_line, limit_threads, progress, terminal_table
+from attsvm.commands.shared import INTERRUPTED, command_line, limit_threads, progress, result_folder, terminal_table
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -112,34 +111,29 @@ def fit(
     # what a command needs is loaded when it runs, so that the others start at once
     from rich.console import Console
 
-    from attsvm.report import claim_folder, numbers, write_folder
+    from attsvm.report import numbers, write_folder
     from attsvm.report.plain import dumps
 
-    try:
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(claim_folder(out, force)) if out else None
-            problem, digit_classes = _read(source, classes)
+    with result_folder(out, force) as folder:
+        problem, digit_classes = _read(source, classes)
 
-            from attsvm.fit import fit as train_and_compare
+        from attsvm.fit import fit as train_and_compare
 
-            with progress() as callback:
-                done = train_and_compare(
-                    problem,
-                    fix_head=fix_head,
-                    test_fraction=test_fraction,
-                    seed=seed,
-                    steps=steps,
-                    learning_rate=0.1 if learning_rate is None else learning_rate,
-                    callback=callback,
-                )
-            result = numbers(
-                done, problem, source=source, command=command, seed=seed, threads=threads, classes=digit_classes
+        with progress() as callback:
+            done = train_and_compare(
+                problem,
+                fix_head=fix_head,
+                test_fraction=test_fraction,
+                seed=seed,
+                steps=steps,
+                learning_rate=0.1 if learning_rate is None else learning_rate,
+                callback=callback,
             )
-            if folder:
-                write_folder(folder, done, result, command, digit_classes)
-    except KeyboardInterrupt:
-        print("attsvm: interrupted; nothing was written", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+        result = numbers(
+            done, problem, source=source, command=command, seed=seed, threads=threads, classes=digit_classes
+        )
+        if folder:
+            write_folder(folder, done, result, command, digit_classes)
     if json:
         print(dumps(result))
     else:

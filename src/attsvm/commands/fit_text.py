@@ -1,14 +1,11 @@
 """``attsvm fit`` on texts: read, fit, and write page and results."""
 
-import contextlib
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import typer
-
-from attsvm.commands.shared import INTERRUPTED, progress, terminal_table
+from attsvm.commands.shared import progress, result_folder, terminal_table
 
 
 def fit_texts(
@@ -30,39 +27,30 @@ def fit_texts(
     **options: Any,
 ) -> None:
     """Fit on the texts of ``source`` and show the result; ``options`` are those of :func:`attsvm.fit_text.fit_text`."""
-    from attsvm.report.folder import claim_folder
     from attsvm.report.plain import dumps
 
-    try:
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(claim_folder(out, force)) if out else None
+    with result_folder(out, force) as folder:
+        from attsvm.datasets.text import read_texts
+        from attsvm.fit_text import fit_text, text_classifier
+        from attsvm.report.text_numbers import text_numbers
 
-            from attsvm.datasets.text import read_texts
-            from attsvm.fit_text import fit_text, text_classifier
-            from attsvm.report.text_numbers import text_numbers
-
-            texts = read_texts(source, text, label)
-            test_texts = read_texts(test, text, label) if test else None
-            classifier = text_classifier(
-                optimizer=optimizer, p=p, max_steps=steps, learning_rate=learning_rate, seed=seed
+        texts = read_texts(source, text, label)
+        test_texts = read_texts(test, text, label) if test else None
+        classifier = text_classifier(optimizer=optimizer, p=p, max_steps=steps, learning_rate=learning_rate, seed=seed)
+        with progress() as advance:
+            done = fit_text(
+                texts,
+                test_texts,
+                seed=seed,
+                classifier=classifier,
+                callback=lambda line: advance(_at(line, classifier.max_steps)),
+                **options,
             )
-            with progress() as advance:
-                done = fit_text(
-                    texts,
-                    test_texts,
-                    seed=seed,
-                    classifier=classifier,
-                    callback=lambda line: advance(_at(line, classifier.max_steps)),
-                    **options,
-                )
-            result = text_numbers(done, source=source, test=test, command=command, seed=seed, threads=threads)
-            if folder:
-                from attsvm.report.text_folder import write_text_folder
+        result = text_numbers(done, source=source, test=test, command=command, seed=seed, threads=threads)
+        if folder:
+            from attsvm.report.text_folder import write_text_folder
 
-                write_text_folder(folder, done, result, command)
-    except KeyboardInterrupt:
-        print("attsvm: interrupted; nothing was written", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+            write_text_folder(folder, done, result, command)
     if json:
         print(dumps(result))
     else:

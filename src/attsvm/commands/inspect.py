@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.commands.shared import INTERRUPTED, command_line, limit_threads
+from attsvm.commands.shared import command_line, limit_threads, result_folder
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -73,54 +73,49 @@ def inspect(
         raise ProblemError("--text, --images: one of them wanted")
     place = None if head is None else _place(head)
 
-    from attsvm.report.folder import claim_folder
     from attsvm.report.inspection_numbers import inspection_numbers
     from attsvm.report.plain import dumps
 
-    try:
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(claim_folder(out, force)) if out else None
-            from attsvm.torch.inspection import inspect as look
-            from attsvm.torch.inspection import loading
-            from attsvm.torch.inspection.capture import attention_layers
+    with result_folder(out, force) as folder:
+        from attsvm.torch.inspection import inspect as look
+        from attsvm.torch.inspection import loading
+        from attsvm.torch.inspection.capture import attention_layers
 
-            texts = [] if text is None else loading.read_texts(text)
-            series = [] if checkpoints is None else loading.checkpoints(checkpoints)
-            network = loading.load_model(model)
-            layers = len(attention_layers(network))
-            if text is not None:
-                given = loading.tokenized(model, texts, network)
-            else:
-                assert images is not None
-                given = loading.read_pictures(model, images, network)
-            if not 1 <= sentence <= len(given.tokens):
-                raise ProblemError(f"--sentence: {sentence} found, between 1 and {len(given.tokens)} wanted")
-            common: dict[str, Any] = {"queries": queries, "gap": gap, "margins": margins, "seed": seed}
-            with _progress(layers * (1 + twin + len(series))) as moved:
-                done = look(network, given.batch, view=place, callback=moved, **common)
-                other = (
-                    look(loading.random_twin(network, seed), given.batch, callback=moved, **common) if twin else None
-                )
-                steps = [
-                    (step, look(loading.load_model(str(path)), given.batch, callback=moved, **common))
-                    for step, path in series
-                ]
-            result = inspection_numbers(
-                done,
-                other,
-                steps,
-                source={"model": model, "text": text and str(text), "images": images and str(images)},
-                command=command,
-                threads=threads,
-                seconds=time.perf_counter() - start,
-            )
-            if folder:
-                from attsvm.report.inspection_page import write_inspection
+        texts = [] if text is None else loading.read_texts(text)
+        series = [] if checkpoints is None else loading.checkpoints(checkpoints)
+        network = loading.load_model(model)
+        layers = len(attention_layers(network))
+        if text is not None:
+            given = loading.tokenized(model, texts, network)
+        else:
+            assert images is not None
+            given = loading.read_pictures(model, images, network)
+        if not 1 <= sentence <= len(given.tokens):
+            raise ProblemError(f"--sentence: {sentence} found, between 1 and {len(given.tokens)} wanted")
+        common: dict[str, Any] = {"queries": queries, "gap": gap, "margins": margins, "seed": seed}
+        with _progress(layers * (1 + twin + len(series))) as moved:
+            done = look(network, given.batch, view=place, callback=moved, **common)
+            other = None
+            if twin:
+                of_twin = common | {"gap": max(gap, TWIN_GAP)}
+                other = look(loading.random_twin(network, seed), given.batch, callback=moved, **of_twin)
+            steps = [
+                (step, look(loading.load_model(str(path)), given.batch, callback=moved, **common))
+                for step, path in series
+            ]
+        result = inspection_numbers(
+            done,
+            other,
+            steps,
+            source={"model": model, "text": text and str(text), "images": images and str(images)},
+            command=command,
+            threads=threads,
+            seconds=time.perf_counter() - start,
+        )
+        if folder:
+            from attsvm.report.inspection_page import write_inspection
 
-                write_inspection(folder, done, other, steps, result, given.tokens, sentence - 1)
-    except KeyboardInterrupt:
-        print("attsvm: interrupted; nothing was written", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+            write_inspection(folder, done, other, steps, result, given.tokens, sentence - 1)
     if json:
         print(dumps(result))
     else:

@@ -6,7 +6,10 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
+
+import typer
 
 from attsvm.errors import ProblemError
 from attsvm.storage import remove_unfinished
@@ -46,6 +49,19 @@ def limit_threads(threads: int | None) -> None:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     threadpool_limits(threads)
+
+
+@contextlib.contextmanager
+def result_folder(out: Path | None, force: bool) -> Iterator[Path | None]:
+    """Claim ``--out``, if it is given; after Ctrl-C nothing is left in it, and the command ends with one line."""
+    from attsvm.report.folder import claim_folder
+
+    try:
+        with claim_folder(out, force) if out else contextlib.nullcontext() as folder:
+            yield folder
+    except KeyboardInterrupt:
+        print("attsvm: interrupted; nothing was written", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextlib.contextmanager

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.report.document import cards_element, document, figures_element, table_element
 from attsvm.report.experiment_figures import draw_experiment, name_of
 from attsvm.report.figures import Drawn
-from attsvm.report.page import STYLE, cards_element, figure_element, table_element
-from attsvm.report.text_page import MORE_STYLE
 from attsvm.report.words import number, percent
 
 WIDE = ("histograms", "pictures")
@@ -95,42 +94,25 @@ def experiment_page(result: dict[str, Any], drawn: list[Drawn]) -> str:
         )
         for run in runs
     ]
-    warnings = "".join(f'<p class="note">{escape(note)}</p>' for note in notes(result))
-    origin = f"Seed {result['seed']}; <code>{escape(command)}</code>"
-    figures = "".join(
-        figure_element(one, origin).replace("<figure>", '<figure class="wide">' if one.name in WIDE else "<figure>")
-        for one in drawn
-    )
     tables = "".join(table_element(name_of(run["optimizer"]), rows_of(run)) for run in runs)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{STYLE}{MORE_STYLE}{RUN_STYLE}</style>
-</head>
-<body>
-<main>
-<p class="kicker">{escape(kicker)}</p>
-<h1>{escape(title)}</h1>
-<p class="verdict">{escape(verdict(result))}</p>
-{warnings}
-<dl class="cards">{cards_element(cards)}</dl>
+    body = f"""<dl class="cards">{cards_element(cards)}</dl>
 <h2>Figures</h2>
-<div class="figures">{figures}</div>
+<div class="figures">{figures_element(drawn, command, made_by=f"Seed {result['seed']}", wide=WIDE)}</div>
 {_sentences(runs)}
 <h2>Numbers</h2>
-<div class="tables">{tables}</div>
-<footer>
-<p><code>{escape(command)}</code></p>
+<div class="tables">{tables}</div>"""
+    footer = f"""<p><code>{escape(command)}</code></p>
 <p>attsvm {escape(result["version"])} · seed {result["seed"]} · data SHA-256 <code>{escape(data["sha256"])}</code> · all
-numbers in <code>result.json</code>, the weights in <code>runs/</code>.</p>
-</footer>
-</main>
-</body>
-</html>
-"""
+numbers in <code>result.json</code>, the weights in <code>runs/</code>.</p>"""
+    return document(
+        title,
+        kicker=kicker,
+        verdict=verdict(result),
+        notes=notes(result),
+        body=body,
+        footer=footer,
+        style=RUN_STYLE,
+    )
 
 
 def _sentences(runs: list[dict[str, Any]]) -> str:

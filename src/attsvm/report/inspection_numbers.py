@@ -65,6 +65,7 @@ def inspection_numbers(
             "heads": [_head(head) for head in inspection.heads],
             "selected": {f"{head.layer}.{head.head}": head.selected for head in inspection.heads},
             "queries": inspection.positions,
+            "twin_gap": None if twin is None else twin.gap,
             "twin": None if twin is None else [_head(head) for head in twin.heads],
             "checkpoints": [{"step": step, "heads": [_head(head) for head in one.heads]} for step, one in steps],
             "view": None if inspection.view is None else _view(inspection.view),

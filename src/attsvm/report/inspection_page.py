@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attsvm.report.document import document, figures_element
 from attsvm.report.figures import Drawn
 from attsvm.report.inspection_figures import draw_inspection
 from attsvm.report.inspection_numbers import short
 from attsvm.report.inspection_words import notes, of_view, summary, verdict, view_lines
-from attsvm.report.page import STYLE
 from attsvm.report.plain import dumps
-from attsvm.report.style import to_png, to_svg
+from attsvm.report.style import to_png
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import HeadView, Inspection
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 WIDEST = 48
 """Tokens of a sentence up to which its attention is drawn as a square."""
 
-MORE_STYLE = """
-.wide { overflow-x: auto }
+HEADS_STYLE = """
+.scroll { overflow-x: auto }
 table.heads { font-family: ui-sans-serif, system-ui, "Segoe UI", Arial, sans-serif; font-size: .82rem }
 table.heads th, table.heads td { width: auto; padding: .25rem .8rem .25rem 0; white-space: nowrap }
 table.heads td { text-align: right } table.heads thead th { vertical-align: bottom; white-space: normal }
@@ -86,46 +86,23 @@ def inspection_page(
 ) -> str:
     """The whole page as HTML, self-contained."""
     name = Path(str(result["source"]["model"])).name or inspection.model
-    title = f"The heads of {name}"
-    told = "".join(f'<p class="note">{escape(note)}</p>' for note in notes(inspection, twin))
-    origin = (
-        f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries; seed {inspection.seed};"
-        f" <code>{escape(result['command'])}</code>"
-    )
+    made_by = f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries; seed {inspection.seed}"
     view = "" if inspection.view is None else _view(inspection.view, tokens[sentence], sentence)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{STYLE}{MORE_STYLE}</style>
-</head>
-<body>
-<main>
-<p class="kicker">{escape(summary(inspection))}</p>
-<h1>{escape(title)}</h1>
-<p class="verdict">{escape(verdict(inspection, twin))}</p>
-{told}
-{view}
+    body = f"""{view}
 <h2>Measures of every head</h2>
-<div class="figures">{"".join(_figure(one, origin) for one in drawn)}</div>
-{_heads(inspection)}
-<footer>
-<p><code>{escape(result["command"])}</code></p>
+<div class="figures">{figures_element(drawn, result["command"], made_by=made_by)}</div>
+{_heads(inspection)}"""
+    footer = f"""<p><code>{escape(result["command"])}</code></p>
 <p>attsvm {escape(result["version"])} · seed {result["seed"]} · {result["seconds"]:.1f} s in all · all numbers in
-<code>result.json</code>, the figures in <code>figures/</code>.</p>
-</footer>
-</main>
-</body>
-</html>
-"""
-
-
-def _figure(one: Drawn, origin: str) -> str:
-    svg = to_svg(one.figure, one.name).replace("<svg", f'<svg role="img" aria-label="{escape(one.title)}"', 1)
-    return (
-        f"<figure><h3>{escape(one.title)}</h3>{svg}<figcaption>{escape(one.caption)}<br>{origin}</figcaption></figure>"
+<code>result.json</code>, the figures in <code>figures/</code>.</p>"""
+    return document(
+        f"The heads of {name}",
+        kicker=summary(inspection),
+        verdict=verdict(inspection, twin),
+        notes=notes(inspection, twin),
+        body=body,
+        footer=footer,
+        style=HEADS_STYLE,
     )
 
 
@@ -148,7 +125,7 @@ def _heads(inspection: "Inspection") -> str:
         rows.append("<tr><th scope='row'>" + "</th><td>".join((cells[0], "</td><td>".join(cells[1:]))) + "</td></tr>")
     head_row = "".join(f"<th scope='col'>{escape(title)}</th>" for title in titles)
     return (
-        f"<details><summary>All {len(inspection.heads)} heads</summary><div class='wide'><table class='heads'>"
+        f"<details><summary>All {len(inspection.heads)} heads</summary><div class='scroll'><table class='heads'>"
         f"<thead><tr>{head_row}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></details>"
     )
 
@@ -165,7 +142,7 @@ def _view(view: "HeadView", tokens: list[str], sentence: int) -> str:
 <div class="tables"><table>{rows}</table></div>
 <h3>Sequence {sentence + 1}</h3>
 {square}
-<div class="wide"><table class="lines"><thead><tr><th>query</th><th>selects</th><th>probability</th>
+<div class="scroll"><table class="lines"><thead><tr><th>query</th><th>selects</th><th>probability</th>
 <th>support tokens</th></tr></thead><tbody>{body}</tbody></table></div>
 """
 
@@ -194,6 +171,6 @@ def _square(view: "HeadView", tokens: list[str], sentence: int, present: np.ndar
         rows.append(f"<tr><th scope='row'>{escape(tokens[place])}</th>{''.join(cells)}</tr>")
     return (
         "<p>A row for each query: the bluer, the more attention; framed, the token it selects; dotted, its support"
-        " tokens; hatched, what it may not attend to.</p><div class='wide'><table class='square'>"
+        " tokens; hatched, what it may not attend to.</p><div class='scroll'><table class='square'>"
         f"<thead><tr><th></th>{columns}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )

@@ -7,28 +7,18 @@ from typing import Any
 import numpy as np
 
 from attsvm.fit_text import Part, TextFit
+from attsvm.report.document import cards_element, document, figures_element, table_element
 from attsvm.report.figures import Drawn
-from attsvm.report.page import STYLE, cards_element, figure_element, table_element
 from attsvm.report.text_words import notes, number_of_words, tables, verdict
 from attsvm.report.words import number, percent
 
-MORE_STYLE = """
-.wide { grid-column: 1 / -1 }
-p.lead { max-width: 44rem; margin: 0 0 1.2rem }
+LISTS_STYLE = """
 .lists { display: grid; gap: 0 2.4rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)) }
 .lists thead th { white-space: nowrap }
 .lists th { width: auto; color: var(--ink); font-size: .95rem }
 .lists thead th { color: var(--soft); font-size: .8rem; border-top: 0 }
 .lists td, .lists thead th + th { text-align: right; padding-left: .8rem }
-.examples { display: grid; gap: 1.2rem; grid-template-columns: repeat(auto-fill, minmax(min(24rem, 100%), 1fr)) }
-.examples article { background: var(--card); border: 1px solid var(--line); border-radius: .6rem;
-  padding: 1rem 1.1rem }
-.examples h3 { margin: 0 0 .5rem; font-size: .95rem; font-weight: 600 }
-.examples h3 small { color: var(--soft); font-weight: 400 }
-.examples p { margin: 0; font-size: .95rem; line-height: 1.75; color: var(--soft); overflow-wrap: anywhere }
-.examples mark { color: var(--ink); border-radius: .2rem; padding: .08em .1em;
-  background: rgb(230 159 0 / calc(.85 * var(--a))) }
 """
 
 SHORT, LONG = 30, 120
@@ -68,23 +58,7 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Drawn], command:
             "attention's entropy",
         ),
     ]
-    warnings = "".join(f'<p class="note">{escape(note)}</p>' for note in notes(result))
-    origin = f"Seed {result['seed']}; <code>{escape(command)}</code>"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<style>{STYLE}{MORE_STYLE}</style>
-</head>
-<body>
-<main>
-<p class="kicker">{escape(kicker)}</p>
-<h1>{escape(title)}</h1>
-<p class="verdict">{escape(verdict(result))}</p>
-{warnings}
-<dl class="cards">{cards_element(cards)}</dl>
+    body = f"""<dl class="cards">{cards_element(cards)}</dl>
 <h2>Words</h2>
 <p class="lead">{escape(_about_words(result))}</p>
 <div class="lists">{_word_lists(result)}</div>
@@ -93,18 +67,21 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Drawn], command:
 the more attention it receives; words in grey are not read. Point at a word to see its share.</p>
 <div class="examples">{"".join(_example(fit, row) for row in examples(fit, result["seed"]))}</div>
 <h2>Figures</h2>
-<div class="figures">{_figures(drawn, origin)}</div>
+<div class="figures">{figures_element(drawn, command, made_by=f"Seed {result['seed']}", wide={"words"})}</div>
 <h2>Numbers</h2>
-<div class="tables">{"".join(table_element(*one) for one in tables(result))}</div>
-<footer>
-<p><code>{escape(command)}</code></p>
+<div class="tables">{"".join(table_element(*one) for one in tables(result))}</div>"""
+    footer = f"""<p><code>{escape(command)}</code></p>
 <p>attsvm {escape(result["version"])} · seed {result["seed"]} · {result["seconds"]["everything"]:.1f} s in all · data
-SHA-256 <code>{escape(data["sha256"])}</code> · all numbers in <code>result.json</code>.</p>
-</footer>
-</main>
-</body>
-</html>
-"""
+SHA-256 <code>{escape(data["sha256"])}</code> · all numbers in <code>result.json</code>.</p>"""
+    return document(
+        title,
+        kicker=kicker,
+        verdict=verdict(result),
+        notes=notes(result),
+        body=body,
+        footer=footer,
+        style=LISTS_STYLE,
+    )
 
 
 def examples(fit: TextFit, seed: int) -> list[int]:
@@ -120,13 +97,6 @@ def examples(fit: TextFit, seed: int) -> list[int]:
             drawn = generator.permutation(short if len(short) >= how_many else candidates)
             chosen += [int(row) for row in drawn[:how_many]]
     return chosen
-
-
-def _figures(drawn: list[Drawn], origin: str) -> str:
-    return "".join(
-        figure_element(one, origin).replace("<figure>", '<figure class="wide">' if one.name == "words" else "<figure>")
-        for one in drawn
-    )
 
 
 def _about_words(result: dict[str, Any]) -> str:

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from html import escape
 
 from attsvm import __version__
-from attsvm.report.page import STYLE
-from attsvm.report.style import to_svg
+from attsvm.report.document import document, svg_element
 from attsvm.reproduce.experiment import Paper, Row, Standing
 from attsvm.reproduce.run import Outcome
 
-MORE_STYLE = """
+EXPERIMENT_STYLE = """
 section { margin: 0 0 2.6rem }
 .experiment { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: 1.2rem 1.4rem;
   margin: 0 0 1.6rem; display: grid; gap: 1rem 2rem; align-items: start;
@@ -47,33 +46,21 @@ def page(outcomes: Sequence[Outcome], command: str) -> str:
         for paper in Paper
         if (of_paper := [outcome for outcome in outcomes if outcome.experiment.paper is paper])
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>attsvm: the papers' figures, measured anew</title>
-<style>{STYLE}{MORE_STYLE}</style>
-</head>
-<body>
-<main>
-<p class="kicker">attsvm {escape(__version__)} · {len(outcomes)} figures and tables · {seconds:.0f} s</p>
-<h1>The papers' figures, measured anew</h1>
-<p class="verdict">Of {len(outcomes)} claims: {escape(told)}.</p>
-{sections}
-<footer><p><code>{escape(command)}</code></p>
+    return document(
+        "The papers’ figures, measured anew",
+        kicker=f"attsvm {__version__} · {len(outcomes)} figures and tables · {seconds:.0f} s",
+        verdict=f"Of {len(outcomes)} claims: {told}.",
+        body=sections,
+        footer=f"""<p><code>{escape(command)}</code></p>
 <p>The numbers of each are in <code>&lt;name&gt;.json</code>, the figures in <code>&lt;name&gt;.png</code> and
-<code>.svg</code> beside this page.</p></footer>
-</main>
-</body>
-</html>
-"""
+<code>.svg</code> beside this page.</p>""",
+        style=EXPERIMENT_STYLE,
+    )
 
 
 def _experiment(outcome: Outcome) -> str:
     experiment, verdict = outcome.experiment, outcome.verdict
-    svg = to_svg(outcome.figure, experiment.name)
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{escape(experiment.title)}"', 1)
+    svg = svg_element(outcome.figure, experiment.name, experiment.title)
     reused = f", {outcome.reused} of {outcome.pieces} pieces from an earlier run" if outcome.reused else ""
     sizes = "; ".join(f"{name} = {value}" for name, value in outcome.sizes.items())
     return f"""<article class="experiment" id="{experiment.name}">
