@@ -71,9 +71,11 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
     infeasible = [f"{h.layer}.{h.head}" for h in inspection.heads if h.margin and h.margin.status == "infeasible"]
     if infeasible:
         found.append(f"No matrix keeps the selection of {', '.join(infeasible)}.")
-    wide = [margin.width for margin in margins if margin.width is not None and margin.width > inspection.gap]
-    if wide:
-        found.append(f"{len(wide)} intervals are wider than {inspection.gap:g}, up to {max(wide):.2g}: out of steps.")
+    for of_twin, one in (("", inspection), (" of the twin", twin)):
+        widths = [] if one is None else [head.margin.width for head in one.heads if head.margin is not None]
+        wide = [width for width in widths if one is not None and width is not None and width > one.gap]
+        if one is not None and wide:
+            found.append(f"{len(wide)} intervals{of_twin} are wider than {one.gap:g}, up to {max(wide):.2g}.")
     return found
 
 

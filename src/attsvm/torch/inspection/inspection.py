@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import nn
 
@@ -19,7 +20,7 @@ from attsvm.torch.inspection.gram_products import Grams
 from attsvm.torch.inspection.margin import MarginInterval, margin_interval
 from attsvm.torch.inspection.measures import MEASURES, Measure, attention_of
 from attsvm.torch.inspection.view import HeadView, view_head
-from attsvm.torch.inspection.weights import Layer
+from attsvm.torch.inspection.weights import HeadProblem, Layer
 
 SPECIAL = "special_tokens_mask"
 """The name under which tokenizers say which tokens are special; models do not take it."""
@@ -29,6 +30,9 @@ MOST_WORKERS = 8
 
 PAIRS_AT_ONCE = 2**22
 """Pairs of a query and a token in the heads looked at side by side: each holds some twenty arrays of them."""
+
+LEAST_PAIRS = 2**12
+"""Pairs below which a head is solved sooner than a process starts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,39 +299,54 @@ class _Asked:
     workers: int
 
     def heads(self, layer: Layer, index: int, chosen: list[int], first_is_special: bool) -> Iterator[Head]:
-        """The heads of one layer in order, several at a time."""
+        """The heads of one layer in order."""
         special = self.special
         if special is None and first_is_special:
             special = np.zeros(layer.tokens.shape[:2], bool)
             special[:, 0] = True
+        own = layer.positions if layer.is_self else None
+        attentions = [attention_of(layer.head(head), layer.allowed, special, own) for head in chosen]
+        selected = [attention.selected for attention in attentions]
+        intervals = self._intervals(layer, chosen, selected) if self.margins else repeat(None, len(chosen))
+        for head, attention, interval in zip(chosen, attentions, intervals, strict=True):
+            numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head)}
+            if interval is not None:
+                numbers["margin_ratio"] = interval.upper
+            yield Head(index, head, attention.selected, numbers, interval, float(layer.rebuilt_error[head]))
+
+    def _intervals(
+        self, layer: Layer, chosen: list[int], selected: list[Int[np.ndarray, "n Q"]]
+    ) -> Iterator[MarginInterval]:
+        """Of the heads in order, several at a time.
+
+        In processes of their own: a solve is thousands of products of sixty small ones each, and threads that hand the
+        interpreter to each other between those are no faster than one.
+        """
         grams = None
-        if self.margins and not layer.is_rotary:
+        if not layer.is_rotary:
             shared = layer.head(0)
             grams = Grams.of(shared.keys, shared.queries, layer.allowed)
-
-        def look(head: int) -> Head:
-            return self._head(layer, index, head, special, grams)
-
-        # NumPy lets other threads work while it multiplies: heads side by side use the processors better than one
-        # product shared among them
         workers = max(1, min(self.workers, len(chosen), PAIRS_AT_ONCE // layer.allowed.size))
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
-            try:
-                yield from pool.map(look, chosen)
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+        if layer.allowed.size < LEAST_PAIRS:
+            workers = 1
+        # one worker is this process
+        with parallel_config("loky", inner_max_num_threads=1), threadpool_limits(1, user_api="blas"):
+            jobs = (
+                delayed(_interval)(layer.head(head), layer.allowed, of_head, self.gap, self.max_steps, grams)
+                for head, of_head in zip(chosen, selected, strict=True)
+            )
+            yield from Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
 
-    def _head(
-        self, layer: Layer, index: int, head: int, special: Bool[np.ndarray, "n T"] | None, grams: Grams | None
-    ) -> Head:
-        problem = layer.head(head)
-        attention = attention_of(problem, layer.allowed, special, layer.positions if layer.is_self else None)
-        numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head)}
-        interval = None
-        if self.margins:
-            interval, _ = margin_interval(problem, layer.allowed, attention.selected, self.gap, self.max_steps, grams)
-            numbers["margin_ratio"] = interval.upper
-        return Head(index, head, attention.selected, numbers, interval, float(layer.rebuilt_error[head]))
+
+def _interval(
+    problem: HeadProblem,
+    allowed: Bool[np.ndarray, "n Q T"],
+    selected: Int[np.ndarray, "n Q"],
+    gap: float,
+    max_steps: int | None,
+    grams: Grams | None,
+) -> MarginInterval:
+    return margin_interval(problem, allowed, selected, gap, max_steps, grams)[0]
 
 
 def _processors() -> int:
