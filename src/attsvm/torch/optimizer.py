@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -25,6 +26,8 @@ from attsvm.torch.sharding import WHOLE, Sharding, local_shard, sharding_of
 NONFINITE = ("skip", "raise", "unchecked")
 MIRROR, BUFFER = "mirror", "momentum_buffer"
 
+# a parameter that has a gradient: its place in its group, itself, the gradient
+Given = tuple[int, Tensor, Tensor]
 # the directions of a batch, the step and the divisor of each
 Shaped = tuple[list[Tensor], list[Tensor], list[Tensor]]
 
@@ -82,7 +85,8 @@ class MirrorOptimizer(Optimizer):
         if nonfinite not in NONFINITE:
             raise ValueError(f"nonfinite: {nonfinite!r} is none of {', '.join(map(repr, NONFINITE))}")
         self.skipped_steps = 0
-        self._seen: dict[Tensor, tuple[int, float]] = {}
+        # by id, since hashing a tensor takes a call of Python: parameters live as long as their group
+        self._seen: dict[int, tuple[int, float]] = {}
         super().__init__(params, defaults)
         self.nonfinite = nonfinite
 
@@ -100,12 +104,12 @@ class MirrorOptimizer(Optimizer):
         if group["nesterov"] and not group["momentum"]:
             raise ValueError("nesterov: looks ahead of the momentum, so it needs momentum > 0")
 
-    def _check_gradients(self, group: dict[str, Any]) -> None:
+    def _check_gradients(self, given: list[Given]) -> None:
         """Raise RuntimeError where a gradient cannot be stepped along."""
-        for parameter in group["params"]:
-            if parameter.grad is not None and parameter.grad.layout != torch.strided:
+        for _, parameter, gradient in given:
+            if gradient.layout != torch.strided:
                 raise RuntimeError(
-                    f"{type(self).__name__} takes dense gradients only, not {parameter.grad.layout} "
+                    f"{type(self).__name__} takes dense gradients only, not {gradient.layout} "
                     f"(of a parameter of shape {tuple(parameter.shape)}): use nn.Embedding(..., sparse=False)"
                 )
 
@@ -151,19 +155,24 @@ class MirrorOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
+        # small models are a matter of how often Python touches a parameter: its gradient is looked up once
+        everything = [
+            [(i, x, gradient) for i, x in enumerate(group["params"]) if (gradient := x.grad) is not None]
+            for group in self.param_groups
+        ]
+        for group, given in zip(self.param_groups, everything, strict=True):
             check_number("lr", float(group["lr"]), 0.0, math.inf)
-            self._check_gradients(group)
-        scale = self._gradient_scale()
+            self._check_gradients(given)
+        scale = self._gradient_scale(everything)
         if scale is None:
             self.skipped_steps += 1
             return loss
-        for group in self.param_groups:
-            self._step_group(group, -scale if group["maximize"] else scale)
+        for group, given in zip(self.param_groups, everything, strict=True):
+            self._step_group(group, given, -scale if group["maximize"] else scale)
         return loss
 
-    def _step_group(self, group: dict[str, Any], scale: float) -> None:
-        batches = self._batches(group)
+    def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> None:
+        batches = self._batches(group, given)
         lr, p = float(group["lr"]), self._potential(group)
         momentum, nesterov = group["momentum"], group["nesterov"]
         # ∇ψ is homogeneous of degree p − 1: shrinking w by c is shrinking z by c^(p−1)
@@ -181,19 +190,16 @@ class MirrorOptimizer(Optimizer):
             if batches and lr > 0.0:
                 for batch, shaped in zip(batches, self._directions(group, batches, directions, lr), strict=True):
                     _descend_along(batch, recipe, shaped, decay)
-        for parameter in group["params"]:
-            if parameter.grad is not None:
-                self._seen[parameter] = (parameter._version, p)
+        for _, parameter, _ in given:
+            self._seen[id(parameter)] = (parameter._version, p)
 
     # State
 
-    def _batches(self, group: dict[str, Any]) -> list[Batch]:
+    def _batches(self, group: dict[str, Any], given: list[Given]) -> list[Batch]:
         sorted_out: dict[Any, list[list[Any]]] = {}
-        for index, parameter in enumerate(group["params"]):
-            if parameter.grad is None:
-                continue
+        for index, parameter, gradient in given:
             mirror, buffer = self._state_of(group, parameter)
-            row = [parameter.detach(), parameter.grad, mirror, buffer]
+            row = [parameter.detach(), gradient, mirror, buffer]
             sharding = sharding_of(parameter)
             if sharding is not WHOLE:
                 row = [None if x is None else local_shard(x) for x in row]
@@ -202,7 +208,7 @@ class MirrorOptimizer(Optimizer):
             kernel = bool(group["compiled"]) and compiled.fits(row)
             together = eager.pays_in_lists(parameter) if group["foreach"] is None else group["foreach"]
             alone = None if together or kernel else index
-            key = (parameter.device, parameter.dtype, parameter.grad.dtype, sharding, kernel, alone)
+            key = (parameter.device, parameter.dtype, gradient.dtype, sharding, kernel, alone)
             sorted_out.setdefault(key, []).append(row)
         batches = []
         for (_, _, _, sharding, kernel, _), rows in sorted_out.items():
@@ -213,12 +219,12 @@ class MirrorOptimizer(Optimizer):
     def _state_of(self, group: dict[str, Any], parameter: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Mirror variable (None where the weights are their own) and momentum buffer (if any), made where missing."""
         state, p = self.state[parameter], self._potential(group)
-        dtype = torch.promote_types(parameter.dtype, torch.float32)
+        dtype = _mirror_dtype(parameter.dtype)
         own_mirror = p == 2.0 and dtype == parameter.dtype
         if not own_mirror:
             if MIRROR not in state:
                 state[MIRROR] = _mirror_of(parameter, p, dtype)
-            elif self._seen.get(parameter) != (parameter._version, p):
+            elif self._seen.get(id(parameter)) != (parameter._version, p):
                 _adopt_changes(parameter, state[MIRROR], p)
         if group["momentum"] and BUFFER not in state:
             state[BUFFER] = torch.zeros_like(parameter, dtype=dtype, memory_format=torch.preserve_format)
@@ -260,7 +266,7 @@ class MirrorOptimizer(Optimizer):
             for key, parameter in zip(saved, own, strict=True):
                 for name, value in final["state"].get(key, {}).items():
                     if isinstance(value, Tensor):
-                        dtype = torch.promote_types(parameter.dtype, torch.float32)
+                        dtype = _mirror_dtype(parameter.dtype)
                         self.state[parameter][name] = value.to(parameter.device, dtype, copy=True)
 
         # as the last hook before and the first after: other hooks see, and may change, what they would otherwise
@@ -284,7 +290,7 @@ class MirrorOptimizer(Optimizer):
 
     # Gradients
 
-    def _gradient_scale(self) -> float | None:
+    def _gradient_scale(self, everything: list[list[Given]]) -> float | None:
         """What gradients are to be multiplied by; None where one is not finite and the step must not be taken."""
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         if found_inf is not None:
@@ -295,14 +301,13 @@ class MirrorOptimizer(Optimizer):
             return None if found else 1.0 / value
         if self.nonfinite == "unchecked":
             return 1.0
-        gradients = [x.grad for group in self.param_groups for x in group["params"] if x.grad is not None]
-        if all_finite(gradients):
+        if all_finite([gradient for given in everything for _, _, gradient in given]):
             return 1.0
         names = [
             _name_of(group, number, index)
-            for number, group in enumerate(self.param_groups)
-            for index, parameter in enumerate(group["params"])
-            if parameter.grad is not None and not is_finite(parameter.grad)
+            for number, (group, given) in enumerate(zip(self.param_groups, everything, strict=True))
+            for index, _, gradient in given
+            if not is_finite(gradient)
         ] or ["a parameter on another process"]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         message = (
@@ -345,6 +350,11 @@ def _descend_along(batch: Batch, recipe: compiled.Recipe, shaped: Shaped, decay:
 def _full_precision(batch: Batch) -> list[Tensor]:
     dtype = batch.mirrors[0].dtype
     return [x.to(dtype) for x in batch.gradients]
+
+
+@cache
+def _mirror_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _mirror_of(parameter: Tensor, p: float, dtype: torch.dtype) -> Tensor:

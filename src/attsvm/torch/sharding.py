@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 
 class Sharding(NamedTuple):
@@ -60,6 +61,8 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 def _as_sharded(tensor: Tensor) -> Any:
+    if type(tensor) in (Tensor, Parameter):
+        return None
     # importing DTensor costs a second; a tensor can only be one if somebody has
     distributed = sys.modules.get("torch.distributed.tensor")
     return tensor if distributed is not None and isinstance(tensor, distributed.DTensor) else None

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizer import Batch, MirrorOptimizer, Shaped, check_number
+from attsvm.torch.optimizer import Batch, Given, MirrorOptimizer, Shaped, check_number
 from attsvm.torch.sharding import sharding_of
 
 
@@ -78,9 +78,9 @@ class SpectralDescent(MirrorOptimizer):
         if group["iterations"] is not None:
             check_number("iterations", group["iterations"], 1, 100)
 
-    def _check_gradients(self, group: dict[str, Any]) -> None:
-        super()._check_gradients(group)
-        if any(sharding_of(parameter).split for parameter in group["params"]):
+    def _check_gradients(self, given: list[Given]) -> None:
+        super()._check_gradients(given)
+        if any(sharding_of(parameter).split for _, parameter, _ in given):
             raise RuntimeError("SpectralDescent needs whole matrices: a parameter is sharded over processes")
 
     def _elementwise(self, group: dict[str, Any]) -> bool:
