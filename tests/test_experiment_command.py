@@ -179,11 +179,47 @@ def test_data_and_vocabulary_that_do_not_fit_are_named(reviews, vocabulary, pict
         load_reviews(str(reviews), tokenizer, 8, validation_rows=48)
 
 
+def test_other_folders_are_read_by_datasets(monkeypatch, tmp_path):
+    datasets = pytest.importorskip("datasets", reason="datasets (extra `torch`) is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    rows = {"train": [("good", 1), ("bad", 0), ("so so", 0)], "test": [("fine", 1)]}
+    for split, pairs in rows.items():
+        lines = (json.dumps({"text": text, "label": label}) for text, label in pairs)
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    for split, pairs in zip(read_splits(str(folder), "text"), rows.values(), strict=True):
+        assert list(zip(split.inputs, split.labels.tolist(), strict=True)) == pairs
+    with pytest.raises(ProblemError, match="no column 'review'; found text, label"):
+        read_splits(str(folder), "review")
+    (folder / "test.jsonl").unlink()
+    with pytest.raises(ProblemError, match="no split 'test'"):
+        read_splits(str(folder), "text")
+
+
+def test_tensorboard_shows_what_the_history_holds(reviews, vocabulary, tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    done = attsvm(
+        "imdb", "--data", reviews, "--vocabulary", vocabulary, "--preset", "tiny", "--device", "cpu",
+        "--optimizer", "adam", "--out", tmp_path / "out", "--tensorboard",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    (run,) = json.loads((tmp_path / "out" / "result.json").read_text())["runs"]
+    (events,) = (tmp_path / "out").rglob("events.out.tfevents.*")
+    found = accumulator.EventAccumulator(str(events))
+    found.Reload()
+    for name in ("train_loss", "test_accuracy"):
+        logged = {event.step: event.value for event in found.Scalars(name)}
+        # TensorBoard keeps float32
+        told = {row["step"]: row[name] for row in run["history"] if name in row}
+        assert logged == pytest.approx(told, rel=1e-6)
+
+
 def test_what_is_not_installed_is_named(monkeypatch, reviews, tmp_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ProblemError, match=r"stanfordnlp/imdb: no such folder.*pip install datasets"):
+    with pytest.raises(ProblemError, match=r"stanfordnlp/imdb: no such folder.*attsvm\[torch\]"):
         read_splits("stanfordnlp/imdb", "text")
-    with pytest.raises(ProblemError, match=r"holds no train\*\.parquet.*pip install datasets"):
+    with pytest.raises(ProblemError, match=r"holds no train\*\.parquet.*attsvm\[torch\]"):
         read_splits(str(tmp_path), "text")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ProblemError, match="Parquet needs pyarrow"):

@@ -153,7 +153,7 @@ def _check_tensorboard() -> None:
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
-        raise ProblemError("--tensorboard: TensorBoard is not installed; pip install tensorboard") from None
+        raise ProblemError("--tensorboard: TensorBoard is not installed; pip install 'attsvm[torch]'") from None
 
 
 def _names(optimizer: str, p: float | None) -> list[str]:

@@ -81,7 +81,9 @@ def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Spli
         import datasets
     except ModuleNotFoundError:
         what = "holds no train*.parquet and test*.parquet" if Path(source).is_dir() else "no such folder"
-        raise ProblemError(f"{source}: {what}, and other sources need `datasets`: pip install datasets") from None
+        raise ProblemError(
+            f"{source}: {what}, and other sources need `datasets`: pip install 'attsvm[torch]'"
+        ) from None
     try:
         loaded = datasets.load_dataset(source)
     except Exception as error:  # whatever the network, the hub or a broken file makes it raise

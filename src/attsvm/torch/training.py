@@ -294,6 +294,7 @@ def fit(
         history.append(
             {"epoch": 0, "step": 0, "seconds": 0.0, **_evaluated(model, test, options), **_measured(measure, model)}
         )
+        _log(writer, history[0])
     status = "finished"
 
     def save() -> None:
@@ -424,7 +425,7 @@ def _tensorboard(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ProblemError("tensorboard: is not installed; pip install tensorboard") from None
+        raise ProblemError("tensorboard: is not installed; pip install 'attsvm[torch]'") from None
     return SummaryWriter(str(folder / "tensorboard"))
 
 
