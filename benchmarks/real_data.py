@@ -34,6 +34,8 @@ RATES = {
     },
     "cifar10": {"mirror-1.1": (5e-2, 1e-1, 2e-1), "adam": (3e-4, 1e-3, 3e-3)},
 }
+SAID = "## What it says"
+"""The heading of the document's last part, which is not written here and stays."""
 TITLES = {"imdb": "Movie reviews (IMDb)", "cifar10": "Pictures (CIFAR-10)"}
 
 Entry = tuple[str, str, float, int, bool]
@@ -172,7 +174,7 @@ def validation_table(task: str, size: str, out: Path) -> list[str]:
     return lines
 
 
-def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int) -> str:
+def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int, threads: int) -> str:
     parts = [
         "# Experiments on real data",
         "",
@@ -184,8 +186,8 @@ def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int) -
         "are of the last epoch's weights: the share of key weights below 1e-4; how even attention is (1: all",
         "T tokens alike, 1/T: one alone), mean over layers, heads and queries; the Frobenius norm of the key-",
         "query weights; and the share of attention that the last layer's [CLS] query pays to the words that",
-        "carry the sentiment, in 20 short sentences. Seconds are by the clock, evaluations included, on a",
-        "machine that may have had other work.",
+        "carry the sentiment, in 20 short sentences. Seconds are by the clock, evaluations included, with",
+        f"{threads} {'thread' if threads == 1 else 'threads'} a run, on a machine that may have had other work.",
     ]
     for task, size in sizes_of:
         chosen = preset(task, size)
@@ -225,7 +227,11 @@ def main() -> None:
             for task in tasks:
                 measure(task, options.preset, options.data, options.out, options.vocabulary, options.validation_rows)
     finally:
-        text = document([(task, options.preset) for task in tasks], options.out, options.validation_rows)
+        text = document(
+            [(task, options.preset) for task in tasks], options.out, options.validation_rows, options.threads
+        )
+        before = options.docs.read_text(encoding="utf-8") if options.docs.exists() else ""
+        text += "\n" + before[before.index(SAID) :] if SAID in before else ""
         with atomic_write(options.docs) as stream:
             stream.write(text.encode())
 

@@ -80,7 +80,8 @@ def experiment_page(result: dict[str, Any], drawn: list[Drawn]) -> str:
         Of :func:`attsvm.report.experiment_figures.draw_experiment`.
     """
     data, runs, command = result["data"], result["runs"], result["command"]
-    title = f"{TITLES[result['task']]}: {' and '.join(name_of(run['optimizer']) for run in runs)}"
+    *others, last = (name_of(run["optimizer"]) for run in runs)
+    title = f"{TITLES[result['task']]}: {', '.join(others)}{' and ' * bool(others)}{last}"
     model = result["model"]
     kicker = (
         f"preset {result['preset']} · {data['train']:,} training and {data['test']:,} test rows · {model['layers']} "

@@ -1,9 +1,12 @@
 """``attsvm.torch.inspect``: every layer and head of a trained transformer, measured on a batch."""
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import repeat
+from threading import Thread
 from typing import Any, ClassVar
 
 import numpy as np
@@ -331,14 +334,16 @@ class _Asked:
             workers = 1
         # one worker is this process
         with parallel_config("loky", inner_max_num_threads=1), threadpool_limits(1, user_api="blas"):
+            solve = delayed(partial(_interval, os.getpid()))
             jobs = (
-                delayed(_interval)(layer.head(head), layer.allowed, of_head, self.gap, self.max_steps, grams)
+                solve(layer.head(head), layer.allowed, of_head, self.gap, self.max_steps, grams)
                 for head, of_head in zip(chosen, selected, strict=True)
             )
             yield from Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
 
 
 def _interval(
+    asking: int,
     problem: HeadProblem,
     allowed: Bool[np.ndarray, "n Q T"],
     selected: Int[np.ndarray, "n Q"],
@@ -346,7 +351,21 @@ def _interval(
     max_steps: int | None,
     grams: Grams | None,
 ) -> MarginInterval:
+    if os.getpid() != asking:
+        _end_with(asking)
     return margin_interval(problem, allowed, selected, gap, max_steps, grams)[0]
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent: one that was killed cannot say that nobody waits any more."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _processors() -> int:
