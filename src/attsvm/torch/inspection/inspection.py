@@ -29,7 +29,7 @@ SPECIAL = "special_tokens_mask"
 """The name under which tokenizers say which tokens are special; models do not take it."""
 
 MOST_WORKERS = 8
-"""Heads looked at side by side."""
+"""Heads solved side by side."""
 
 PAIRS_AT_ONCE = 2**22
 """Pairs of a query and a token in the heads looked at side by side: each holds some twenty arrays of them."""
@@ -181,7 +181,8 @@ def inspect(
     seed : int
         Of the sample of queries.
     workers : int, optional
-        Heads looked at side by side; as many as there are processors, up to 8, if not given.
+        Processes that solve for the margins of heads side by side; as many as there are processors, up to 8, if not
+        given. Small problems are solved in this one.
     callback : callable, optional
         Called as ``callback(layer, head)`` when a head is done; a true return value stops the inspection there.
 
