@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import repeat
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, ClassVar
 
 import numpy as np
@@ -335,12 +335,22 @@ class _Asked:
             workers = 1
         # one worker is this process
         with parallel_config("loky", inner_max_num_threads=1), threadpool_limits(1, user_api="blas"):
-            solve = delayed(partial(_interval, os.getpid()))
+            solve, ended = delayed(partial(_interval, os.getpid())), Event()
             jobs = (
                 solve(layer.head(head), layer.allowed, of_head, self.gap, self.max_steps, grams)
                 for head, of_head in zip(chosen, selected, strict=True)
+                if not ended.is_set()
             )
-            yield from Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
+            intervals = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
+            try:
+                # not `yield from`: closing that would kill the processes under their manager
+                for interval in intervals:  # noqa: UP028
+                    yield interval
+            finally:
+                # where the rest is not wanted no more heads are begun, and those under way come to their end
+                ended.set()
+                for _ in intervals:
+                    pass
 
 
 def _interval(
