@@ -32,7 +32,7 @@ RATES = {
         "mirror-3": (3e-5, 1e-4, 3e-4),
         "adam": (3e-4, 1e-3, 3e-3),
     },
-    "cifar10": {"mirror-1.1": (2e-2, 5e-2, 1e-1), "adam": (3e-4, 1e-3, 3e-3)},
+    "cifar10": {"mirror-1.1": (1e-2, 2e-2, 5e-2), "adam": (3e-4, 1e-3, 3e-3)},
 }
 SAID = "## What it says"
 """The heading of the document's last part, which is not written here and stays."""
