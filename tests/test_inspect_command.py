@@ -225,8 +225,13 @@ def test_two_heads_of_a_trained_model():
 def test_a_process_that_solves_heads_ends_with_the_one_that_asked():
     solves = (
         "import os, sys, time; from attsvm.torch.inspection import inspection;"
-        "inspection._end_with(int(sys.argv[1])); time.sleep(100)"
+        "inspection._end_with(int(sys.argv[1])); print('watching', flush=True); time.sleep(100)"
     )
     asks = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {solves!r}, str(os.getpid())])"
-    # the pipe of stdout is open as long as either lives
-    subprocess.run([sys.executable, "-c", asks], stdout=subprocess.PIPE, check=True, timeout=60)
+    # the asking process stays until the other watches, and is then killed; the pipe is open as long as either lives
+    asking = subprocess.Popen(
+        [sys.executable, "-c", asks + "; import time; time.sleep(100)"], stdout=subprocess.PIPE, text=True
+    )
+    assert asking.stdout.readline() == "watching\n"
+    asking.kill()
+    assert asking.communicate(timeout=60)[0] == ""

@@ -136,6 +136,20 @@ def test_a_sample_of_queries_is_part_of_all_of_them():
         assert (picked == other.selected)[part.positions >= 0].all()
 
 
+def test_processes_of_their_own_find_the_same_margins_and_stop_when_told(monkeypatch, recwarn, capfd):
+    alone = attsvm.torch.inspect(spread_out(bert()), words(), workers=1)
+    # so that even these few pairs are worth a process
+    monkeypatch.setattr("attsvm.torch.inspection.inspection.LEAST_PAIRS", 0)
+    beside = attsvm.torch.inspect(spread_out(bert()), words(), workers=2)
+    assert [vars(head.margin) for head in beside.heads] == [vars(head.margin) for head in alone.heads]
+    stopped = attsvm.torch.inspect(
+        spread_out(bert()), words(), workers=2, callback=lambda layer, head: (layer, head) == (1, 1)
+    )
+    assert [(head.layer, head.head) for head in stopped.heads] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    assert not [warning for warning in recwarn if "joblib" in warning.filename]
+    assert "Traceback" not in capfd.readouterr().err
+
+
 class Encoder(nn.Module):
     def __init__(self, batch_first=True):
         super().__init__()

@@ -153,8 +153,8 @@ def _update_kernel(
             mirror.copy_(moved)
             if weights is not None:
                 linked = signed_power(moved, recipe.exponent)
-                # A processor fetches a line of memory before it writes to it, and fetches sooner what is read: a
-                # fourth less time. So the weights are read, for a choice that never falls on them.
+                # A processor fetches a line of memory before it writes to it, and fetches sooner what is read. So the
+                # weights are read, for a choice that never falls on them.
                 weights[i].copy_(torch.where(scalars[4] > 0, linked, weights[i]) if on_cpu else linked)
 
     mirror_dtype, on_cpu = dtypes[0], device.type == "cpu"
