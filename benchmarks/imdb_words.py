@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attsvm.datasets.text import read_texts
-from attsvm.fit_text import fit_text, text_classifier
+from attsvm.apps.texts.fit_text import fit_text, text_classifier
+from attsvm.apps.texts.text import read_texts
 
 SHOWN = ("worst", "disappointing", "funniest", "the", "and", "a")
 

@@ -15,9 +15,9 @@ import numpy as np
 
 import attsvm
 from attsvm import optimizers
-from attsvm.reproduce.optimizer_norms import NORMS, WAYS, own, problems, ratios, start
+from attsvm.reproduce.figures.optimizer_norms import NORMS, WAYS, own, problems, ratios, start
 from attsvm.reproduce.pieces import Store
-from attsvm.training.trials import num_threads
+from attsvm.training.engine.trials import num_threads
 
 SHAPE = (6, 8, 10)
 SCHEDULES = ("constant", "decaying")
@@ -76,7 +76,7 @@ def with_long_steps(norm: str, length: str, counts: list[int], seeds: int) -> di
         record=counts,
     )
     each = zip(run.history["weights"], run.history["selected"], strict=True)
-    return {"ratio": np.stack([attsvm.margin_ratio(problem, kept, weights, norm) for weights, kept in each])}
+    return {"ratio": np.stack([attsvm.margin_ratio(problem, weights, kept, norm) for weights, kept in each])}
 
 
 LONG_STEPS = {

@@ -17,8 +17,8 @@ import numpy as np
 
 import attsvm
 from attsvm import optimizers
-from attsvm.reproduce.optimizer_norms import problems
-from attsvm.training.trials import num_threads
+from attsvm.reproduce.figures.optimizer_norms import problems
+from attsvm.training.engine.trials import num_threads
 
 STEPS = 80_000
 SMOOTH_STEPS = 200_000
@@ -170,7 +170,7 @@ def train(problem: attsvm.Problem, optimizer: Any, steps: int, init: Any) -> att
 def to_nuclear(problem: attsvm.Problem, run: attsvm.Run) -> tuple[np.ndarray, np.ndarray]:
     solution = attsvm.solve_svm(problem, run.selected, "nuclear")
     error = attsvm.direction_error(run.weights, solution.direction, axis=(-2, -1))
-    return np.asarray(error), np.asarray(attsvm.margin_ratio(problem, run.selected, run.weights, "nuclear"))
+    return np.asarray(error), np.asarray(attsvm.margin_ratio(problem, run.weights, run.selected, "nuclear"))
 
 
 def imbalance(run: attsvm.Run) -> np.ndarray:

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 
-from attsvm.report.experiment_figures import name_of
-from attsvm.report.experiment_folder import write_experiment
+from attsvm.apps.experiments.experiment import Data, load_data, make_options, run
+from attsvm.apps.experiments.presets import Preset, preset
+from attsvm.apps.experiments.training import At
+from attsvm.report.experiment.figures import name_of
+from attsvm.report.experiment.folder import write_experiment
 from attsvm.report.plain import dumps, jsonable
 from attsvm.storage import atomic_write
-from attsvm.torch.experiment import Data, load_data, make_options, run
-from attsvm.torch.presets import Preset, preset
-from attsvm.torch.training import At
 
 SEEDS = (0, 1, 2)
 RATES = {
@@ -113,7 +113,7 @@ def measure(task: str, size: str, source: Path, out: Path, vocabulary: str | Non
 
 def write_page(task: str, size: str, out: Path, chosen: Preset, data: Data, runs: list[dict]) -> None:
     """The page of the first seed's runs, as `attsvm experiment` makes it."""
-    from attsvm.commands.experiment import result_of
+    from attsvm.cli.experiment import result_of
 
     command = f"python benchmarks/real_data.py --data DATA --preset {size}"
     result = result_of(task, size, chosen, data, runs, command=command, seed=SEEDS[0], threads=None, device="cpu")

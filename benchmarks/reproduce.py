@@ -22,9 +22,9 @@ import attsvm
 from att_svm import Data, nuclear, per_constraint
 from attsvm.datasets import random_problem
 from attsvm.reproduce import EXPERIMENTS
-from attsvm.reproduce.experiment import Arrays
+from attsvm.reproduce.figure import Arrays
 from attsvm.reproduce.pieces import Store
-from attsvm.training.trials import num_threads
+from attsvm.training.engine.trials import num_threads
 from training import torch_loop
 
 Piece = Callable[..., Arrays]

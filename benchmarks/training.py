@@ -18,10 +18,9 @@ import numpy as np
 import torch
 
 import attsvm
-from attsvm import optimizers
+from attsvm import heads, optimizers
 from attsvm.datasets import random_problem
-from attsvm.training import heads
-from attsvm.training.trials import num_threads
+from attsvm.training.engine.trials import num_threads
 
 STEPS, STEP, TRIALS, P = 2000, 0.1, 1000, 1.75
 AGREE_AFTER, AGREE_TO = 100, 1e-9

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attsvm.apps.texts.baselines import mean_tokens
 from attsvm.datasets.sequences import Sequences
-from attsvm.text_baselines import mean_tokens
 from attsvm.word_attention import word_attention
 
 

@@ -1,5 +1,5 @@
 """``python -m attsvm`` is ``attsvm``."""
 
-from attsvm.cli import main
+from attsvm.cli.main import main
 
 main()

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm.errors import ProblemError
+from attsvm.results import check_index
 from attsvm.storage import read_npz, write_npz
 
 ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask")
@@ -300,7 +301,7 @@ class Problem:
 
     def __getitem__(self, index: Any) -> "Problem":
         """The problem or problems at ``index`` of the batch axes."""
-        check_batch_index(index, self.batch_shape, "problem")
+        check_index(index, self.batch_shape, "problem")
         return Problem(**{name: array[index] for name, array in self._arrays().items()})
 
     def __repr__(self) -> str:
@@ -325,24 +326,6 @@ class Problem:
 
     def _arrays(self) -> dict[str, np.ndarray]:
         return {name: getattr(self, name) for name in ARRAY_NAMES if getattr(self, name) is not None}
-
-
-def check_batch_index(index: Any, batch_shape: tuple[int, ...], what: str) -> None:
-    """Refuse an index that would reach past the batch axes.
-
-    Raises
-    ------
-    TypeError
-        If there are no batch axes, or the index holds an Ellipsis or None.
-    IndexError
-        If the index is out of range or has too many axes.
-    """
-    if not batch_shape:
-        raise TypeError(f"a {what} without batch axes cannot be indexed")
-    parts = index if isinstance(index, tuple) else (index,)
-    if any(part is Ellipsis or part is None for part in parts):
-        raise TypeError(f"a {what} is indexed by integers, slices and arrays")
-    np.broadcast_to(False, batch_shape)[index]
 
 
 _Core = tuple[int | None, ...]

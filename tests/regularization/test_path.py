@@ -48,7 +48,7 @@ def test_at_1e4_times_the_value_the_path_points_to_the_att_svm(norm, seed):
     path = attsvm.regularization_path(problem, [1e4 * solution.value], norm=norm)
     assert (path.selected[-1] == optimal).all()
     assert path.status[-1] == "converged"
-    np.testing.assert_allclose(attsvm.margin(problem, optimal, path.weights[-1], norm), solution.margin, rtol=1e-3)
+    np.testing.assert_allclose(attsvm.margin(problem, path.weights[-1], optimal, norm), solution.margin, rtol=1e-3)
     assert attsvm.direction_error(path.weights[-1], solution.direction) < 1e-5
     assert path.direction_errors[-1] < 1e-5
     # planted: another norm's solution, and that of another selection, are told apart

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm import Problem
-from attsvm.fit import fit
-from attsvm.report import numbers, write_folder
-from attsvm.report.words import number, tables
+from attsvm.apps.fit.fit import fit
+from attsvm.report.fit.folder import write_folder
+from attsvm.report.fit.numbers import numbers
+from attsvm.report.fit.words import number, tables
 
 GENERATOR = np.random.default_rng(5)
 LABELS = np.where(np.arange(8) % 2, 1.0, -1.0)

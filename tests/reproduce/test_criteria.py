@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attsvm.reproduce import EXPERIMENTS, run
-from attsvm.reproduce.experiment import Arrays, Standing
+from attsvm.reproduce.figure import Arrays, Standing
 
 Planted = Callable[[Arrays], None]
 

@@ -2,11 +2,11 @@
 
 import cvxpy as cp
 import numpy as np
-from by_hand import at, bounds, explicit_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
+from oracles.att_svm import at, bounds, explicit_rows
 
 
 @st.composite

@@ -7,7 +7,7 @@ import attsvm
 from attsvm.norms import parse_norm
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import certify, farkas
-from attsvm.svm.constraints import Constraints
+from attsvm.svm.constraints.constraints import Constraints
 
 NORMS = ["frobenius", "l1", "l1.5", "l4", "linf", "nuclear", "spectral"]
 
@@ -29,7 +29,7 @@ def test_any_pair_brackets_the_optimum(constraints, norm):
     assert done.violation <= 1e-15
     assert 1e-3 < done.gap < 1
     assert (done.dual >= 0).all()
-    dual_value = parse_norm(norm).dual.value(constraints.adjoint(done.dual))
+    dual_value = parse_norm(norm).dual.values(constraints.adjoint(done.dual))
     assert dual_value == pytest.approx(1.0)
     assert (1 - done.gap) * done.value == pytest.approx(done.dual.sum())
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from by_hand import explicit_rows
 
 import attsvm
 from attsvm.selection import selection_sets
-from attsvm.svm.constraints import Constraints
+from attsvm.svm.constraints.constraints import Constraints
+from oracles.att_svm import explicit_rows
 
 
 def ragged_problem(seed, num_queries, sets):
@@ -46,7 +46,7 @@ CASES = [(seed, Q, sets) for seed in range(3) for Q in (None, 3) for sets in (Fa
 def layout(request, monkeypatch):
     """Small problems copy the tokens for each query, large ones share them: both must hold."""
     if request.param == "shared":
-        monkeypatch.setattr("attsvm.svm.constraints.UNROLLED_NUMBERS", 0)
+        monkeypatch.setattr("attsvm.svm.constraints.constraints.UNROLLED_NUMBERS", 0)
 
 
 @pytest.mark.parametrize(("seed", "num_queries", "sets"), CASES)

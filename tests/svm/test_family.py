@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from by_hand import at, bounds, explicit_rows, norms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
+from oracles.att_svm import at, bounds, explicit_rows, norms
 
 cp = pytest.importorskip("cvxpy")
 

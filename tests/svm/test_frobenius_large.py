@@ -7,7 +7,7 @@ import pytest
 
 import attsvm
 from attsvm.selection import selection_sets
-from attsvm.svm.constraints import Constraints
+from attsvm.svm.constraints.constraints import Constraints
 
 
 def random_case(seed):
@@ -39,7 +39,7 @@ def random_case(seed):
 def test_agrees_with_the_method_on_written_rows(seed, status, shared, monkeypatch):
     """With several queries a sequence, both where they share its tokens and where these are copied for each."""
     if shared:
-        monkeypatch.setattr("attsvm.svm.constraints.UNROLLED_NUMBERS", 0)
+        monkeypatch.setattr("attsvm.svm.constraints.constraints.UNROLLED_NUMBERS", 0)
     problem, selected, relaxed = random_case(seed)
     large = attsvm.solve_svm(problem, selected, relaxed=relaxed, method="projected-gradient")
     small = attsvm.solve_svm(problem, selected, relaxed=relaxed, method="least-distance")
@@ -195,5 +195,5 @@ def test_projection_on_equalities_is_the_same_by_products(monkeypatch):
     constraints = Constraints.of(problem, selection_sets(problem, kept))
     weights = generator.standard_normal((8, 8))
     plain = constraints.project(weights)
-    monkeypatch.setattr("attsvm.svm.constraints.DENSE_EQUALITIES", 0)
+    monkeypatch.setattr("attsvm.svm.constraints.constraints.DENSE_EQUALITIES", 0)
     np.testing.assert_allclose(constraints.project(weights), plain, atol=1e-13)

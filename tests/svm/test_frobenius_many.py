@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from by_hand import at, bounds, explicit_rows
 
 import attsvm
+from oracles.att_svm import at, bounds, explicit_rows
 
 BATCH = 24
 
@@ -95,7 +95,7 @@ def test_a_batch_of_ordinary_problems_needs_no_second_method(monkeypatch):
     def unexpected(*arguments):
         raise AssertionError("solved one by one")
 
-    monkeypatch.setattr("attsvm.svm.frobenius._solve_one", unexpected)
+    monkeypatch.setattr("attsvm.svm.methods.euclidean.frobenius._solve_one", unexpected)
     for kind in ("plain", "shared tokens", "relaxed"):
         problem, selected, relaxed = draw(kind, 0)
         assert set(attsvm.solve_svm(problem, selected, relaxed=relaxed).status) == {"optimal"}

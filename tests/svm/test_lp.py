@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from by_hand import at, explicit_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
-from attsvm.svm import lp
+from attsvm.svm.methods.lp import solve_lp as lp
+from oracles.att_svm import at, explicit_rows
 
 SEEDS = range(10)
 EXPONENTS = [1.0, 1.05, 1.1, 1.2, 1.5, 1.75, 3.0, 8.0, 20.0, 50.0, np.inf]

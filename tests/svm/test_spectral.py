@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from by_hand import at, bounds, explicit_rows
 
 import attsvm
+from oracles.att_svm import at, bounds, explicit_rows
 
 SEEDS = range(10)
 
@@ -42,7 +42,7 @@ def test_the_margin_ratio_of_others_is_at_most_one(seed):
     """margin(W) · value / N(W) in (0, 1] compares where directions cannot."""
     problem, selected = random_arrays(seed)
     solution = attsvm.solve_svm(problem, selected, norm="spectral")
-    assert attsvm.margin_ratio(problem, selected, solution.direction, norm="spectral") == pytest.approx(1, abs=1e-8)
+    assert attsvm.margin_ratio(problem, solution.direction, selected, norm="spectral") == pytest.approx(1, abs=1e-8)
     for norm in ("frobenius", "nuclear", "l1", "linf"):
         other = attsvm.solve_svm(problem, selected, norm=norm).direction
         ratio = solution.value * smallest_margin(problem, selected, other) / np.linalg.norm(other, 2)

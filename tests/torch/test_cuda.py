@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
-from formula import Formula, assert_follows  # noqa: E402
-
 from attsvm.torch import MirrorDescent  # noqa: E402
+from oracles.torch_steps import Formula, assert_follows  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 

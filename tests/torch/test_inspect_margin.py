@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 import attsvm
 from attsvm.selection import selection_sets
-from attsvm.svm.constraints import Constraints
-from attsvm.svm.dual_products import DualProducts
-from attsvm.torch.inspection.gram_products import GramProducts, Grams
-from attsvm.torch.inspection.margin import duplicates, margin_interval
+from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.constraints.dual_products import DualProducts
+from attsvm.svm.constraints.gram_products import GramProducts, Grams
+from attsvm.svm.margin_bounds import duplicates, margin_interval
 from attsvm.torch.inspection.weights import HeadProblem, softmax
 
 
@@ -143,6 +143,6 @@ def test_solves_on_gram_matrices_are_confirmed_in_float64(gap, dtype):
     problem, allowed, selected, svm = large_head("right")
     grams = Grams.of(problem.keys, problem.queries, allowed, dtype)
     interval, _ = margin_interval(problem, allowed, selected, gap, grams=grams)
-    ratio = attsvm.margin_ratio(svm, selected, problem.weights)
+    ratio = attsvm.margin_ratio(svm, problem.weights, selected)
     assert interval.lower * (1 - 1e-9) <= ratio <= interval.upper * (1 + 1e-9)
     assert interval.width <= gap

@@ -6,10 +6,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
 import jax  # noqa: E402
 import optax  # noqa: E402
-from formula import SHAPES  # noqa: E402
 
 import attsvm  # noqa: E402
 from attsvm.torch import MirrorDescent  # noqa: E402
+from oracles.torch_steps import SHAPES  # noqa: E402
 
 
 @pytest.mark.parametrize("options", [{"normalize": False}, {"scope": "each"}, {"scope": "all"}], ids=str)

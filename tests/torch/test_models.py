@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from attsvm.apps.experiments.models import Blocks, PictureShape, TextShape, build
+from attsvm.apps.experiments.presets import PRESETS, preset
 from attsvm.errors import ProblemError
-from attsvm.torch.models import Blocks, PictureShape, TextShape, build
-from attsvm.torch.presets import PRESETS, preset
 
 BLOCKS = Blocks(width=12, layers=3, heads=3, hidden=20, dropout=0.3)
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
-from formula import SHAPES, Formula, assert_follows  # noqa: E402
-
 from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
+from oracles.torch_steps import SHAPES, Formula, assert_follows  # noqa: E402
 
 
 @pytest.mark.parametrize("foreach", [True, False])

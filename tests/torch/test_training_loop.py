@@ -12,10 +12,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from attsvm.apps.experiments.models import build
+from attsvm.apps.experiments.presets import preset
+from attsvm.apps.experiments.training import CHECKPOINT, Options, Rows, data_order, fit, seed_everything
 from attsvm.errors import ProblemError
-from attsvm.torch.models import build
-from attsvm.torch.presets import preset
-from attsvm.torch.training import CHECKPOINT, Options, Rows, data_order, fit, seed_everything
 
 OPTIMIZERS = ["mirror-1.1", "mirror-2", "mirror-3", "sgd", "adam"]
 EPOCHS, BATCHES = 3, 7

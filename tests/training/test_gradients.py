@@ -6,18 +6,18 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
-import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
-from attsvm.training import Loss
-from attsvm.training.attention import parse_attention
-from attsvm.training.heads import MLP, FunctionHead, Linear, Quadratic
-from attsvm.training.losses import parse_loss
-from attsvm.training.objective import Objective
-from attsvm.training.trials import TrialData
+from attsvm.heads.heads import MLP, FunctionHead, Linear, Quadratic
+from attsvm.losses import Loss
+from attsvm.losses.losses import parse_loss
+from attsvm.training.attention.attention import parse_attention
+from attsvm.training.engine.objective import Objective
+from attsvm.training.engine.trials import TrialData
+from oracles import training as oracle
 
 N, T, D, C, WIDTH = 2, 3, 2, 3, 4
 CURVATURE = 0.3

@@ -9,7 +9,7 @@ import pytest
 import attsvm
 from attsvm import Loss, ProblemError, optimizers, train
 from attsvm.datasets import random_problem
-from attsvm.training.losses import LOSSES
+from attsvm.losses.losses import LOSSES
 
 START = np.random.default_rng(0).normal(size=(3, 3))
 

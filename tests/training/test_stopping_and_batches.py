@@ -8,7 +8,7 @@ import pytest
 import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
-from attsvm.training.batches import MiniBatches
+from attsvm.training.engine.batches import MiniBatches
 
 
 def loss_gradient(problem, weights):
@@ -101,7 +101,7 @@ def test_mini_batches_reach_the_att_svm_as_well():
     problem = random_problem(6, 8, 10, 0)
     run = attsvm.train(problem, steps=100_000, batch_size=2, seed=1)
     solution = attsvm.solve_svm(problem, run.selected)
-    assert attsvm.margin_ratio(problem, run.selected, run.weights) > 0.99
+    assert attsvm.margin_ratio(problem, run.weights, run.selected) > 0.99
     assert attsvm.direction_error(run.weights, solution.direction) < 1e-2
 
 
@@ -115,7 +115,7 @@ def test_a_plateau_of_the_margin_ends_a_trial():
     for i in range(4):
         checks = sorted({round(2 ** (k / 2)) for k in range(41)} & set(range(int(run.step[i]) + 1)))
         again = attsvm.train(problems[i], steps=checks[-1], init=starts[i], record=checks).history
-        margins = attsvm.margin(problems[i], run.selected[i], again["weights"])
+        margins = attsvm.margin(problems[i], again["weights"], run.selected[i])
         lengths = np.linalg.norm(again["weights"], axis=(1, 2))
         # the first check at which a doubling gained less than the tolerance, and no check before it
         for end in range(len(checks)):
@@ -124,7 +124,7 @@ def test_a_plateau_of_the_margin_ends_a_trial():
             here = same and abs(margins[end] - margins[halves[-1]]) <= tolerance * margins[end]
             assert here == (end == len(checks) - 1)
         # what is left to gain is about what the last doubling gained
-        assert 1 - attsvm.margin_ratio(problems[i], run.selected[i], run.weights[i]) < 5 * tolerance
+        assert 1 - attsvm.margin_ratio(problems[i], run.weights[i], run.selected[i]) < 5 * tolerance
 
 
 def test_where_a_run_ends_does_not_depend_on_its_records():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm import ProblemError, Run, optimizers, train
 from attsvm.datasets import random_problem
-from attsvm.training import program as programs
+from attsvm.training.engine import program as programs
 
 
 def batch_of(size, **shape):
@@ -161,10 +161,10 @@ def test_numbers_change_without_compiling_anything_anew():
 
 def _only(_, problem, optimizer):
     """The structure under which train keeps its program."""
-    from attsvm.training.attention import Combined
-    from attsvm.training.heads import Linear
-    from attsvm.training.losses import LOSSES
-    from attsvm.training.objective import Objective
+    from attsvm.heads.heads import Linear
+    from attsvm.losses.losses import LOSSES
+    from attsvm.training.attention.attention import Combined
+    from attsvm.training.engine.objective import Objective
 
     return Objective(Combined(), Linear(), LOSSES["logistic"], (), True), optimizer.rule, 64, None, False
 

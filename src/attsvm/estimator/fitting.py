@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import optax
 
+from attsvm import optimizers
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.forward import ROWS_AT_ONCE, Model, Output, effective_number, forward
 from attsvm.estimator.steps import Parameters, gather, step
-from attsvm.training import optimizers
 
 CELLS = 1 << 22
 """Padded tokens of a batch times numbers a token; a batch with longer sequences holds fewer of them."""

@@ -98,7 +98,7 @@ def margin_report(state: State, sequences: Sequences, optimizer: Any, slack: flo
         slack = SLACK
     solution = hard if slack is None else solve_svm(problem, selected, slack=slack)
     learnt = bool(prompt.any())
-    achieved = margin(problem, selected, prompt, norm) if learnt else np.nan
+    achieved = margin(problem, prompt, selected, norm) if learnt else np.nan
     return MarginReport(
         num_sequences=len(selected),
         num_constraints=int(tokens.lengths.sum() if problem.mask is None else problem.mask.sum()) - len(selected),

@@ -9,8 +9,8 @@ import numpy as np
 import optax
 
 from attsvm.datasets.sequences import Sequences
-from attsvm.training.losses import LOSSES
-from attsvm.training.softmax import logit_gradient, pool
+from attsvm.losses.losses import LOSSES
+from attsvm.training.engine.softmax import logit_gradient, pool
 
 Array = jax.Array
 Parameters = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm
+from attsvm.norms import Lp, Norm, Nuclear, Spectral
 from attsvm.problem import Problem
 
 MOST_LOGITS = 6_000
@@ -31,15 +31,15 @@ def parse_radii(name: str, radii: Any, strictly: bool = True) -> np.ndarray:
 
 def norm_of_ball(norm: Norm, attention: str) -> Norm:
     """The norm that bounds W, for a kind of attention."""
-    if attention == "prompt" and norm.kind == "nuclear":
-        return Norm("lp", 2.0)
+    if attention == "prompt" and isinstance(norm, Nuclear):
+        return Lp(2.0)
     if attention == "factored":
-        if norm.kind != "nuclear" and norm != Norm("lp", 2.0):
+        if not isinstance(norm, Nuclear) and norm != Lp(2.0):
             raise ProblemError(
                 f"norm: {norm.name} found for factored attention; its ball ‖K‖² + ‖Q‖² ≤ 2R is that of the nuclear norm"
             )
-        return Norm("nuclear")
-    if norm.kind == "spectral" or (norm.kind == "lp" and not 1 < norm.p < np.inf):
+        return Nuclear()
+    if isinstance(norm, Spectral) or (isinstance(norm, Lp) and not 1 < norm.p < np.inf):
         raise ProblemError(f'norm: {norm.name} found; a path takes "frobenius", "nuclear" or p with 1 < p < inf')
     return norm
 
@@ -57,7 +57,7 @@ def check_size(problem: Problem, norm: Norm, in_cone: bool) -> None:
     """Newton steps hold the Hessian between logits, and the logits' derivatives in W."""
     num_logits = int(problem.canonical.active.sum(axis=(-2, -1)).max()) * problem.num_tokens
     num_weights = problem.key_dim * problem.query_dim
-    dense = in_cone or (norm.kind == "lp" and norm.p > 2)
+    dense = in_cone or (isinstance(norm, Lp) and norm.p > 2)
     if num_logits > MOST_LOGITS or num_logits * num_weights > MOST_NUMBERS or (dense and num_weights**2 > MOST_NUMBERS):
         raise ProblemError(
             f"problem: {num_logits:,} logits of {num_weights:,} weights found, more than a path's Newton steps can hold"

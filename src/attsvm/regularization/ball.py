@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from attsvm.norms import Norm
+from attsvm.norms import Lp
 from attsvm.regularization.excess import Curvature, Expansion
 
 # where |w|^(p−2) vanishes (p > 2) the metric of the trust region is held above this share of its mean
@@ -139,7 +139,7 @@ def minimise(
     Minimum
         Its residual says how stationary it is.
     """
-    norm = Norm("lp", p)
+    norm = Lp(p)
     x = _into(start, radius, norm, cone)
     objective = objective.rebased(x)
     here = objective.expand(x)
@@ -200,7 +200,7 @@ class _Model:
     values: np.ndarray  # (r,), eigenvalues of the Lagrangian's Hessian between the normals
     vectors: np.ndarray  # (d, r)
     radius: float
-    norm: Norm
+    norm: Lp
     cone: Cone | None
     on_sphere: bool
     pressure: float  # of the sphere's constraint
@@ -213,7 +213,7 @@ class _Model:
         x: np.ndarray,
         here: Expansion,
         radius: float,
-        norm: Norm,
+        norm: Lp,
         cone: Cone | None,
         symmetries: np.ndarray | None = None,
     ) -> "_Model":
@@ -225,8 +225,8 @@ class _Model:
                 gradient = gradient + pull * cone.gradient(x)
                 curvature = Curvature(np.eye(len(x)), curvature.dense() + pull * cone.hessian(x))
         pressure = float(-gradient @ x) / radius
-        dual = float(norm.dual.value(gradient, 1))
-        size = float(norm.value(x, 1))
+        dual = float(norm.dual.values(gradient, 1))
+        size = float(norm.values(x, 1))
         on_sphere = size >= radius * (1 - _ON_SPHERE) and pressure > 0
         normals = []
         if on_sphere:
@@ -341,19 +341,19 @@ def _mirror(x: np.ndarray, p: float) -> np.ndarray:
     return np.sign(x) * np.abs(x) ** (p - 1)
 
 
-def _pull(x: np.ndarray, gradient: np.ndarray, cone: Cone, norm: Norm, radius: float) -> float:
+def _pull(x: np.ndarray, gradient: np.ndarray, cone: Cone, norm: Lp, radius: float) -> float:
     """The multiplier of the cone beside that of the sphere; not positive where the function falls into the cone."""
     normals = np.stack([_mirror(x / radius, norm.p), cone.gradient(x)], axis=1)
     return float(np.linalg.lstsq(normals, -gradient, rcond=None)[0][1])
 
 
-def _into(x: np.ndarray, radius: float, norm: Norm, cone: Cone | None, sphere: bool = False) -> np.ndarray:
+def _into(x: np.ndarray, radius: float, norm: Lp, cone: Cone | None, sphere: bool = False) -> np.ndarray:
     if cone is not None and cone.slack(x) < 0:
         x = cone.restore(x)
         if not x.any():  # the vertex
             return x
-    return _onto(x, radius, norm) if sphere or norm.value(x, 1) > radius else x
+    return _onto(x, radius, norm) if sphere or norm.values(x, 1) > radius else x
 
 
-def _onto(x: np.ndarray, radius: float, norm: Norm) -> np.ndarray:
-    return x * (radius / float(norm.value(x, 1)))
+def _onto(x: np.ndarray, radius: float, norm: Lp) -> np.ndarray:
+    return x * (radius / float(norm.values(x, 1)))

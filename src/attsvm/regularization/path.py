@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm
+from attsvm.losses.losses import Loss
+from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.problem import Problem
 from attsvm.regularization.arguments import check_problem, check_size, norm_of_ball, parse_cones, parse_radii
 from attsvm.regularization.ball import CircularCone
@@ -14,8 +15,7 @@ from attsvm.regularization.excess import Excess, HeadLoss, Scalar, Separation, p
 from attsvm.regularization.result import Path
 from attsvm.regularization.weight_ball import Found, WeightBall
 from attsvm.svm import solve_head, solve_svm
-from attsvm.training.attention import parse_attention
-from attsvm.training.losses import Loss
+from attsvm.training.attention.attention import parse_attention
 
 CONVERGED = 1e-8
 # a radius at most this many times the last one: the saturation changes by as much
@@ -219,7 +219,7 @@ def _other_starts(ball: WeightBall, excess: Excess, grid: list[float]) -> Iterat
 def _follow_jointly(
     problem: Problem, radii: np.ndarray, head_radii: np.ndarray, ball: WeightBall, loss: Scalar
 ) -> list[_Point]:
-    of_head = WeightBall((problem.dim, 1), ball.norm if ball.norm.kind == "lp" else Norm("lp", 2.0))
+    of_head = WeightBall((problem.dim, 1), ball.norm if isinstance(ball.norm, Lp) else Lp(2.0))
     excess = Excess.of(problem, np.zeros(problem.dim), loss)
     if not (excess.moving.any() and excess.values.any()):
         raise ProblemError("problem: the loss does not depend on attention and head: equal keys, or tokens of zeros")
@@ -301,9 +301,9 @@ def _by_turns(
 
 def _first_radius(excess: Excess, ball: WeightBall) -> float:
     """The radius up to which all differences of logits are small."""
-    dual = ball.norm.dual if ball.norm.kind == "lp" else Norm("lp", 2.0)
+    dual = ball.norm.dual if isinstance(ball.norm, Lp) else Lp(2.0)
     # N* of (k_α − k_t) z', a product of rank one
-    longest = np.max(dual.value(excess.keys, 1) * dual.value(excess.queries, 1)[:, None] * excess.allowed)
+    longest = np.max(dual.values(excess.keys, 1) * dual.values(excess.queries, 1)[:, None] * excess.allowed)
     return FIRST_LOGIT / float(longest)
 
 
@@ -350,7 +350,7 @@ def _path(
     head_residual = np.array([point.head_residual for point in points])
     relaxed = head_limit = None
     if head_radii is not None:
-        of_head = solve_head(problem, selected[-1], norm.p if norm.kind == "lp" else 2.0)
+        of_head = solve_head(problem, selected[-1], norm.p if isinstance(norm, Lp) else 2.0)
         head_limit = of_head.direction
         # v's radius is the one that goes on growing: a label with slack needs its token only not to fall behind
         if head_radii[-1] > radii[-1] and of_head.status != "infeasible":

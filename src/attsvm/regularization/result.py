@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.geometry import direction_error
+from attsvm.measures import direction_error
 from attsvm.norms import Norm, parse_norm
 from attsvm.storage import read_npz, write_npz
 
@@ -118,7 +118,7 @@ class Path:
         else:
             worst = " at most" if self.batch_shape else ""
             parts.append(f"last direction error{worst} {np.nanmax(last):.1e}")
-        size = self.norm.value(self.weights[-1], 1 if self.attention == "prompt" else 2)
+        size = self.norm.values(self.weights[-1], 1 if self.attention == "prompt" else 2)
         if (size < 0.999 * self.radii[-1]).any():
             parts.append(f"the loss is least inside the last ball, at norm {np.min(size):.4g}")
         of_head = self.head_direction_errors

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.norms import Norm
+from attsvm.norms import Lp, Norm, Nuclear
 from attsvm.regularization.ball import CircularCone, Cone, Objective, minimise
 from attsvm.regularization.excess import Curvature, Expansion
 
@@ -42,21 +42,23 @@ class WeightBall:
 
     def steepest(self, gradient: np.ndarray) -> np.ndarray:
         """The flat weights of norm 1 along which a function of that gradient falls fastest."""
-        if self.norm.kind == "nuclear":
+        if isinstance(self.norm, Nuclear):
             left, _, right = np.linalg.svd(gradient.reshape(self.shape), full_matrices=False)
             return -np.outer(left[:, 0], right[0]).reshape(-1)
         scaled = gradient / np.max(np.abs(gradient))
+        assert isinstance(self.norm, Lp)
         direction = -np.sign(scaled) * np.abs(scaled) ** (1 / (self.norm.p - 1))
         return direction / self.size(direction)
 
     def size(self, weights: np.ndarray) -> float:
         """N(W) of flat weights."""
-        return float(self.norm.value(weights.reshape(self.shape)))
+        return float(self.norm.values(weights.reshape(self.shape)))
 
     def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
         """A local minimum over the ball of that radius, from ``start`` brought into it."""
-        if self.norm.kind == "nuclear":
+        if isinstance(self.norm, Nuclear):
             return self._by_factors(objective, start, radius)
+        assert isinstance(self.norm, Lp)
         minimum = minimise(objective, start, radius, self.norm.p, self.cone, max_steps=MAX_STEPS)
         return self._found(objective, minimum.x, radius, minimum.pull)
 
@@ -102,7 +104,7 @@ class WeightBall:
             return max(radius * self.cone.steepest(gradient), 0.0)
         if self.cone is not None and pull > 0:
             gradient = gradient + pull * self.cone.gradient(weights)
-        steepest = float(self.norm.dual.value(gradient.reshape(self.shape)))
+        steepest = float(self.norm.dual.values(gradient.reshape(self.shape)))
         inward = float(gradient @ weights)
         size = self.size(weights)
         if size >= radius * (1 - 1e-9) and inward < 0:

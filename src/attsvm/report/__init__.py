@@ -1,6 +1,1 @@
-"""What a fit found, for people: numbers, figures, a page, and the folder that holds them."""
-
-from attsvm.report.folder import claim_folder, write_folder
-from attsvm.report.numbers import numbers
-
-__all__ = ["claim_folder", "numbers", "write_folder"]
+"""Pages for people: shared templates and style, and one folder a kind of page."""

@@ -5,7 +5,7 @@ from html import escape
 
 from matplotlib.figure import Figure
 
-from attsvm.report.figures import Drawn
+from attsvm.report.fit.figures import Drawn
 from attsvm.report.style import to_svg
 
 STYLE = """

@@ -5,7 +5,7 @@ from html import escape
 
 from attsvm import __version__
 from attsvm.report.document import document, svg_element
-from attsvm.reproduce.experiment import Paper, Row, Standing
+from attsvm.reproduce.figure import Paper, Row, Standing
 from attsvm.reproduce.run import Outcome
 
 EXPERIMENT_STYLE = """

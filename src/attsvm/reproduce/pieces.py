@@ -13,9 +13,9 @@ import numpy as np
 
 import attsvm
 from attsvm.errors import ProblemError
-from attsvm.reproduce.experiment import Arrays
+from attsvm.reproduce.figure import Arrays
 from attsvm.storage import read_npz, write_npz
-from attsvm.training.trials import num_threads
+from attsvm.training.engine.trials import num_threads
 
 KIND = "piece"
 LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "optax")

@@ -1,6 +1,7 @@
 """Every figure and table, in the papers' order."""
 
-from attsvm.reproduce import (
+from attsvm.reproduce.figure import Experiment
+from attsvm.reproduce.figures import (
     bregman,
     factored_paths,
     feasibility,
@@ -20,7 +21,6 @@ from attsvm.reproduce import (
     sequence_to_sequence,
     tokens_kept,
 )
-from attsvm.reproduce.experiment import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     prompt_one_sequence.EXPERIMENT,

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from attsvm.errors import ProblemError
 from attsvm.report import style
 from attsvm.report.plain import dumps, jsonable
-from attsvm.reproduce.experiment import Arrays, Experiment, Row, Verdict
+from attsvm.reproduce.figure import Arrays, Experiment, Row, Verdict
 from attsvm.reproduce.pieces import Store
 from attsvm.reproduce.registry import EXPERIMENTS
 from attsvm.storage import atomic_write

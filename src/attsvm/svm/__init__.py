@@ -8,9 +8,9 @@ Three things that know nothing of each other, and ``solve.py``, which puts them 
 """
 
 from attsvm.svm.certificate import Certificate
-from attsvm.svm.finite_part import combined_prediction, finite_part
-from attsvm.svm.head import solve_head
 from attsvm.svm.solution import Solution
 from attsvm.svm.solve import solve_svm
+from attsvm.svm.variants.finite_part import combined_prediction, finite_part
+from attsvm.svm.variants.head import solve_head
 
 __all__ = ["Certificate", "Solution", "combined_prediction", "finite_part", "solve_head", "solve_svm"]

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from attsvm.norms import Norm
-from attsvm.svm.constraints import Constraints, TokenMask, TokenValues, Weights
+from attsvm.norms import Lp, Norm
+from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 
 FARKAS_BOUND = 1e12
 """A selection whose weights would have to be this large, on rows of unit norm, is called infeasible."""
@@ -89,7 +89,7 @@ def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers:
     # rounding may leave the smallest margin a few units below 1: the upper bound allows for it
     smallest = 1.0 + np.minimum.reduce(slack, axis=-1, where=asked, initial=0.0)
     length = _length(weights)
-    value = length if is_frobenius(norm) else norm.value(weights)
+    value = length if is_frobenius(norm) else norm.values(weights)
     positive = value + (value == 0)
     gap = np.where(repairable, np.maximum(1.0 - bound * smallest / positive, 0.0), np.where(asks_margin, np.inf, 0.0))
 
@@ -137,7 +137,7 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
 
 def is_frobenius(norm: Norm) -> bool:
     """Whether the norm is that of Frobenius, its own dual."""
-    return norm.kind == "lp" and norm.p == 2
+    return isinstance(norm, Lp) and norm.p == 2
 
 
 def unattainable(constraints: Constraints) -> TokenMask:
@@ -151,7 +151,7 @@ def _feasible_multipliers(constraints: Constraints, norm: Norm, multipliers: Tok
     if constraints.equality is not None:
         dual = np.where(constraints.equality, multipliers, dual)
     pull = constraints.adjoint(dual)
-    return dual, _length(pull) if is_frobenius(norm) else norm.dual.value(pull)
+    return dual, _length(pull) if is_frobenius(norm) else norm.dual.values(pull)
 
 
 def _length(weights: Weights) -> Values:

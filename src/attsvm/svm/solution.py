@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.norms import Norm
-from attsvm.problem import check_batch_index
+from attsvm.norms import Norm, read_norm, written_norm
+from attsvm.results import check_index
 from attsvm.storage import read_npz, write_npz
 from attsvm.svm.certificate import Certificate
 
@@ -108,7 +108,7 @@ class Solution:
         """Write to an ``.npz`` file, without pickle."""
         arrays = {name: np.asarray(getattr(self, name)) for name in _ARRAYS if getattr(self, name) is not None}
         stats = {name: entry.tolist() if isinstance(entry, np.ndarray) else entry for name, entry in self.stats.items()}
-        norm = {"kind": self.norm.kind, "p": repr(self.norm.p)}  # JSON has no ∞
+        norm = written_norm(self.norm)
         write_npz(path, "solution", arrays, {"schema": SCHEMA, "norm": norm, "slack": self.slack, "stats": stats})
 
     @classmethod
@@ -121,14 +121,14 @@ class Solution:
             If the file cannot be read or holds something else.
         """
         arrays, meta = read_npz(path, "solution")
-        norm = Norm(meta["norm"]["kind"], float(meta["norm"]["p"]))
+        norm = read_norm(meta["norm"])
         plain = {name: _plain(array) for name, array in arrays.items()}
         stats = {name: np.asarray(entry) if isinstance(entry, list) else entry for name, entry in meta["stats"].items()}
         return cls(**plain, norm=norm, slack=meta["slack"], stats=stats)
 
     def __getitem__(self, index: Any) -> "Solution":
         """The solution or solutions at ``index`` of the leading axes."""
-        check_batch_index(index, self.lead, "solution")
+        check_index(index, self.lead, "solution")
         own = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         for name in _ARRAYS:
             if own[name] is not None:

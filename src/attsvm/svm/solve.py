@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm
+from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.problem import Problem
 from attsvm.selection import selection_sets
-from attsvm.svm.candidate import Candidate, Settings
 from attsvm.svm.certificate import FARKAS_BOUND, Certified, certify, farkas, unattainable
-from attsvm.svm.constraints import Constraints, check_relaxed
-from attsvm.svm.frobenius import METHODS as FROBENIUS_METHODS
-from attsvm.svm.frobenius import solve_frobenius
-from attsvm.svm.lp import solve_lp
-from attsvm.svm.semidefinite import METHODS as SEMIDEFINITE_METHODS
-from attsvm.svm.semidefinite import solve_semidefinite
-from attsvm.svm.slack import certify_slack, check_slack, solve_slack
+from attsvm.svm.constraints.constraints import Constraints, check_relaxed
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
+from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
+from attsvm.svm.methods.lp.solve_lp import solve_lp
+from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS as SEMIDEFINITE_METHODS
+from attsvm.svm.methods.semidefinite.solve_semidefinite import solve_semidefinite
 from attsvm.svm.solution import Solution
+from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
 
 VIOLATION_ALLOWED = 1e-9
 ALL_TOKENS = (-3, -2, -1)
@@ -138,7 +138,7 @@ def solve_svm(
 
 def is_euclidean(norm: Norm, problem: Problem) -> bool:
     """Whether the norm is that of Frobenius; nuclear and spectral norm of a prompt are."""
-    return norm.p == 2 and (norm.kind == "lp" or not problem.has_queries)
+    return (norm if problem.has_queries else norm.of_vectors) == Lp(2.0)
 
 
 def _candidate(
@@ -148,7 +148,7 @@ def _candidate(
     if euclidean:
         _check_method(method, FROBENIUS_METHODS, norm)
         return solve_frobenius(constraints, settings, method)
-    if norm.kind == "lp":
+    if isinstance(norm, Lp):
         return solve_lp(constraints, norm.p, settings, solve_frobenius(constraints, Settings()), method)
     _check_method(method, SEMIDEFINITE_METHODS, norm)
     return solve_semidefinite(constraints, norm, settings)

@@ -6,6 +6,7 @@ when a selection is feasible and when the end is the global one, ``rates`` measu
 
 from attsvm.theory.conditions import Feasibility, GlobalConditions, feasibility, global_convergence_conditions
 from attsvm.theory.kinds import Classification, classify
+from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import Rate, convergence_rate, observed_rates
 
@@ -19,6 +20,7 @@ __all__ = [
     "convergence_rate",
     "feasibility",
     "global_convergence_conditions",
+    "margin_ratio",
     "observed_rates",
     "predict_direction",
 ]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.margins import check_weights
-from attsvm.norms import Norm
+from attsvm.measures import check_weights
+from attsvm.norms import Lp, Norm
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens, scores
 from attsvm.svm import Solution, solve_svm
@@ -148,7 +148,7 @@ def global_convergence_conditions(problem: Problem, init: Any = None, loss: str 
     gradient, _ = loss_gradient(problem, start, loss)
     margin = _gradient_margin(problem, gradient, chosen, rest)
     holds = feasible & (equal_scores | (margin > 0))
-    size = Norm("lp", 2.0).value(start, len(core))
+    size = Lp(2.0).values(start, len(core))
     return GlobalConditions(
         _plain(feasible), _plain(equal_scores), _plain(margin), _plain(size), _plain(holds), solution
     )

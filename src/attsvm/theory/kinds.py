@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 from scipy.special import softmax
 
 from attsvm.errors import ProblemError
-from attsvm.margins import check_weights, token_logits
+from attsvm.measures import check_weights, token_logits
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
 from attsvm.selection import better_support_tokens, scores, selected_tokens

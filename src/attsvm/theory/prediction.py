@@ -8,13 +8,13 @@ from jaxtyping import Bool
 from scipy.special import softmax
 
 from attsvm.errors import ProblemError
-from attsvm.margins import token_logits
-from attsvm.norms import Norm, parse_norm
+from attsvm.measures import token_logits
+from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.problem import Problem
 from attsvm.svm import Solution, solve_head, solve_svm
 from attsvm.training import Run
 
-EUCLIDEAN, NUCLEAR = Norm("lp", 2.0), Norm("nuclear")
+EUCLIDEAN, NUCLEAR = Lp(2.0), Nuclear()
 KEPT = 1e-3
 """Under a nonlinear head a token is kept if its probability exceeds this."""
 FEWEST = 3
@@ -158,7 +158,7 @@ def _arguments(run: Run) -> dict[str, Any]:
 
 def _joint(problem: Problem, run: Run, used: Norm, natural: bool) -> Prediction:
     """Relaxed or plain, as the radii of head and attention say."""
-    exponent = used.p if used.kind == "lp" else 2.0
+    exponent = used.p if isinstance(used, Lp) else 2.0
     head = solve_head(problem, run.selected, p=exponent)
     active = np.broadcast_to(problem.canonical.active, (*run.batch_shape, *problem.canonical.active.shape[-2:]))
     active = active.reshape(run.selected.shape)
@@ -181,8 +181,8 @@ def _joint(problem: Problem, run: Run, used: Norm, natural: bool) -> Prediction:
 def _radius_trend(run: Run, norm: Norm, exponent: float) -> np.ndarray:
     """Slope of log(r/R) against log(step) over a trial's last decade of steps: r of v, R of the attention."""
     steps = run.history["steps"]
-    heads = Norm("lp", exponent).value(run.history["v"], 1).reshape(len(steps), -1)
-    weights = norm.value(run.history["weights"], 1 if run.attention == "prompt" else 2).reshape(len(steps), -1)
+    heads = Lp(exponent).values(run.history["v"], 1).reshape(len(steps), -1)
+    weights = norm.values(run.history["weights"], 1 if run.attention == "prompt" else 2).reshape(len(steps), -1)
     last = np.broadcast_to(run.step, run.batch_shape).reshape(-1)
     trend = np.zeros(last.size)
     for i in range(last.size):

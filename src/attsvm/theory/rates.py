@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from scipy.stats import theilslopes
 
 from attsvm.errors import ProblemError
-from attsvm.geometry import bregman_divergence, direction_error
-from attsvm.margins import margin
+from attsvm.measures import bregman_divergence, direction_error, margin
+from attsvm.norms import Lp
 from attsvm.problem import Problem
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.training import Run
@@ -117,9 +117,9 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     axis = (-2, -1) if problem.has_queries else (-1,)
     best = np.asarray(solution.value)
     since = _final_since(run)
-    gap = 1 - np.asarray(margin(problem, prediction.selected, weights, norm)) * best
+    gap = 1 - np.asarray(margin(problem, weights, prediction.selected, norm)) * best
     errors = {"direction_error": direction_error(weights, solution.direction, axis=axis), "margin_gap": gap}
-    if norm.kind == "lp" and 1 < norm.p < np.inf:
+    if isinstance(norm, Lp) and 1 < norm.p < np.inf:
         errors["bregman_divergence"] = bregman_divergence(weights, solution.direction, norm.p, axis=axis)
     return {name: convergence_rate(steps, error, since) for name, error in errors.items()}
 

@@ -1,13 +1,10 @@
-"""From a problem and an optimiser to a run: attention trained into the limit.
+"""From a problem and an optimizer to a run: attention trained until its direction converges.
 
-``attention`` (parameters to logits), ``softmax`` (pooling and its exact backward), ``heads`` and ``losses`` are joined
-by ``objective``; ``program`` compiles stretches of steps, ``trials`` spreads them over the cores, ``loop`` is
-:func:`train`, ``run`` what it returns.
+``attention`` maps parameters to logits; ``engine`` joins attention, softmax pooling, head and loss, compiles stretches
+of steps and spreads the trials over the cores; ``train`` is :func:`attsvm.train` and ``run`` holds what it returns.
 """
 
-from attsvm.training import heads, optimizers
-from attsvm.training.loop import Progress, train
-from attsvm.training.losses import Loss
 from attsvm.training.run import Run
+from attsvm.training.train import Progress, train
 
-__all__ = ["Loss", "Progress", "Run", "heads", "optimizers", "train"]
+__all__ = ["Progress", "Run", "train"]

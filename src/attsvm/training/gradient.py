@@ -4,12 +4,12 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from attsvm.heads.heads import Linear
+from attsvm.losses.losses import parse_loss
 from attsvm.problem import Problem
-from attsvm.training.attention import parse_attention
-from attsvm.training.heads import Linear
-from attsvm.training.losses import parse_loss
-from attsvm.training.objective import Objective
-from attsvm.training.trials import TrialData
+from attsvm.training.attention.attention import parse_attention
+from attsvm.training.engine.objective import Objective
+from attsvm.training.engine.trials import TrialData
 
 
 def loss_gradient(

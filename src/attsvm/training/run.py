@@ -8,9 +8,9 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
-from attsvm.problem import check_batch_index
+from attsvm.optimizers import from_configuration
+from attsvm.results import check_index
 from attsvm.storage import read_npz, write_npz
-from attsvm.training.optimizers import from_configuration
 
 STATUSES = ("finished", "converged", "stalled", "non_finite", "interrupted")
 
@@ -78,7 +78,7 @@ class Run:
 
     def __getitem__(self, index: Any) -> "Run":
         """The run or runs at ``index`` of the batch axes."""
-        check_batch_index(index, self.batch_shape, "run")
+        check_index(index, self.batch_shape, "run")
         precise = np.asarray(self.precise_until)[index]
         later = index if isinstance(index, tuple) else (index,)
         return replace(

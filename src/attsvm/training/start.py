@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.training.objective import Objective
+from attsvm.training.engine.objective import Objective
 from attsvm.training.run import Run
 
 Arrays = dict[str, np.ndarray]

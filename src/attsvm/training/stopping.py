@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.margins import margin
+from attsvm.measures import margin
 from attsvm.norms import Norm
 from attsvm.problem import Problem
 
@@ -53,8 +53,8 @@ class MarginPlateau:
         selected : int ndarray, shape (*batch, n[, Q])
         weights : ndarray, shape (*batch, d_k, d_q) or (*batch, d_k)
         """
-        margins = np.asarray(margin(self.problem, selected, weights, self.norm))
-        now = _Seen(margins, self.norm.value(weights, 2 if self.problem.has_queries else 1), selected)
+        margins = np.asarray(margin(self.problem, weights, selected, self.norm))
+        now = _Seen(margins, self.norm.values(weights, 2 if self.problem.has_queries else 1), selected)
         axes = tuple(range(margins.ndim, selected.ndim))
         found, open_ = np.zeros(margins.shape, dtype=bool), np.ones(margins.shape, dtype=bool)
         for before in reversed(self.seen):

@@ -1,8 +1,8 @@
 """Looking into a trained transformer: what its heads select, and by what margin."""
 
-from attsvm.torch.inspection.families import Layout
+from attsvm.svm.margin_bounds import MarginInterval
+from attsvm.torch.inspection.families.families import Layout
 from attsvm.torch.inspection.inspection import Head, Inspection, inspect
-from attsvm.torch.inspection.margin import MarginInterval
 from attsvm.torch.inspection.measures import MEASURES, Measure
 from attsvm.torch.inspection.view import HeadView
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
-from attsvm.torch.inspection.families import FAMILIES, Call, Family, Layout, as_array
+from attsvm.torch.inspection.families.families import FAMILIES, Call, Family, Layout, as_array
 from attsvm.torch.inspection.weights import Layer, Projections, softmax
 
 CHUNK_LOGITS = 2**24

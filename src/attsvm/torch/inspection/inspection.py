@@ -17,10 +17,10 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import nn
 
 from attsvm.errors import ProblemError
+from attsvm.svm.constraints.gram_products import Grams
+from attsvm.svm.margin_bounds import MarginInterval, margin_interval
 from attsvm.torch.inspection.capture import Found, Sampler, attention_layers, capture
-from attsvm.torch.inspection.families import Layout, as_array
-from attsvm.torch.inspection.gram_products import Grams
-from attsvm.torch.inspection.margin import MarginInterval, margin_interval
+from attsvm.torch.inspection.families.families import Layout, as_array
 from attsvm.torch.inspection.measures import MEASURES, Measure, attention_of
 from attsvm.torch.inspection.view import HeadView, view_head
 from attsvm.torch.inspection.weights import HeadProblem, Layer

@@ -1,0 +1,1 @@
+"""Complete applications built on the library."""

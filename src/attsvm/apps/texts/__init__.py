@@ -1,0 +1,1 @@
+"""The application behind ``attsvm fit-text``: attention over word vectors."""

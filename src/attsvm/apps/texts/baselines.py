@@ -1,0 +1,75 @@
+"""What attention over words is measured against: the same vectors without attention, and words without vectors."""
+
+import numpy as np
+import scipy.sparse as sp
+from jaxtyping import Float
+
+from attsvm.apps.texts.text import Texts
+from attsvm.apps.texts.words import words
+from attsvm.datasets.sequences import Sequences
+
+
+def mean_token_accuracy(train: Sequences, labels: np.ndarray, test: Sequences, truth: np.ndarray) -> dict[str, float]:
+    """Accuracy of logistic regression on the mean word vector of a text.
+
+    The means are scaled to unit variance in each coordinate, so that the penalty (scikit-learn's default, C = 1) weighs
+    little against thousands of texts.
+
+    Parameters
+    ----------
+    train, test : Sequences
+        n and m texts.
+    labels, truth : str ndarrays, shapes (n,) and (m,)
+
+    Returns
+    -------
+    dict
+        ``train`` and ``test``.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=10_000))
+    regression.fit(mean_tokens(train), labels)
+    return {
+        "train": float(regression.score(mean_tokens(train), labels)),
+        "test": float(regression.score(mean_tokens(test), truth)),
+    }
+
+
+def mean_tokens(sequences: Sequences) -> Float[np.ndarray, "n d"]:
+    """The mean word vector of each text."""
+    shape = len(sequences), len(sequences.table)
+    shares = np.repeat(1 / sequences.lengths, sequences.lengths)
+    return sp.csr_array((shares, sequences.ids, sequences.offsets), shape=shape) @ sequences.table.astype(float)
+
+
+def tf_idf_accuracy(train: Texts, test: Texts, min_documents: int) -> dict[str, float]:
+    """Accuracy of logistic regression on TF-IDF weights of whole texts, both with scikit-learn's defaults.
+
+    Parameters
+    ----------
+    train, test : Texts
+    min_documents : int
+        A word counts if it occurs in at least so many training texts, as in the vocabulary of the word vectors.
+
+    Returns
+    -------
+    dict
+        ``train`` and ``test``.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    weights = TfidfVectorizer(analyzer=_words, min_df=min_documents)
+    of_train = weights.fit_transform(train.texts)
+    regression = LogisticRegression(max_iter=10_000).fit(of_train, train.labels)
+    return {
+        "train": float(regression.score(of_train, train.labels)),
+        "test": float(regression.score(weights.transform(test.texts), test.labels)),
+    }
+
+
+def _words(text: str) -> list[str]:
+    return [word for word, *_ in words(text)]

@@ -1,0 +1,149 @@
+"""Texts as sequences of the contextual states of a pretrained transformer."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from attsvm.apps.texts.words import MAX_LENGTH
+from attsvm.datasets.sequences import Sequences
+from attsvm.errors import ProblemError
+
+BYTES = 4 << 30
+"""States held at once, at most: every token of every text has its own."""
+
+TEXTS_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class States:
+    """A frozen transformer, whose last hidden states are the tokens.
+
+    Attributes
+    ----------
+    model, tokenizer
+        Of the transformers package.
+    max_length : int
+        Tokens of a text that are kept, from its beginning.
+    """
+
+    model: Any
+    tokenizer: Any
+    max_length: int
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The tokenizer's words and pieces of words, by number."""
+        return tuple(self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer)))))
+
+    def known(self, text: str) -> list[tuple[int, int, int]]:
+        """The tokens kept of a text: number in the vocabulary, and where each begins and ends in the text."""
+        found = self._tokenized([text], special=False)
+        places = zip(found["input_ids"][0], found["offset_mapping"][0], strict=True)
+        return [(number, begin, end) for number, (begin, end) in places]
+
+    def encode(self, texts: Sequence[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
+        """Texts as sequences of states, one a token; what a tokenizer adds around a text is left out.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            n texts.
+
+        Returns
+        -------
+        Sequences
+            n sequences of at least one and at most ``max_length`` states. A text without a token is one of zeros.
+        words : int ndarray, shape (N,)
+            The number of each token in the vocabulary; V for the token of a text without any.
+
+        Raises
+        ------
+        ProblemError
+            If the states would take more than 4 GiB.
+        """
+        numbers = self._tokenized(list(texts), special=False)["input_ids"]
+        lengths = np.array([max(len(of_text), 1) for of_text in numbers])
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        width = int(self.model.config.hidden_size)
+        needed = 4 * width * int(offsets[-1])
+        if needed > BYTES:
+            raise ProblemError(
+                f"--embed: {offsets[-1]:,} tokens of {width} numbers take {needed / 2**30:.1f} GiB, at most "
+                f"{BYTES / 2**30:.0f} GiB wanted; lower --max-length or give fewer texts"
+            )
+        states = np.zeros((offsets[-1], width), np.float32)
+        words = np.full(offsets[-1], len(self.vocabulary), np.int32)
+        # texts of like length share a batch, so that little of it is padding
+        order = np.argsort(-lengths, kind="stable")
+        for begin in range(0, len(order), TEXTS_AT_ONCE):
+            chosen = order[begin : begin + TEXTS_AT_ONCE]
+            for row, found in zip(chosen, self._states([texts[row] for row in chosen]), strict=True):
+                at = slice(offsets[row], offsets[row] + len(numbers[row]))
+                states[at], words[at] = found, numbers[row]
+        return Sequences(states, np.arange(len(states)), offsets), words
+
+    def _states(self, texts: list[str]) -> list[np.ndarray]:
+        import torch
+
+        batch = self._tokenized(texts, special=True, padding=True, return_tensors="pt")
+        added = batch.pop("special_tokens_mask").bool() | ~batch["attention_mask"].bool()
+        batch.pop("offset_mapping")
+        with torch.inference_mode():
+            hidden = self.model(**batch).last_hidden_state
+        return [hidden[i][~added[i]].float().numpy() for i in range(len(texts))]
+
+    def _tokenized(self, texts: list[str], *, special: bool, **options: Any) -> Any:
+        around = self.tokenizer.num_special_tokens_to_add() if special else 0
+        return self.tokenizer(
+            texts,
+            add_special_tokens=special,
+            truncation=True,
+            max_length=self.max_length + around,
+            return_offsets_mapping=True,
+            return_special_tokens_mask=special,
+            **options,
+        )
+
+
+def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH) -> States:
+    """Load a transformer whose states texts are turned into.
+
+    Parameters
+    ----------
+    path : path
+        A folder with a Hugging Face model and its fast tokenizer.
+    max_length : int
+        Tokens of a text that are kept; fewer where the model takes no more.
+
+    Raises
+    ------
+    ProblemError
+        If transformers is not installed (extra ``torch``), or the folder holds no such model.
+    """
+    if max_length < 1:
+        raise ProblemError(f"max_length: {max_length} found, at least 1 wanted")
+    try:
+        import transformers
+        from transformers.utils import logging
+    except ImportError as error:
+        raise ProblemError("--embed needs transformers, which is not installed: pip install attsvm[torch]") from error
+    if not (Path(path) / "config.json").is_file():
+        raise ProblemError(f"{path}: has no config.json; a folder with a Hugging Face model wanted")
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        model = transformers.AutoModel.from_pretrained(path, local_files_only=True).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise ProblemError(f"{path}: no model that can be loaded ({str(error).strip().splitlines()[0]})") from error
+    if not tokenizer.is_fast:
+        raise ProblemError(f"{path}: its tokenizer does not say where tokens stand; a fast tokenizer wanted")
+    longest = getattr(model.config, "max_position_embeddings", None) or max_length
+    around = tokenizer.num_special_tokens_to_add()
+    return States(model, tokenizer, min(max_length, min(longest, tokenizer.model_max_length) - around))

@@ -1,0 +1,99 @@
+"""What the commands share: threads, the progress bar, where a result came from."""
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from attsvm.errors import ProblemError
+from attsvm.storage import remove_unfinished
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
+def command_line() -> str:
+    """The command as it was typed, for results and captions."""
+    return shlex.join(["attsvm", *sys.argv[1:]])
+
+
+def end_on_termination() -> None:
+    """Let a plain kill end the process at once, with nothing half-written left behind.
+
+    The handler ends the process itself: an exception raised in it is lost where the interpreter happens to be in a
+    callback that cannot raise (a weak reference's, while something is being compiled).
+    """
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _: object) -> None:
+    remove_unfinished()
+    os._exit(128 + number)
+
+
+def limit_threads(threads: int | None) -> None:
+    """Take the first cores of those that the process may use, before anything starts a pool of threads."""
+    if threads is None:
+        return
+    if threads < 1:
+        raise ProblemError(f"--threads: {threads} found, at least 1 wanted")
+    os.environ["ATTSVM_THREADS"] = str(threads)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    threadpool_limits(threads)
+
+
+@contextlib.contextmanager
+def result_folder(out: Path | None, force: bool) -> Iterator[Path | None]:
+    """Claim ``--out``, if it is given; after Ctrl-C nothing is left in it, and the command ends with one line."""
+    from attsvm.report.fit.folder import claim_folder
+
+    try:
+        with claim_folder(out, force) if out else contextlib.nullcontext() as folder:
+            yield folder
+    except KeyboardInterrupt:
+        print("attsvm: interrupted; nothing was written", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextlib.contextmanager
+def progress(name: str = "training") -> Iterator[Callable[[Any], None]]:
+    """A progress bar on stderr under a name, and the function that moves it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn(name),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4g}"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("training", total=None, loss=float("nan"))
+        yield lambda at: bar.update(task, completed=at.step, total=at.steps, loss=at.loss)
+
+
+def terminal_table(tables: Iterable[tuple[str, list[tuple[str, str]]]]) -> Any:
+    """Tables of names and values as one for the terminal."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, rows in tables:
+        table.add_row(f"[bold]{name}[/bold]", "")
+        for left, right in rows:
+            table.add_row(f"  {left}", right)
+        table.add_section()
+    return table

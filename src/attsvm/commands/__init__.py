@@ -1,1 +1,0 @@
-"""The commands of ``attsvm``, one file each; attsvm.cli puts them together."""

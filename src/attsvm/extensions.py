@@ -1,0 +1,139 @@
+"""How extensions are found by name: what is built in, installed packages, and import paths."""
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from attsvm.errors import ProblemError
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """The extensions of one kind, by name.
+
+    An extension comes from one of three places: a module of ``package``, which registers it when it is imported; an
+    entry point of ``group`` in an installed distribution; or an import path ``package.module:name``.
+
+    Parameters
+    ----------
+    kind : str
+        What the extensions are, for error messages: "norm", "optimizer", ...
+    group : str
+        Name of the entry-point group, "attsvm.norms" for instance.
+    package : str
+        The package whose modules register the built-in extensions. Its modules are imported on first use.
+    check : callable, optional
+        Applied to what an entry point or an import path refers to. It returns the extension, or raises
+        :class:`ProblemError`.
+
+    Examples
+    --------
+    >>> from attsvm.extensions import Registry
+    >>> shapes = Registry("shape", group="attsvm.shapes", package="attsvm.errors")
+    >>> shapes.register("square", 4)
+    4
+    >>> shapes.find("square")
+    4
+    """
+
+    def __init__(self, kind: str, *, group: str, package: str, check: Callable[[object], T] | None = None) -> None:
+        self.kind, self.group, self.package = kind, group, package
+        self._check = check
+        self._registered: dict[str, T] = {}
+        self._discovered = False
+
+    def register(self, name: str, extension: T) -> T:
+        """Add an extension under a name, and return it.
+
+        Raises
+        ------
+        ProblemError
+            If the name is taken by another extension.
+        """
+        if self._registered.setdefault(name, extension) is not extension:
+            raise ProblemError(f"{self.kind}: the name {name!r} is taken")
+        return extension
+
+    def names(self) -> list[str]:
+        """Names of the built-in and the installed extensions; the built-in ones come first."""
+        self._discover()
+        return [*self._registered, *(name for name in self._entry_points() if name not in self._registered)]
+
+    def __iter__(self) -> Iterator[T]:
+        """The built-in and the installed extensions."""
+        return (self.find(name) for name in self.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def find(self, name: str) -> T:
+        """The extension of this name or import path.
+
+        Parameters
+        ----------
+        name : str
+            A name of :meth:`names`, or ``package.module:name``. Modules in the current folder are found, too.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such extension, or it cannot be imported or is of another kind.
+        """
+        self._discover()
+        if name in self._registered:
+            return self._registered[name]
+        installed = self._entry_points().get(name)
+        if installed is not None:
+            return self._checked(name, _imported(self.kind, name, installed.load))
+        if ":" in name:
+            return self._checked(name, _imported(self.kind, name, lambda: _from_path(name)))
+        raise ProblemError(
+            f"{self.kind}: expected one of {', '.join(self.names())}, or package.module:name, got {name!r}"
+        )
+
+    def _checked(self, name: str, found: object) -> T:
+        if self._check is None:
+            return found  # type: ignore[return-value]  # without a check every object is an extension
+        try:
+            return self._check(found)
+        except ProblemError as error:
+            raise ProblemError(f"{self.kind}: {name}: {error}") from None
+
+    def _discover(self) -> None:
+        if self._discovered:
+            return
+        self._discovered = True
+        package = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
+            importlib.import_module(f"{self.package}.{module.name}")
+
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.group)}
+
+
+def _imported(kind: str, name: str, load: Callable[[], object]) -> object:
+    try:
+        return load()
+    except Exception as error:  # an extension may fail on import in any way
+        raise ProblemError(f"{kind}: {name!r} cannot be imported ({type(error).__name__}: {error})") from error
+
+
+def _from_path(path: str) -> object:
+    module, _, name = path.partition(":")
+    here = str(Path.cwd())
+    added = here not in sys.path and "" not in sys.path
+    if added:
+        sys.path.append(here)
+    try:
+        found: object = importlib.import_module(module)
+    finally:
+        if added:
+            sys.path.remove(here)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,114 @@
+"""What a norm provides: its value, its dual norm, and at least one of three maps."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.errors import ProblemError
+
+
+class Norm(ABC):
+    """A norm on matrices, and on vectors for prompts.
+
+    A subclass provides ``name``, :meth:`value`, :attr:`dual`, and at least one of :meth:`prox`,
+    :meth:`project_dual_ball` and :meth:`steepest`. These methods take one matrix or one vector; the library maps them
+    over batches. NumPy is enough to solve and to certify. Steepest descent also needs :meth:`steepest` to accept JAX
+    arrays: write it with ``xp = g.__array_namespace__()``, which returns NumPy or ``jax.numpy``.
+
+    Norms are values: give a norm with parameters equality and a hash, for instance as a frozen dataclass.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> from attsvm.norms import Norm
+    >>> @dataclass(frozen=True)
+    ... class Weighted(Norm):
+    ...     scale: float
+    ...     name = "weighted"
+    ...
+    ...     def value(self, x, axes=2):
+    ...         return self.scale * float(np.linalg.norm(x))
+    ...
+    ...     @property
+    ...     def dual(self):
+    ...         return Weighted(1 / self.scale)
+    >>> Weighted(2.0).value(np.eye(4))
+    4.0
+    """
+
+    spelling: ClassVar[str] = ""
+    """How a user names the norms of this class, for error messages; by default their name."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Short name; a class attribute ``name = "..."`` will do."""
+
+    @property
+    def left_invariant(self) -> bool:
+        """Whether N(UW) = N(W) for orthogonal U."""
+        return False
+
+    @property
+    def right_invariant(self) -> bool:
+        """Whether N(WV) = N(W) for orthogonal V."""
+        return False
+
+    @abstractmethod
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """The norm of one matrix (d_k, d_q) or one vector (d,).
+
+        ``axes`` is the number of axes of ``x``. A subclass that handles leading batch axes overrides :meth:`values`.
+        """
+
+    @property
+    def dual(self) -> "Norm":
+        """The dual norm, N*(A) = max ⟨A, B⟩ over N(B) ≤ 1. Certificates need it."""
+        raise self._missing("dual", "no solution can be certified")
+
+    def prox(self, x: Float[np.ndarray, "d_k d_q"], step: float) -> Float[np.ndarray, "d_k d_q"]:
+        """The minimiser of N(w) + ‖w − x‖²/(2 step) over w."""
+        raise self._missing("prox", "proximal methods cannot use it")
+
+    def project_dual_ball(self, x: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k d_q"]:
+        """The point with N*(w) ≤ 1 that is nearest to x."""
+        raise self._missing("project_dual_ball", "proximal methods cannot use it")
+
+    def steepest(self, g: Any) -> Any:
+        """The D with N(D) ≤ 1 that maximises ⟨g, D⟩; zero for a zero gradient."""
+        raise self._missing("steepest", "steepest descent cannot use it")
+
+    @property
+    def of_vectors(self) -> "Norm":
+        """The norm that this one is on matrices with a single column; itself, unless a subclass knows a simpler one."""
+        return self
+
+    @classmethod
+    def parse(cls, text: str) -> "Norm | None":
+        """The norm of this class that a text names, or None. By default the text must equal a constant ``name``."""
+        return cls() if isinstance(cls.__dict__.get("name"), str) and text == cls.__dict__["name"] else None
+
+    def values(self, x: Any, axes: int = 2) -> Float[np.ndarray, "*batch"]:
+        """The norm over the last ``axes`` axes (2 for matrices, 1 for vectors), for each entry of the leading axes.
+
+        Raises
+        ------
+        ProblemError
+            If :meth:`value` returns something else than one number.
+        """
+        array = np.asarray(x, dtype=np.float64)
+        lead = array.shape[: array.ndim - axes]
+        try:
+            numbers = [float(self.value(array[index])) for index in np.ndindex(lead)]
+        except (TypeError, ValueError) as error:
+            raise ProblemError(f"norm: {self.name}.value: expected one number per matrix ({error})") from error
+        return np.array(numbers).reshape(lead)
+
+    def _missing(self, piece: str, consequence: str) -> ProblemError:
+        return ProblemError(f"norm: {self.name} does not provide `{piece}`, so {consequence}")
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,113 @@
+"""Entrywise ℓp norms; p = 2 is the Frobenius norm."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.norms.base import Norm
+from attsvm.norms.registry import NORMS
+
+
+@dataclass(frozen=True)
+class Lp(Norm):
+    """The entrywise norm ‖W‖_p = (Σ |w|^p)^(1/p), 1 ≤ p ≤ ∞.
+
+    Parameters
+    ----------
+    p : float
+        The exponent; 2 gives the Frobenius norm.
+
+    Raises
+    ------
+    ProblemError
+        If p < 1 or p is not a number.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Lp
+    >>> Lp(1).value([[1.0, -2.0], [0.0, 3.0]])
+    6.0
+    >>> Lp(1.5).dual
+    Lp(p=3.0)
+    """
+
+    p: float = 2.0
+    spelling: ClassVar[str] = '"frobenius", "l<p>" or p with 1 <= p <= inf'
+
+    def __post_init__(self) -> None:
+        if not self.p >= 1:
+            raise ProblemError(f"norm: expected 1 <= p <= inf, got p = {self.p:g}")
+        object.__setattr__(self, "p", float(self.p))
+
+    @property
+    def name(self) -> str:
+        """frobenius, l1.75, linf."""
+        return {2.0: "frobenius", np.inf: "linf"}.get(self.p, f"l{self.p!r}".removesuffix(".0"))
+
+    @property
+    def dual(self) -> "Lp":
+        """ℓq with 1/p + 1/q = 1."""
+        if self.p == 1:
+            return Lp(np.inf)
+        return Lp(1.0 if np.isinf(self.p) else self.p / (self.p - 1))
+
+    @property
+    def left_invariant(self) -> bool:
+        """True for p = 2."""
+        return self.p == 2
+
+    @property
+    def right_invariant(self) -> bool:
+        """True for p = 2."""
+        return self.p == 2
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """The norm over the last ``axes`` axes; leading axes are batch axes."""
+        values = self.values(x, min(axes, np.ndim(x)))
+        return values if values.ndim else float(values)
+
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """The norm over the last ``axes`` axes, without overflow or underflow."""
+        array = np.asarray(x, dtype=np.float64)
+        over = tuple(range(-axes, 0))
+        largest = np.max(np.abs(array), axis=over, keepdims=True, initial=0.0)
+        if np.isinf(self.p):
+            return np.asarray(largest.reshape(array.shape[: array.ndim - axes]))
+        # powers of the entries relative to the largest one neither overflow nor all underflow
+        scale = np.where(largest > 0, largest, 1.0)
+        scaled = array / scale
+        powers = np.abs(scaled) ** self.p if self.p != 2 else scaled * scaled
+        result = np.asarray(np.sum(powers, axis=over) ** (1 / self.p))
+        return np.asarray(result * scale.reshape(result.shape))
+
+    def steepest(self, g: Any) -> Any:
+        """sign(g) for ℓ∞, the sign of the first largest entry for ℓ1, else sign(g)|g|^(q−1) at unit norm."""
+        xp = g.__array_namespace__()
+        size = xp.abs(g)
+        largest = xp.max(size)
+        if np.isinf(self.p):
+            return xp.sign(g)
+        if self.p == 1:
+            first = xp.reshape(xp.arange(g.size) == xp.argmax(size), g.shape)
+            return xp.where(first, xp.sign(g), 0.0)
+        q = self.p / (self.p - 1)
+        scaled = size / xp.where(largest > 0, largest, 1.0)
+        length = xp.sum(scaled**q) ** (1 / q)
+        return xp.sign(g) * (scaled / xp.where(length > 0, length, 1.0)) ** (q - 1)
+
+    @classmethod
+    def parse(cls, text: str) -> "Lp | None":
+        """Read "frobenius", "fro", "l1.75", "linf", or a number."""
+        if text in ("frobenius", "fro"):
+            return cls(2.0)
+        try:
+            return cls(float(text.removeprefix("l")))
+        except ValueError as error:
+            if isinstance(error, ProblemError):
+                raise
+            return None
+
+
+NORMS.register("lp", Lp)

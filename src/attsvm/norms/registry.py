@@ -1,0 +1,142 @@
+"""The norms that are known by name, and how they are written to files."""
+
+import dataclasses
+import importlib
+from typing import Any
+
+from attsvm.errors import ProblemError
+from attsvm.extensions import Registry
+from attsvm.norms.base import Norm
+
+
+def _norm(found: object) -> type[Norm] | Norm:
+    if isinstance(found, Norm) or (isinstance(found, type) and issubclass(found, Norm)):
+        return found
+    raise ProblemError(f"expected a Norm or a subclass of it, got {type(found).__name__}")
+
+
+NORMS: Registry[type[Norm] | Norm] = Registry("norm", group="attsvm.norms", package="attsvm.norms", check=_norm)
+
+
+def parse_norm(norm: "str | float | Norm") -> Norm:
+    """Read a norm.
+
+    Parameters
+    ----------
+    norm : str, float or Norm
+        "frobenius", "nuclear", "spectral", "l1.75", "linf" or another registered name; an import path
+        ``package.module:name``; the p of an entrywise ℓp norm; or a norm, which is returned as it is.
+
+    Returns
+    -------
+    Norm
+
+    Raises
+    ------
+    ProblemError
+        If it names no norm, or p < 1.
+
+    Examples
+    --------
+    >>> from attsvm.norms import parse_norm
+    >>> parse_norm("l1.75"), parse_norm(2)
+    (Lp(p=1.75), Lp(p=2.0))
+    """
+    if isinstance(norm, Norm):
+        return norm
+    text = norm.strip() if isinstance(norm, str) else _number(norm)
+    if ":" in text:
+        return _instance(NORMS.find(text))
+    for name in NORMS.names():
+        known = NORMS.find(name)
+        if isinstance(known, Norm):
+            if text.lower() in (name, known.name):
+                return known
+            continue
+        read = known.parse(text.lower())
+        if read is not None:
+            return read
+        if text.lower() == name and not _needs_arguments(known):
+            return known()
+    raise ProblemError(f"norm: expected {_spellings()}, or package.module:name, got {norm!r}")
+
+
+def written_norm(norm: Norm) -> dict[str, Any]:
+    """A norm as JSON-able data: its name, its class, and the fields of a dataclass."""
+    kind = type(norm)
+    fields: dict[str, Any] | None = {}
+    if dataclasses.is_dataclass(norm):
+        fields = {field.name: getattr(norm, field.name) for field in dataclasses.fields(norm)}
+        # JSON has no ∞
+        fields = {name: repr(value) if isinstance(value, float) else value for name, value in fields.items()}
+        if not all(isinstance(value, str | int | bool | None) for value in fields.values()):
+            fields = None
+    return {"name": norm.name, "class": f"{kind.__module__}:{kind.__qualname__}", "fields": fields}
+
+
+def read_norm(written: dict[str, Any]) -> Norm:
+    """The norm that :func:`written_norm` wrote; a :class:`MissingNorm` where its class cannot be imported."""
+    name, path, fields = written["name"], written["class"], written["fields"]
+    try:
+        module, _, qualname = path.partition(":")
+        found: Any = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+        if not (isinstance(found, type) and issubclass(found, Norm)) or fields is None:
+            return MissingNorm(name, path)
+        types = {field.name: field.type for field in dataclasses.fields(found)} if fields else {}  # type: ignore[arg-type]
+        return found(**{key: float(x) if types[key] in (float, "float") else x for key, x in fields.items()})
+    except (ImportError, AttributeError, TypeError, ValueError, KeyError):
+        return MissingNorm(name, path)
+
+
+@dataclasses.dataclass(frozen=True)
+class MissingNorm(Norm):
+    """Stands in for the norm of a saved result whose class cannot be imported; it has a name only.
+
+    Parameters
+    ----------
+    name : str
+    path : str
+        Where the class was defined.
+    """
+
+    name: str = ""
+    path: str = ""
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """Not known.
+
+        Raises
+        ------
+        ProblemError
+            Always.
+        """
+        raise ProblemError(f"norm: {self.name} was defined in {self.path}, which cannot be imported here")
+
+
+def _instance(found: type[Norm] | Norm) -> Norm:
+    if isinstance(found, Norm):
+        return found
+    try:
+        return found()
+    except TypeError as error:
+        raise ProblemError(f"norm: {found.__name__} needs arguments; refer to an instance instead ({error})") from None
+
+
+def _needs_arguments(known: type[Norm]) -> bool:
+    return bool(known.spelling)
+
+
+def _number(norm: Any) -> str:
+    try:
+        return repr(float(norm))
+    except (TypeError, ValueError):
+        raise ProblemError(f"norm: expected {_spellings()}, got {norm!r}") from None
+
+
+def _spellings() -> str:
+    known = {name: NORMS.find(name) for name in NORMS.names()}
+    return ", ".join(
+        (norm.spelling if isinstance(norm, type) and norm.spelling else f'"{name}"') for name, norm in known.items()
+    )

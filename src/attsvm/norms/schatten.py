@@ -1,0 +1,105 @@
+"""The nuclear and the spectral norm: the sum and the largest of the singular values."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.norms.base import Norm
+from attsvm.norms.lp import Lp
+from attsvm.norms.registry import NORMS
+
+
+class _OfSingularValues(Norm):
+    """A norm of the singular values; on vectors it is the ℓ2 norm."""
+
+    left_invariant = True
+    right_invariant = True
+
+    def _reduce(self, singular: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    @property
+    def of_vectors(self) -> Norm:
+        """ℓ2: a matrix with one column has one singular value, its length."""
+        return Lp(2.0)
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """The norm over the last ``axes`` axes; leading axes are batch axes."""
+        values = self.values(x, min(axes, np.ndim(x)))
+        return values if values.ndim else float(values)
+
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """The norm over the last ``axes`` axes, without overflow or underflow."""
+        if axes == 1:
+            return self.of_vectors.values(x, axes)
+        array = np.asarray(x, dtype=np.float64)
+        largest = np.max(np.abs(array), axis=(-2, -1), keepdims=True, initial=0.0)
+        scale = np.where(largest > 0, largest, 1.0)
+        result = self._reduce(np.linalg.svd(array / scale, compute_uv=False))
+        return np.asarray(result * scale.reshape(result.shape))
+
+
+@dataclass(frozen=True)
+class Nuclear(_OfSingularValues):
+    """The nuclear norm ‖W‖_*, the sum of the singular values.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Nuclear
+    >>> Nuclear().value([[3.0, 0.0], [0.0, 4.0]])
+    7.0
+    """
+
+    name = "nuclear"
+
+    @property
+    def dual(self) -> "Spectral":
+        """The spectral norm."""
+        return Spectral()
+
+    def _reduce(self, singular: np.ndarray) -> np.ndarray:
+        return np.asarray(singular.sum(axis=-1))
+
+    def steepest(self, g: Any) -> Any:
+        """U v' of the largest singular value."""
+        if g.ndim == 1:
+            return self.of_vectors.steepest(g)
+        xp = g.__array_namespace__()
+        U, sigma, Vt = xp.linalg.svd(g, full_matrices=False)
+        return xp.where(sigma[0] > 0, U[:, :1] * Vt[:1], 0.0)
+
+
+@dataclass(frozen=True)
+class Spectral(_OfSingularValues):
+    """The spectral norm ‖W‖_op, the largest singular value.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Spectral
+    >>> Spectral().value([[3.0, 0.0], [0.0, 4.0]])
+    4.0
+    """
+
+    name = "spectral"
+
+    @property
+    def dual(self) -> "Nuclear":
+        """The nuclear norm."""
+        return Nuclear()
+
+    def _reduce(self, singular: np.ndarray) -> np.ndarray:
+        return np.asarray(singular.max(axis=-1, initial=0.0))
+
+    def steepest(self, g: Any) -> Any:
+        """U V' of the singular vectors; those whose singular values are rounding errors are left out."""
+        if g.ndim == 1:
+            return self.of_vectors.steepest(g)
+        xp = g.__array_namespace__()
+        U, sigma, Vt = xp.linalg.svd(g, full_matrices=False)
+        kept = sigma > max(g.shape) * float(xp.finfo(g.dtype).eps) * sigma[0]
+        return xp.where(kept, U, 0.0) @ Vt
+
+
+NORMS.register("nuclear", Nuclear)
+NORMS.register("spectral", Spectral)

@@ -1,0 +1,180 @@
+"""The figures of an experiment: learning, weights and attention, side by side for its optimisers."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from attsvm.report import style
+from attsvm.report.fit.figures import Drawn
+
+COLOURS = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
+KIND_NAMES = {"key": "keys", "query": "queries", "value": "values"}
+
+
+def name_of(optimizer: str) -> str:
+    """What an optimiser is called on the page."""
+    if optimizer.startswith("mirror-"):
+        return f"ℓ{optimizer.removeprefix('mirror-')} mirror descent"
+    return {"sgd": "gradient descent", "adam": "Adam"}[optimizer]
+
+
+def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) -> list[Drawn]:
+    """Every figure that the runs have something to show in.
+
+    Parameters
+    ----------
+    result : dict
+        ``result.json``.
+    pictures : uint8 ndarray, shape (n, height, width, 3), optional
+        The first test pictures; attention is drawn beside them.
+    """
+    runs = result["runs"]
+    with style.applied():
+        drawn = [_learning(runs), _loss(runs), _histograms(runs), _evenness(runs), _norms(runs)]
+        if "key_words" in runs[0]:
+            drawn.append(_key_words(runs))
+        if pictures is not None:
+            drawn.append(_pictures(runs, pictures))
+    return drawn
+
+
+def _learning(runs: list[dict[str, Any]]) -> Drawn:
+    figure, axis = _figure("epochs", "test accuracy (%)")
+    for number, run in enumerate(runs):
+        _line(axis, number, run, lambda row: 100 * row["test_accuracy"])
+    style.legend_above(axis, 2)
+    return Drawn("accuracy", "Accuracy", "Share of the test rows classified correctly after each epoch.", figure)
+
+
+def _loss(runs: list[dict[str, Any]]) -> Drawn:
+    figure, axis = _figure("epochs", "mean loss of a row")
+    for number, run in enumerate(runs):
+        _line(axis, number, run, lambda row: row["test_loss"])
+        trained = run["history"][1:]
+        if trained:
+            axis.plot(
+                [row["epoch"] for row in trained],
+                [row["train_loss"] for row in trained],
+                color=COLOURS[number % len(COLOURS)],
+                linewidth=0.7,
+                marker=".",
+                markersize=3,
+            )
+    style.legend_above(axis, 2)
+    caption = "On the test rows (thick) and on the training rows while training, dropout included (thin, with dots)."
+    return Drawn("loss", "Loss", caption, figure)
+
+
+def _histograms(runs: list[dict[str, Any]]) -> Drawn:
+    columns = len(runs)
+    figure = Figure(figsize=(2 * style.WIDTH, 0.5 + 1.25 * len(KIND_NAMES)))
+    axes = figure.subplots(len(KIND_NAMES), columns, sharex=True, sharey="row", squeeze=False)
+    for column, run in enumerate(runs):
+        edges = np.array(run["edges"])
+        for line, (kind, name) in enumerate(KIND_NAMES.items()):
+            axis = axes[line, column]
+            axis.stairs(100 * np.array(run["histograms"][kind]), edges, fill=True, color=COLOURS[column % len(COLOURS)])
+            axis.set_xscale("log")
+            axis.set_xticks([1e-8, 1e-6, 1e-4, 1e-2, 1])
+            if column == 0:
+                axis.set_ylabel(f"{name} (%)")
+        axes[0, column].set_title(name_of(run["optimizer"]))
+        axes[-1, column].set_xlabel("|weight|")
+    caption = (
+        "Share of the weights of keys, queries and values, over all layers, by their size. Weights below 1e-8, zeros "
+        "included, stand in the first bin."
+    )
+    return Drawn("histograms", "Sizes of weights", caption, figure)
+
+
+def _evenness(runs: list[dict[str, Any]]) -> Drawn:
+    figure, axis = _figure("epochs", "‖a‖₁² / (T ‖a‖₂²)")
+    for number, run in enumerate(runs):
+        _line(axis, number, run, lambda row: float(np.mean(row["attention_evenness"]["all"])))
+    style.legend_above(axis, 2)
+    caption = (
+        "Mean over layers, heads and queries of test rows: 1 where a query attends to all T tokens equally, 1/T where "
+        "to one alone. Small is sparse."
+    )
+    return Drawn("attention", "Sparsity of attention", caption, figure)
+
+
+def _norms(runs: list[dict[str, Any]]) -> Drawn:
+    figure, axis = _figure("epochs", "‖W_K W_Q′‖")
+    for number, run in enumerate(runs):
+        _line(axis, number, run, lambda row: float(np.mean(row["key_query_norm"])))
+    style.legend_above(axis, 2)
+    caption = "Frobenius norm of the key-query weights, mean over heads and layers."
+    return Drawn("norms", "Growth of the key-query weights", caption, figure)
+
+
+def _key_words(runs: list[dict[str, Any]]) -> Drawn:
+    figure, axis = _figure("epochs", "key-word score (%)")
+    for number, run in enumerate(runs):
+        _line(axis, number, run, lambda row: 100 * row["key_word_score"])
+    axis.axhline(100 * runs[0]["key_words"]["even"], color=style.INK, linestyle=":", linewidth=1)
+    axis.set_ylim(bottom=0)
+    style.legend_above(axis, 2)
+    caption = (
+        "Share of the attention of the last layer's [CLS] query that goes to the words that carry the sentiment, mean "
+        "over heads and the sentences below. Dotted: equal attention to all tokens."
+    )
+    return Drawn("key-words", "Attention to key words", caption, figure)
+
+
+def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
+    shown = len(runs[0]["pictures"])
+    figure = Figure(figsize=(2 * style.WIDTH, 1.15 * (1 + len(runs))))
+    axes = figure.subplots(1 + len(runs), shown, squeeze=False)
+    for column in range(shown):
+        _picture(axes[0, column], pictures[column])
+        axes[0, column].set_title(runs[0]["pictures"][column]["label"])
+        for line, run in enumerate(runs, start=1):
+            axis, found = axes[line, column], run["pictures"][column]
+            _picture(axis, pictures[column].mean(-1).astype(np.uint8), cmap="gray", alpha=0.5)
+            axis.imshow(
+                np.array(found["attention"]),
+                extent=(0, pictures.shape[2], pictures.shape[1], 0),
+                cmap="inferno",
+                alpha=0.6,
+                interpolation="nearest",
+            )
+            axis.set_title(found["predicted"], fontsize=7)
+    for line, run in enumerate(runs, start=1):
+        axes[line, 0].set_ylabel(name_of(run["optimizer"]), fontsize=7)
+    caption = (
+        "Test pictures, and over them the attention of the last layer's class token, mean over heads, from dark (the "
+        "least of the picture) to bright (the most). Over the pictures their class, over the maps the model's "
+        "answer."
+    )
+    return Drawn("pictures", "What the class token attends to", caption, figure)
+
+
+def _picture(axis: Axes, picture: np.ndarray, **options: Any) -> None:
+    axis.imshow(picture, extent=(0, picture.shape[1], picture.shape[0], 0), **options)
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.grid(False)
+
+
+def _figure(x: str, y: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(style.WIDTH, 2.6))
+    axis = figure.subplots()
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure, axis
+
+
+def _line(axis: Axes, number: int, run: dict[str, Any], value: Any) -> None:
+    axis.plot(
+        [row["epoch"] for row in run["history"]],
+        [value(row) for row in run["history"]],
+        color=COLOURS[number % len(COLOURS)],
+        linestyle=LINES[number % len(LINES)],
+        label=name_of(run["optimizer"]),
+    )

@@ -1,0 +1,271 @@
+"""The figures of a fit, each a function from a Fit to a matplotlib figure."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from attsvm.apps.fit.fit import SOFT_BELOW, Evaluation, Fit
+from attsvm.datasets.digits import SIDE, digit_pictures
+from attsvm.problem import Problem
+from attsvm.report import style
+
+COLUMNS = 8
+
+
+class Drawn(NamedTuple):
+    """A figure, the name of its file, and what a person must know to read it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+def draw_all(fit: Fit, classes: tuple[int, int] | None) -> list[Drawn]:
+    """Every figure that the fit has something to show in.
+
+    Parameters
+    ----------
+    fit : Fit
+    classes : (int, int), optional
+        The digits labelled +1 and −1, where the data are the digits.
+    """
+    drawers: list[Callable[[Fit, tuple[int, int] | None], Drawn | None]] = [
+        _pictures,
+        _attention_map,
+        _token_counts,
+        _direction,
+        _learning,
+        _saturation,
+    ]
+    with style.applied():
+        return [drawn for drawer in drawers if (drawn := drawer(fit, classes)) is not None]
+
+
+def weights_symbol(fit: Fit) -> str:
+    """W or p."""
+    return "W" if fit.train.has_queries else "p"
+
+
+def _learning(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+    if not fit.run.step:
+        return None
+    figure, (top, bottom) = _panels(2, 2.9)
+    history = fit.history
+    _line(top, history, "loss", style.BLUE, "-", None)
+    top.set_ylabel("training loss")
+    top.set_ylim(bottom=0)
+    _line(bottom, history, "train_accuracy", style.BLUE, "-", "train")
+    part = "train"
+    if fit.test is not None:
+        _line(bottom, history, "test_accuracy", style.VERMILLION, "--", "test")
+        part = "test"
+    bottom.axhline(fit.baseline[part], color=style.INK, linestyle=":", linewidth=1, label=f"mean token, {part}")
+    bottom.set_ylabel("accuracy")
+    bottom.set_ylim(min(0.4, bottom.get_ylim()[0]), 1.02)
+    style.legend_above(bottom, 3)
+    bottom.set_xlabel("steps")
+    caption = (
+        f"Above: logistic loss on {fit.train.num_sequences} training sequences. Below: share classified correctly; "
+        "dotted, logistic regression on the mean token."
+    )
+    return Drawn("learning", "Learning", caption, figure)
+
+
+def _saturation(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+    if not fit.run.step:
+        return None
+    figure, (top, bottom) = _panels(2, 2.9)
+    history, W = fit.history, weights_symbol(fit)
+    steps = history["steps"]
+    top.fill_between(
+        steps,
+        history["largest_low"],
+        history["largest_high"],
+        color=style.BLUE,
+        alpha=0.22,
+        linewidth=0,
+        label="10-90%",
+    )
+    _line(top, history, "largest_median", style.BLUE, "-", "median")
+    top.axhline(SOFT_BELOW, color=style.INK, linestyle=":", linewidth=1, label=f"{SOFT_BELOW}")
+    top.set_ylim(0, 1.03)
+    top.set_ylabel("largest probability")
+    style.legend_above(top, 3)
+    _line(bottom, history, "norm", style.GREEN, "-", None)
+    if (history["norm"] > 0).any():
+        bottom.set_yscale("log")
+    bottom.set_ylabel(f"‖{W}‖" if W == "p" else "‖W‖$_F$")
+    bottom.set_xlabel("steps")
+    caption = (
+        "Above: the largest softmax probability of each training query; its median decides whether the run is soft. "
+        f"Below: the norm of {W}."
+    )
+    return Drawn("saturation", "Saturation", caption, figure)
+
+
+def _direction(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+    history, W = fit.history, weights_symbol(fit)
+    if not fit.run.step or ("plain" not in history and "relaxed" not in history):
+        return None
+    figure, (top, bottom) = _panels(2, 2.9, heights=(2, 1))
+    for name, colour, dashes in (("plain", style.BLUE, "-"), ("relaxed", style.VERMILLION, "--")):
+        if name in history:
+            _line(top, history, name, colour, dashes, f"{name} Att-SVM")
+    top.set_yscale("log")
+    top.set_ylabel("direction error")
+    if "relaxed" in history:
+        style.legend_above(top, 2)
+    _line(bottom, history, "changed", style.PURPLE, "-", None)
+    bottom.set_ylim(0, max(1.05 * history["changed"][history["steps"] > 0].max(), 1))
+    bottom.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    bottom.set_ylabel("not yet\nsettled")
+    bottom.set_xlabel("steps")
+    caption = (
+        f"Above: 1 − cosine between {W} and the Att-SVM of the tokens it selects in the end. Below: training queries "
+        "whose selection is still to change."
+    )
+    return Drawn("direction", f"How close {W} came", caption, figure)
+
+
+def _pictures(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+    if classes is None:
+        return None
+    part, found, name = _shown(fit)
+    labels = part.labels
+    assert labels is not None
+    rows = [np.flatnonzero(labels == label)[: 2 * COLUMNS] for label in (1, -1)]
+    wrong = np.flatnonzero(~found.correct)
+    chosen = [row[i : i + COLUMNS] for row in rows for i in range(0, len(row), COLUMNS)]
+    if len(wrong):
+        chosen.append(wrong[:COLUMNS])
+    pictures, attention = digit_pictures(part.tokens), found.attention[:, 0]
+    figure = Figure(figsize=(style.WIDTH, 0.44 * len(chosen) + 0.02))
+    axes = figure.subplots(len(chosen), COLUMNS, squeeze=False)
+    for row, numbers in zip(axes, chosen, strict=True):
+        for place, axis in enumerate(row):
+            axis.set_axis_off()
+            if place < len(numbers):
+                i = numbers[place]
+                _picture(axis, pictures[i])
+                _mark_patches(axis, attention[i], style.ORANGE if found.correct[i] else style.VERMILLION)
+    per_class = ", ".join(f"{len(row)} of {digit}" for row, digit in zip(rows, classes, strict=True))
+    mistakes = (
+        f" Last row, in red: {min(len(wrong), COLUMNS)} of the {len(wrong)} misclassified."
+        if len(wrong)
+        else " None of the set is misclassified."
+    )
+    caption = (
+        f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
+        f"every other patch above 5%, by its share.{mistakes}"
+    )
+    return Drawn("pictures", "What it looks at", caption, figure)
+
+
+def _attention_map(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+    if classes is None:
+        return None
+    part, found, name = _shown(fit)
+    assert part.labels is not None
+    pictures, attention = digit_pictures(part.tokens), found.attention[:, 0]
+    figure = Figure(figsize=(style.WIDTH, 1.75))
+    for axis, label, digit in zip(figure.subplots(1, 2), (1, -1), classes, strict=True):
+        of_class = part.labels == label
+        axis.set_axis_off()
+        _picture(axis, pictures[of_class].mean(axis=0), brightest=1.6)
+        shares = attention[of_class].mean(axis=0)
+        side = SIDE // round(len(shares) ** 0.5)
+        for patch, share in enumerate(shares):
+            row, column = divmod(patch, SIDE // side)
+            corner = (column * side - 0.5, row * side - 0.5)
+            axis.add_patch(Rectangle(corner, side, side, facecolor=style.ORANGE, alpha=0.85 * share, linewidth=0))
+            if share >= 0.005:
+                centre = (corner[0] + side / 2, corner[1] + side / 2)
+                axis.text(*centre, f"{share:.0%}", ha="center", va="center", fontsize=7, color="#1b1b1e")
+        axis.set_title(f"digit {digit}", pad=3)
+    caption = (
+        f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5% are left out."
+    )
+    return Drawn("attention", "Where it looks, by class", caption, figure)
+
+
+def _token_counts(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+    if classes is not None:
+        return None
+    T = fit.train.num_tokens
+    figure = Figure(figsize=(style.WIDTH, 2.9))
+    axis = figure.subplots()
+    selected, labels = np.asarray(fit.run.selected), fit.train.labels
+    sides = [np.bincount(selected[(labels == label) & (selected >= 0)], minlength=T) for label in (1, -1)]
+    below = np.zeros(T, dtype=int)
+    for counts, name, colour, hatch in zip(
+        sides, ("label +1", "label −1"), (style.BLUE, style.ORANGE), ("", "////"), strict=True
+    ):
+        axis.bar(
+            np.arange(T), counts, bottom=below, color=colour, hatch=hatch, label=name, edgecolor="white", linewidth=0
+        )
+        below = below + counts
+    axis.grid(False, axis="x")
+    axis.set_xlim(-0.7, T - 0.3)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axis.set_xlabel("token, by its number in the sequence")
+    axis.set_ylabel("queries")
+    style.legend_above(axis, 2)
+    caption = f"How many of the {below.sum():,} training queries give each token the largest attention."
+    return Drawn("selection", "What it selects", caption, figure)
+
+
+def _shown(fit: Fit) -> tuple[Problem, Evaluation, str]:
+    """The unseen sequences where there are any."""
+    if fit.test is not None and fit.on_test is not None:
+        return fit.test, fit.on_test, "test"
+    return fit.train, fit.on_train, "training"
+
+
+def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> None:
+    # the frame shows where an empty patch belongs
+    frame = Rectangle((-0.5, -0.5), SIDE, SIDE, fill=False, edgecolor="#b8b8b8", linewidth=0.5, clip_on=False)
+    axis.add_patch(frame)
+    axis.imshow(picture, cmap="Greys", vmin=0, vmax=brightest, interpolation="nearest")
+
+
+def _mark_patches(axis: Axes, attention: np.ndarray, colour: str) -> None:
+    rows = round(len(attention) ** 0.5)
+    side = SIDE // rows
+    selected = int(np.argmax(attention))
+    for patch in np.flatnonzero(attention > 0.05):
+        row, column = divmod(int(patch), rows)
+        opacity = 1.0 if patch == selected else 0.3 + 0.7 * float(attention[patch])
+        axis.add_patch(
+            Rectangle(
+                (column * side - 0.5, row * side - 0.5),
+                side,
+                side,
+                fill=False,
+                edgecolor=colour,
+                linewidth=1.6 if patch == selected else 1.2,
+                alpha=opacity,
+                clip_on=False,
+            )
+        )
+
+
+def _panels(number: int, height: float, heights: tuple[float, ...] | None = None) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(style.WIDTH, height))
+    axes = figure.subplots(number, 1, sharex=True, height_ratios=heights)
+    for axis in axes:
+        axis.set_xscale("log")
+    figure.align_ylabels(axes)
+    return figure, axes
+
+
+def _line(axis: Axes, history: dict[str, np.ndarray], name: str, colour: str, dashes: str, label: str | None) -> None:
+    after = history["steps"] > 0  # a log axis has no place for the start
+    marker = "o" if after.sum() == 1 else None
+    axis.plot(history["steps"][after], history[name][after], dashes, color=colour, label=label, marker=marker, ms=3)

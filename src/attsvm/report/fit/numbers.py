@@ -1,0 +1,188 @@
+"""``result.json``: everything that a fit measured, as documented in docs/results.md."""
+
+from typing import Any
+
+import numpy as np
+
+from attsvm import __version__
+from attsvm.apps.fit.fit import SOFT_BELOW, Fit
+from attsvm.measures import margin
+from attsvm.problem import Problem
+from attsvm.report.plain import jsonable
+from attsvm.selection import is_locally_optimal
+from attsvm.svm import Solution
+
+SCHEMA = "attsvm.fit/1"
+PLAIN = "Att-SVM of the trained selection"
+RELAXED = "Att-SVM of the trained selection, margin 0 where the head has slack"
+
+
+def numbers(
+    fit: Fit,
+    problem: Problem,
+    *,
+    source: str,
+    command: str,
+    seed: int,
+    threads: int | None = None,
+    classes: tuple[int, int] | None = None,
+) -> dict[str, Any]:
+    """The result of a fit as JSON-able numbers; what is not a number (NaN, infinite) is None.
+
+    Parameters
+    ----------
+    fit : Fit
+    problem : Problem
+        All of the data, as they were before the split.
+    source, command : str
+        Where the data came from, and the command that was run.
+    seed : int
+    threads : int, optional
+        The limit that was set, if one was.
+    classes : (int, int), optional
+        The digits labelled +1 and −1.
+    """
+    part, run = fit.train, fit.run
+    kept = part.canonical.active.reshape(part.query_shape)
+    largest = fit.on_train.largest
+    trained_margin = _margin(fit)
+    result = {
+        "schema": SCHEMA,
+        "version": __version__,
+        "command": command,
+        "seed": seed,
+        "threads": threads,
+        "status": run.status,
+        "interrupted": fit.interrupted,
+        "data": {
+            "source": source,
+            "sha256": problem.data_hash,
+            "classes": classes,
+            "sequences": problem.num_sequences,
+            "tokens": problem.num_tokens,
+            "dim": problem.dim,
+            "queries": part.query_shape[-1] if part.has_query_axis else None,
+            "train": part.num_sequences,
+            "test": len(fit.test_rows),
+            "test_rows": fit.test_rows,
+        },
+        "training": {
+            **fit.settings,
+            "steps_done": run.step,
+            "loss": run.loss,
+            "norm": fit.history["norm"][-1],
+            "precise_until": run.precise_until,
+            "seconds": fit.seconds["training"],
+        },
+        "accuracy": {
+            "train": fit.on_train.accuracy,
+            "test": fit.on_test.accuracy if fit.on_test else None,
+            "baseline": "logistic regression on the mean token",
+            "baseline_train": fit.baseline["train"],
+            "baseline_test": fit.baseline.get("test"),
+        },
+        "saturation": {
+            "median_largest_probability": fit.median_largest,
+            "lowest_largest_probability": largest.min(),
+            "share_above_threshold": (largest >= SOFT_BELOW).mean(),
+            "threshold": SOFT_BELOW,
+            "soft": fit.soft,
+        },
+        "selection": {
+            "selected": run.selected,
+            "counts": np.bincount(run.selected[kept], minlength=part.num_tokens),
+            "share_optimal": (fit.optimal.selected == run.selected)[kept].mean(),
+            "settled_at_step": _settled(fit),
+        },
+        "optimal_tokens": _solution(part, fit.optimal),
+        "att_svm": {
+            **_solution(part, fit.plain),
+            "trained_margin": trained_margin,
+            "margin_ratio": None if trained_margin is None else trained_margin * fit.plain.value,
+            "locally_optimal": None
+            if fit.plain.status == "infeasible"
+            else bool(is_locally_optimal(part, run.selected, fit.plain.support)),
+        },
+        "head_svm": None if fit.head_svm is None or fit.slack is None else _head(fit.head_svm, fit.slack, kept),
+        "direction_error": _errors(fit),
+        "direction_error_missing": missing_error(fit),
+        "history": fit.history,
+        "seconds": fit.seconds["everything"],
+    }
+    return jsonable(result)
+
+
+def missing_error(fit: Fit) -> str | None:
+    """Why there is no direction error; None where there is one."""
+    if fit.soft:
+        return (
+            f"soft: the median largest probability, {fit.median_largest:.3g}, is below {SOFT_BELOW}; the theory speaks "
+            "of saturated attention, so no direction error is named"
+        )
+    if "plain" not in fit.history:
+        if fit.train.canonical.allowed.sum(axis=-1).max() == 1:
+            return "every query has one token only, so there is nothing to select"
+        if fit.plain.value == 0:
+            return "the norm of the Att-SVM of the trained selection underflows; scale the tokens to about 1"
+        return f"the Att-SVM of the trained selection is {fit.plain.status}"
+    return None
+
+
+def missing_relaxed(fit: Fit) -> str | None:
+    """Why a run that trained its head has no relaxed Att-SVM to compare with; None where that is no question."""
+    if fit.head_svm is None or fit.relaxed is not None:
+        return None
+    return f"no head classifies every selected token (the head's own SVM is {fit.head_svm.status})"
+
+
+def _solution(problem: Problem, solution: Solution) -> dict[str, Any]:
+    infeasible = solution.status == "infeasible"
+    return {
+        "status": solution.status,
+        "separable": {"optimal": True, "infeasible": False}.get(solution.status),
+        "farkas_bound": solution.bound if infeasible else None,
+        "value": solution.value,
+        "margin": solution.margin,
+        "gap": solution.gap,
+        "support_tokens": int(solution.support.sum()),
+        "support": np.argwhere(solution.support),
+    }
+
+
+def _head(solution: Solution, slack: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
+    infeasible = solution.status == "infeasible"
+    return {
+        "status": solution.status,
+        "separable": {"optimal": True, "infeasible": False}.get(solution.status),
+        "farkas_bound": solution.bound if infeasible else None,
+        "margin": solution.margin,
+        "relaxed_queries": None if infeasible else np.argwhere(slack & kept),
+    }
+
+
+def _margin(fit: Fit) -> Any:
+    if not fit.plain.value > 0:  # nothing to drop anywhere
+        return None
+    return margin(fit.train, fit.run.weights, fit.run.selected)
+
+
+def _errors(fit: Fit) -> dict[str, Any] | None:
+    if missing_error(fit):
+        return None
+    after = fit.history["steps"] > 0
+    steps = fit.history["steps"][after]
+    result: dict[str, Any] = {}
+    for name, against in (("plain", PLAIN), ("relaxed", RELAXED)):
+        errors = fit.history.get(name)
+        result[name] = None
+        if errors is not None:
+            result[name] = {"against": against, "final": errors[-1], "steps": steps, "errors": errors[after]}
+    result["relaxed_missing"] = missing_relaxed(fit)
+    return result
+
+
+def _settled(fit: Fit) -> int | None:
+    """The first recorded step from which on the selection is the final one."""
+    moving = np.flatnonzero(fit.history["changed"])
+    first = 0 if not len(moving) else moving[-1] + 1
+    return int(fit.history["steps"][first])

@@ -1,0 +1,84 @@
+"""The figures of an inspection: heads × layers heat maps, and measures against training steps."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from attsvm.report import style
+from attsvm.report.fit.figures import Drawn
+
+if TYPE_CHECKING:
+    from attsvm.torch.inspection import Inspection, Measure
+
+COLOURS = "cividis"
+
+
+def draw_inspection(
+    inspection: "Inspection", twin: "Inspection | None", steps: "list[tuple[int, Inspection]]"
+) -> list[Drawn]:
+    """A heat map of each measure that is defined, and of checkpoints a line of each."""
+    drawn = []
+    with style.applied():
+        for measure in inspection.measures:
+            if np.isnan(inspection.measure(measure.name)).all():
+                continue
+            drawn.append(_map(measure, inspection, twin))
+            if steps:
+                drawn.append(_against_steps(measure, steps))
+    return drawn
+
+
+def _map(measure: "Measure", inspection: "Inspection", twin: "Inspection | None") -> Drawn:
+    panels = [("trained", inspection.measure(measure.name))]
+    if twin is not None:
+        panels.append(("randomly initialised twin", twin.measure(measure.name)))
+    every = np.concatenate([values[~np.isnan(values)] for _, values in panels])
+    scale = _scale(measure, every)
+    layers, heads = panels[0][1].shape
+    height = 0.55 + len(panels) * (0.32 + style.WIDTH * 0.72 * min(1.6, max(0.22, layers / heads)))
+    figure = Figure(figsize=(style.WIDTH, height))
+    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+    image = None
+    for axis, (name, values) in zip(axes, panels, strict=True):
+        image = axis.imshow(values, cmap=COLOURS, norm=scale, aspect="auto", interpolation="nearest")
+        axis.set_title(name if twin is not None else "", loc="left")
+        axis.set_ylabel("layer")
+        axis.grid(False)
+        axis.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+        axis.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axis.tick_params(length=0)
+    axes[-1].set_xlabel("head")
+    assert image is not None
+    figure.colorbar(image, ax=axes.tolist(), fraction=0.05, pad=0.02)
+    return Drawn(measure.name, measure.title, _sentence(measure), figure)
+
+
+def _against_steps(measure: "Measure", steps: "list[tuple[int, Inspection]]") -> Drawn:
+    at = [step for step, _ in steps]
+    values = np.stack([one.measure(measure.name).reshape(-1) for _, one in steps])
+    figure = Figure(figsize=(style.WIDTH, 2.2))
+    axis = figure.subplots()
+    low, middle, high = np.nanpercentile(values, [10, 50, 90], axis=1)
+    axis.fill_between(at, low, high, color=style.BLUE, alpha=0.2, linewidth=0, label="10 to 90 % of heads")
+    axis.plot(at, middle, color=style.BLUE, marker="o", markersize=3, label="median head")
+    if measure.name == "margin_ratio" and np.nanmin(values) > 0:
+        axis.set_yscale("log")
+    axis.set_xlabel("training steps")
+    axis.set_ylabel(measure.title, wrap=True)
+    style.legend_above(axis, 2)
+    return Drawn(f"{measure.name}_steps", f"{measure.title}, over training", _sentence(measure), figure)
+
+
+def _sentence(measure: "Measure") -> str:
+    return f"{measure.meaning[0].upper()}{measure.meaning[1:]}."
+
+
+def _scale(measure: "Measure", values: np.ndarray) -> Normalize:
+    if measure.name == "margin_ratio" and values.min() > 0 and values.max() > 3 * values.min():
+        return LogNorm(values.min(), values.max())
+    if measure.name.endswith(("share", "probability")):
+        return Normalize(0, max(float(values.max()), 1e-12))
+    return Normalize(float(values.min()), float(values.max()))

@@ -1,0 +1,147 @@
+"""The figures of a fit on texts."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+
+from attsvm.apps.texts.fit_text import TextFit
+from attsvm.report import style
+from attsvm.report.fit.figures import Drawn
+from attsvm.report.texts.words import number_of_words
+
+FEW = 500
+"""Words that are few enough to be drawn larger."""
+
+NAMED = 24
+"""Words written into the figure of all words."""
+
+
+def draw_text_figures(fit: TextFit) -> list[Drawn]:
+    """Words, effective number of words, how attention concentrates, and learning."""
+    with style.applied():
+        return [_words(fit), _effective(fit), _concentration(fit), _learning(fit)]
+
+
+def _words(fit: TextFit) -> Drawn:
+    """Every listed word: how often it occurs, and how much more attention it receives than that."""
+    words, listed = fit.words, fit.listed
+    figure = Figure(figsize=(2 * style.WIDTH, 3.4))
+    axis = figure.subplots()
+    frequency, ratio = words.frequency[listed], words.over_frequency[listed]
+    favoured = words.by_class[listed].argmax(axis=1)
+    colours = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
+    size, opacity = (4, 0.35) if len(listed) > FEW else (14, 0.8)
+    for number, name in enumerate(fit.classes[: len(colours)]):
+        of_class = favoured == number
+        axis.scatter(
+            frequency[of_class],
+            ratio[of_class],
+            s=size,
+            color=colours[number],
+            marker="o^sDvP"[number],
+            alpha=opacity,
+            linewidths=0,
+            label=f"mostly in “{name}”",
+            rasterized=True,
+        )
+    axis.axhline(1, color=style.INK, linestyle=":", linewidth=1)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    _name_apart(axis, np.log(frequency), np.log(ratio), [fit.encoder.vocabulary[word] for word in listed])
+    axis.set_xlabel("share of a text's words")
+    axis.set_ylabel("attention over frequency")
+    style.legend_above(axis, min(len(fit.classes), 3))
+    legend = axis.get_legend()
+    for handle in legend.legend_handles if legend else ():
+        if isinstance(handle, PathCollection):
+            handle.set_sizes([18])
+            handle.set_alpha(0.9)
+    caption = (
+        f"{len(listed):,} words that occur in at least {fit.listed_from} of the {len(fit.test.texts):,} test texts. "
+        "Above the dotted line a word receives more attention than its share of the text, below it less."
+    )
+    return Drawn("words", "Which words receive attention", caption, figure)
+
+
+def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> None:
+    """Write the words that stand farthest out, where no name covers another."""
+    if not len(x):
+        return
+    spread = np.maximum([np.ptp(x), np.ptp(y)], 1e-9)
+    place = np.stack([x, y], axis=1) / spread
+    # extremes first: the most and the least attended, and the most frequent
+    order = np.argsort(-np.abs(place[:, 1] - np.median(place[:, 1])) - 0.3 * (place[:, 0] - place[:, 0].min()))
+    written: list[np.ndarray] = []
+    for word in order:
+        apart = [np.abs(place[word] - other) for other in written]
+        if all(across > 0.11 or up > 0.045 for across, up in apart):
+            axis.annotate(
+                names[word], (np.exp(x[word]), np.exp(y[word])), (2, 1), textcoords="offset points", fontsize=6
+            )
+            written.append(place[word])
+        if len(written) == NAMED:
+            break
+
+
+def _effective(fit: TextFit) -> Drawn:
+    figure = Figure(figsize=(style.WIDTH, 2.6))
+    axis = figure.subplots()
+    lengths, effective = fit.test.sequences.lengths, fit.test.effective
+    shown = np.random.default_rng(0).permutation(len(lengths))[:3000]
+    axis.scatter(lengths[shown], effective[shown], s=3, color=style.BLUE, alpha=0.3, linewidths=0, rasterized=True)
+    longest = lengths.max()
+    axis.plot([0, longest], [0, longest], color=style.INK, linestyle=":", linewidth=1)
+    axis.axhline(np.median(effective), color=style.VERMILLION, linestyle="--", linewidth=1)
+    axis.set_xlim(0, longest * 1.03)
+    axis.set_ylim(0, longest * 1.03)
+    axis.set_xlabel("words of the text that are read")
+    axis.set_ylabel("effective number of words")
+    caption = (
+        f"One point a test text{' (3,000 of them)' if len(lengths) > 3000 else ''}. Dotted: every word attended to "
+        f"alike; dashed: the median, {number_of_words(float(np.median(effective)))}."
+    )
+    return Drawn("effective", "How many words attention reads", caption, figure)
+
+
+def _concentration(fit: TextFit) -> Drawn:
+    figure = Figure(figsize=(style.WIDTH, 2.6))
+    axis = figure.subplots()
+    history = fit.classifier.history_
+    axis.fill_between(
+        history["steps"],
+        history["effective_low"],
+        history["effective_high"],
+        color=style.BLUE,
+        alpha=0.22,
+        linewidth=0,
+        label="10-90%",
+    )
+    axis.plot(history["steps"], history["effective_median"], color=style.BLUE, label="median")
+    axis.axvline(fit.classifier.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("steps")
+    axis.set_ylabel("effective number of words")
+    style.legend_above(axis, 3)
+    caption = "Effective number of words of a sample of the training texts, as training goes on."
+    return Drawn("concentration", "How attention concentrates", caption, figure)
+
+
+def _learning(fit: TextFit) -> Drawn:
+    figure = Figure(figsize=(style.WIDTH, 2.6))
+    axis = figure.subplots()
+    history = fit.classifier.history_
+    held_out = "validation_accuracy" in history
+    name = "validation_accuracy" if held_out else "objective"
+    axis.plot(history["steps"], history[name], color=style.BLUE, label="validation" if held_out else "objective")
+    axis.axhline(
+        fit.baselines["mean_token"]["test"], color=style.INK, linestyle=":", linewidth=1, label="mean token, test"
+    )
+    axis.axhline(
+        fit.baselines["tf_idf"]["test"], color=style.VERMILLION, linestyle="--", linewidth=1, label="TF-IDF, test"
+    )
+    axis.set_xlabel("steps")
+    axis.set_ylabel("accuracy")
+    style.legend_above(axis, 2)
+    caption = "Accuracy on the validation texts, a part of the training texts that training does not see."
+    return Drawn("learning", "Learning", caption, figure)

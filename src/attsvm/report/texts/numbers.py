@@ -1,0 +1,157 @@
+"""``result.json`` of a fit on texts: everything that it measured, as documented in docs/texts.md."""
+
+from typing import Any
+
+import numpy as np
+
+from attsvm import __version__
+from attsvm.apps.fit.fit import SOFT_BELOW
+from attsvm.apps.texts.fit_text import Part, TextFit
+from attsvm.apps.texts.words import WordVectors
+from attsvm.estimator import AttentionClassifier, MarginReport
+from attsvm.estimator.classifier import LEARNING_RATES
+from attsvm.estimator.margins import SLACK
+from attsvm.report.plain import jsonable
+from attsvm.report.texts.words import LISTED
+
+SCHEMA = "attsvm.fit-text/1"
+
+
+def text_numbers(
+    fit: TextFit, *, source: str, test: str | None, command: str, seed: int, threads: int | None = None
+) -> dict[str, Any]:
+    """The result of a fit on texts as JSON-able numbers; what is not a number (NaN, infinite) is None.
+
+    Parameters
+    ----------
+    fit : TextFit
+    source, test : str
+        Where the texts came from; ``test`` is None where they were set apart from the source.
+    command : str
+        That was run.
+    seed : int
+    threads : int, optional
+        The limit that was set, if one was.
+    """
+    effective, largest = fit.test.effective, fit.test.largest
+    low, median, high = np.quantile(effective, [0.1, 0.5, 0.9])
+    result = {
+        "schema": SCHEMA,
+        "version": __version__,
+        "command": command,
+        "seed": seed,
+        "threads": threads,
+        "data": {
+            "source": source,
+            "test_source": test,
+            "tokens": "word vectors" if isinstance(fit.encoder, WordVectors) else "states of a transformer",
+            "sha256": fit.train.texts.sha256,
+            "test_sha256": fit.test.texts.sha256,
+            "classes": fit.classes,
+            "train": len(fit.train.texts),
+            "test": len(fit.test.texts),
+            "vocabulary": len(fit.encoder.vocabulary),
+            "dim": fit.test.sequences.dim,
+            "min_documents": fit.encoder.min_documents if isinstance(fit.encoder, WordVectors) else None,
+            "max_length": fit.encoder.max_length,
+            **_odd("train", fit, fit.train),
+            **_odd("test", fit, fit.test),
+        },
+        "training": _training(fit.classifier),
+        "accuracy": {"train": fit.train.accuracy, "test": fit.test.accuracy, **fit.baselines},
+        "effective_words": {
+            "measure": "exponential of the attention's entropy, test texts",
+            "mean": effective.mean(),
+            "low": low,
+            "median": median,
+            "high": high,
+            "median_length": np.median(fit.test.sequences.lengths),
+        },
+        "saturation": {
+            "median_largest_probability": np.median(largest),
+            "share_above_threshold": (largest >= SOFT_BELOW).mean(),
+            "threshold": SOFT_BELOW,
+            "soft": np.median(largest) < SOFT_BELOW,
+        },
+        "words": _words(fit),
+        "margin_report": _margins(fit.margins),
+        "history": fit.classifier.history_,
+        "seconds": fit.seconds,
+    }
+    return jsonable(result)
+
+
+def word_row(fit: TextFit, word: int) -> dict[str, Any]:
+    """One word's numbers."""
+    favoured = int(fit.words.by_class[word].argmax())
+    return {
+        "word": fit.encoder.vocabulary[word],
+        "documents": fit.words.documents[word],
+        "frequency": fit.words.frequency[word],
+        "attention": fit.words.attention[word],
+        "over_frequency": fit.words.over_frequency[word],
+        "class": fit.classes[favoured],
+        "class_share": fit.words.by_class[word, favoured],
+    }
+
+
+def _words(fit: TextFit) -> dict[str, Any]:
+    listed = fit.listed
+    ratio = fit.words.over_frequency[listed]
+    order = np.argsort(-ratio, kind="stable")
+    attended = listed[ratio > 1]
+    favoured = fit.words.by_class[attended].argmax(axis=1)
+    by_class = {}
+    for number, name in enumerate(fit.classes):
+        own = attended[favoured == number]
+        by_class[name] = own[np.argsort(-fit.words.by_class[own, number], kind="stable")[:LISTED]]
+    return {
+        "listed": len(listed),
+        "listed_from": fit.listed_from,
+        "most": [word_row(fit, word) for word in listed[order[:LISTED]]],
+        "least": [word_row(fit, word) for word in listed[order[::-1][:LISTED]]],
+        "by_class": {name: [word_row(fit, word) for word in found] for name, found in by_class.items()},
+        "over_frequency": {fit.encoder.vocabulary[word]: fit.words.over_frequency[word] for word in listed[order]},
+    }
+
+
+def _odd(name: str, fit: TextFit, part: Part) -> dict[str, int]:
+    """Texts that are read in part, and those that hold no known word."""
+    sequences, blank = part.sequences, len(fit.encoder.vocabulary)
+    return {
+        f"{name}_cut": int((sequences.lengths == fit.encoder.max_length).sum()),
+        f"{name}_without_words": int((part.words == blank).sum()),
+    }
+
+
+def _training(classifier: AttentionClassifier) -> dict[str, Any]:
+    settings = classifier.get_params()
+    kept = {name: settings[name] for name in ("learning_rate", "alpha", "batch_size", "max_steps")}
+    if settings["optimizer"] == "mirror_descent":
+        kept["p"] = settings["p"]
+    if kept["learning_rate"] is None:
+        kept["learning_rate"] = LEARNING_RATES[settings["optimizer"]]
+    return {
+        "optimizer": settings["optimizer"],
+        **kept,
+        "status": classifier.status_,
+        "steps_done": classifier.history_["steps"][-1],
+        "kept_step": classifier.kept_step_,
+    }
+
+
+def _margins(report: MarginReport) -> dict[str, Any]:
+    """Of a sample of the training texts; null where slack leaves nothing to say."""
+    solution = report.solution
+    return {
+        "texts": report.num_sequences,
+        "constraints": report.num_constraints,
+        "separable": report.separable,
+        "slack": None if report.separable else SLACK,
+        "status": solution.status,
+        "gap": solution.gap,
+        "correlation": report.correlation,
+        "margin": report.margin,
+        "margin_ratio": report.margin_ratio,
+        "support_tokens": int(solution.support.sum()),
+    }

@@ -1,0 +1,121 @@
+"""The result of a fit on texts in words: the same sentences and tables on the terminal and on the page."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from attsvm.report.fit.words import Rows, number, percent
+
+LISTED = 12
+"""Words in a table."""
+
+
+def verdict(result: dict[str, Any]) -> str:
+    """What was found, in three sentences."""
+    accuracy, words = result["accuracy"], result["effective_words"]
+    mean, tf_idf = accuracy["mean_token"]["test"], accuracy["tf_idf"]["test"]
+    first = (
+        f"Attention over {result['data']['tokens']} labels {percent(accuracy['test'])} of the test texts correctly, "
+        f"{_points(accuracy['test'] - mean)} the mean of the same vectors ({percent(mean)}) and "
+        f"{_points(accuracy['test'] - tf_idf)} TF-IDF with logistic regression ({percent(tf_idf)}). "
+    )
+    if not result["saturation"]["soft"]:
+        return first + (
+            "Attention is saturated: in the median text one word receives "
+            f"{number(result['saturation']['median_largest_probability'])} of it."
+        )
+    return first + (
+        f"Attention is soft: it spreads over an effective {number_of_words(words['median'])} words of the median text, "
+        f"which has {words['median_length']:.0f}, so no single word is selected."
+    )
+
+
+def notes(result: dict[str, Any]) -> Iterator[str]:
+    """What a reader must not overlook."""
+    data = result["data"]
+    for part in ("train", "test"):
+        name = "training" if part == "train" else "test"
+        cut, blank = data[f"{part}_cut"], data[f"{part}_without_words"]
+        if cut:
+            yield (
+                f"{cut:,} of the {data[part]:,} {name} texts are read up to their {data['max_length']}th known word "
+                "and cut there; TF-IDF reads them whole."
+            )
+        if blank:
+            yield f"{blank:,} of the {data[part]:,} {name} texts hold no known word: they read as no evidence."
+
+
+def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
+    """Tables of names and values: prediction, attention, training, margins."""
+    accuracy, words, data = result["accuracy"], result["effective_words"], result["data"]
+    yield (
+        "Prediction",
+        [
+            ("test accuracy", percent(accuracy["test"])),
+            ("… of the mean token", percent(accuracy["mean_token"]["test"])),
+            ("… of TF-IDF", percent(accuracy["tf_idf"]["test"])),
+            ("training accuracy", percent(accuracy["train"])),
+            ("… of the mean token", percent(accuracy["mean_token"]["train"])),
+            ("… of TF-IDF", percent(accuracy["tf_idf"]["train"])),
+        ],
+    )
+    yield (
+        "Attention on the test texts",
+        [
+            ("effective words, median", number_of_words(words["median"])),
+            ("… 10 and 90% of the texts", f"{number_of_words(words['low'])} and {number_of_words(words['high'])}"),
+            ("words of the median text", number(words["median_length"])),
+            ("median largest probability", number(result["saturation"]["median_largest_probability"])),
+            ("attention", "soft" if result["saturation"]["soft"] else "saturated"),
+        ],
+    )
+    yield (
+        "Words",
+        [
+            ("vocabulary", f"{data['vocabulary']:,}"),
+            ("tokens", data["tokens"]),
+            ("a word occurs in", f"at least {data['min_documents']} training texts" if data["min_documents"] else "-"),
+            ("length of a vector", f"{data['dim']}"),
+            ("longest text read", f"{data['max_length']} words"),
+        ],
+    )
+    training = result["training"]
+    yield (
+        "Training",
+        [
+            ("optimiser", training["optimizer"] + (f", p = {training['p']:g}" if "p" in training else "")),
+            ("steps done, and kept", f"{training['steps_done']:,} and {training['kept_step']:,}"),
+            ("texts a step", f"{training['batch_size']}"),
+            ("ended", "the validation loss fell no more" if training["status"] == "converged" else "at the last step"),
+            (
+                "seconds: word vectors, training",
+                f"{result['seconds']['words']:.0f}, {result['seconds']['training']:.0f}",
+            ),
+        ],
+    )
+    margins = result["margin_report"]
+    slack = "" if margins["slack"] is None else f" with slack, C = {margins['slack']:g}"
+    yield (
+        f"Margins of {margins['texts']} training texts",
+        [
+            ("most attended words separable", "yes" if margins["separable"] else "no"),
+            ("constraints", f"{margins['constraints']:,}"),
+            ("Att-SVM", f"{margins['status']}{slack}"),
+            ("relative duality gap", number(margins["gap"])),
+            ("correlation of its direction and the prompt", number(margins["correlation"])),
+            ("margin of the prompt over its norm", number(margins["margin"])),
+            ("… over the best margin", number(margins["margin_ratio"])),
+        ],
+    )
+
+
+def number_of_words(count: float) -> str:
+    """An effective number of words, with a decimal where it is small."""
+    return f"{count:.1f}" if count < 10 else f"{count:.0f}"
+
+
+def _points(difference: float) -> str:
+    """Percentage points above or below."""
+    points = round(100 * difference, 1)
+    if points == 0:
+        return "level with"
+    return f"{abs(points):.1f} points {'above' if points > 0 else 'below'}"

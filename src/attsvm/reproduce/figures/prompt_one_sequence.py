@@ -1,0 +1,106 @@
+"""Where a prompt goes on one sequence: paths from six starts, to a global and to a local direction."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from attsvm.datasets.papers import one_sequence
+from attsvm.measures import direction_error
+from attsvm.report import style
+from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.selection import is_locally_optimal
+from attsvm.svm import solve_svm
+from attsvm.training import train
+
+STARTS = np.array([[0.0, y, 0.0] for y in (1.0, 0.5, 0.0, -0.5, -1.0, -1.5)])
+EXAMPLES = {"one attractor": False, "two attractors": True}
+
+
+def _paths(local: bool, steps: int) -> Arrays:
+    problem = one_sequence(local)
+    run = train(problem, steps=steps, init=STARTS, record=120)
+    directions = np.stack([solve_svm(problem, [token]).direction for token in (0, 1)])
+    optimal = [is_locally_optimal(problem, [token], solve_svm(problem, [token]).support) for token in (0, 1)]
+    errors = direction_error(run.weights[:, None], directions, axis=-1)
+    return {
+        "steps": run.history["steps"],
+        "paths": run.history["weights"],
+        "directions": directions,
+        "locally_optimal": np.array(optimal),
+        "selected": run.selected[:, 0],
+        "error": np.take_along_axis(errors, np.minimum(run.selected, 1), axis=1)[:, 0],
+    }
+
+
+def _measure(sizes: Sizes, piece: Piece) -> Arrays:
+    found = {name: piece(name.replace(" ", "-"), _paths, local, sizes["steps"]) for name, local in EXAMPLES.items()}
+    return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
+
+
+def _judge(sizes: Sizes, found: Arrays) -> Verdict:
+    one, two = (found[f"selected {name}"] for name in EXAMPLES)
+    largest = max(found[f"error {name}"].max() for name in EXAMPLES)
+    passed = {
+        "a run ends away from its Att-SVM direction": bool(largest < sizes["error_below"]),
+        "a run with one attractor does not end at the best token": bool((one == 0).all()),
+        "with two attractors all runs end at one token": bool(set(two.tolist()) == {0, 1}),
+        "a run ends at a token that is not locally optimal": all(
+            found[f"locally_optimal {name}"][token] for name in EXAMPLES for token in found[f"selected {name}"]
+        ),
+    }
+    return verdict(passed, f"The largest direction error at the end is {largest:.1e}.")
+
+
+def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
+    return [
+        Row(f"{name}: starts that end at token 1 / token 2", " / ".join(str(int((kept == t).sum())) for t in (0, 1)))
+        for name in EXAMPLES
+        for kept in [found[f"selected {name}"]]
+    ]
+
+
+def draw_paths(axis: Axes, paths: np.ndarray, directions: np.ndarray) -> None:
+    """Paths (R, starts, d) in their first two coordinates, over rays along directions (k, d)."""
+    reach = 1.05 * np.abs(paths[..., :2]).max()
+    rays = ((style.INK, "--"), (style.INK, ":"))
+    for ray, (colour, dashes) in zip(directions, rays, strict=False):
+        end = ray[:2] / np.linalg.norm(ray[:2]) * reach * 1.5
+        axis.plot([0, end[0]], [0, end[1]], dashes, color=colour, linewidth=1)
+    colours = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
+    for i, colour in zip(range(paths.shape[1]), colours, strict=False):
+        axis.plot(*paths[:, i, :2].T, color=colour, linewidth=1.1)
+        axis.plot(*paths[0, i, :2], "o", color=colour, markersize=3)
+    low, high = paths[..., :2].min(axis=(0, 1)), paths[..., :2].max(axis=(0, 1))
+    room = 0.08 * (high - low).max()
+    axis.set_xlim(low[0] - room, high[0] + room)
+    axis.set_ylim(low[1] - room, high[1] + room)
+    axis.set_xlabel("p$_1$")
+    axis.set_ylabel("p$_2$")
+
+
+def _draw(sizes: Sizes, found: Arrays) -> Figure:
+    figure = Figure(figsize=(style.WIDTH, 4.0))
+    for axis, name in zip(figure.subplots(2, 1), EXAMPLES, strict=True):
+        shown = found[f"steps {name}"] <= 200
+        directions = found[f"directions {name}"]
+        draw_paths(axis, found[f"paths {name}"][shown], directions if name == "two attractors" else directions[:1])
+        axis.set_title(name)
+    return figure
+
+
+EXPERIMENT = Experiment(
+    name="prompt-one-sequence",
+    paper=Paper.TOKEN_SELECTION,
+    title="One sequence: a global and a local direction",
+    claim="Normalised gradient descent takes p to the max-margin direction of a locally optimal token: the best one "
+    "where it is the only one, and by the start one of two where the second token is locally optimal too. "
+    "(Paths of the first 200 steps; dashed and dotted, the Att-SVM directions of the first and second token.)",
+    criterion="Every start ends within the stated direction error of the Att-SVM of the token it selects, and that "
+    "token is locally optimal; always the first token in the first example, both in the second.",
+    full={"steps": 100_000, "error_below": 1e-6},
+    quick={"steps": 20_000, "error_below": 1e-4},
+    measure=_measure,
+    judge=_judge,
+    rows=_rows,
+    draw=_draw,
+)

@@ -1,0 +1,303 @@
+"""What all results share: their status, the progress that callbacks see, and saving, loading and indexing."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.storage import read_npz, write_npz
+
+
+class Status(StrEnum):
+    """How a computation ended; the same words for every result.
+
+    ============== ===========================================================================================
+    status         meaning
+    ============== ===========================================================================================
+    ``optimal``    Solve: the duality gap and the violation of the constraints are within their tolerances.
+    ``inaccurate`` Solve: the answer is feasible, but its gap or violation exceeds the tolerance.
+    ``infeasible`` Solve: multipliers prove that no weights satisfy the constraints.
+    ``converged``  Iteration: a tolerance was met.
+    ``finished``   Iteration: the requested number of steps was made.
+    ``stalled``    Iteration: the gradient is exactly zero, so no further progress is possible.
+    ``interrupted`` Iteration: stopped by Ctrl-C or by a callback; the result holds what was computed until then.
+    ``non_finite`` Iteration: the next step would have left the finite numbers; the result is the last finite point.
+    ============== ===========================================================================================
+    """
+
+    OPTIMAL = "optimal"
+    INACCURATE = "inaccurate"
+    INFEASIBLE = "infeasible"
+    CONVERGED = "converged"
+    FINISHED = "finished"
+    STALLED = "stalled"
+    INTERRUPTED = "interrupted"
+    NON_FINITE = "non_finite"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback receives. A callback that returns True stops the computation.
+
+    Attributes
+    ----------
+    step : int
+        Steps made so far.
+    steps : int or None
+        Steps in total; None if not known.
+    seconds : float
+        Wall time since the start.
+    loss, probability : float or None
+        Training: the mean loss, and the median over queries of the largest softmax probability.
+    gap : float or None
+        Solves: the relative duality gap.
+    """
+
+    step: int
+    steps: int | None = None
+    seconds: float = 0.0
+    loss: float | None = None
+    probability: float | None = None
+    gap: float | None = None
+
+
+Callback = Callable[[Progress], object]
+"""Called with a :class:`Progress`; a true return value stops the computation."""
+
+_ROLE = "attsvm.role"
+
+
+def per_trial(default: Any = MISSING) -> Any:
+    """A field with the batch axes in front: an array, a number, a dict of arrays, a :class:`Result`, or None."""
+    return field(default=default, metadata={_ROLE: "trial"})
+
+
+def per_record(default: Any = MISSING) -> Any:
+    """A field with a dict of arrays: axis 0 counts records and the batch axes follow; ``"steps"`` has axis 0 only."""
+    return field(default=default, metadata={_ROLE: "record"})
+
+
+def shared(
+    default: Any = MISSING,
+    *,
+    default_factory: Any = MISSING,
+    write: Callable[[Any], Any] | None = None,
+    read: Callable[[Any], Any] | None = None,
+) -> Any:
+    """A field that is the same for all trials. ``write`` makes it JSON-able and ``read`` is its inverse."""
+    options = {"default_factory": default_factory} if default_factory is not MISSING else {"default": default}
+    return field(metadata={_ROLE: "shared", "write": write, "read": read}, **options)
+
+
+def unsaved(default: Any = None) -> Any:
+    """A field that is not written to files; it is ``default`` after loading."""
+    return field(default=default, metadata={_ROLE: "unsaved"})
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """Base of every result: a frozen dataclass whose arrays start with the batch axes.
+
+    A subclass sets ``kind`` and ``schema``, has a per-trial field ``status``, and declares each field by
+    :func:`per_trial`, :func:`per_record`, :func:`shared` or :func:`unsaved`. Saving, loading, indexing and the batch
+    shape follow from these declarations.
+
+    Attributes
+    ----------
+    status : Status, or ndarray of str, shape (*batch_shape,)
+    """
+
+    kind: ClassVar[str]
+    """What a file of this class holds."""
+
+    schema: ClassVar[int] = 1
+    """Version of the file format. It grows when a field is renamed or changes its meaning."""
+
+    nested: ClassVar[Mapping[str, type["Result"]]] = {}
+    """Per-trial fields that hold a result themselves, and its class."""
+
+    status: Any = per_trial()
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of every array: one entry for each trial or problem."""
+        return np.shape(self.status)
+
+    def __len__(self) -> int:
+        if not self.batch_shape:
+            raise TypeError(f"a {self.kind} without batch axes has no length")
+        return self.batch_shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Self:
+        """The results at ``index`` of the batch axes.
+
+        Raises
+        ------
+        TypeError, IndexError
+            If the index does not fit the batch axes.
+        """
+        check_index(index, self.batch_shape, self.kind)
+        changed: dict[str, Any] = {}
+        for entry in fields(self):
+            value, role = getattr(self, entry.name), entry.metadata.get(_ROLE)
+            if role == "trial":
+                changed[entry.name] = _at(value, index)
+            elif role == "record":
+                later = index if isinstance(index, tuple) else (index,)
+                changed[entry.name] = {
+                    name: x if name == "steps" else x[(slice(None), *later)] for name, x in value.items()
+                }
+        return replace(self, **changed)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result to an ``.npz`` file, without pickle.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        arrays, meta = self._written()
+        write_npz(path, self.kind, arrays, {"schema": self.schema, **meta})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a result that :meth:`save` wrote.
+
+        Raises
+        ------
+        ProblemError
+            If the file cannot be read, or holds something else.
+        """
+        arrays, meta = read_npz(path, cls.kind)
+        if meta.get("schema", cls.schema) > cls.schema:
+            raise ProblemError(
+                f"{path}: expected a {cls.kind} of schema {cls.schema} or lower, got schema {meta['schema']}; "
+                "it was written by a newer version"
+            )
+        try:
+            return cls._read(arrays, meta)
+        except (KeyError, TypeError) as error:
+            raise ProblemError(f"{path}: not a complete {cls.kind} ({error})") from None
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if not self.batch_shape:
+            return f"{name}({self._summary()})"
+        found, counts = np.unique(np.asarray(self.status), return_counts=True)
+        ends = ", ".join(f"{count} {status}" for status, count in zip(found, counts, strict=True))
+        batch = " × ".join(map(str, self.batch_shape))
+        return f"{name}({'; '.join(part for part in (batch, self._batch_summary(), ends) if part)})"
+
+    def _summary(self) -> str:
+        """One line about a result without batch axes."""
+        return str(self.status)
+
+    def _batch_summary(self) -> str:
+        """What a batch of results has in common, in a few words."""
+        return ""
+
+    def _written(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        arrays: dict[str, np.ndarray] = {}
+        meta: dict[str, Any] = {}
+        for entry in fields(self):
+            value, role = getattr(self, entry.name), entry.metadata.get(_ROLE)
+            if role in ("trial", "record") and value is not None:
+                if isinstance(value, Result):
+                    inner, own = value._written()
+                    arrays |= {f"{entry.name}/{name}": array for name, array in inner.items()}
+                    meta[entry.name] = own
+                elif isinstance(value, Mapping):
+                    arrays |= {f"{entry.name}/{name}": np.asarray(array) for name, array in value.items()}
+                else:
+                    arrays[entry.name] = np.asarray(value)
+            elif role == "shared":
+                write = entry.metadata["write"]
+                meta[entry.name] = _json(value if write is None or value is None else write(value))
+        return arrays, meta
+
+    @classmethod
+    def _read(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Self:
+        given: dict[str, Any] = {}
+        for entry in fields(cls):
+            role = entry.metadata.get(_ROLE)
+            if role in ("trial", "record"):
+                inside = {
+                    name.removeprefix(f"{entry.name}/"): array
+                    for name, array in arrays.items()
+                    if name.startswith(f"{entry.name}/")
+                }
+                if entry.name in cls.nested:
+                    given[entry.name] = cls.nested[entry.name]._read(inside, meta[entry.name]) if inside else None
+                elif entry.name in arrays:
+                    given[entry.name] = plain(arrays[entry.name])
+                else:
+                    given[entry.name] = inside or _absent(entry)
+            elif role == "shared":
+                read, value = entry.metadata["read"], meta[entry.name]
+                given[entry.name] = value if read is None or value is None else read(value)
+        if np.ndim(given["status"]) == 0:
+            given["status"] = Status(given["status"])
+        return cls(**given)
+
+
+def plain(value: Any) -> Any:
+    """A Python number or string in place of a 0-dimensional array; other values as they are."""
+    return value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+
+
+def plain_status(status: np.ndarray) -> Any:
+    """A :class:`Status` in place of a 0-dimensional array of its name; other arrays as they are."""
+    return Status(str(status)) if np.ndim(status) == 0 else status
+
+
+def check_index(index: Any, batch_shape: tuple[int, ...], kind: str) -> None:
+    """Check that an index addresses batch axes only.
+
+    Raises
+    ------
+    TypeError
+        If there are no batch axes, or the index holds an Ellipsis or None.
+    IndexError
+        If the index is out of range or has too many axes.
+    """
+    if not batch_shape:
+        raise TypeError(f"a {kind} without batch axes cannot be indexed")
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(part is Ellipsis or part is None for part in parts):
+        raise TypeError(f"a {kind} is indexed by integers, slices and arrays")
+    np.broadcast_to(False, batch_shape)[index]
+
+
+def _at(value: Any, index: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, Result):
+        return value[index]
+    if isinstance(value, Mapping):
+        return {name: plain(np.asarray(x)[index]) for name, x in value.items()}
+    found = plain(np.asarray(value)[index])
+    return Status(found) if isinstance(found, str) else found
+
+
+def _absent(entry: "Field[Any]") -> Any:
+    if entry.default is MISSING:
+        raise KeyError(entry.name)
+    return entry.default
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _json(x) for key, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(x) for x in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value

@@ -1,0 +1,99 @@
+"""Products with the Gram matrix of an Att-SVM's rows, which is never formed: the dual of one large problem."""
+
+import numpy as np
+
+from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+
+
+class DualProducts:
+    """Unit rows A of one problem, and K = A A'.
+
+    Multipliers μ are those of the unit rows, in the places (n, Q, T) of their tokens, 0 where there is no row.
+    A product touches keys and queries only. Where the queries are few against their dimension it goes by their own
+    Gram matrix, else by the weights A'μ: whichever is less work.
+
+    Parameters
+    ----------
+    constraints : Constraints
+        Without leading axes.
+
+    Attributes
+    ----------
+    right : ndarray, shape (n, Q, T)
+        b over the rows' norms, the largest entry 1.
+    asked, bounded, there : bool ndarrays, shape (n, Q, T)
+        Rows with b = 1; inequalities, whose multipliers must not be negative; all rows but those of zeros.
+    multiplications : int
+        In one product with K.
+    """
+
+    right: TokenValues
+    asked: TokenMask
+    bounded: TokenMask
+    there: TokenMask
+    multiplications: int
+
+    def __init__(self, constraints: Constraints) -> None:
+        if constraints.lead:
+            raise ValueError(f"one problem wanted, leading axes {constraints.lead} found")
+        norms = constraints.norms
+        self.constraints = constraints
+        self.there = norms > 0
+        self.asked = constraints.margin_mask & self.there
+        self.bounded = constraints.inequality & self.there
+        self.has_equalities = constraints.equality is not None
+        self._inverse = np.divide(1.0, norms, out=np.zeros(norms.shape), where=self.there)
+        right = constraints.right * self._inverse
+        self.right = right / (right.max(initial=0.0) or 1.0)
+        queries = constraints.queries.reshape(-1, constraints.queries.shape[-1])
+        few = len(queries) <= 2 * queries.shape[1]
+        self._query_gram = queries @ queries.T if few else None
+        between = len(queries) if few else 2 * queries.shape[1]
+        self.multiplications = len(queries) * constraints.keys.shape[-1] * (2 * norms.shape[-1] + between)
+
+    def times(self, multipliers: TokenValues) -> TokenValues:
+        """K μ: how far each row's margin goes with the weights A'μ."""
+        if self._query_gram is None:
+            return self.apply(self.adjoint(multipliers))
+        keys, references = self.constraints.keys, self.constraints.references
+        scaled = multipliers * self._inverse
+        pulled = scaled @ keys
+        np.negative(pulled, out=pulled)
+        if references is not None:
+            pulled += scaled.sum(axis=-1)[..., None] * references
+        images = (self._query_gram @ pulled.reshape(-1, pulled.shape[-1])).reshape(pulled.shape)
+        image = images @ keys.mT
+        np.negative(image, out=image)
+        if references is not None:
+            image += np.vecdot(images, references)[..., None]
+        image *= self._inverse
+        return image
+
+    def apply(self, weights: Weights) -> TokenValues:
+        """A w."""
+        return self.constraints.apply(weights) * self._inverse
+
+    def adjoint(self, multipliers: TokenValues) -> Weights:
+        """A'μ."""
+        return self.constraints.adjoint(multipliers * self._inverse)
+
+    def of_original_rows(self, multipliers: TokenValues) -> TokenValues:
+        """Multipliers of the unit rows as multipliers of the original rows."""
+        return multipliers * self._inverse
+
+    def of_unit_rows(self, multipliers: TokenValues) -> TokenValues:
+        """The reverse of :meth:`of_original_rows`, made feasible."""
+        multipliers = np.where(self.there, multipliers * self.constraints.norms, 0.0)
+        return np.maximum(multipliers, 0.0, out=multipliers, where=self.bounded)
+
+    def largest_eigenvalue(self, steps: int = 10) -> float:
+        """Of K, from below, by power iteration; 1 where K is zero."""
+        vector = self.there.astype(np.float64)
+        size = 1.0
+        for _ in range(steps):
+            length = float(np.linalg.norm(vector))
+            if length == 0:
+                return 1.0
+            vector = self.times(vector / length)
+            size = float(np.linalg.norm(vector))
+        return size or 1.0

@@ -1,0 +1,229 @@
+"""How small a head's margin is: over the best that any matrix of the same Frobenius norm has for the same selection."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.norms import parse_norm
+from attsvm.problem import Problem
+from attsvm.selection import selection_sets
+from attsvm.svm import solve_svm
+from attsvm.svm.certificate import Certified, certify
+from attsvm.svm.constraints.constraints import Constraints, TokenValues
+from attsvm.svm.constraints.dual_products import DualProducts
+from attsvm.svm.constraints.gram_products import GramProducts, Grams
+from attsvm.svm.methods.euclidean.bound_program import BoundProgram, Stopped
+from attsvm.torch.inspection.weights import HeadProblem
+
+MAX_STEPS = 20_000
+"""Products with the constraints, if no limit is given."""
+
+PATIENCE = 3_000
+"""Products without a narrower interval after which a solve ends."""
+
+ROUNDING = 0.9
+"""Part of the gap asked for at which float32 stops, for float64 to confirm it."""
+
+FROBENIUS = parse_norm("frobenius")
+
+
+@dataclass(frozen=True, eq=False)
+class MarginInterval:
+    """A head's smallest margin on its tokens, over the best one.
+
+    Attributes
+    ----------
+    status : str
+        "bounded"; "infeasible" where no matrix keeps the selection; "no choice" where every query may attend to one
+        token only.
+    margin : float or None
+        min (k_α − k_t)'W z over all constraints, of W/‖W‖_F. Its own argmax is what it selects, so it is not negative;
+        0 where two tokens tie.
+    norm : float
+        ‖W‖_F.
+    lower, upper : float or None
+        Of the ratio: ``margin`` times the least norm of a matrix with margins of 1, known from the dual and from the
+        primal side.
+    constraints, duplicates : int
+        Pairs of a query and a token that it drops; of them those left out, because the token is the selected one's
+        exact duplicate.
+    support : int
+        Constraints that carry weight in the dual: the support tokens, as far as the solve went.
+    steps : int
+        Of the solve.
+    """
+
+    status: str
+    margin: float | None
+    norm: float
+    lower: float | None
+    upper: float | None
+    constraints: int
+    duplicates: int
+    support: int
+    steps: int
+
+    @property
+    def width(self) -> float | None:
+        """Of the interval, relative to its upper end; 0 where that is 0."""
+        if self.lower is None or self.upper is None:
+            return None
+        return (self.upper - self.lower) / self.upper if self.upper else 0.0
+
+
+def margin_interval(
+    problem: HeadProblem,
+    allowed: Bool[np.ndarray, "n Q T"],
+    selected: Int[np.ndarray, "n Q"],
+    gap: float = 1e-2,
+    max_steps: int | None = None,
+    grams: Grams | None = None,
+) -> tuple[MarginInterval, Float[np.ndarray, "n Q T"] | None]:
+    """The interval of one head, and the multipliers it rests on.
+
+    Parameters
+    ----------
+    problem : HeadProblem
+    allowed : bool ndarray, shape (n, Q, T)
+    selected : int ndarray, shape (n, Q)
+        −1 where there is no query.
+    gap : float
+        Relative width at which the solve is stopped.
+    max_steps : int, optional
+        Of the solve; 20,000 if not given.
+    grams : Grams, optional
+        Of the problem's keys and queries under ``allowed``: makes the solve faster.
+
+    Returns
+    -------
+    MarginInterval
+    ndarray, shape (n, Q, T), or None
+        Multipliers of the constraints, which bound the best margin from above. None where no query has a choice, or no
+        matrix keeps the selection.
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
+    """
+    asks = selected >= 0
+    dropped = allowed & asks[..., None]
+    np.put_along_axis(dropped, np.maximum(selected, 0)[..., None], False, axis=-1)
+    same = dropped & duplicates(problem.keys, selected)
+    counts = int(np.count_nonzero(dropped)), int(np.count_nonzero(same))
+    norm = float(np.linalg.norm(problem.weights))
+    kept = dropped & ~same
+    if not kept.any():
+        return MarginInterval("no choice", None, norm, None, None, *counts, 0, 0), None
+    margin = _smallest_margin(problem, kept, selected) / norm if norm > 0 else 0.0
+    svm = Problem(problem.keys, queries=problem.queries, mask=allowed & ~same, query_mask=asks)
+    steps = max_steps or MAX_STEPS
+    if margin > 0:
+        constraints = Constraints.of(svm, selection_sets(svm, selected))
+        done, count = _solve(constraints, problem.weights, selected, gap, steps, grams)
+        value, reached = float(done.value), float(done.gap)
+        dual = done.dual.reshape(kept.shape)
+    else:  # W does not keep its own selection: perhaps nothing does
+        solution = solve_svm(
+            svm,
+            selected,
+            method="projected-gradient",
+            tol=gap,
+            max_steps=steps,
+            callback=lambda _, now: now <= gap,
+        )
+        count = int(solution.stats["steps"])
+        if solution.status == "infeasible":
+            return MarginInterval("infeasible", margin, norm, None, None, *counts, 0, count), None
+        value, reached = solution.value, solution.gap
+        dual = solution.dual
+    support = int(np.count_nonzero(dual > 0))
+    if not math.isfinite(value):
+        return MarginInterval("bounded", margin, norm, None, None, *counts, support, count), dual
+    upper = min(1.0, margin * value)  # W itself is feasible; what rounding adds is no more than that
+    lower = upper * max(0.0, 1 - reached)
+    return MarginInterval("bounded", margin, norm, lower, upper, *counts, support, count), dual
+
+
+def _solve(
+    constraints: Constraints,
+    own: Float[np.ndarray, "d_k d_q"],
+    selected: Int[np.ndarray, "n Q"],
+    gap: float,
+    steps: int,
+    grams: Grams | None,
+) -> tuple[Certified, int]:
+    """Weights and multipliers within the gap of each other, and how many products that took.
+
+    That the head's own weights are feasible is known: so nothing looks for a ray, as
+    :func:`solve_large` does, and they stand in as long as none better are found.
+    """
+    plain = DualProducts(constraints)
+    taken = 0
+    start = None
+    if grams is not None and constraints.inequality.shape[:2] == selected.shape:
+        search = _Search(GramProducts(constraints, selected, grams), ROUNDING * gap, steps)
+        done = search.run(start, own)
+        taken = search.steps
+        if float(done.gap) <= gap or taken >= steps:
+            return done, taken
+        start = search.lower_point
+    search = _Search(plain, gap, steps - taken)
+    return search.run(start, own), taken + search.steps
+
+
+class _Search:
+    """The dual, min ½‖A'μ‖² − h'μ over μ ≥ 0 on unit rows; keeps the points that bound the norm best on either side."""
+
+    def __init__(self, products: DualProducts, gap: float, limit: int) -> None:
+        self.products, self.gap, self.limit = products, gap, limit
+        self.steps = 0
+        self.lower, self.upper = 0.0, math.inf
+        self.lower_point = products.right
+        self.upper_point: TokenValues | None = None
+        self.narrowed_at = 0
+
+    def run(self, start: TokenValues | None, own: Float[np.ndarray, "d_k d_q"]) -> Certified:
+        """What the best points prove, in float64."""
+        products = self.products
+        eigenvalue = products.largest_eigenvalue()
+        program = BoundProgram(
+            products.times, products.right, products.bounded, products.there, eigenvalue, self._check, self.limit
+        )
+        program.solve(products.right / eigenvalue if start is None else start, face_first=start is not None)
+        self.steps = program.steps
+        weights = own if self.upper_point is None else products.adjoint(self.upper_point)
+        return certify(products.constraints, FROBENIUS, weights, products.of_original_rows(self.lower_point))
+
+    def _check(self, steps: int, point: TokenValues, image: TokenValues) -> bool:
+        products = self.products
+        square = float(np.vdot(point, image))
+        if square <= 0:
+            return False
+        norm, feasible = math.sqrt(square), not (point < 0).any()
+        lower = float(np.vdot(point, products.right)) / norm if feasible else 0.0
+        if lower > self.lower:
+            self.lower, self.lower_point, self.narrowed_at = lower, point.copy(), steps
+        smallest = float(np.divide(image, products.right, out=np.full(image.shape, np.inf), where=products.asked).min())
+        if smallest > 0 and norm / smallest < self.upper:
+            self.upper, self.upper_point, self.narrowed_at = norm / smallest, point.copy(), steps
+        if 1 - self.lower / self.upper <= self.gap or steps - self.narrowed_at > PATIENCE:
+            raise Stopped
+        return False
+
+
+def duplicates(keys: np.ndarray, selected: Int[np.ndarray, "n Q"]) -> Bool[np.ndarray, "n Q T"]:
+    """Where a token's key equals, to the last bit, that of the token which the query selects."""
+    same = np.zeros((*selected.shape, keys.shape[1]), bool)
+    for i, sequence in enumerate(keys):
+        _, kind = np.unique(sequence, axis=0, return_inverse=True)
+        kind = kind.reshape(-1)
+        same[i] = kind[np.maximum(selected[i], 0)][:, None] == kind[None, :]
+    return same
+
+
+def _smallest_margin(problem: HeadProblem, kept: np.ndarray, selected: np.ndarray) -> float:
+    logits = problem.logits()
+    own = np.take_along_axis(logits, np.maximum(selected, 0)[..., None], axis=-1)
+    return max(0.0, float((own - logits).min(where=kept, initial=np.inf)))

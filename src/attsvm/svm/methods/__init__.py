@@ -1,0 +1,1 @@
+"""The solvers of the Att-SVM, one folder a family of norms."""

@@ -1,0 +1,171 @@
+"""Least Frobenius norm (ℓ2 for a prompt): which method, and the one for small problems, on their rows written out."""
+
+import math
+
+import numpy as np
+from scipy.linalg import qr, solve_triangular
+
+from attsvm.norms import Lp
+from attsvm.svm.certificate import certify, unattainable
+from attsvm.svm.constraints.constraints import Constraints, Rows
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.euclidean.frobenius_large import METHOD as LARGE
+from attsvm.svm.methods.euclidean.frobenius_large import solve_large
+from attsvm.svm.methods.euclidean.least_distance import PADDING, SHORTFALL, LeastDistance, least_distance, least_norm
+from attsvm.svm.methods.euclidean.together import solve_together, unsolved
+
+FROBENIUS = Lp(2.0)
+
+# Below this, relative to the largest, a pivot of the equalities is rounding; so is what they leave of a row.
+DEPENDENT = 1e-13
+
+
+METHODS = ("least-distance", LARGE)
+
+SMALL_ROWS = 100_000
+"""Numbers in the rows of one problem up to which they are written out: above, products with keys and queries win."""
+
+DENSE_ROWS = 4_000_000
+"""Numbers up to which rows are written out where the other method did not reach the last digits."""
+
+MOST_TOGETHER = 500
+"""Rows per problem up to which many are begun together, whatever the size of a row."""
+
+LAST_DIGITS = 1e-10, 1e-15
+"""A gap, and one relative to the value, that call for no other method."""
+
+
+def solve_frobenius(constraints: Constraints, settings: Settings, method: str | None = None) -> Candidate:
+    """Least-distance programming on the rows of small problems, gradients and conjugate gradients on large ones.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    settings : Settings
+        Least-distance programming is direct and uses none of it.
+    method : {"least-distance", "projected-gradient"}, optional
+        None chooses by size. Many problems are begun together, and most of them end there.
+
+    Returns
+    -------
+    Candidate
+        Weights polished to the last digits that float64 allows, or Farkas multipliers.
+    """
+    rows = _most_rows(constraints)
+    large = method == LARGE or (method is None and rows * math.prod(constraints.weights_shape) > SMALL_ROWS)
+    if not constraints.lead:
+        return _one(constraints, settings, large, method is not None)
+    flat = constraints.with_one_axis()
+    found = solve_together(flat) if method != LARGE and rows <= MOST_TOGETHER else unsolved(flat)
+    ray = np.zeros(len(found.done), bool)
+    used, why = "least-distance", "many problems: their active rows are found together"
+    for k in np.flatnonzero(~found.done):
+        one = _one(flat[k], settings.of_problem(int(k), constraints.lead), large, method is not None)
+        found.weights[k], found.multipliers[k], ray[k], found.steps[k] = one[:4]
+        if not found.done.any():
+            used, why = one.method, one.why
+    lead = constraints.lead
+    return Candidate(
+        weights=found.weights.reshape(*lead, *constraints.weights_shape),
+        multipliers=found.multipliers.reshape(constraints.right.shape),
+        ray=ray.reshape(lead),
+        steps=found.steps.reshape(lead),
+        method=used,
+        why=why,
+    )
+
+
+def _most_rows(constraints: Constraints) -> int:
+    """Rows of the largest problem; a bound on them where all of them would make it small."""
+    bound = math.prod(constraints.inequality.shape[-3:])
+    if bound * math.prod(constraints.weights_shape) <= SMALL_ROWS:
+        return bound  # without a look at the masks
+    return int(np.count_nonzero(constraints.rows_mask, axis=(-3, -2, -1)).max())
+
+
+def _one(constraints: Constraints, settings: Settings, large: bool, forced: bool) -> Candidate:
+    if large:
+        return _one_large(constraints, settings, forced)
+    return _solve_one(constraints, "as asked" if forced else "small: the rows are written out")
+
+
+def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
+    why = "as asked" if forced else "large: by products with keys and queries, the rows are never formed"
+    candidate = solve_large(constraints, settings, why)
+    settled = forced or settings.max_steps or settings.callback or candidate.ray or unattainable(constraints).any()
+    if settled or _most_rows(constraints) * math.prod(constraints.weights_shape) > DENSE_ROWS:
+        return candidate
+    done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
+    if done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * float(done.value)) and done.violation <= LAST_DIGITS[0]:
+        return candidate
+    return _solve_one(constraints, "the products lose too many digits: the rows are written out")
+
+
+def _solve_one(constraints: Constraints, why: str) -> Candidate:
+    rows = constraints.rows()
+    found = _solve_rows(rows)
+    return Candidate(
+        weights=found.point.reshape(constraints.weights_shape),
+        multipliers=constraints.spread(found.multipliers, rows.position),
+        ray=np.asarray(found.is_ray),
+        steps=np.asarray(found.rounds),
+        method="least-distance",
+        why=why,
+    )
+
+
+def _solve_rows(rows: Rows) -> LeastDistance:
+    if not rows.equality.any():
+        return least_distance(rows.matrix, rows.right)
+    # on the null space of the equalities only inequalities are left; their rows' parts in its complement
+    # come back as the free multipliers
+    equalities, inequalities = rows.matrix[rows.equality], rows.matrix[~rows.equality]
+    basis, triangle, order = qr(equalities.T, mode="economic", pivoting=True)
+    pivots = np.abs(np.diagonal(triangle))
+    rank = int((pivots > DEPENDENT * pivots[0]).sum())
+    basis = basis[:, :rank]
+    left = inequalities - (inequalities @ basis) @ basis.T
+    left -= (left @ basis) @ basis.T
+    size = np.sqrt(np.vecdot(left, left))
+    none_left = size <= DEPENDENT
+    right = rows.right[~rows.equality]
+    multipliers = np.zeros(len(size))
+    unattainable = none_left & (right > 0)
+    if unattainable.any():
+        # any of these rows is a combination of the equalities: the one with the smallest coefficients is the best proof
+        coefficients = solve_triangular(triangle[:rank, :rank], basis.T @ inequalities[unattainable].T)
+        multipliers[np.flatnonzero(unattainable)[np.argmin(np.vecdot(coefficients.T, coefficients.T))]] = 1.0
+        found = LeastDistance(np.zeros(basis.shape[0]), multipliers, True, 0)
+    else:
+        kept = ~none_left
+        found = least_distance(left[kept] / size[kept, None], right[kept] / size[kept])
+        multipliers[kept] = found.multipliers / size[kept]
+    if not found.is_ray:
+        held = np.concatenate([equalities[order[:rank]], inequalities[multipliers > 0]])
+        goal = np.concatenate([np.zeros(rank), right[multipliers > 0]])
+        found = found._replace(point=_touched_up(inequalities, right, held, goal, found.point))
+    free = np.zeros(len(equalities))
+    free[order[:rank]] = solve_triangular(triangle[:rank, :rank], -basis.T @ (multipliers @ inequalities))
+    both = np.empty(len(rows.equality))
+    both[rows.equality], both[~rows.equality] = free, multipliers
+    return found._replace(multipliers=both)
+
+
+def _touched_up(
+    inequalities: np.ndarray, right: np.ndarray, held: np.ndarray, goal: np.ndarray, point: np.ndarray
+) -> np.ndarray:
+    """The point, or that of least norm on the rows that hold with equality, where its margins fall less short.
+
+    What rounding leaves of the equalities in a point moves margins; much, where a right side is small.
+    """
+    asked = right > 0
+    best, shortest = point, np.inf
+    for candidate in (point, least_norm(held, goal), least_norm(held, goal + PADDING * np.linalg.norm(point))):
+        if candidate is not None and asked.any():
+            margins = inequalities[asked] @ candidate / right[asked]
+            shortfall = 1 - np.min(margins)
+            if shortfall < shortest:
+                best, shortest = candidate, shortfall
+        if shortest <= SHORTFALL:
+            break
+    return best

@@ -1,0 +1,1 @@
+"""The least entrywise lp norm."""

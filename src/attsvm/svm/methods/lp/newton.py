@@ -1,0 +1,194 @@
+r"""Newton's method on small ℓp Att-SVMs of moderate p, many together: every step is a least-distance problem.
+
+Newton's model of (1/p)‖w‖_p^p at w_k, minimised under the same constraints, is the Frobenius Att-SVM in other
+coordinates,
+
+    minimise Σ_j ((w_j − c_j)/d_j)²  subject to  Aw ≥ b,
+
+whose solution w = c + D² A'μ has multipliers μ ≥ 0 with A D² A' μ ≥ b − Ac. The rows that are active in one step are
+nearly those of the step before, so that block pivoting finds them in one or two solves: the steps end on the exact
+active set, and the last of them doubles the digits. For p ≥ 2 the curve is taken in w: with d = |w_k|^{1−p/2},
+c = (p−2)/(p−1) w_k. For p < 2 that has a pole at 0 and Newton's method swings round it; there the curve is taken in
+g = A'λ, where w = ψ(g) = sign(g)|g|^{q−1} is smooth: d² = (q−1)|g_k|^{q−2}, c = (2−q) ψ(g_k). Both are safeguarded by
+a line search, on the primal and on the dual objective.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.linalg.lapack import dposv
+
+from attsvm.svm.constraints.row_products import DenseRows, RowVector, Vector
+from attsvm.svm.methods.lp.point import LpPoint, dual_exponent, lp_norm, relative_gap
+
+Column = Float[np.ndarray, "N 1"]
+
+MAX_EXCHANGES = 12
+"""Of active rows in one step; a problem that needs more is left to another method."""
+
+BROKEN = -1e-12
+"""A condition below this, relative to the largest right side, is broken."""
+
+FLAT = 1e-10
+"""The smallest curvature taken at its word: an entry below adds nothing to the norm, and would swallow the others."""
+
+
+def newton(
+    rows: DenseRows,
+    right: RowVector,
+    p: float,
+    start: Vector,
+    multipliers: RowVector,
+    target: float = 1e-13,
+    max_steps: int = 20,
+) -> LpPoint:
+    """Least ‖w‖_p with rows·w ≥ right, for N problems together.
+
+    Parameters
+    ----------
+    rows : DenseRows
+        Of about unit norm. A row that a problem does not have is a row of zeros with right side −1.
+    right : ndarray, shape (N, m)
+        Some entry positive in every problem.
+    p : float
+        1 < p < ∞; made for 1.2 ≤ p ≤ 4.
+    start, multipliers : ndarrays, shapes (N, D), (N, m)
+        Feasible w, and λ ≥ 0, not 0: the Frobenius solution.
+    target : float
+        Relative gap at which a problem is left alone; each is also left when its gap has stopped falling.
+    max_steps : int
+
+    Returns
+    -------
+    LpPoint
+        The best iterate of each problem; the start, with gap ∞, where no step could be computed.
+
+    References
+    ----------
+    Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
+    complementarity problems*.
+    """
+    count = len(right)
+    best = LpPoint(start.copy(), multipliers.copy(), np.full(count, np.inf), np.zeros(count, dtype=int))
+    running, stalled = np.arange(count), np.zeros(count, dtype=int)
+    weights, active = start, multipliers > 0
+    no_equality = np.zeros(right.shape, bool)
+    for step in range(1, max_steps + 1):
+        with np.errstate(all="ignore"):  # a problem that breaks down yields NaN, and is left
+            model, multipliers = _model(rows, right, p, weights, multipliers)
+            found, active = _minimise(rows, model, active)
+            point = model.centre + model.spread * model.spread * rows.adjoint(found)
+        image, gradient = rows.apply(point), rows.adjoint(found)
+        gap = relative_gap(right, no_equality, p, point, found, image, gradient)
+        better = gap < best.gap[running]
+        stalled = np.where(gap < 0.5 * best.gap[running], 0, stalled + (best.gap[running] < 1e-6))
+        improved = running[better]
+        best.weights[improved], best.multipliers[improved], best.gap[improved] = (
+            point[better],
+            found[better],
+            gap[better],
+        )
+        best.steps[running] = step
+        going = (gap > target) & (stalled < 2) & np.isfinite(gap)
+        if not going.any():
+            break
+        if p >= 2:
+            change = point - model.origin
+            weights = model.origin + change * _decrease(model.origin, change, p, 0.0)
+        else:
+            turn = found - multipliers
+            along = gradient - model.origin
+            linear = np.vecdot(model.right, turn)[:, None]
+            multipliers = multipliers + turn * _decrease(model.origin, along, dual_exponent(p), linear)
+        if not going.all():
+            rows, right, no_equality = rows.keep(going), right[going], no_equality[going]
+            weights, multipliers, active = weights[going], multipliers[going], active[going]
+            running, stalled = running[going], stalled[going]
+    return best
+
+
+class _Model(NamedTuple):
+    """Newton's model: Σ ((w − centre)/spread)² under rows·w ≥ right, at ``origin`` (w or g)."""
+
+    origin: Vector
+    centre: Vector
+    spread: Vector
+    right: RowVector
+
+
+def _model(
+    rows: DenseRows, right: RowVector, p: float, weights: Vector, multipliers: RowVector
+) -> tuple[_Model, RowVector]:
+    """The model, and the multipliers at its scale.
+
+    Both curves are homogeneous: scaled to ‖w‖_p = 1 or ‖g‖_q = 1 no power over- or underflows.
+    """
+    if p >= 2:
+        weights = weights / lp_norm(weights, p)
+        margin = np.min(np.where(right > 0, rows.apply(weights) / right, np.inf), axis=-1, keepdims=True)
+        goal = np.where(right >= 0, right * margin, -1.0)
+        spread = np.maximum(np.abs(weights) ** (p - 2), FLAT) ** -0.5
+        return _Model(weights, (p - 2) / (p - 1) * weights, spread, goal), multipliers
+    q = dual_exponent(p)
+    gradient = rows.adjoint(multipliers)
+    size = lp_norm(gradient, q)
+    multipliers, gradient = multipliers / size, gradient / size
+    total = np.vecdot(np.maximum(right, 0), multipliers)[:, None]
+    goal = np.where(right >= 0, right / total, -1.0)
+    power = np.abs(gradient) ** (q - 2)
+    spread = np.sqrt(np.maximum((q - 1) * power, FLAT))
+    return _Model(gradient, power * gradient - spread * spread * gradient, spread, goal), multipliers
+
+
+def _minimise(
+    rows: DenseRows, model: _Model, active: Bool[np.ndarray, "N m"]
+) -> tuple[RowVector, Bool[np.ndarray, "N m"]]:
+    """Multipliers of the model's minimum, from a guess of the active rows, and these rows; NaN where not found."""
+    scaled = rows.scaled(model.spread)
+    gram = np.matmul(scaled, scaled.mT)
+    short = model.right - rows.apply(model.centre)
+    allowed = BROKEN * np.max(np.abs(short), axis=-1, keepdims=True)
+    multipliers = np.full(short.shape, np.nan)
+    active = active.copy()
+    left = np.arange(len(short))
+    for _ in range(MAX_EXCHANGES):
+        own, guess = gram[left], active[left]
+        solved = _solve_active(own, short[left], guess)
+        condition = np.where(guess, solved, np.matmul(own, solved[..., None])[..., 0] - short[left])
+        broken = ~(condition >= allowed[left])
+        settled = ~broken.any(axis=-1)
+        multipliers[left[settled]] = np.maximum(solved[settled], 0.0)
+        alive = ~settled & np.isfinite(solved).all(axis=-1)
+        left = left[alive]
+        if len(left) == 0:
+            break
+        active[left] ^= broken[alive]
+    return multipliers, active
+
+
+def _solve_active(gram: np.ndarray, right: RowVector, active: Bool[np.ndarray, "N m"]) -> RowVector:
+    """Multipliers that make the active rows equalities, 0 elsewhere; NaN where those rows are dependent."""
+    solved = np.zeros(right.shape)
+    for k, chosen in enumerate(active):
+        inside = chosen.nonzero()[0]
+        # the submatrix is symmetric: its transpose is the layout that LAPACK takes without a copy
+        _, values, failed = dposv(gram[k][inside[:, None], inside].T, right[k, inside], overwrite_a=True)
+        solved[k, inside] = np.nan if failed else values
+    return solved
+
+
+def _decrease(x: Vector, change: Vector, exponent: float, linear: Column | float) -> Column:
+    """Steps t ≤ 1 along which (1/r)‖x + t·change‖_r^r − t·linear falls as it should."""
+    size = np.abs(x)
+    power = size ** (exponent - 1)
+    value = np.vecdot(size, power)[:, None] / exponent
+    slope = np.vecdot(np.copysign(power, x), change)[:, None] - linear
+    length = np.ones((len(x), 1))
+    for _ in range(20):
+        new = np.sum(np.abs(x + length * change) ** exponent, axis=-1, keepdims=True) / exponent - length * linear
+        short = ~(new <= value + 1e-4 * length * slope + 1e-15)
+        if not short.any():
+            break
+        length = np.where(short, length / 2, length)
+    return length

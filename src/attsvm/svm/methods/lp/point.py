@@ -1,0 +1,73 @@
+"""What an ℓp solver returns, and how it measures itself: estimates, for the certificate decides."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.svm.constraints.row_products import RowVector, Vector
+
+
+class LpPoint(NamedTuple):
+    """Weights and multipliers of unit rows, with leading axes N or of one problem.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (N, D)
+    multipliers : ndarray, shape (N, m)
+    gap : ndarray, shape (N,)
+    steps : int ndarray, shape (N,)
+    """
+
+    weights: Vector
+    multipliers: RowVector
+    gap: Float[np.ndarray, " N"]
+    steps: Int[np.ndarray, " N"]
+
+
+def lp_norm(x: Vector, p: float) -> Float[np.ndarray, "N 1"]:
+    """ℓp norms along the last axis, which is kept, without overflow."""
+    largest = np.maximum(np.max(np.abs(x), axis=-1, keepdims=True), np.finfo(float).tiny)
+    if np.isinf(p):
+        return largest
+    return largest * np.sum(np.abs(x / largest) ** p, axis=-1, keepdims=True) ** (1 / p)
+
+
+def dual_exponent(p: float) -> float:
+    """The exponent q of the dual norm, 1/p + 1/q = 1."""
+    return np.inf if p == 1 else 1.0 if np.isinf(p) else p / (p - 1)
+
+
+def relative_gap(
+    right: RowVector,
+    equality: Bool[np.ndarray, "N m"],
+    p: float,
+    weights: Vector,
+    multipliers: RowVector,
+    image: RowVector,
+    gradient: Vector,
+) -> Float[np.ndarray, " N"]:
+    """Relative gap after the repair by scaling, plus what scaling cannot repair; ∞ while a margin is not positive.
+
+    Parameters
+    ----------
+    right, equality : ndarrays, shape (N, m)
+        Of unit rows A.
+    p : float
+    weights, multipliers : ndarrays, shapes (N, D), (N, m)
+        The multipliers of inequalities are not negative.
+    image, gradient : ndarrays, shapes (N, m), (N, D)
+        Aw and A'λ.
+    """
+    with np.errstate(all="ignore"):
+        asked = right > 0
+        margin = np.min(np.where(asked, image / right, np.inf), axis=-1, keepdims=True)
+        value = lp_norm(weights, p) / margin
+        bound = np.vecdot(right * asked, multipliers)[..., None] / lp_norm(gradient, dual_exponent(p))
+        error = np.abs(value - bound) / value
+        rigid = right == 0
+        if rigid.any():
+            lacking = np.where(equality, np.abs(image), np.maximum(-image, 0)) * rigid
+            error += np.max(lacking, axis=-1, keepdims=True) / np.sqrt(np.vecdot(weights, weights))[..., None]
+        error = np.where(margin > 0, error, np.inf)
+    return np.where(np.isfinite(error), error, np.inf)[..., 0]

@@ -1,0 +1,232 @@
+"""The entrywise ℓp Att-SVM for every real p in [1, ∞]: which method, on which rows."""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, cast, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.errors import ProblemError
+from attsvm.svm.certificate import unattainable
+from attsvm.svm.constraints.constraints import Constraints, TokenValues
+from attsvm.svm.constraints.row_products import DenseRows, RowVector, Selection, dense_selection
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.lp.growing import growing_rows
+from attsvm.svm.methods.lp.interior_point import interior_point
+from attsvm.svm.methods.lp.linear_program import linear_program
+from attsvm.svm.methods.lp.newton import newton
+from attsvm.svm.methods.lp.point import LpPoint
+
+Method = Literal["newton", "interior-point", "linear-program"]
+
+NEWTON_RANGE = (1.2, 4.0)
+"""Where Newton's method by least-distance problems takes three to eight steps."""
+
+SMALL_ROWS = 30_000
+"""Numbers in the rows of a problem up to which active-set methods (Newton's, the simplex method) are the fastest."""
+
+GROWN_ROWS = 100_000
+"""Numbers in the rows of a problem beyond which they are taken in as they are needed."""
+
+DENSE_ROWS = 1_000_000
+"""Numbers in the rows of a problem beyond which they are never written out, though that is the more robust way."""
+
+CHUNK_ROWS = 600_000
+"""Numbers in the rows of problems solved together: more would leave the processor's cache."""
+
+TARGET = 1e-13
+"""The relative gap the methods aim at: they reach it for little more than 1e-8 takes."""
+
+FAILED = 1e-10
+"""A relative gap above which another method is tried."""
+
+MAX_STEPS = 60
+"""Of Newton's method or the interior point; either takes a quarter of it."""
+
+
+def solve_lp(
+    constraints: Constraints, p: float, settings: Settings, frobenius: Candidate, method: str | None = None
+) -> Candidate:
+    """Least entrywise ‖W‖_p under the constraints.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    p : float
+        1 ≤ p ≤ ∞.
+    settings : Settings
+    frobenius : Candidate
+        The answer in the Frobenius norm. Whether a selection can be kept does not depend on the norm, so its Farkas
+        multipliers are passed on; elsewhere it is where the methods begin.
+    method : {"newton", "interior-point", "linear-program"}, optional
+        None chooses: a linear program for one small problem with p = 1 or ∞; Newton's method for small problems of
+        moderate p; else, and where these fail, an interior point. Many problems are solved together. The interior
+        point works on a growing set of rows where there are too many to be written out.
+
+    Returns
+    -------
+    Candidate
+
+    Raises
+    ------
+    ProblemError
+        If the method forced is none of these, or does not fit p or the constraints.
+    """
+    forced = _checked(method, p, constraints)
+    lead = constraints.lead
+    flat = constraints.with_one_axis()
+    size = flat.lead[0]
+    weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
+    multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
+    steps = np.zeros(size, dtype=int)
+    weights = _start(flat, weights, multipliers, settings.warm_start)
+    # nothing to do where there is no solution, or where 0 is one
+    to_solve = flat.margin_mask.any(axis=(-3, -2, -1)) & weights.any(axis=-1)
+    to_solve &= ~frobenius.ray.reshape(size) & ~unattainable(flat).any(axis=(-3, -2, -1))
+    used, why = forced or "interior-point", "nothing to do beyond the Frobenius norm's answer"
+    for index in _chunks(flat, to_solve):
+        point, spread, used, why = _solve(flat[index], p, settings, weights[index], multipliers[index], forced)
+        weights[index], multipliers[index], steps[index] = point.weights, spread, point.steps
+    return Candidate(
+        weights.reshape(*lead, *constraints.weights_shape),
+        multipliers.reshape(constraints.inequality.shape),
+        frobenius.ray,
+        steps.reshape(lead),
+        used,
+        why,
+    )
+
+
+def _start(
+    constraints: Constraints, weights: Float[np.ndarray, "N D"], multipliers: TokenValues, warm: np.ndarray | None
+) -> Float[np.ndarray, "N D"]:
+    """Where to begin, at margin 1 (a candidate has any scale): the warm start where it keeps the selection."""
+    start, positive = _at_margin_one(constraints, weights)
+    # without a margin the scale is that at which W = A*(λ) is optimal
+    total = (multipliers * constraints.right).sum(axis=(-3, -2, -1))
+    square = np.vecdot(weights, weights)
+    scale = np.where(square > 0, total / np.where(square > 0, square, 1.0), 1.0)
+    start = np.where(positive[:, None], start, weights * np.where(scale > 0, scale, 1.0)[:, None])
+    if warm is None or constraints.equality is not None or constraints.has_relaxed:
+        return start
+    warmer, positive = _at_margin_one(constraints, warm.reshape(weights.shape))
+    return np.where(positive[:, None], warmer, start)
+
+
+def _at_margin_one(
+    constraints: Constraints, weights: Float[np.ndarray, "N D"]
+) -> tuple[Float[np.ndarray, "N D"], Bool[np.ndarray, " N"]]:
+    """Weights over their smallest margin, and where that is positive."""
+    images = constraints.apply(weights.reshape(-1, *constraints.weights_shape))
+    smallest = np.where(constraints.margin_mask, images, np.inf).min(axis=(-3, -2, -1))
+    positive = (smallest > 0) & np.isfinite(smallest)
+    return weights / np.where(positive, smallest, 1.0)[:, None], positive
+
+
+def _row_numbers(constraints: Constraints) -> int:
+    """Numbers in the rows of the largest problem."""
+    most = int(constraints.rows_mask.sum(axis=(-3, -2, -1)).max(initial=0))
+    return most * int(np.prod(constraints.weights_shape))
+
+
+def _chunks(constraints: Constraints, chosen: Bool[np.ndarray, " N"]) -> Iterator[Int[np.ndarray, " chunk"]]:
+    index = np.flatnonzero(chosen)
+    numbers = _row_numbers(constraints)
+    length = 1 if numbers > GROWN_ROWS else max(1, CHUNK_ROWS // max(1, numbers))
+    for first in range(0, len(index), length):
+        yield index[first : first + length]
+
+
+def _solve(
+    constraints: Constraints,
+    p: float,
+    settings: Settings,
+    weights: Float[np.ndarray, "N D"],
+    multipliers: TokenValues,
+    forced: Method | None,
+) -> tuple[LpPoint, TokenValues, Method, str]:
+    """Some problems together; the multipliers in the rows' places."""
+    shape = constraints.inequality.shape[1:]
+    numbers = _row_numbers(constraints)
+    if numbers > GROWN_ROWS and forced in (None, "interior-point"):
+        point, spread, stopped = growing_rows(constraints, p, settings, weights, multipliers, TARGET)
+        if stopped or point.gap[0] <= FAILED or numbers > DENSE_ROWS or settings.max_steps is not None:
+            return point, spread, "interior-point", "many rows: a growing set of them"
+    rows = dense_selection(constraints)
+    start = weights, rows.gather(multipliers)
+    attempts = _attempts(p, len(weights), numbers, bool(rows.equality.any()), forced)
+    best = _run(attempts[0], rows, p, settings, *start)
+    method, why = attempts[0].method, attempts[0].why
+    for attempt in attempts[1:]:
+        short = best.gap > FAILED
+        if not short.any() or settings.max_steps is not None:
+            break
+        again = _run(attempt, rows.keep(short), p, settings, *(part[short] for part in start))
+        better = again.gap < best.gap[short]
+        index = np.flatnonzero(short)[better]
+        for whole, part in zip(best, again, strict=True):
+            whole[index] = part[better]
+        if len(index) == len(weights):
+            method, why = attempt.method, attempt.why
+    return best, rows.spread(best.multipliers, shape), method, why
+
+
+class _Attempt(NamedTuple):
+    method: Method
+    why: str
+    careful: bool = False
+
+
+def _attempts(p: float, problems: int, numbers: int, equalities: bool, forced: Method | None) -> list[_Attempt]:
+    """Methods in the order in which to try them: each of them on what the one before it left short."""
+    interior = [
+        _Attempt("interior-point", "any p, many problems together"),
+        _Attempt("interior-point", "near infeasibility: with orthogonal factors", careful=True),
+    ]
+    if forced:
+        return interior if forced == "interior-point" else [_Attempt(forced, "as asked")]
+    if p in (1, np.inf) and problems == 1 and numbers <= SMALL_ROWS:
+        return [_Attempt("linear-program", "p = 1 and p = ∞ are linear programs"), *interior]
+    if NEWTON_RANGE[0] <= p <= NEWTON_RANGE[1] and numbers <= SMALL_ROWS and not equalities:
+        return [_Attempt("newton", "small problems, moderate p"), *interior]
+    return interior
+
+
+def _run(
+    attempt: _Attempt,
+    rows: Selection[DenseRows],
+    p: float,
+    settings: Settings,
+    weights: Float[np.ndarray, "N D"],
+    multipliers: RowVector,
+) -> LpPoint:
+    limit = settings.max_steps or MAX_STEPS
+    if attempt.method == "newton":
+        return newton(rows.products, rows.right, p, weights, multipliers, TARGET, limit)
+    if attempt.method == "interior-point":
+        return interior_point(
+            rows.products, rows.right, rows.equality, p, weights, multipliers, TARGET, limit,
+            settings.callback, attempt.careful,
+        )  # fmt: skip
+    points = []
+    for k, matrix in enumerate(rows.products.matrix):
+        there = rows.right[k] >= 0
+        found = linear_program(matrix[there], rows.right[k, there], rows.equality[k, there], p, weights[k])
+        full = np.zeros(len(there))
+        full[there] = found.multipliers
+        points.append(found._replace(multipliers=full))
+    return LpPoint(*(np.stack(parts) for parts in zip(*points, strict=True)))
+
+
+def _checked(method: str | None, p: float, constraints: Constraints) -> Method | None:
+    if method is None:
+        return None
+    if method not in get_args(Method):
+        raise ProblemError(f"method: {method!r} does not solve l{p:g}; wanted {' or '.join(get_args(Method))}")
+    if method == "linear-program" and p not in (1, np.inf):
+        raise ProblemError(f"method: linear-program needs p = 1 or p = inf, found p = {p:g}")
+    if method == "newton" and not 1 < p < np.inf:
+        raise ProblemError(f"method: newton needs 1 < p < inf, found p = {p:g}")
+    if method == "newton" and constraints.equality is not None:
+        raise ProblemError("method: newton needs one token a query; interior-point takes sets")
+    return cast(Method, method)

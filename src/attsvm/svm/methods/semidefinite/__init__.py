@@ -1,0 +1,1 @@
+"""The least nuclear and spectral norm."""

@@ -1,0 +1,429 @@
+r"""Interior point for the least nuclear or spectral norm under rank-one rows, many problems together.
+
+Both norms are semidefinite: with symmetric matrices of size K = d_k + d_q, of W and of A*(λ),
+
+    nuclear:  ½ tr P least, P = [[·, W], [W', ·]] ⪰ 0;       D = ½ [[I, −A*(λ)], [−A*(λ)', I]] ⪰ 0
+    spectral: t least,      P = [[tI, W], [W', tI]] ⪰ 0;     D = ½ [[·, −A*(λ)], [−A*(λ)', ·]] ⪰ 0, tr D = 1
+
+are each other's duals under A(W) − s = b, s ≥ 0, λ ≥ 0, and ½ tr P or t exceeds b'λ by ⟨P, D⟩ + ⟨λ, s⟩. In each, one of
+the two matrices has *free* diagonal blocks and the other is *tied* to a vector (λ, or W and t). With Nesterov and
+Todd's scaling, R⁻¹ (free) R⁻' = R' (tied) R = diag(d), the linearised PD = μI reads
+
+    R⁻¹ Δfree R⁻' + R' Δtied R = T,
+
+and eliminating everything but λ leaves one m × m matrix a step, cheap because the rows are of rank one. How to
+eliminate is the cone's own affair (``nuclear.py``, ``spectral.py``).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from attsvm.svm.constraints.pair_rows import Block, PairRows, RowVector
+
+Matrix = Float[np.ndarray, "N K K"]
+Values = Float[np.ndarray, " N"]
+Lengths = tuple[Values, Values]
+Falls = Float[np.ndarray, "2 N"]
+
+DIVERGED = 1e4
+"""A lower bound on the value this far above its guess: the selection is infeasible, or the guess is of no use."""
+
+MAX_REFINEMENTS = 6
+
+REFINED = 1e-11
+"""What a step may leave of the rows' equations, relative to the smallest right side."""
+
+RIGID = 2e-10
+"""What may be lacking of equalities and rows with right side 0, relative to ‖row‖ ‖W‖; a fifth of what is allowed."""
+
+FINISH_FROM = 3e-2
+"""The gap at which one problem's direct way to the end is tried for the first time; then at each tenth of it.
+
+Many problems together take less time for the remaining steps than for a way each.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Problems:
+    """N problems: rows of unit norm and their right sides. An absent row is zeros with right side −1."""
+
+    rows: PairRows
+    right: RowVector
+    equality: Bool[np.ndarray, "N m"]
+
+    def keep(self, some: Bool[np.ndarray, " N"]) -> "Problems":
+        """Some of them."""
+        return Problems(self.rows.keep(some), self.right[some], self.equality[some])
+
+    @cached_property
+    def asked(self) -> Bool[np.ndarray, "N m"]:
+        """Where a margin is asked for."""
+        return self.right > 0
+
+    @cached_property
+    def asked_right(self) -> RowVector:
+        """The right side there, and 0 elsewhere."""
+        return np.where(self.asked, self.right, 0.0)
+
+    @cached_property
+    def divisor(self) -> RowVector:
+        """The right side there, and 1 elsewhere."""
+        return np.where(self.asked, self.right, 1.0)
+
+    @cached_property
+    def smallest(self) -> Values:
+        """The smallest right side that asks for a margin."""
+        return np.where(self.asked, self.right, np.inf).min(axis=-1)
+
+    @cached_property
+    def has_rigid(self) -> bool:
+        """Whether any row asks for something else than a margin."""
+        return bool(np.any((self.right == 0) | self.equality))
+
+    @cached_property
+    def unequal(self) -> RowVector:
+        """1 for inequalities and 0 for equalities."""
+        return (~self.equality).astype(np.float64)
+
+    @cached_property
+    def num_unequal(self) -> Values:
+        """How many inequalities there are."""
+        return self.unequal.sum(axis=-1)
+
+
+class State(NamedTuple):
+    """An iterate, its matrices positive definite; or a change of one, which may leave out what the tie tells."""
+
+    free: Matrix
+    tied: Matrix
+    multipliers: RowVector
+    slack: RowVector
+
+
+class Scaling(NamedTuple):
+    """R with R⁻¹ (free) R⁻' = R' (tied) R = diag(d)."""
+
+    R: Matrix
+    d: Float[np.ndarray, "N K"]
+
+
+class Step(NamedTuple):
+    """A change of the iterate, and that of its matrices in the scaled coordinates."""
+
+    change: State
+    scaled_free: Matrix
+    scaled_tied: Matrix
+
+
+class Newton(Protocol):
+    """The equations of one iterate, eliminated."""
+
+    failed: Bool[np.ndarray, " N"]
+
+    def solve(self, target: Matrix, row_target: RowVector, primal: RowVector) -> Step:
+        """The step for T = ``target``, sΔλ + λΔs = ``row_target`` and A(ΔW) − Δs = ``primal``."""
+
+
+class Cone(Protocol):
+    """What a norm adds to the iteration."""
+
+    primal_is_free: bool
+
+    def start(self, problems: Problems, multipliers: RowVector) -> State:
+        """A point well inside the cones, W and λ of size 1; multipliers are positive but for those of equalities."""
+
+    def weights(self, state: State) -> Block:
+        """W."""
+
+    def value(self, state: State) -> Values:
+        """An upper bound on N(W)."""
+
+    def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
+        """The state after a step of these primal and dual lengths, its matrices consistent with λ to the last digit."""
+
+    def newton(self, problems: Problems, state: State, scaling: Scaling) -> Newton:
+        """The equations of a step."""
+
+    def finish(self, problems: Problems, state: State) -> "tuple[Block, RowVector, Values] | None":
+        """W, λ and N(W) of a single problem by a direct way from near its optimum, if there is one.
+
+        To be measured before they are believed; N*(A*(λ)) is 1.
+        """
+
+
+class InteriorPoint(NamedTuple):
+    """Best iterates, one a problem: the gaps are estimates, the certificate decides."""
+
+    weights: Block
+    multipliers: RowVector
+    gap: Values
+    steps: Int[np.ndarray, " N"]
+
+
+def interior_point(
+    cone: Cone,
+    problems: Problems,
+    multipliers: RowVector,
+    target: float,
+    max_steps: int,
+    callback: Callable[[int, float], object] | None = None,
+) -> InteriorPoint:
+    """Least N(W) for N problems together.
+
+    Parameters
+    ----------
+    cone : Cone
+        The norm.
+    problems : Problems
+        With at least one positive right side each, and a value of about 1, give or take a few powers of ten.
+    multipliers : ndarray, shape (N, m)
+        Where to begin, any scale; not negative but for equalities.
+    target : float
+        Relative gap at which a problem is left alone. Each is also left when its gap has stopped falling, or when its
+        lower bound says that the value is nowhere near 1.
+    max_steps : int
+    callback : callable, optional
+        Called as ``callback(step, gap)``; a true return value ends the iteration.
+
+    References
+    ----------
+    Nesterov and Todd (1997), *Self-scaled barriers and interior-point methods for convex programming*. Toh, Todd and
+    Tütüncü (1999), *SDPT3*, for predictor, corrector and step lengths. Liu and Vandenberghe (2009), *Interior-point
+    method for nuclear norm approximation with application to system identification*.
+    """
+    state = cone.start(problems, multipliers)
+    point = cone.weights(state)
+    size = len(point)
+    best = InteriorPoint(point.copy(), state.multipliers.copy(), np.full(size, np.inf), np.zeros(size, int))
+    running, stalled = np.arange(size), np.zeros(size, int)
+    next_finish = FINISH_FROM
+    for step in range(max_steps + 1):
+        point = cone.weights(state)
+        image = problems.rows.apply(point)
+        error, bound = measure(problems, point, image, cone.value(state), state.multipliers, target)
+        if size == 1 and error[0] < next_finish:
+            next_finish = 0.1 * error[0]
+            found = cone.finish(problems, state)
+            if found is not None:
+                weights, multipliers, value = found
+                finished, _ = measure(problems, weights, problems.rows.apply(weights), value, multipliers, target)
+                if finished[0] <= target:
+                    point, error, state = weights, finished, state._replace(multipliers=multipliers)
+        better = error < best.gap[running]
+        improved = running[better]
+        best.weights[improved], best.multipliers[improved] = point[better], state.multipliers[better]
+        # far from the end an infeasible iterate may look better than its successors: only near it is that a stall
+        stalled = np.where(error < 0.5 * best.gap[running], 0, stalled + (best.gap[running] < 1e-5))
+        best.gap[improved] = error[better]
+        best.steps[running] = step
+        lost = bound > DIVERGED
+        best.multipliers[running[lost]] = state.multipliers[lost]
+        going = (error > target) & (stalled < 3) & ~lost & np.isfinite(bound)
+        stopped = callback is not None and bool(callback(step, float(best.gap.max())))
+        if stopped or not going.any() or step == max_steps:
+            break
+        if not going.all():
+            problems, image = problems.keep(going), image[going]
+            running, stalled = running[going], stalled[going]
+            state = State(*(part[going] for part in state))
+        try:
+            with np.errstate(all="ignore"):
+                state = _advance(cone, problems, state, problems.right + state.slack - image)
+        except np.linalg.LinAlgError:  # NaN somewhere; who called may try the unfinished ones again
+            break
+    return best
+
+
+def measure(
+    problems: Problems, weights: Block, image: RowVector, value: Values, multipliers: RowVector, target: float
+) -> Lengths:
+    """How far W and λ are from being solutions, and the lower bound.
+
+    The relative gap after the repair by scaling; it is ∞ while a margin is not positive. To it is added what scaling
+    cannot repair, equalities and rows with right side 0, in such a unit that ``target`` stands for RIGID of ‖W‖.
+    """
+    with np.errstate(all="ignore"):
+        margin = np.min(image / problems.divisor, axis=-1, where=problems.asked, initial=np.inf)
+        bound = np.vecdot(problems.asked_right, multipliers)
+        error = np.abs(1 - bound * margin / value)
+        if problems.has_rigid:
+            rigid = np.where(problems.equality, np.abs(image), np.where(problems.right == 0, -image, 0.0)).max(axis=-1)
+            flat = weights.reshape(len(weights), -1)
+            error += target / RIGID * np.maximum(rigid, 0.0) / np.sqrt(np.vecdot(flat, flat))
+    return np.where((margin > 0) & np.isfinite(error), error, np.inf), bound
+
+
+def diagonal_of(matrices: Matrix) -> Float[np.ndarray, "N K"]:
+    """Their diagonals, as a view."""
+    size, K, _ = matrices.shape
+    return matrices.reshape(size, K * K)[:, :: K + 1]
+
+
+def lift(block: Block) -> Matrix:
+    """[[0, B], [B', 0]] / 2, so that ⟨lift(B), X⟩ is ⟨B, X₁₂⟩."""
+    size, rows, columns = block.shape
+    both = np.zeros((size, rows + columns, rows + columns))
+    both[:, :rows, rows:] = 0.5 * block
+    both[:, rows:, :rows] = both[:, :rows, rows:].mT
+    return both
+
+
+def start_slack(problems: Problems, weights: Block, multipliers: RowVector, mu: Values) -> RowVector:
+    """Slack near the central path, sλ = μ; none of equalities."""
+    central = 0.1 * mu[:, None] / np.where(problems.equality, 1.0, multipliers)
+    slack = np.maximum(problems.rows.apply(weights) - problems.right, central)
+    return np.where(problems.equality, 0.0, slack)
+
+
+class RowEquations:
+    """M Δλ = r − …, M = A(·)A* + diag(s/λ), factored: what every norm is left with in the end.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (N, m, m)
+        The first part of M, overwritten.
+    state : State
+    equality : bool ndarray, shape (N, m)
+
+    Attributes
+    ----------
+    failed : bool ndarray, shape (N,)
+        Where M was not numerically positive definite; the solution is 0 there.
+    """
+
+    def __init__(self, matrix: Float[np.ndarray, "N m m"], state: State, equality: Bool[np.ndarray, "N m"]) -> None:
+        self.multipliers = np.where(equality, 1.0, state.multipliers)
+        self.slack = state.slack  # 0 on equalities, as is the target there: so their slack stays
+        diagonal = diagonal_of(matrix)
+        # dependent equalities (two sets that share tokens) leave the matrix singular: a trace of it, far below
+        # rounding's effect on the others, and the residual of the next step takes back what it moved
+        diagonal *= 1 + 1e-15
+        diagonal += self.slack / self.multipliers
+        factors = [dpotrf(one.T, lower=True, overwrite_a=True, clean=False) for one in matrix]
+        self.failed = np.array([failed != 0 for _, failed in factors])
+        self.factors = [factor for factor, _ in factors]
+
+    def solve(self, right: RowVector, row_target: RowVector) -> tuple[RowVector, RowVector]:
+        """Δλ and Δs."""
+        right = right + row_target / self.multipliers
+        change = np.zeros_like(right)
+        for k, (factor, failed) in enumerate(zip(self.factors, self.failed, strict=True)):
+            if not failed:
+                change[k] = dpotrs(factor, right[k], lower=True)[0]
+        return change, (row_target - self.slack * change) / self.multipliers
+
+
+def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
+    """And where the matrices are no longer positive definite."""
+    try:
+        factor = np.linalg.cholesky(state.free)
+        lost = np.zeros(len(factor), bool)
+    except np.linalg.LinAlgError:
+        answers = [dpotrf(matrix, lower=True, clean=True) for matrix in state.free]
+        lost = np.array([failed != 0 for _, failed in answers])
+        factor = np.stack([np.eye(len(part)) if failed else part for part, failed in answers])
+    # near the central path every squared d is about μ: this loses fewer digits than the usual square would
+    squares, vectors = np.linalg.eigh(factor.mT @ state.tied @ factor)
+    lost |= squares[:, 0] <= 0
+    d = np.sqrt(np.where(squares > 0, squares, 1.0))
+    return Scaling(factor @ (vectors / np.sqrt(d)[:, None, :]), d), lost
+
+
+def _refined(cone: Cone, problems: Problems, newton: Newton, step: Step, primal: RowVector) -> Step:
+    """The step with what rounding left of A(ΔW) − Δs = ``primal`` solved for in turn.
+
+    Near infeasibility rows all but cancel each other. At a value of V the equations' matrix then loses eps·V², its
+    products with a step only eps·V, against right sides of 1/V.
+    """
+    allowed = REFINED * problems.smallest
+
+    def left_of(step: Step) -> tuple[RowVector, Values]:
+        rest = primal + step.change.slack
+        rest -= problems.rows.apply(cone.weights(step.change))
+        return rest, np.abs(rest).max(axis=-1)
+
+    rest, size = left_of(step)
+    for _ in range(MAX_REFINEMENTS):
+        if np.all(size <= allowed):
+            break
+        more = newton.solve(np.zeros_like(step.scaled_free), np.zeros_like(primal), rest)
+        rest, rest_size = left_of(_plus(step, more, np.ones(len(size))))
+        better = rest_size <= 0.5 * size
+        if not better.any():
+            break
+        step = _plus(step, more, better.astype(np.float64))
+        size = np.where(better, rest_size, 0.0)  # the others are as good as they get
+    return step
+
+
+def _plus(step: Step, more: Step, share: Values) -> Step:
+    def sum_of(whole: np.ndarray, part: np.ndarray) -> np.ndarray:
+        return whole + share.reshape(-1, *[1] * (part.ndim - 1)) * part
+
+    return Step(State(*map(sum_of, step.change, more.change)), *map(sum_of, step[1:], more[1:]))
+
+
+def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) -> State:
+    """One predictor-corrector step; NaN for a problem that breaks down."""
+    scaling, lost = _scaling(state)
+    d = scaling.d
+    size, K = d.shape
+    unequal, count = problems.unequal, K + problems.num_unequal
+    products = state.multipliers * state.slack
+    mu = (np.vecdot(d, d) + products.sum(axis=-1)) / count
+    newton = cone.newton(problems, state, scaling)
+    lost |= newton.failed
+    root = 1 / np.sqrt(d)
+    scale = root[:, :, None] * root[:, None, :]
+    # positive numbers to divide by, and no fall, on equalities
+    fixed = 1 - unequal
+    row_scale = np.stack([unequal / (state.slack + fixed), unequal / (state.multipliers * unequal + fixed)])
+
+    def longest(step: Step, falls: Falls) -> Lengths:
+        """The primal and the dual length that reach the first bound, at most 10; given the falls of free and tied."""
+        if not cone.primal_is_free:
+            falls = falls[::-1]
+        rows = (np.stack([step.change.slack, step.change.multipliers]) * row_scale).min(axis=-1)
+        primal_length, dual_length = 1 / np.maximum(np.maximum(falls, -rows), 0.1)
+        return primal_length, dual_length
+
+    target = np.zeros_like(scaling.R)
+    diagonal_of(target)[:] = -d
+    guess = newton.solve(target, -products, primal)
+    free, tied = guess.scaled_free, guess.scaled_tied
+    values = np.linalg.eigvalsh(free * scale)
+    # in these coordinates the two changes are −I together
+    lengths = longest(guess, np.stack([-values[:, 0], 1 + values[:, -1]]))
+    primal_length, dual_length = (np.minimum(length, 1.0) for length in lengths)
+    free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)
+    # ⟨P, D⟩ + ⟨λ, s⟩ ahead; the matrices in the scaled coordinates
+    ahead = (
+        np.vecdot(d, d + free_length[:, None] * diagonal_of(free))
+        + np.vecdot(d, diagonal_of(tied)) * tied_length
+        + np.vecdot(free.reshape(size, -1), tied.reshape(size, -1)) * (free_length * tied_length)
+        + np.vecdot(
+            state.multipliers + dual_length[:, None] * guess.change.multipliers,
+            state.slack + primal_length[:, None] * guess.change.slack,
+        )
+    )
+    # cautious where the predictor was cut short
+    reached = np.minimum(primal_length, dual_length)
+    aim = mu * np.clip(ahead / (count * mu), 1e-6, 1.0) ** np.maximum(1.0, 2 * reached**2)
+
+    product = free @ tied
+    target = product + product.mT
+    target *= -0.5
+    diagonal_of(target)[:] += aim[:, None] - d**2
+    target *= 2 / (d[:, :, None] + d[:, None, :])
+    row_target = aim[:, None] - products - guess.change.multipliers * guess.change.slack
+    step = _refined(cone, problems, newton, newton.solve(target, unequal * row_target, primal), primal)
+    falls = -np.linalg.eigvalsh(np.stack([step.scaled_free, step.scaled_tied]) * scale)[..., 0]
+    near = 0.9 + 0.095 * reached
+    primal_length, dual_length = (np.minimum(1.0, near * length) for length in longest(step, falls))
+    return cone.move(problems, state, step.change, (primal_length, np.where(lost, np.nan, dual_length)))

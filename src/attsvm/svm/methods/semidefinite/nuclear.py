@@ -1,0 +1,146 @@
+"""The least nuclear norm: what training the factors of W = K Q' is drawn to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.svm.constraints.pair_rows import Block, RowVector
+from attsvm.svm.methods.semidefinite.interior_point import (
+    Lengths,
+    Matrix,
+    Problems,
+    RowEquations,
+    Scaling,
+    State,
+    Step,
+    Values,
+    diagonal_of,
+    lift,
+    start_slack,
+)
+from attsvm.svm.methods.semidefinite.nuclear_face import solve_on_face
+
+BLOCKED_ROWS = 128
+"""Rows up to which the equations are formed in one piece."""
+
+LEFT_OUT = np.zeros((1, 1, 1))
+"""The change of D, which λ tells."""
+
+
+@dataclass(frozen=True)
+class NuclearCone:
+    """P is free, with W in its corner; D = ½I − lift(A*(λ)) is tied to λ.
+
+    Parameters
+    ----------
+    split : int
+        d_k.
+    """
+
+    split: int
+    primal_is_free = True
+
+    def start(self, problems: Problems, multipliers: RowVector) -> State:
+        """On the central path but for A(W) − s = b: P = μ D⁻¹."""
+        image = problems.rows.adjoint(multipliers)
+        shrink = 0.9 / np.linalg.svd(image, compute_uv=False)[:, :1]
+        multipliers = multipliers * shrink
+        tied = _tied(image * shrink[:, :, None])
+        inverse = np.linalg.inv(tied)
+        mu = 0.4 / np.linalg.svd(inverse[:, : self.split, self.split :], compute_uv=False).sum(axis=-1)
+        free = inverse * mu[:, None, None]
+        slack = start_slack(problems, free[:, : self.split, self.split :], multipliers, mu)
+        return State(free, tied, multipliers, slack)
+
+    def weights(self, state: State) -> Block:
+        """W."""
+        return state.free[:, : self.split, self.split :]
+
+    def value(self, state: State) -> Values:
+        """½ tr P."""
+        return 0.5 * np.trace(state.free, axis1=-2, axis2=-1)
+
+    def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
+        """D from λ."""
+        primal_length, dual_length = lengths
+        multipliers = state.multipliers + dual_length[:, None] * change.multipliers
+        return State(
+            state.free + primal_length[:, None, None] * change.free,
+            _tied(problems.rows.adjoint(multipliers)),
+            multipliers,
+            state.slack + primal_length[:, None] * change.slack,
+        )
+
+    def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
+        """See :class:`_Equations`."""
+        return _Equations(problems, state, scaling, self.split)
+
+    def finish(self, problems: Problems, state: State) -> tuple[Block, RowVector, Values] | None:
+        """On the face where μ divides what vanishes from what does not; see :func:`solve_on_face`."""
+        rows, equality = problems.rows, problems.equality[0]
+        multipliers, slack = state.multipliers[0], state.slack[0]
+        held = equality | (multipliers * slack.max() > slack * multipliers.max())
+        mu = np.vecdot(multipliers, slack) / np.count_nonzero(~equality)
+        left, queries, weights = rows.left[0], rows.queries[0, rows.query_of], self.weights(state)[0]
+        found = solve_on_face(left, queries, problems.right[0], equality, weights, multipliers, held, np.sqrt(mu))
+        if found is None:
+            return None
+        weights, multipliers = found
+        multipliers = np.where(equality, multipliers, np.maximum(multipliers, 0.0))
+        size = np.linalg.svd((left * multipliers[:, None]).T @ queries, compute_uv=False)[0]
+        if size == 0:
+            return None
+        value = np.linalg.svd(weights, compute_uv=False).sum()
+        return weights[None], multipliers[None] / size, np.array([value])
+
+
+class _Equations:
+    """ΔD = −lift(A*(Δλ)) and ΔP = R T R' − G ΔD G, G = RR', in A(ΔW) − Δs = primal.
+
+    The matrix A [G lift(A*(·)) G]₁₂ has the entries ½ (l_a'G₁₁l_b · z_a'G₂₂z_b + l_a'G₁₂z_b · l_b'G₁₂z_a).
+    """
+
+    def __init__(self, problems: Problems, state: State, scaling: Scaling, split: int) -> None:
+        self.rows, self.R = problems.rows, scaling.R
+        self.upper, self.lower = self.R[:, :split], self.R[:, split:]
+        self.equations = RowEquations(self._matrix(), state, problems.equality)
+        self.failed = self.equations.failed
+
+    def _matrix(self) -> Float[np.ndarray, "N m m"]:
+        """Its upper triangle, a query's rows at a time: what a block needs stays in the cache."""
+        rows = self.rows
+        left, queries = rows.left @ self.upper, rows.queries @ (0.5**0.5 * self.lower)
+        count = left.shape[1]
+        if count <= BLOCKED_ROWS:
+            matrix = left @ left.mT
+            matrix *= (queries @ queries.mT)[:, rows.query_of[:, None], rows.query_of]
+            crossed = (left @ queries.mT)[:, :, rows.query_of]
+            matrix += crossed * crossed.mT
+            return matrix
+        matrix = np.empty((len(left), count, count))
+        met, crossed = queries @ queries.mT, left @ queries.mT
+        for query, (first, end) in enumerate(zip(rows.first, [*rows.first[1:], count], strict=True)):
+            later = rows.query_of[first:]
+            block = left[:, first:end] @ left[:, first:].mT
+            block *= met[:, query, later][:, None, :]
+            block += crossed[:, first:end, later] * crossed[:, first:, query][:, None, :]
+            matrix[:, first:end, first:] = block
+        return matrix
+
+    def solve(self, target: Matrix, row_target: RowVector, primal: RowVector) -> Step:
+        """The step."""
+        pushed = self.rows.apply(self.upper @ target @ self.lower.mT)
+        multipliers, slack = self.equations.solve(primal - pushed, row_target)
+        image = self.rows.adjoint(multipliers)
+        half = -0.5 * (self.upper.mT @ image @ self.lower)
+        scaled_tied = half + half.mT
+        scaled_free = target - scaled_tied
+        change = State(self.R @ scaled_free @ self.R.mT, LEFT_OUT, multipliers, slack)
+        return Step(change, scaled_free, scaled_tied)
+
+
+def _tied(image: Block) -> Matrix:
+    tied = lift(-image)
+    diagonal_of(tied)[:] = 0.5
+    return tied

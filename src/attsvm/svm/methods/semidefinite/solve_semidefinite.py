@@ -1,0 +1,251 @@
+"""The least nuclear or spectral norm: from constraints to a candidate, many problems together."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attsvm.norms import Norm, Nuclear
+from attsvm.svm.certificate import unattainable
+from attsvm.svm.constraints.constraints import Constraints, TokenValues
+from attsvm.svm.constraints.pair_rows import Block, Reduced, RowVector, reduced_rows
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
+from attsvm.svm.methods.semidefinite.growing import Pair, Solved, growing_rows
+from attsvm.svm.methods.semidefinite.interior_point import (
+    Cone,
+    InteriorPoint,
+    Problems,
+    Values,
+    interior_point,
+    measure,
+)
+from attsvm.svm.methods.semidefinite.nuclear import NuclearCone
+from attsvm.svm.methods.semidefinite.spectral import SpectralCone
+
+METHODS = ("semidefinite",)
+
+GROWN_ROWS = 300
+"""Rows of one problem beyond which they are taken in as they are needed, where the Frobenius norm needs but a third."""
+
+MOST_ROWS = 1500
+"""Rows beyond which they are in any case."""
+
+CHUNK = 1_000_000
+"""Numbers in the equations of problems solved together: more would leave the processor's cache."""
+
+NEAR = 0.1
+"""Multipliers of the Frobenius norm are raised to this, relative to the largest, to begin inside the cone."""
+
+FINEST_TARGET = 1e-12
+MAX_STEPS = 50
+
+NEGLIGIBLE = 1e-6
+"""Singular values that are tried without, relative to the first."""
+
+ALL_TOKENS = (-3, -2, -1)
+
+
+def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings) -> Candidate:
+    """Least nuclear or spectral ‖W‖ under the constraints.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    norm : Norm
+        Nuclear or spectral.
+    settings : Settings
+
+    Returns
+    -------
+    Candidate
+        Of its true rank in the nuclear norm; without a component off the queries' span in either.
+    """
+    flat = constraints.with_one_axis()
+    size = flat.lead[0]
+    weights = np.zeros((size, *flat.weights_shape))
+    multipliers = np.zeros(flat.inequality.shape)
+    ray = np.zeros(size, bool)
+    steps = np.zeros(size, int)
+    # nothing to do where 0 is the solution, or a row of zeros leaves none
+    to_solve = np.asarray(flat.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(flat).any(axis=ALL_TOKENS))
+    warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
+    watch = _Watch(settings.callback)
+    most_rows = int(flat.rows_mask.sum(axis=ALL_TOKENS).max(initial=0))
+    why = f"the {norm.name} norm is a semidefinite program with rows of rank one"
+    for index in _chunks(flat, most_rows, to_solve):
+        some = flat[index]
+        # it tells the infeasible problems, the size of the value, and rows that matter
+        frobenius = _frobenius(some)
+        ray[index] = frobenius.ray
+        multipliers[index] = frobenius.multipliers
+        go_on = index[~frobenius.ray]
+        if len(go_on) == 0:
+            continue
+        own = replace(settings, warm_start=None if warm is None else warm[go_on])
+        begin = Pair(frobenius.weights[~frobenius.ray], frobenius.multipliers[~frobenius.ray])
+        some = some[~frobenius.ray]
+        if len(index) == 1 and _pays_to_grow(most_rows, begin.multipliers):
+            why += ", here on a growing set of them"
+
+            def solve(rows: Constraints, given: Settings, pair: Pair = begin) -> Solved:
+                return _solve(rows, norm, given, pair, watch)
+
+            found = growing_rows(some, begin, own, solve, lambda: watch.stopped)
+        else:
+            found = _solve(some, norm, own, begin, watch)
+        weights[go_on], multipliers[go_on], steps[go_on] = found
+    return Candidate(
+        weights.reshape(*constraints.lead, *constraints.weights_shape),
+        multipliers.reshape(constraints.inequality.shape),
+        ray.reshape(constraints.lead),
+        steps.reshape(constraints.lead),
+        METHODS[0],
+        why,
+    )
+
+
+class _Watch:
+    """The user's callback over several iterations: it goes on counting steps, and remembers that it said stop."""
+
+    def __init__(self, callback: Callable[[int, float], object] | None) -> None:
+        self.callback = callback
+        self.stopped = False
+        self._before = self._last = 0
+
+    def __call__(self, step: int, gap: float) -> bool:
+        if step == 0:
+            self._before = self._last
+        self._last = self._before + step
+        if self.callback is not None and not self.stopped:
+            self.stopped = bool(self.callback(self._last, gap))
+        return self.stopped
+
+
+def _chunks(
+    constraints: Constraints, most_rows: int, chosen: Bool[np.ndarray, " N"]
+) -> Iterator[Int[np.ndarray, " chunk"]]:
+    entries = most_rows * max(most_rows, int(np.prod(constraints.weights_shape)))
+    length = max(1, CHUNK // max(1, entries))
+    index = np.flatnonzero(chosen)
+    for first in range(0, len(index), length):
+        yield index[first : first + length]
+
+
+def _pays_to_grow(num_rows: int, multipliers: TokenValues) -> bool:
+    return num_rows > MOST_ROWS or (num_rows > GROWN_ROWS and num_rows > 3 * int(np.count_nonzero(multipliers)))
+
+
+def _solve(constraints: Constraints, norm: Norm, settings: Settings, begin: Pair, watch: "_Watch") -> Solved:
+    """Some problems together, from a feasible pair of each."""
+    reduced = reduced_rows(constraints)
+    best = _nothing_found(reduced)
+    known, multipliers = reduced.contract(begin.weights), reduced.gather(begin.multipliers)
+    sizes = _sizes(reduced, norm, known)
+    if settings.warm_start is not None:
+        warm = reduced.contract(settings.warm_start)
+        warm_sizes = _sizes(reduced, norm, warm)
+        shorter = warm_sizes < sizes
+        known[shorter], sizes[shorter] = warm[shorter], warm_sizes[shorter]
+    best.multipliers[:] = multipliers
+    sizes = np.where(np.isfinite(sizes), sizes, 1.0)
+    top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
+    starts = (
+        np.where(reduced.equality, multipliers, np.maximum(multipliers, NEAR * top)),
+        np.where(reduced.equality, 0.0, np.where(reduced.right > 0, 1.0, 0.1)),
+    )
+    for start in starts:
+        index = np.flatnonzero(best.gap > settings.tol)
+        if len(index) == 0 or watch.stopped:
+            break
+        _improve(best, reduced.take(index), index, norm, sizes[index], start[index], settings, watch)
+    _keep_known(reduced, norm, best, known, sizes, settings.tol)
+    shape = constraints.inequality.shape[1:]
+    return Solved(reduced.expand(best.weights), reduced.spread(best.multipliers, shape), best.steps)
+
+
+def _frobenius(constraints: Constraints) -> Candidate:
+    """The answer in the Frobenius norm; one problem takes another way than many."""
+    if constraints.lead != (1,):
+        return solve_frobenius(constraints, Settings())
+    found = solve_frobenius(constraints[0], Settings())
+    return found._replace(
+        weights=found.weights[None], multipliers=found.multipliers[None], ray=found.ray[None], steps=found.steps[None]
+    )
+
+
+def _nothing_found(reduced: Reduced) -> InteriorPoint:
+    count, _, key_dim = reduced.rows.left.shape
+    return InteriorPoint(
+        np.zeros((count, key_dim, reduced.rows.queries.shape[-1])),
+        np.zeros_like(reduced.right),
+        np.full(count, np.inf),
+        np.zeros(count, int),
+    )
+
+
+def _keep_known(reduced: Reduced, norm: Norm, best: InteriorPoint, known: Block, sizes: Values, tol: float) -> None:
+    """Where the iteration ended early, the weights it was given may be better than those it came to."""
+    short = best.gap > tol
+    if not short.any():
+        return
+    rigid = np.any(reduced.equality | (reduced.right == 0), axis=-1)
+    better = short & np.where(rigid, best.gap == np.inf, sizes < _sizes(reduced, norm, best.weights))
+    best.weights[better] = known[better]
+
+
+def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
+    """Values of weights scaled to a margin of 1; ∞ where they have none."""
+    margin = _margin(reduced, weights)
+    sizes = norm.values(weights) / np.where(margin > 0, margin, 1.0)
+    return np.where((margin > 0) & (sizes > 0), sizes, np.inf)
+
+
+def _margin(reduced: Reduced, weights: Block) -> Values:
+    """The smallest margin, relative to what is asked."""
+    asked = reduced.right > 0
+    return np.min(
+        reduced.rows.apply(weights) / np.where(asked, reduced.right, 1.0), axis=-1, where=asked, initial=np.inf
+    )
+
+
+def _improve(
+    best: InteriorPoint,
+    reduced: Reduced,
+    index: Int[np.ndarray, " some"],
+    norm: Norm,
+    sizes: Values,
+    start: RowVector,
+    settings: Settings,
+    watch: "_Watch",
+) -> None:
+    """Solve the problems at ``index`` and write down what is better than what is known of them."""
+    limit = MAX_STEPS if settings.max_steps is None else settings.max_steps - int(best.steps[index].max())
+    if limit <= 0:
+        return
+    # the value becomes about 1
+    right = np.where(reduced.right > 0, reduced.right / sizes[:, None], reduced.right)
+    problems = Problems(reduced.rows, right, reduced.equality)
+    cone: Cone = (NuclearCone if isinstance(norm, Nuclear) else SpectralCone)(reduced.rows.left.shape[-1])
+    target = max(0.2 * settings.tol, FINEST_TARGET)
+    found = interior_point(cone, problems, start, target, limit, watch)
+    if isinstance(norm, Nuclear):
+        found = _at_their_rank(problems, found, target)
+    best.steps[index] += found.steps
+    better = found.gap < best.gap[index]
+    index = index[better]
+    best.weights[index], best.multipliers[index] = found.weights[better], found.multipliers[better]
+    best.gap[index] = found.gap[better]
+
+
+def _at_their_rank(problems: Problems, found: InteriorPoint, target: float) -> InteriorPoint:
+    """The weights without the singular values that an interior point keeps above 0, where the gap does not mind."""
+    U, sigma, Vt = np.linalg.svd(found.weights, full_matrices=False)
+    sigma = np.where(sigma > NEGLIGIBLE * sigma[:, :1], sigma, 0.0)
+    weights = (U * sigma[:, None, :]) @ Vt
+    gap, _ = measure(problems, weights, problems.rows.apply(weights), sigma.sum(axis=-1), found.multipliers, target)
+    fine = gap <= np.maximum(found.gap, target)
+    return found._replace(
+        weights=np.where(fine[:, None, None], weights, found.weights), gap=np.where(fine, gap, found.gap)
+    )

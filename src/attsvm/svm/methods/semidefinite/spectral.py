@@ -1,0 +1,223 @@
+"""The least spectral norm: a conjecture for spectral descent and Muon."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import solve_triangular
+
+from attsvm.svm.constraints.pair_rows import Block, PairRows, RowVector
+from attsvm.svm.methods.semidefinite.interior_point import (
+    Lengths,
+    Matrix,
+    Problems,
+    RowEquations,
+    Scaling,
+    State,
+    Step,
+    Values,
+    diagonal_of,
+    lift,
+    start_slack,
+)
+
+COLUMNS = 1_000_000
+"""Numbers in the factors that are multiplied at a time."""
+
+
+@dataclass(frozen=True)
+class SpectralCone:
+    """P = tI + 2 lift(W) is tied to W and t; D is free, with −½A*(λ) in its corner and trace 1.
+
+    Parameters
+    ----------
+    split : int
+        d_k.
+    """
+
+    split: int
+    primal_is_free = False
+
+    def start(self, problems: Problems, multipliers: RowVector) -> State:
+        """W along A*(λ), and D with the singular vectors of its corner, its eigenvalues lifted off 0."""
+        image = problems.rows.adjoint(multipliers)
+        U, sigma, Vt = np.linalg.svd(image)
+        weights = image / sigma[:, :1, None]
+        tied = 2 * lift(weights)
+        diagonal = np.arange(tied.shape[-1])
+        tied[:, diagonal, diagonal] = 1 / 0.9
+        floor = 0.1 * sigma.mean(axis=-1, keepdims=True)
+        lifted = np.hypot(0.5 * sigma, floor)
+        free = -lift(image)
+        for own, basis in ((slice(self.split), U), (slice(self.split, None), Vt.mT)):
+            spread = np.repeat(floor, basis.shape[-1], axis=1)
+            spread[:, : sigma.shape[1]] = lifted
+            free[:, own, own] = (basis * spread[:, None, :]) @ basis.mT
+        shrink = 1 / np.trace(free, axis1=-2, axis2=-1)
+        multipliers = multipliers * shrink[:, None]
+        free *= shrink[:, None, None]
+        mu = np.vecdot(free.reshape(len(free), -1), tied.reshape(len(tied), -1)) / tied.shape[-1]
+        return State(free, tied, multipliers, start_slack(problems, weights, multipliers, mu))
+
+    def weights(self, state: State) -> Block:
+        """W."""
+        return state.tied[:, : self.split, self.split :]
+
+    def value(self, state: State) -> Values:
+        """The bound t."""
+        return state.tied[:, 0, 0]
+
+    def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
+        """The corner of D from λ, and a trace of 1."""
+        primal_length, dual_length = lengths
+        multipliers = state.multipliers + dual_length[:, None] * change.multipliers
+        free = state.free + dual_length[:, None, None] * change.free
+        corner = -0.5 * problems.rows.adjoint(multipliers)
+        free[:, : self.split, self.split :] = corner
+        free[:, self.split :, : self.split] = corner.mT
+        tied = state.tied + primal_length[:, None, None] * change.tied
+        return State(free, tied, multipliers, state.slack + primal_length[:, None] * change.slack)
+
+    def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
+        """See :class:`_Equations`."""
+        return _Equations(problems, state, scaling, self.split)
+
+    def finish(self, problems: Problems, state: State) -> None:
+        """There is none."""
+
+
+class _Equations:
+    """ΔP = (Δt/t) P + 2 lift(B) and ΔD = R T R' − G ΔP G, G = RR', in trace and corner of D and in A(ΔW) − Δs = primal.
+
+    With H(B) = G₁₁ B G₂₂ + G₁₂ B' G₁₂ and g the corner of GPG/t, trace and corner ask for
+
+        2⟨g, B⟩ + Δt ‖d‖²/t² = ⟨d, T⟩/t + tr D − 1 + ⟨A(W), Δλ⟩/t,    H(B) + Δt g = (R T R')₁₂ + ½A*(Δλ).
+
+    P takes the place of I, which G would blow up: GPG is D. All of it is done in :class:`_Principal` coordinates.
+    """
+
+    def __init__(self, problems: Problems, state: State, scaling: Scaling, split: int) -> None:
+        self.rows, self.R = problems.rows, scaling.R
+        size = state.tied[:, 0, 0]
+        self.along = scaling.d / size[:, None]  # R'(P/t)R
+        self.weights = state.tied[:, :split, split:] / size[:, None, None]
+        self.principal = _Principal(self.R, split)
+        self.turned = self.principal.solve(self.principal.corner(self.along[:, :, None] * np.eye(self.along.shape[-1])))
+        self.tilt = self.rows.apply(self.weights - self.principal.block(self.turned))
+        # ‖d‖²/t² − 2⟨g, H⁻¹g⟩, as a square: it must not become negative
+        left_over = -self.principal.lifted(self.turned)
+        diagonal = np.arange(left_over.shape[-1])
+        left_over[:, diagonal, diagonal] += self.along
+        self.stiff = np.square(left_over).sum(axis=(-2, -1))
+        self.off_trace = np.trace(state.free, axis1=-2, axis2=-1) - 1
+        matrix = self.principal.gram(self.rows)
+        matrix *= 0.5
+        matrix += self.tilt[:, :, None] * (self.tilt / self.stiff[:, None])[:, None, :]
+        self.equations = RowEquations(matrix, state, problems.equality)
+        self.failed = self.equations.failed
+
+    def solve(self, target: Matrix, row_target: RowVector, primal: RowVector) -> Step:
+        """The step."""
+        principal = self.principal
+        pushed = principal.corner(target)
+        rest = principal.solve(pushed)
+        diagonal = np.arange(target.shape[-1])
+        load = np.vecdot(self.along, target[:, diagonal, diagonal]) + self.off_trace
+        load -= 2 * (self.turned * pushed).sum(axis=(-2, -1))
+        right = primal - self.rows.apply(principal.block(rest)) - self.tilt * (load / self.stiff)[:, None]
+        multipliers, slack = self.equations.solve(right, row_target)
+        grown = ((load + np.vecdot(self.tilt, multipliers)) / self.stiff)[:, None, None]
+        pulled = principal.solve(0.5 * principal.dual(self.rows.adjoint(multipliers)))
+        turned = rest + pulled - grown * self.turned
+        scaled_tied = principal.lifted(turned)
+        scaled_tied[:, diagonal, diagonal] += grown[:, 0] * self.along
+        scaled_free = target - scaled_tied
+        tied = 2 * lift(principal.block(turned) + grown * self.weights)
+        tied[:, diagonal, diagonal] = grown[:, 0]
+        return Step(State(self.R @ scaled_free @ self.R.mT, tied, multipliers, slack), scaled_free, scaled_tied)
+
+
+class _Principal:
+    """Coordinates Y of B = E₁ Y E₂' in which H couples the entries (i, j) and (j, i) only.
+
+    With R' = (Q₁C₁', Q₂C₂') by columns and Q₁'Q₂ = U diag(k) V', E₁ = C₁⁻'U and E₂ = C₂⁻'V make H map Y_ij to
+    Y_ij + k_i k_j Y_ji. The cosines k are those between the row spaces of the two parts of R. Near the solution many
+    are 1 up to μ, and 1 − k_i k_j is what counts: it comes from the sines, and nothing passes through G.
+
+    References
+    ----------
+    Björck and Golub (1973), *Numerical methods for computing angles between linear subspaces*.
+    """
+
+    def __init__(self, R: Matrix, split: int) -> None:
+        parts = [_principal_vectors(one[:split], one[split:]) for one in R]
+        self.E1, self.E2, self.first, self.second, cosine, sine = (np.stack(part) for part in zip(*parts, strict=True))
+        self.short = cosine.shape[-1]
+        products = cosine[:, :, None] * cosine[:, None, :]
+        gaps = (sine[:, None, :] ** 2 + (sine[:, :, None] * cosine[:, None, :]) ** 2) / (1 + products)
+        self.even, self.odd = 0.5 / (1 + products), 0.5 / gaps
+
+    def block(self, turned: Block) -> Block:
+        """B."""
+        return self.E1 @ turned @ self.E2.mT
+
+    def dual(self, block: Block) -> Block:
+        """E₁' B E₂, the coordinates of a linear form."""
+        return self.E1.mT @ block @ self.E2
+
+    def corner(self, scaled: Matrix) -> Block:
+        """The same of the corner of R X R'."""
+        return self.first.mT @ scaled @ self.second
+
+    def lifted(self, turned: Block) -> Matrix:
+        """R' 2 lift(B) R."""
+        half = self.first @ turned @ self.second.mT
+        return half + half.mT
+
+    def solve(self, form: Block) -> Block:
+        """H⁻¹."""
+        turned = form.copy()
+        corner = form[:, : self.short, : self.short]
+        even, odd = self.even * (corner + corner.mT), self.odd * (corner - corner.mT)
+        turned[:, : self.short, : self.short] = even + odd
+        return turned
+
+    def gram(self, rows: PairRows) -> Float[np.ndarray, "N m m"]:
+        """A H⁻¹ A* as a sum of products F F', some columns at a time: in all F has as many as W has entries."""
+        left, queries = rows.left @ self.E1, (rows.queries @ self.E2)[:, rows.query_of]
+        size, count, key_dim = left.shape
+        # above the diagonal the sum of a pair, below it the difference, each with the root of its weight
+        sign = np.where(np.triu(np.ones(self.even.shape[1:], bool)), 1.0, -1.0)
+        weight = np.sqrt(np.where(sign > 0, self.even, self.odd))
+        diagonal_of(weight)[:] *= np.sqrt(0.5)
+        matrix = np.zeros((size, count, count))
+        step = max(1, COLUMNS // (size * count * queries.shape[-1]))
+        for first in range(0, key_dim, step):
+            factors = left[:, :, first : first + step, None] * queries[:, :, None, :]
+            own = slice(first, min(first + step, self.short))
+            if first < self.short:
+                pairs = queries[:, :, own, None] * left[:, :, None, : self.short]
+                corner = factors[:, :, : pairs.shape[2], : self.short]
+                corner[:] = weight[:, None, own] * (pairs + sign[own] * corner)
+            factors = factors.reshape(size, count, -1)
+            matrix += factors @ factors.mT
+        return matrix
+
+
+def _principal_vectors(upper: Float[np.ndarray, "d_k K"], lower: Float[np.ndarray, "d_q K"]) -> tuple[np.ndarray, ...]:
+    """E₁, E₂, the principal vectors Q₁U, Q₂V of the row spaces, and cosines and sines of the angles between them."""
+    Q1, C1 = np.linalg.qr(upper.T)
+    Q2, C2 = np.linalg.qr(lower.T)
+    both = Q1.T @ Q2
+    U, cosine, Vt = np.linalg.svd(both)
+    V = Vt.T
+    sine = np.sqrt((1 - cosine) * (1 + cosine))
+    near = np.count_nonzero(cosine > 0.7)
+    if near:
+        # the cosine does not tell small angles apart
+        off = (Q2 - Q1 @ both) @ V[:, :near]
+        _, sine[:near], turn = np.linalg.svd(off, full_matrices=False)
+        V[:, :near] = V[:, :near] @ turn.T
+        cosine[:near] = np.sqrt((1 - sine[:near]) * (1 + sine[:near]))
+        U[:, :near] = both @ V[:, :near] / cosine[:near]
+    return solve_triangular(C1, U), solve_triangular(C2, V), Q1 @ U, Q2 @ V, cosine, sine

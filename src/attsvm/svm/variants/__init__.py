@@ -1,0 +1,1 @@
+"""Soft margins, sets of tokens with their finite part, and the prediction head."""

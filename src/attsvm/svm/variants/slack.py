@@ -1,0 +1,245 @@
+"""The soft-margin Att-SVM: selections that no weights keep, or not at a price worth paying."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.svm.certificate import Certified
+from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.euclidean.box_program import MAX_STEPS, solve_box
+
+LARGEST_GRAM = 2_000
+"""Rows up to which their Gram matrix is formed; above, only that of a part at a time."""
+DESCENT_STEPS = 300
+ROUNDS = 40
+PADDING = 8 * float(np.finfo(float).eps)
+
+
+class SoftMargin(NamedTuple):
+    """What the multipliers prove."""
+
+    certified: Certified
+    objective: np.ndarray
+
+
+def check_slack(slack: float, euclidean: bool, constraints: Constraints, relaxed: object) -> float:
+    """C as a float.
+
+    Raises
+    ------
+    ProblemError
+        If it is not a positive number, or does not go with the norm, the selection or ``relaxed``.
+    """
+    try:
+        C = float(slack)
+    except (TypeError, ValueError):
+        C = np.nan
+    if not (np.isfinite(C) and C > 0):
+        raise ProblemError(f"slack: {slack!r} found, a positive number C wanted")
+    if not euclidean:
+        raise ProblemError("slack: only for the Frobenius norm, or the l2 norm of a prompt")
+    if constraints.equality is not None:
+        raise ProblemError("slack: sets of tokens are selected; one token a query wanted")
+    if relaxed is not None:
+        raise ProblemError("slack: does not go with relaxed; leave one of them out")
+    return C
+
+
+def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Candidate) -> Candidate:
+    """Multipliers 0 ≤ λ ≤ C of min ½‖W‖² + C Σ max(0, 1 − A(W)); the weights are A*(λ).
+
+    Where the hard-margin multipliers fit into the box they are the answer. Else an interior point solves the dual, a
+    quadratic program in a box, on the Gram matrix of the rows; of more than 2,000 rows on those that are not clearly
+    at a bound, which projected gradient steps through A and A* tell.
+
+    Parameters
+    ----------
+    constraints : Constraints
+        One token a query, nothing relaxed.
+    C : float
+    settings : Settings
+    hard : Candidate
+        Of the Frobenius solver, for the same constraints.
+    """
+    lead = constraints.lead
+    shape = constraints.inequality.shape
+    multipliers, steps = np.zeros(shape), np.zeros(lead, dtype=int)
+    inside, scaled = _hard_margin(constraints, C, hard)
+    multipliers[inside] = scaled[inside]
+    rest = ~inside
+    number = int(np.prod(shape[-3:]))
+    method, why = "hard-margin", "every hard-margin multiplier is at most C"
+    if rest.any() and number <= LARGEST_GRAM:
+        method, why = "box-interior-point", "small: the Gram matrix of the rows fits in memory"
+    elif rest.any():
+        method, why = "decomposition", "large: the Gram matrix of part of the rows at a time"
+    solve_one = _by_gram if number <= LARGEST_GRAM else _decomposed
+    for index in map(tuple, np.argwhere(rest).tolist()):
+        multipliers[index], steps[index] = solve_one(constraints[index] if lead else constraints, C, settings)
+    return Candidate(
+        weights=_touched_up(constraints, C, multipliers),
+        multipliers=multipliers,
+        ray=np.zeros(lead, dtype=bool),
+        steps=steps,
+        method=method,
+        why=why,
+    )
+
+
+def certify_slack(constraints: Constraints, C: float, weights: Weights, multipliers: TokenValues) -> SoftMargin:
+    """What weights W and multipliers 0 ≤ λ ≤ C prove: P(W) ≥ optimum ≥ D(λ).
+
+    P − D is the sum, without cancellation, of λ (A(W) − 1) over the rows above their margin, of (C − λ)(1 − A(W)) over
+    those below, and of ½‖W − A*(λ)‖².
+    """
+    flat = constraints.flat
+    dual = np.clip(multipliers, 0.0, C) * constraints.inequality
+    apart = (weights - constraints.adjoint(dual)).reshape(*weights.shape[:-2], -1)
+    margins, mask, of_dual = flat(constraints.apply(weights)), flat(constraints.inequality), flat(dual)
+    short = np.where(mask, 1.0 - margins, 0.0)
+    length = np.linalg.norm(weights, axis=(-2, -1))
+    objective = 0.5 * length**2 + C * np.maximum(short, 0.0).sum(axis=-1)
+    excess = np.where(short > 0, (C - of_dual) * short, -of_dual * short).sum(axis=-1)
+    excess = excess + 0.5 * np.vecdot(apart, apart)
+    some = mask.any(axis=-1)
+    smallest = np.min(margins, axis=-1, where=mask, initial=np.inf)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        margin = np.where(some & (length > 0), smallest / length, np.nan)
+        gap = np.where(objective > 0, excess / objective, 0.0)
+    done = Certified(
+        weights=weights,
+        dual=dual,
+        value=length,
+        margin=margin,
+        gap=gap,
+        violation=np.zeros(constraints.lead),
+        raw_violation=np.zeros(constraints.lead),
+        support=dual > 0,
+    )
+    return SoftMargin(done, objective)
+
+
+def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) -> Weights:
+    """A*(λ), or the nearest weights with a margin of 1 on the rows with 0 < λ < C, where those prove more.
+
+    As C grows, A*(λ) is a small sum of large terms and loses digits that the margins still have; and a margin that
+    rounding leaves short of 1 costs C times that, where being longer costs almost nothing.
+    """
+    weights = constraints.adjoint(multipliers)
+    if constraints.lead:
+        pairs = ((constraints[i], multipliers[i]) for i in np.ndindex(constraints.lead))
+        return np.stack([_touched_up(each, C, own) for each, own in pairs]).reshape(weights.shape)
+    inside = (multipliers > 0) & (multipliers < C)
+    number = np.count_nonzero(inside)
+    if not 0 < number <= LARGEST_GRAM:
+        return weights
+    lacking = (1.0 - constraints.apply(weights))[inside]
+    moved = np.zeros(multipliers.shape)
+    gram = _gram(constraints, inside.reshape(-1))
+    moved[inside] = np.linalg.lstsq(gram, lacking, rcond=1e-14)[0]
+    exact = weights + constraints.adjoint(moved)
+    candidates = (weights, exact, weights * (1 + PADDING), exact * (1 + PADDING))
+    return min(candidates, key=lambda each: certify_slack(constraints, C, each, multipliers).certified.gap)
+
+
+def _by_gram(constraints: Constraints, C: float, settings: Settings) -> tuple[TokenValues, int]:
+    """Multipliers of one problem by its whole Gram matrix."""
+    rows = constraints.rows_mask.reshape(-1)
+    multipliers = np.zeros(rows.size)
+    limit = MAX_STEPS if settings.max_steps is None else settings.max_steps
+    found = solve_box(_gram(constraints, rows), constraints.right.reshape(-1)[rows], np.full(rows.sum(), C), limit)
+    multipliers[rows] = found.point
+    return multipliers.reshape(constraints.inequality.shape), found.steps
+
+
+def _hard_margin(constraints: Constraints, C: float, hard: Candidate) -> tuple[np.ndarray, TokenValues]:
+    """Where the hard-margin multipliers are at most C, and those multipliers with W = A*(λ)."""
+    flat = constraints.flat
+    dual = np.maximum(hard.multipliers, 0.0) * constraints.inequality
+    weights = constraints.adjoint(dual)
+    smallest = np.min(flat(constraints.apply(weights)), axis=-1, where=flat(constraints.inequality), initial=np.inf)
+    fine = ~hard.ray & (smallest > 0)
+    # a hair more than a margin of 1 costs eps, a hair less costs C times it
+    scaled = dual / np.where(fine & np.isfinite(smallest), smallest, 1.0)[..., None, None, None]
+    fits = np.asarray(fine & (flat(scaled).max(axis=-1, initial=0.0) <= C))
+    return fits, scaled
+
+
+def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:
+    """Products of the chosen rows (a mask over (n, Q, T), the same number in each problem); 0 where there is none."""
+    lead, (_, Q, T) = constraints.lead, constraints.inequality.shape[-3:]
+    position = np.nonzero(rows)[-1].reshape(*lead, -1)
+    sequence, query, token = position // (Q * T), position // T, position % T
+    keys = constraints.keys.reshape(*lead, -1, constraints.keys.shape[-1])
+    left = -np.take_along_axis(keys, (sequence * T + token)[..., None], axis=-2)
+    if constraints.references is not None:
+        references = constraints.references.reshape(*lead, -1, keys.shape[-1])
+        left = left + np.take_along_axis(references, query[..., None], axis=-2)
+    left = left * np.take_along_axis(constraints.flat(constraints.rows_mask), position, axis=-1)[..., None]
+    queries = constraints.queries.reshape(*lead, -1, constraints.queries.shape[-1])
+    right = np.take_along_axis(queries, query[..., None], axis=-2)
+    return (left @ left.mT) * (right @ right.mT)
+
+
+def _decomposed(constraints: Constraints, C: float, settings: Settings) -> tuple[TokenValues, int]:
+    """Multipliers of one large problem: projected gradient steps, then the box program of what is not settled."""
+    shape, right = constraints.inequality.shape, constraints.right
+    best, least = np.zeros(shape), np.inf
+    multipliers = np.zeros(shape)
+    rate = 1 / _largest_eigenvalue(constraints)
+    limit = ROUNDS if settings.max_steps is None else settings.max_steps
+    steps = 0
+    for steps in range(1, limit + 1):
+        multipliers = _descend(constraints, C, multipliers, rate)
+        slope = constraints.apply(constraints.adjoint(multipliers)) - right
+        # settled: at a bound, with a slope that keeps it there
+        settled = ((multipliers <= 0) & (slope > 0)) | ((multipliers >= C) & (slope < 0)) | ~constraints.inequality
+        open_rows = np.flatnonzero(~settled)
+        if 0 < len(open_rows) <= 2 * LARGEST_GRAM:
+            chosen = np.zeros(multipliers.size, dtype=bool)
+            chosen[open_rows] = True
+            gram = _gram(constraints, chosen)
+            fixed = multipliers.copy().reshape(-1)
+            fixed[open_rows] = 0.0
+            pull = constraints.apply(constraints.adjoint(fixed.reshape(shape))).reshape(-1)
+            goal = right.reshape(-1)[open_rows] - pull[open_rows]
+            fixed[open_rows] = solve_box(gram, goal, np.full(len(open_rows), C)).point
+            multipliers = fixed.reshape(shape)
+        gap = float(certify_slack(constraints, C, constraints.adjoint(multipliers), multipliers).certified.gap)
+        if gap < least:
+            best, least = multipliers, gap
+        stop = settings.callback is not None and settings.callback(steps, least)
+        if least <= min(settings.tol, 1e-10) or stop:
+            break
+    return best, steps
+
+
+def _descend(constraints: Constraints, C: float, multipliers: TokenValues, rate: float) -> TokenValues:
+    """Accelerated projected gradient on the dual, restarted where it overshoots."""
+    ahead, momentum = multipliers, 1.0
+    for _ in range(DESCENT_STEPS):
+        slope = (constraints.apply(constraints.adjoint(ahead)) - constraints.right) * constraints.inequality
+        after = np.clip(ahead - rate * slope, 0.0, C) * constraints.inequality
+        if np.vdot(slope, after - multipliers) > 0:
+            ahead, momentum = after, 1.0
+        else:
+            following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+            ahead = after + (momentum - 1) / following * (after - multipliers)
+            momentum = following
+        multipliers = after
+    return multipliers
+
+
+def _largest_eigenvalue(constraints: Constraints) -> float:
+    """Of A A*, from above up to a few percent, by power iteration."""
+    vector = constraints.inequality.astype(float)
+    size = 1.0
+    for _ in range(50):
+        vector = constraints.apply(constraints.adjoint(vector)) * constraints.inequality
+        size = float(np.linalg.norm(vector))
+        if size == 0:
+            return 1.0
+        vector /= size
+    return 1.05 * size

@@ -1,0 +1,1 @@
+"""Families of transformers that ``attsvm inspect`` can read."""

@@ -1,0 +1,1 @@
+"""Optimizers for PyTorch with a known implicit bias."""

@@ -1,0 +1,189 @@
+"""The update as one compiled pass over memory: read g and z, write z and w.
+
+A kernel belongs to a recipe, not to a model: it takes `SLOTS` flat tensors of any length at a time, so neither the
+number of parameters, nor their shapes, nor a gradient that is None compiles anything again. Slots that are left over
+hold placeholders. Many slots share the cost of a call (some 20 µs), which small parameters would feel.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attsvm.torch.optimizers.powers import power, signed_power
+
+SLOTS = 16
+# the length a kernel is first shown: long enough that the compiler spreads its loops over the threads
+TYPICAL_LENGTH = 1 << 17
+
+
+class Recipe(NamedTuple):
+    """What an update kernel does, fixed when it is compiled.
+
+    Attributes
+    ----------
+    exponent : float
+        Of the link w = sign(z)|z|^exponent.
+    sign : bool
+        Whether to step along sign(d) in place of d.
+    nesterov : bool
+        Whether to look ahead of the momentum buffer.
+    """
+
+    exponent: float = 1.0
+    sign: bool = False
+    nesterov: bool = False
+
+
+def fits(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether a kernel takes a parameter and what belongs to it: all dense in memory, and of more than one entry.
+
+    `torch.compile` treats lengths 0 and 1 as constants, so it would compile them on their own.
+    """
+    return all(x is None or (x.is_contiguous() and x.numel() > 1) for x in tensors)
+
+
+def descend(
+    recipe: Recipe,
+    weights: list[Tensor],
+    mirrors: list[Tensor],
+    gradients: list[Tensor],
+    buffers: list[Tensor] | None = None,
+    *,
+    step: float = 0.0,
+    scaling: tuple[list[Tensor], list[Tensor]] | None = None,
+    scale: float = 1.0,
+    momentum: float = 0.0,
+    decay: float = 1.0,
+) -> None:
+    """In place: b ← momentum·b + scale·g, d = b (or ahead of it), z ← decay·z − step·d, w ← link(z).
+
+    With ``scaling`` each tensor has a step and a divisor of its own, 0-d tensors: z ← decay·z − step·(d/divisor).
+    ``weights[i] is mirrors[i]`` where the weights are their own mirror variable.
+    """
+    first = mirrors[0]
+    own_mirror = weights[0] is first
+    kernel = _update_kernel(
+        recipe,
+        scaling is not None,
+        (
+            first.dtype,
+            gradients[0].dtype,
+            None if own_mirror else weights[0].dtype,
+            None if buffers is None else first.dtype,
+        ),
+        first.device,
+        torch.get_num_threads(),
+    )
+    columns = [mirrors, gradients, None if own_mirror else weights, buffers]
+    scalars = first.new_tensor([scale, momentum, decay, step, 1.0])
+    for start in range(0, len(mirrors), SLOTS):
+        rows = slice(start, start + SLOTS)
+        own = None if scaling is None else tuple(_padded(values[rows]) for values in scaling)
+        kernel(columns, rows, scalars, own)
+
+
+def power_sums(tensors: list[Tensor], largest: list[Tensor], q: float) -> list[Tensor]:
+    """Σ(|x|/m)^q of each tensor as a 0-d tensor: `attsvm.torch.optimizers.norms.power_sums` in one pass."""
+    first = tensors[0]
+    kernel = _power_sum_kernel(q, first.dtype, first.device, torch.get_num_threads())
+    sums: list[Tensor] = []
+    for start in range(0, len(tensors), SLOTS):
+        rows = slice(start, start + SLOTS)
+        sums += kernel([tensors], rows, _padded(largest[rows]))[: len(tensors[rows])]
+    return sums
+
+
+class _Kernel:
+    """A compiled function of `SLOTS` rows of flat tensors, and what fills the rows that a call leaves over.
+
+    Columns that the kernel does not use are None.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        dtypes: tuple[torch.dtype | None, ...],
+        device: torch.device,
+        *arguments: Any,
+    ) -> None:
+        # isolated: kernels made from one function must not count against each other's recompile limit
+        compiler: Any = torch.compile
+        self.function = compiler(function, dynamic=True, fullgraph=True, isolate_recompiles=True)
+        self.placeholders = _columns(dtypes, device, [2] * SLOTS)
+        # compiled on lengths that all differ, for equal ones would be taken to be equal always
+        self.function(*_columns(dtypes, device, [TYPICAL_LENGTH + i for i in range(SLOTS)]), *arguments)
+
+    def __call__(self, columns: list[list[Tensor] | None], rows: slice, *arguments: Any) -> Any:
+        filled = [
+            None if column is None else _flat(column[rows], spare)
+            for column, spare in zip(columns, self.placeholders, strict=True)
+        ]
+        return self.function(*filled, *arguments)
+
+
+# the number of threads is among the arguments because the compiler writes it into the loops
+@cache
+def _update_kernel(
+    recipe: Recipe, scaled: bool, dtypes: tuple[torch.dtype | None, ...], device: torch.device, threads: int
+) -> _Kernel:
+    def update(
+        mirrors: list[Tensor],
+        gradients: list[Tensor],
+        weights: list[Tensor] | None,
+        buffers: list[Tensor] | None,
+        scalars: Tensor,
+        scaling: tuple[Tensor, Tensor] | None,
+    ) -> None:
+        scale, momentum, decay, step = scalars[0], scalars[1], scalars[2], scalars[3]
+        for i in range(SLOTS):
+            mirror = mirrors[i]
+            direction = gradients[i].to(mirror.dtype) * scale
+            if buffers is not None:
+                buffer = momentum * buffers[i] + direction
+                buffers[i].copy_(buffer)
+                direction = direction + momentum * buffer if recipe.nesterov else buffer
+            if scaling is not None:
+                step, direction = scaling[0][i], direction / scaling[1][i]
+            if recipe.sign:
+                direction = torch.sign(direction)
+            moved = decay * mirror - step * direction
+            mirror.copy_(moved)
+            if weights is not None:
+                linked = signed_power(moved, recipe.exponent)
+                # A processor fetches a line of memory before it writes to it, and fetches sooner what is read. So the
+                # weights are read, for a choice that never falls on them.
+                weights[i].copy_(torch.where(scalars[4] > 0, linked, weights[i]) if on_cpu else linked)
+
+    mirror_dtype, on_cpu = dtypes[0], device.type == "cpu"
+    scaling = tuple(torch.ones(SLOTS, dtype=mirror_dtype, device=device) for _ in range(2)) if scaled else None
+    return _Kernel(update, dtypes, device, torch.ones(5, dtype=mirror_dtype, device=device), scaling)
+
+
+@cache
+def _power_sum_kernel(q: float, dtype: torch.dtype, device: torch.device, threads: int) -> _Kernel:
+    def sums(tensors: list[Tensor], largest: Tensor) -> list[Tensor]:
+        return [power((tensors[i] / largest[i]).abs(), q).sum() for i in range(SLOTS)]
+
+    return _Kernel(sums, (dtype,), device, torch.ones(SLOTS, dtype=dtype, device=device))
+
+
+def _columns(
+    dtypes: tuple[torch.dtype | None, ...], device: torch.device, lengths: list[int]
+) -> list[list[Tensor] | None]:
+    return [
+        None if dtype is None else [torch.zeros(length, dtype=dtype, device=device) for length in lengths]
+        for dtype in dtypes
+    ]
+
+
+def _flat(tensors: list[Tensor], spare: list[Tensor] | None) -> list[Tensor]:
+    assert spare is not None
+    return [x if x.ndim == 1 else x.view(-1) for x in tensors] + spare[len(tensors) :]
+
+
+def _padded(values: list[Tensor]) -> Tensor:
+    stacked = torch.stack(values)
+    return torch.nn.functional.pad(stacked, (0, SLOTS - len(values)), value=1.0)

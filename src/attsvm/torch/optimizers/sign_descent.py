@@ -1,0 +1,80 @@
+"""Sign descent: steepest descent in the ℓ∞ norm."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from attsvm.torch.optimizers.optimizer import Batch, MirrorOptimizer, Shaped
+
+
+class SignDescent(MirrorOptimizer):
+    """Steps along the sign of the gradient (or of its momentum): steepest descent in the ℓ∞ norm.
+
+    w ← w − lr·sign(b), b ← momentum·b + g. Every weight moves by lr, so lr is of the size it has for Adam, whose
+    update this is without its running second moment.
+
+    Parameters
+    ----------
+    params, lr, momentum, nesterov, weight_decay, maximize, nonfinite, foreach, compiled
+        As in :class:`attsvm.torch.MirrorDescent`.
+    normalize : bool, default True
+        False multiplies the step by the dual norm ‖b‖_1 of each tensor: steepest descent, not its normalised form.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range or a parameter is complex.
+
+    Notes
+    -----
+    float16 and bfloat16 weights keep float32 weights as state. That the direction goes to the ℓ∞ Att-SVM is known for
+    linear models, and a conjecture for attention.
+
+    References
+    ----------
+    Bernstein, Wang, Azizzadenesheli and Anandkumar (2018), *signSGD: Compressed Optimisation for Non-Convex Problems*.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        *,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        normalize: bool = True,
+        maximize: bool = False,
+        nonfinite: str = "skip",
+        foreach: bool | None = None,
+        compiled: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "weight_decay": weight_decay,
+            "normalize": normalize,
+            "maximize": maximize,
+            "foreach": foreach,
+            "compiled": compiled,
+        }
+        super().__init__(params, defaults, nonfinite)
+
+    def _signs(self, group: dict[str, Any]) -> bool:
+        return True
+
+    def _elementwise(self, group: dict[str, Any]) -> bool:
+        return bool(group["normalize"])
+
+    def _directions(
+        self, group: dict[str, Any], batches: list[Batch], directions: list[list[Tensor]], lr: float
+    ) -> list[Shaped]:
+        shaped = []
+        for batch, tensors in zip(batches, directions, strict=True):
+            sums = batch.sharding.total(torch.stack([x.abs().sum() for x in tensors]))
+            steps, ones = list((lr * sums).unbind()), list(torch.ones_like(sums).unbind())
+            shaped.append((list(torch._foreach_sign(tensors)), steps, ones))
+        return shaped

@@ -1,0 +1,1 @@
+"""Attention layers: from parameters to logits."""

@@ -1,0 +1,1 @@
+"""The compiled part of training: objective, softmax pooling, mini-batches and trials."""

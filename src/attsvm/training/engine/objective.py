@@ -1,0 +1,215 @@
+"""Logits, pooling, head and loss joined into one objective, and its gradient with the scale taken out."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attsvm.contractions import over_entries, settle
+from attsvm.errors import ProblemError
+from attsvm.heads.heads import MLP, Head, Linear, Quadratic
+from attsvm.losses.losses import LOSSES, OutputLoss
+from attsvm.problem import Problem
+from attsvm.training.attention.attention import AnyArray, Attention, Data, Parameters
+from attsvm.training.engine.softmax import logit_gradient, pool
+
+Array = jax.Array
+
+
+class Evaluation(NamedTuple):
+    """Objective and gradient of each trial (trailing axis B)."""
+
+    value: Array  # (B,)
+    gradient: Parameters  # of each trained parameter, times exp(−log_scale)
+    log_scale: dict[str, Array]  # (B,) each: attention and head have different common factors
+
+
+class Observation(NamedTuple):
+    """What a record of the history holds of each trial (trailing axis B)."""
+
+    loss: AnyArray  # (B,)
+    selected: AnyArray  # (n, Q, B)
+    probability: AnyArray  # (n, Q, B)
+    largest_logit: AnyArray  # (B,)
+    parameters: dict[str, AnyArray]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """(1/N) Σ ℓ(f, y) over the unmasked queries, plus penalty · ‖trained parameters‖².
+
+    Parameters
+    ----------
+    attention, head, loss
+        The three pieces.
+    head_names : tuple of str
+        The head's parameters that are trained; empty where it is fixed.
+    penalized : bool
+        Whether there is a penalty at all.
+    """
+
+    attention: Attention
+    head: Head
+    loss: OutputLoss
+    head_names: tuple[str, ...] = ()
+    penalized: bool = False
+
+    def check(self, of_head: Mapping[str, np.ndarray], problem: Problem) -> None:
+        """See that a user's head and loss are functions that JAX can trace, with one result a query.
+
+        Raises
+        ------
+        ProblemError
+            If they are not.
+        """
+        if not self.users_own:
+            return
+        per_query = problem.canonical.active.shape[len(problem.batch_shape) :]
+        wanted = per_query if problem.num_classes is None else (*per_query, problem.num_classes)
+        pooled = jax.ShapeDtypeStruct((*per_query, problem.dim, 1), float)
+        of_trial = {
+            name: jax.ShapeDtypeStruct((*x.shape[len(problem.batch_shape) :], 1), float) for name, x in of_head.items()
+        }
+        outputs = _traced("head", self.head.outputs, of_trial, pooled)
+        if outputs.shape != (*wanted, 1):
+            found, of_one = outputs.shape[2:-1], wanted[2:]
+            raise ProblemError(f"head: an output of shape {found} found, {of_one or 'a number'} wanted")
+        labels = jax.ShapeDtypeStruct((*per_query, 1), float)
+        values = _traced("loss", self.loss.values, outputs, labels)
+        slope = _traced("loss", self.loss.slope, outputs, labels)
+        if not values.shape == slope.log_slope.shape == labels.shape:
+            raise ProblemError("loss: one number for each margin wanted: write it elementwise")
+
+    def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
+        """Value and gradient; unused parts cost nothing once compiled."""
+        of_attention, of_head = self._split(trained, fixed)
+        logits, pull_logits = jax.vjp(lambda p: self.attention.logits(p, data), of_attention)
+        pooled = pool(logits, data.tokens, data.allowed)
+        outputs, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
+        direction, log_slope = self.loss.slope(outputs, data.labels)
+        if self.users_own:
+            # labels of padded queries are 0, where a loss need not be defined
+            direction = jnp.where(_over_outputs(data.query_weight, direction) > 0, direction, 0.0)
+        log_slope = settle(log_slope)
+        _, output_gradient = pull_outputs(_like(direction, outputs))
+        gradient_of_logits, log_scale = logit_gradient(
+            pooled, data.tokens, output_gradient, log_slope, data.query_weight
+        )
+        (gradient,) = pull_logits(gradient_of_logits)
+        log_scales = dict.fromkeys(gradient, log_scale)
+        if self.head_names:
+            log_slope = jnp.where(data.query_weight > 0, log_slope, -jnp.inf)
+            log_scale = over_entries(jnp.maximum, log_slope)
+            log_scale = jnp.where(jnp.isneginf(log_scale), 0.0, log_scale)
+            size = settle(jnp.exp(log_slope - log_scale) * data.query_weight)
+            of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), outputs))
+            gradient |= {name: of_outputs[name] for name in self.head_names}
+            log_scales |= dict.fromkeys(self.head_names, log_scale)
+        value = self._mean_loss(outputs, data)
+        if self.penalized:
+            value = value + penalty * _sum_of_squares(trained)
+            gradient, log_scales = _add_penalty(gradient, log_scales, trained, penalty)
+        return Evaluation(value, gradient, log_scales)
+
+    def limits(self, trained: Parameters, data: Data) -> dict[str, Array]:
+        """How large an entry of each trained parameter may be, so that no logit and no output can overflow."""
+        longest = jnp.finfo(data.tokens.dtype).max / 8
+        of_attention, of_head = self._split(trained, {})
+
+        def limit(of_piece: Parameters, *factors: Array) -> dict[str, Array]:
+            # each parameter at most once in a product, which sums over all its axes but the trials'
+            terms = math.prod(math.prod(x.shape[:-1]) for x in of_piece.values())
+            size = reduce(jnp.multiply, [jnp.maximum(over_entries(jnp.maximum, jnp.abs(x)), 1.0) for x in factors])
+            return dict.fromkeys(of_piece, (longest / terms / size) ** (1.0 / len(of_piece)))
+
+        limits = limit(of_attention, data.keys, data.queries)
+        return limits | limit(of_head, data.tokens) if of_head else limits
+
+    def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
+        """Whether head and loss are numbers at these parameters, shape (B,): a user's own need not be."""
+        of_attention, of_head = self._split(trained, fixed)
+        pooled = pool(self.attention.logits(of_attention, data), data.tokens, data.allowed)
+        return ~jnp.isnan(self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data))
+
+    def observe(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Observation:
+        """What the history keeps."""
+        of_attention, of_head = self._split(trained, fixed)
+        logits = self.attention.logits(of_attention, data)
+        pooled = pool(logits, data.tokens, data.allowed)
+        value = self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data)
+        if self.penalized:
+            value = value + penalty * _sum_of_squares(trained)
+        counted = data.query_weight[:, :, None] > 0
+        if data.allowed is not None:
+            counted = counted & data.allowed
+        largest = jnp.max(jnp.abs(jnp.where(counted, logits, 0.0)), axis=(0, 1, 2))
+        return Observation(value, pooled.winner[:, :, 0], pooled.probability[:, :, 0], largest, trained)
+
+    @property
+    def users_own(self) -> bool:
+        """Whether head or loss is a user's function, which may have no value or slope somewhere."""
+        return not (isinstance(self.head, Linear | Quadratic | MLP) and self.loss in LOSSES.values())
+
+    def _read_by_head(self, pooled: Array, data: Data) -> Array:
+        """The pooled tokens, where padded queries, which pool none, stand in with the mean of the others."""
+        if data.allowed is None or not self.users_own:
+            return pooled
+        weight = data.query_weight[:, :, None]
+        return jnp.where(weight > 0, pooled, jnp.sum(weight * pooled, axis=(0, 1)))
+
+    def _split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
+        of_head = {name: trained[name] for name in self.head_names}
+        return {name: x for name, x in trained.items() if name not in of_head}, fixed | of_head
+
+    def _mean_loss(self, outputs: Array, data: Data) -> Array:
+        # a padded query's loss may be infinite, and 0 · ∞ is NaN
+        values = self.loss.values(outputs, data.labels)
+        return jnp.sum(jnp.where(data.query_weight > 0, values * data.query_weight, 0.0), axis=(0, 1))
+
+
+def _add_penalty(
+    gradient: Parameters, log_scales: dict[str, Array], trained: Parameters, penalty: Array
+) -> tuple[Parameters, dict[str, Array]]:
+    """Add 2 penalty θ, on the scale of whichever is larger: exp(−c) alone would overflow once the loss is tiny.
+
+    Parameters that share a scale keep sharing one.
+    """
+    groups: dict[int, list[str]] = {}
+    for name, scale in log_scales.items():
+        groups.setdefault(id(scale), []).append(name)
+    added: Parameters = {}
+    scales: dict[str, Array] = {}
+    for names in groups.values():
+        old = log_scales[names[0]]
+        largest = jnp.max(jnp.stack([over_entries(jnp.maximum, jnp.abs(trained[name])) for name in names]), axis=0)
+        new = settle(jnp.maximum(old, jnp.log(2.0 * penalty * largest)))
+        for name in names:
+            added[name] = gradient[name] * jnp.exp(old - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
+            scales[name] = new
+    return added, scales
+
+
+def _traced(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return jax.eval_shape(function, *arguments)
+    except Exception as error:  # whatever a user's function may raise
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ProblemError(f"{name}: JAX cannot trace it: {reason}") from error
+
+
+def _over_outputs(of_queries: Array, outputs: Array) -> Array:
+    """(n, Q, B) with the axis of classes that outputs may have."""
+    return of_queries if of_queries.ndim == outputs.ndim else of_queries[:, :, None]
+
+
+def _like(cotangent: Array, outputs: Array) -> Array:
+    return jnp.broadcast_to(cotangent, outputs.shape).astype(outputs.dtype)
+
+
+def _sum_of_squares(parameters: Parameters) -> Array:
+    return reduce(jnp.add, [over_entries(jnp.add, x * x) for x in parameters.values()])

@@ -1,0 +1,172 @@
+"""Whole stretches of training compiled into one program, and the programs kept for the next call."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
+from threading import Lock
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.contractions import compiler_options, over_entries, settle
+from attsvm.optimizers import Rule, rescaled
+from attsvm.training.attention.attention import AnyArray, Data, Parameters
+from attsvm.training.engine.batches import MiniBatches
+from attsvm.training.engine.objective import Objective, Observation
+
+Array = jax.Array
+
+RUNNING, STALLED, NON_FINITE, CONVERGED = 0, 1, 2, 3
+
+
+class State(NamedTuple):
+    """Where a slice of trials stands; the trailing axis of each array holds them."""
+
+    trained: dict[str, AnyArray]
+    optimizer: Any
+    status: AnyArray  # (B,): RUNNING, STALLED, NON_FINITE or CONVERGED
+    steps: AnyArray  # (B,): updates made
+    idle: AnyArray | None  # (B,): steps in a row whose gradient was zero; None where one ends the trial
+
+
+class Inputs(NamedTuple):
+    """What a run reads and never changes."""
+
+    data: Data
+    fixed: dict[str, AnyArray]
+    numbers: dict[str, AnyArray]
+    penalty: AnyArray
+    gradient_tol: AnyArray
+    key: AnyArray  # of the mini-batches
+
+
+@dataclass(frozen=True)
+class Program:
+    """Training of one structure: an objective under an optimiser, with up to ``num_records`` records a call.
+
+    ``batches`` is None where every step sees all sequences; ``watches_gradient`` says whether a small one ends a trial.
+    """
+
+    objective: Objective
+    rule: Rule
+    num_records: int
+    batches: MiniBatches | None = None
+    watches_gradient: bool = False
+
+    def start(self, trained: dict[str, AnyArray]) -> State:
+        """State before the first step."""
+        return self._start(trained)
+
+    def compiled(self, state: State, inputs: Inputs) -> Any:
+        """The executable for arrays of these shapes: (state, inputs, lengths, count) to (state, observations).
+
+        It makes ``lengths[i]`` steps and observes, for i < count.
+        """
+        counts = jax.ShapeDtypeStruct((self.num_records,), jnp.int64), jax.ShapeDtypeStruct((), jnp.int64)
+        leaves, structure = jax.tree.flatten((state, inputs))
+        key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
+        with self._lock:
+            if key not in self._executables:
+                lowered = jax.jit(self._stretch).lower(state, inputs, *counts)
+                options = compiler_options(state.status.shape[-1])
+                self._executables[key] = lowered.compile(compiler_options=options)
+            return self._executables[key]
+
+    @cached_property
+    def _executables(self) -> dict[Hashable, Any]:
+        return {}
+
+    @cached_property
+    def _lock(self) -> Lock:
+        return Lock()
+
+    @cached_property
+    def _start(self) -> Any:
+        def start(trained: Parameters) -> State:
+            num_trials = next(iter(trained.values())).shape[-1]
+            status = jnp.full((num_trials,), RUNNING, jnp.int8)
+            none = jnp.zeros((num_trials,), jnp.int64)
+            idle = None if self.batches is None else none
+            return State(trained, self.rule.init(trained), status, none, idle)
+
+        return jax.jit(start)
+
+    def _stretch(self, state: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
+        def observe(state: State) -> Observation:
+            return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty)
+
+        limits = {name: settle(x) for name, x in self.objective.limits(state.trained, inputs.data).items()}
+
+        def step(_: Array, carry: tuple[State, Array | None]) -> tuple[State, Array | None]:
+            state, order = carry
+            if self.batches is None or order is None:
+                return self._step(state, inputs, inputs.data, limits), order
+            number = _number(state)
+            order = self.batches.renewed(order, inputs.key, number)
+            return self._step(state, inputs, self.batches.take(inputs.data, order, number), limits), order
+
+        def segment(
+            i: Array, carry: tuple[tuple[State, Array | None], Observation]
+        ) -> tuple[tuple[State, Array | None], Observation]:
+            (state, order), records = carry
+            length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
+            state, order = jax.lax.fori_loop(0, length, step, (state, order))
+            records = jax.tree.map(lambda record, x: record.at[i].set(x), records, observe(state))
+            return (state, order), records
+
+        # the order of the sequences is not part of the state: it follows from the number of the step
+        order = None if self.batches is None else self.batches.order(inputs.key, _number(state))
+        empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), jax.eval_shape(observe, state))
+        (state, _), records = jax.lax.fori_loop(0, count, segment, ((state, order), empty))
+        return state, records
+
+    def _step(self, state: State, inputs: Inputs, data: Data, limits: dict[str, Array]) -> State:
+        value, gradient, log_scale = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
+        gradient, log_scale, largest = rescaled(gradient, log_scale)
+        updates, optimizer = self.rule.update(
+            gradient, state.optimizer, state.trained, inputs.numbers, log_scale, value
+        )
+        trained = {name: settle(x + updates[name]) for name, x in state.trained.items()}
+        # what is too small for a float is zero to an optimiser whose steps depend on it
+        size = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in log_scale.items()}
+        zero = reduce(jnp.logical_and, [x == 0 for x in size.values()])
+        # no NaN is below its limit
+        below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
+        finite = reduce(jnp.logical_and, below)
+        if self.objective.users_own:
+            finite = finite & self.objective.defined(trained, inputs.fixed, inputs.data)
+        running = state.status == RUNNING
+        idle, stalled = state.idle, zero
+        if self.batches is not None and state.idle is not None:
+            # one mini-batch without a gradient is no end, an epoch of them is
+            idle = jnp.where(zero, state.idle + 1, 0)
+            stalled = idle >= self.batches.steps_an_epoch
+        status = jnp.where(running & stalled, STALLED, jnp.where(running & ~finite, NON_FINITE, state.status))
+        goes_on = running & ~zero & finite
+        if self.watches_gradient:
+            lengths = [
+                jnp.sqrt(over_entries(jnp.add, g * g)) * jnp.exp(log_scale[name]) for name, g in gradient.items()
+            ]
+            ends = goes_on & (reduce(jnp.hypot, lengths) <= inputs.gradient_tol)
+            status, goes_on = jnp.where(ends, CONVERGED, status), goes_on & ~ends
+        counted = goes_on if self.batches is None else status == RUNNING
+
+        def keep(new: Array, old: Array) -> Array:
+            return jnp.where(goes_on, new, old)
+
+        return State(
+            jax.tree.map(keep, trained, state.trained),
+            jax.tree.map(keep, optimizer, state.optimizer),
+            status.astype(jnp.int8),
+            state.steps + counted,
+            idle,
+        )
+
+
+def _number(state: State) -> Array:
+    """The number of the step that the running trials are about to make."""
+    return jnp.max(jnp.where(state.status == RUNNING, state.steps, 0))
+
+
+program = lru_cache(maxsize=128)(Program)

@@ -1,0 +1,110 @@
+"""Softmax pooling whose backward keeps its relative accuracy however saturated the softmax is."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.contractions import contract, over_entries, row_products, settle, total
+
+Array = jax.Array
+
+
+class Pooled(NamedTuple):
+    """Pooled tokens, and what the backward needs; the trailing axis of each array holds the trials.
+
+    Attributes
+    ----------
+    output : Array, shape (n, Q, d, B)
+        o = Σ_t a_t x_t.
+    winner : Array, shape (n, Q, 1, B)
+        The index of *, the token of largest logit, the lowest one on ties.
+    is_winner : Array of bool, shape (n, Q, T, B)
+    shortfall : Array, shape (n, Q, T, B)
+        δ_t = s_t − s_* ≤ 0; −inf where the mask excludes the token.
+    weight : Array, shape (n, Q, T, B)
+        e_t = exp(δ_t), 0 for the winner.
+    probability : Array, shape (n, Q, 1, B)
+        The winner's, 1/S with S = 1 + Σ_{t≠*} e_t.
+    winning_token : Array, shape (n, Q, d, B)
+        x_*.
+    """
+
+    output: Array
+    winner: Array
+    is_winner: Array
+    shortfall: Array
+    weight: Array
+    probability: Array
+    winning_token: Array
+
+
+def pool(logits: Array, tokens: Array, allowed: Array | None) -> Pooled:
+    """Average the tokens by the softmax of their logits.
+
+    Parameters
+    ----------
+    logits : Array, shape (n, Q, T, B)
+    tokens : Array, shape (n, T, d, B or 1)
+    allowed : bool Array, shape (n, Q, T, B or 1), optional
+        What each query may attend to; None allows all. A query that may attend to nothing pools its first token.
+    """
+    if allowed is not None:
+        logits = settle(jnp.where(allowed, logits, -jnp.inf))
+    T = logits.shape[2]
+    index = jax.lax.broadcasted_iota(jnp.int32, (1, 1, T, 1), 2)
+    largest = settle(jnp.max(logits, axis=2, keepdims=True))
+    winner = settle(jnp.min(jnp.where(logits == largest, index, T - 1), axis=2, keepdims=True))
+    is_winner = index == winner
+    shortfall = logits - largest
+    if allowed is not None:
+        # −inf − (−inf) is NaN where nothing is allowed
+        shortfall = jnp.where(allowed, shortfall, -jnp.inf)
+    weight = settle(jnp.where(is_winner, 0.0, jnp.exp(shortfall)))
+    probability = settle(1.0 / (1.0 + total(weight, axis=2)))
+    hot = is_winner.astype(logits.dtype)
+    output = contract("nqt,ntd->nqd", (weight + hot) * probability, tokens)
+    winning_token = contract("nqt,ntd->nqd", hot, tokens)
+    return Pooled(output, winner, is_winner, shortfall, weight, probability, winning_token)
+
+
+def logit_gradient(
+    pooled: Pooled, tokens: Array, output_gradient: Array, log_slope: Array, query_weight: Array
+) -> tuple[Array, Array]:
+    """Gradient with respect to the logits, and the logarithm of the factor taken out of it.
+
+    With D_t = ⟨x_* − x_t, ∂L/∂o⟩ and r = Σ_{t≠*} e_t D_t / S the gradient is r/S for the winner and
+    (e_t/S)(r − D_t) for the others: sums of small terms, where a_t(g_t − Σ_u a_u g_u) cancels to noise. Nothing
+    underflows either: exp(c), c the largest log|ℓ'| + δ_t of a trial over its tokens with D_t ≠ 0, is taken out of
+    every e_t that multiplies.
+
+    Parameters
+    ----------
+    pooled : Pooled
+    tokens : Array, shape (n, T, d, B or 1)
+    output_gradient : Array, shape (n, Q, d, B)
+        ∂L/∂o of each query over its |ℓ'|.
+    log_slope : Array, shape (n, Q, B)
+        log|ℓ'|; −inf where it is zero.
+    query_weight : Array, shape (n, Q, B or 1)
+        The share of each query in the mean; 0 for padded queries.
+
+    Returns
+    -------
+    gradient : Array, shape (n, Q, T, B)
+        The gradient times exp(−c).
+    log_scale : Array, shape (B,)
+        c; 0 where the gradient is zero.
+    """
+    # the tokens' difference before the product: the difference of the products would lose what near tokens differ by
+    D = row_products(pooled.winning_token[:, :, None] - tokens[:, None], output_gradient)
+    # Tokens with D = 0 get no term of their own; a duplicate of the winner would otherwise hold c at its δ = 0 while
+    # all that moves the weights underflows.
+    silent = pooled.is_winner | (D == 0.0) | (query_weight[:, :, None] == 0.0)
+    exponent = jnp.where(silent, -jnp.inf, pooled.shortfall + log_slope[:, :, None])
+    largest = over_entries(jnp.maximum, exponent)
+    log_scale = jnp.where(jnp.isneginf(largest), 0.0, largest)
+    products = settle(jnp.exp(exponent - log_scale) * D)
+    r = settle(total(products, axis=2) * pooled.probability)
+    share = query_weight[:, :, None] * pooled.probability
+    return settle(jnp.where(pooled.is_winner, r, pooled.weight * r - products) * share), log_scale

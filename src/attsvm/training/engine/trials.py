@@ -1,0 +1,101 @@
+"""Trials cut into slices: the trials of a slice share vector registers, the slices share the cores."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from attsvm.problem import Problem
+from attsvm.training.attention.attention import Data
+
+Result = TypeVar("Result")
+
+# A slice's tokens should stay in the cache of its core, and long vectors gain nothing past this many trials.
+_CACHED_NUMBERS = 131_072
+_MOST_TRIALS = 64
+# From this size on one trial fills the vector registers by itself.
+_LARGE_TRIAL = 32_768
+
+
+def num_threads() -> int:
+    """The cores that this process may use; fewer with the environment variable ``ATTSVM_THREADS``."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return max(1, min(available, int(os.environ.get("ATTSVM_THREADS", available))))
+
+
+def slices(num_trials: int, trial_size: int) -> list[np.ndarray]:
+    """Indices of the trials of each slice, all slices of one length.
+
+    The last slice repeats its last trial where the lengths do not come out even, so that one executable serves all.
+    """
+    if jax.default_backend() != "cpu":
+        return [np.arange(num_trials)]
+    most = 1 if trial_size > _LARGE_TRIAL else int(np.clip(_CACHED_NUMBERS // trial_size, 8, _MOST_TRIALS))
+    threads = num_threads()
+    number = -(-num_trials // most)
+    if num_trials > 1:
+        number = min(num_trials, -(-number // threads) * threads)
+    length = -(-num_trials // number)
+    length = length if length <= 8 else min(-(-length // 8) * 8, num_trials)
+    return [np.minimum(np.arange(first, first + length), num_trials - 1) for first in range(0, num_trials, length)]
+
+
+class TrialData:
+    """The arrays of a problem with the trials last, slice by slice."""
+
+    def __init__(self, problem: Problem, dtype: np.dtype) -> None:
+        keys, queries, allowed, active = problem.canonical
+        self._batch_ndim = len(problem.batch_shape)
+        self._num_problems = int(np.prod(problem.batch_shape, dtype=np.int64))
+        labels = problem.labels
+        assert labels is not None
+        labels = labels if problem.has_query_axis else labels[..., None]
+        weight = active / active.sum(axis=(-2, -1), keepdims=True)
+        self._dtype = dtype
+        masked = None if bool(allowed.all()) else np.asarray(allowed)
+        self._arrays = (problem.tokens, keys, queries, labels, weight, masked)
+
+    def take(self, trials: np.ndarray) -> Data:
+        """Data of some trials; the problem's batch runs fastest, so that trial j has problem j mod their number."""
+        parts: list[Any] = [None if x is None else self.last(x, trials) for x in self._arrays]
+        return Data(*parts)
+
+    def last(self, array: np.ndarray, trials: np.ndarray) -> np.ndarray:
+        """One array (*batch, ...) as (..., B), or (..., 1) where all problems share it."""
+        batch_ndim = self._batch_ndim
+        if all(stride == 0 or size == 1 for stride, size in zip(array.strides[:batch_ndim], array.shape, strict=False)):
+            array = array[(0,) * batch_ndim][..., None]
+        else:
+            array = array.reshape(self._num_problems, *array.shape[batch_ndim:])
+            array = np.moveaxis(array[trials % self._num_problems], 0, -1)
+        return np.ascontiguousarray(array, dtype=bool if array.dtype == bool else self._dtype)
+
+
+def trials_last(x: np.ndarray, dtype: Any) -> np.ndarray:
+    """(B, ...) as (..., B)."""
+    return np.ascontiguousarray(np.moveaxis(x, 0, -1), dtype=dtype)
+
+
+@contextmanager
+def workers(number: int) -> Iterator[Callable[[Callable[[Any], Result], Sequence[Any]], list[Result]]]:
+    """A map over slices on that many threads; XLA lets go of the interpreter lock while it computes."""
+    if number == 1:
+        yield lambda function, items: [function(item) for item in items]
+        return
+    with ThreadPoolExecutor(number, thread_name_prefix="attsvm") as pool:
+
+        def spread(function: Callable[[Any], Result], items: Sequence[Any]) -> list[Result]:
+            futures: list[Future[Result]] = [pool.submit(function, item) for item in items]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                # after Ctrl-C: drop what has not begun, wait for the rest
+                for future in futures:
+                    future.cancel()
+                wait(futures)
+
+        yield spread

@@ -1,0 +1,67 @@
+"""The main job from Python: what it finds, against plain loops over the sequences."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import attsvm
+from attsvm.apps.fit.fit import fit
+
+
+def test_ragged_sequences_with_several_queries_are_measured_as_loops_do():
+    generator = np.random.default_rng(7)
+    tokens = [generator.standard_normal((length, 5)) for length in generator.integers(1, 7, 14)]
+    queries = [generator.standard_normal((number, 3)) for number in generator.integers(1, 4, 14)]
+    labels = [np.where(of[:, 0] > 0, 1.0, -1.0) for of in queries]
+    problem = attsvm.Problem.from_sequences(tokens, labels=labels, queries=queries)
+    done = fit(problem, steps=300, seed=4)
+    W, v = done.run.parameters["W"], done.run.parameters["v"]
+    for rows, found in ((np.setdiff1d(np.arange(14), done.test_rows), done.on_train), (done.test_rows, done.on_test)):
+        correct, largest = [], []
+        for i in rows:
+            for query, label in zip(queries[i], labels[i], strict=True):
+                logits = tokens[i] @ W @ query
+                attention = np.exp(logits - logits.max())
+                attention /= attention.sum()
+                correct.append(label * (attention @ tokens[i] @ v) > 0)
+                largest.append(attention.max())
+        assert np.array_equal(found.correct, correct)
+        assert np.allclose(found.largest, largest, rtol=1e-12)
+    of_train = np.setdiff1d(np.arange(14), done.test_rows)
+    selected = [[int(np.argmax(tokens[i] @ W @ query)) for query in queries[i]] for i in of_train]
+    assert [row[row >= 0].tolist() for row in done.run.selected] == selected
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1, 1e150])
+def test_the_head_starts_as_logistic_regression_on_the_mean_token(unit):
+    generator = np.random.default_rng(1)
+    labels = generator.choice([-1.0, 1.0], 60)
+    tokens = generator.standard_normal((60, 3, 4)) + 0.2 * labels[:, None, None]
+    done = fit(attsvm.Problem(unit * tokens, labels=labels), fix_head=True, steps=1, test_fraction=0)
+    v = done.run.parameters["v"]
+    margins = labels[:, None] * tokens.mean(axis=1)
+    best = minimize(lambda v: np.logaddexp(0, -margins @ v).sum(), np.zeros(4), tol=1e-10).x
+    assert np.linalg.norm(v) == pytest.approx(1, rel=1e-12)
+    # the penalty that keeps it finite on separable data turns it by less than this
+    assert np.allclose(v, best / np.linalg.norm(best), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "said"),
+    [
+        ({"labels": None}, {}, "has no labels"),
+        ({}, {"steps": 0}, "steps: 0 found"),
+        ({}, {"seed": -1}, "seed: -1 found"),
+        ({}, {"learning_rate": 0.0}, "learning_rate: 0 found"),
+        ({}, {"test_fraction": 1.0}, "test_fraction: 1 found"),
+        ({"labels": [1, 1, 1, 1]}, {}, "no label -1"),
+        ({"labels": [1, 1, 1, -1]}, {"test_fraction": 0.6}, "no label -1"),
+        ({"tokens": np.zeros((4, 2, 3))}, {}, "no head to start from"),
+        ({"tokens": np.ones((5, 4, 2, 3))}, {}, "batch axes"),
+        ({"labels": [0, 1, 2, 0], "head": np.ones((3, 3))}, {}, "3 classes"),
+    ],
+)
+def test_what_cannot_be_fitted_raises_a_problem_error(arrays, options, said):
+    arrays = {"tokens": np.arange(24.0).reshape(4, 2, 3), "labels": [1, -1, 1, -1], **arrays}
+    with pytest.raises(attsvm.ProblemError, match=said):
+        fit(attsvm.Problem(**arrays), **options)

@@ -1,0 +1,192 @@
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attsvm.apps.texts.text import read_texts, split_texts
+from attsvm.apps.texts.words import learn_word_vectors, words
+from attsvm.errors import ProblemError
+
+ROWS = [("Good, very good.\nTruly", 1), ('A "bad" one, it\'s', 0), ("naïve, déjà vu\u2028good", 1), ("bad", 0)]
+
+
+def write(path, rows=ROWS, text="text", label="label"):
+    if path.suffix == ".parquet":
+        pa = pytest.importorskip("pyarrow")
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({text: [row[0] for row in rows], label: [row[1] for row in rows]}), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({text: a, label: b}) + "\n" for a, b in rows), encoding="utf-8")
+    elif path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream, delimiter="," if path.suffix == ".csv" else "\t")
+            writer.writerows([(text, label), *rows])
+    else:
+        for number, (a, b) in enumerate(rows):
+            (path / str(b)).mkdir(parents=True, exist_ok=True)
+            (path / str(b) / f"{number}.txt").write_text(a, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.tsv", "a.jsonl", "a"])
+def test_every_kind_of_file_gives_the_same_texts(tmp_path, name):
+    found = read_texts(write(tmp_path / name))
+    assert sorted(zip(found.texts, found.labels, strict=True)) == sorted((a, str(b)) for a, b in ROWS)
+    assert found.classes == ["0", "1"]
+
+
+def test_columns_have_the_names_that_were_given(tmp_path):
+    path = write(tmp_path / "a.csv", text="review", label="stars")
+    assert read_texts(path, "review", "stars").texts == tuple(a for a, _ in ROWS)
+
+
+def test_a_spreadsheets_file_and_a_text_of_100000_words_are_read(tmp_path):
+    long = "word " * 100_000
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + f"text,label\r\n{long},x\r\nshort,y\r\n".encode())
+    assert read_texts(path).texts == (long, "short")
+
+
+BAD = {
+    "b.csv": (b"text,label\ncaf\xe9,1\n", "byte 0xe9 at position 14 found, UTF-8 wanted"),
+    "c.csv": (b"review,label\na,1\nb,0\n", "no column 'text'; found 'review', 'label'; name the one wanted by --text"),
+    "d.csv": (b"text,label\na,1\nb\n", "line 3 has 1 fields, 2 wanted"),
+    "e.csv": (b"text,label\na,1\n ,0\n", "row 2, text: empty, a text wanted"),
+    "f.csv": (b"text,label\na,1\nb,\n", "row 2, label: empty, a label wanted"),
+    "g.csv": (b"text,label\na,1\nb,1\n", "only the label '1' found, at least two labels wanted"),
+    "h.csv": (b"text,label\n", "no texts found"),
+    "i.csv": (b"", "no column 'text'; found none"),
+    "j.csv": (b'text,label\n"a,1\n', "line 2 cannot be read"),
+    "k.jsonl": (b'{"text": "a", "label": 1}\n{"text": \n', "line 2 is not JSON"),
+    "l.jsonl": (b'["a", 1]\n', "line 1 holds list, an object wanted"),
+    "m.jsonl": (b'{"text": "a", "label": 1}\n{"text": "b"}\n', "line 2 has no column 'label'"),
+    "n.jsonl": (b'{"text": 3, "label": 1}\n', "row 1, text: int found, a text wanted"),
+    "o.jsonl": (b'{"text": "a", "label": [1]}\n', "row 1, label: [1] found, a word or a whole number wanted"),
+    "p.jsonl": (b'{"text": "a", "label": NaN}\n', "row 1, label: empty"),
+    "q.docx": (b"a", "unknown ending"),
+    "r.parquet": (b"not parquet", "cannot be read as Parquet"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_read_is_named_in_one_line(tmp_path, name):
+    content, message = BAD[name]
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ProblemError) as raised:
+        read_texts(path)
+    assert str(raised.value).startswith(str(path))
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_missing_files_columns_and_folders_are_named(tmp_path):
+    with pytest.raises(ProblemError, match="no such file or folder"):
+        read_texts(tmp_path / "none.csv")
+    with pytest.raises(ProblemError, match="no column 'stars'; found 'text', 'label'; name the one wanted by --label"):
+        read_texts(write(tmp_path / "a.parquet"), label="stars")
+    (tmp_path / "one" / "pos").mkdir(parents=True)
+    with pytest.raises(ProblemError, match="1 folders found in it, at least two wanted"):
+        read_texts(tmp_path / "one")
+    (tmp_path / "one" / "neg").mkdir()
+    (tmp_path / "one" / "neg" / "a.txt").write_text(" \n")
+    with pytest.raises(ProblemError, match=r"a\.txt: is empty"):
+        read_texts(tmp_path / "one")
+
+
+def test_without_pyarrow_a_parquet_file_names_what_to_install(tmp_path):
+    path = write(tmp_path / "a.parquet")
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from attsvm.apps.texts.text import read_texts\n"
+        f"read_texts({str(path)!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip().endswith("is not installed: pip install attsvm[text]")
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=2, max_size=40), st.floats(0.05, 0.95), st.integers(0, 3))
+def test_a_split_holds_every_text_once_and_trains_on_every_label(labels, fraction, seed):
+    rows = np.array(labels)
+    texts = texts_of([f"text {i}" for i in range(len(rows))], rows)
+    try:
+        train, test = split_texts(texts, fraction, seed)
+    except ProblemError:
+        assert all(fraction * (rows == label).sum() <= 0.5 or (rows == label).sum() == 1 for label in set(labels))
+        return
+    assert sorted([*train, *test]) == list(range(len(rows)))
+    assert set(rows[train]) == set(labels)
+    for label in set(labels):
+        assert abs((rows[test] == label).sum() - fraction * (rows == label).sum()) <= 1
+
+
+def texts_of(texts, labels):
+    from attsvm.apps.texts.text import Texts
+
+    return Texts(tuple(texts), np.array(labels), "here")
+
+
+def test_words_are_lower_case_keep_apostrophes_and_leave_out_tags():
+    text = "It's GOOD!<br />Don’t miss <a href='x'>café</a> 10/10"
+    found = words(text)
+    assert [word for word, *_ in found] == ["it's", "good", "don’t", "miss", "café", "10", "10"]
+    assert all(text[begin:end].lower() == word for word, begin, end in found)
+
+
+def by_hand(documents, window):
+    """Smoothed PPMI, entry by entry, and its leading singular directions."""
+    vocabulary = sorted({word for document in documents for word in document})
+    counts = np.zeros((len(vocabulary),) * 2)
+    for document in documents:
+        for i, word in enumerate(document):
+            for j, other in enumerate(document):
+                if i != j and abs(i - j) <= window:
+                    counts[vocabulary.index(word), vocabulary.index(other)] += 1
+    share = counts.sum(0) ** 0.75 / (counts.sum(0) ** 0.75).sum()
+    with np.errstate(divide="ignore"):
+        ppmi = np.maximum(np.log(counts / np.outer(counts.sum(1), share)), 0)
+    return vocabulary, ppmi
+
+
+def test_word_vectors_factor_the_mutual_information_of_neighbours():
+    generator = np.random.default_rng(0)
+    documents = [list(generator.choice(list("abcdefgh"), 30)) for _ in range(20)]
+    vocabulary, ppmi = by_hand(documents, window=2)
+    learnt = learn_word_vectors([" ".join(d) for d in documents], dim=8, min_documents=1, window=2)
+    assert sorted(learnt.vocabulary) == vocabulary
+    vectors = learnt.table[[learnt.vocabulary.index(word) for word in vocabulary]]
+    # left vectors times root singular values have the Gram matrix (A A')^(1/2); cosines are those of unit vectors
+    left, values, _ = np.linalg.svd(ppmi)
+    gram = left * values @ left.T
+    cosines = gram / np.sqrt(np.outer(gram.diagonal(), gram.diagonal()))
+    np.testing.assert_allclose(vectors @ vectors.T, cosines, atol=1e-4)
+
+
+def test_the_vocabulary_counts_documents_and_the_seed_decides_everything():
+    texts = ["a a a b", "a b c", "c b d d d"] * 3 + ["e e e e e e"]
+    learnt = learn_word_vectors(texts, dim=2, min_documents=2)
+    assert learnt.vocabulary == ("a", "b", "d", "c")
+    again = learn_word_vectors(texts, dim=2, min_documents=2)
+    assert learnt.table.tobytes() == again.table.tobytes()
+    with pytest.raises(ProblemError, match="0 words occur in at least 20 of 10 texts, at least two wanted"):
+        learn_word_vectors(texts, min_documents=20)
+    with pytest.raises(ProblemError, match="window: 0 found"):
+        learn_word_vectors(texts, window=0)
+
+
+def test_sequences_cut_long_texts_drop_unknown_words_and_answer_texts_without_known_ones():
+    learnt = learn_word_vectors(["a b", "b a c"], dim=2, min_documents=2, max_length=3)
+    found = learnt.sequences(["a never b", "b " * 100_000, "nothing known", ""])
+    assert list(found.lengths) == [2, 3, 1, 1]
+    a, b = learnt.table[learnt.vocabulary.index("a")], learnt.table[learnt.vocabulary.index("b")]
+    np.testing.assert_array_equal(found[0], [a, b])
+    np.testing.assert_array_equal(found[1], [b, b, b])
+    np.testing.assert_array_equal(found[3], np.zeros((1, 2)))

@@ -1,0 +1,295 @@
+"""`attsvm experiment` on a handful of rows made here: page, results, going on, and refusals."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pa = pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq  # noqa: E402
+from PIL import Image  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
+
+from attsvm.apps.experiments.measurements import attention_evenness, evenness, key_query_norms, weight_histograms  # noqa: E402
+from attsvm.apps.experiments.models import Blocks, TextShape, build  # noqa: E402
+from attsvm.apps.experiments.pictures import load_pictures, varied  # noqa: E402
+from attsvm.apps.experiments.reviews import load_reviews, load_tokenizer  # noqa: E402
+from attsvm.apps.experiments.sentences import SENTENCES, read_sentences  # noqa: E402
+from attsvm.apps.experiments.tables import read_splits  # noqa: E402
+from attsvm.apps.experiments.training import CHECKPOINT  # noqa: E402
+from attsvm.cli.main import app  # noqa: E402
+from attsvm.errors import ProblemError  # noqa: E402
+
+GOOD, BAD = ("wonderful", "great", "perfect"), ("awful", "boring", "terrible")
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reviews")
+    for name, n in (("train", 48), ("test", 20)):
+        labels = [row % 2 for row in range(n)]
+        words = [(GOOD if label else BAD)[row % 3] for row, label in enumerate(labels)]
+        texts = [f"the story<br /><br />was {word} and the film was {word}" for word in words]
+        pq.write_table(pa.table({"text": texts, "label": labels}), folder / f"{name}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    words = {word for sentence in SENTENCES for word in re.findall(r"\w+|[^\w\s]", sentence.text.lower())}
+    words |= {*GOOD, *BAD, "story"}
+    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(words)]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    generator = np.random.default_rng(0)
+    for name, n in (("train", 40), ("test", 20)):
+        encoded, labels = [], [row % 10 for row in range(n)]
+        for label in labels:
+            stream = io.BytesIO()
+            points = generator.integers(0, 100, (32, 32, 3)) + 15 * label
+            Image.fromarray(points.astype(np.uint8)).save(stream, "PNG")
+            encoded.append({"bytes": stream.getvalue(), "path": None})
+        pq.write_table(pa.table({"img": encoded, "label": labels}), folder / f"{name}.parquet")
+    return folder
+
+
+def attsvm(*arguments):
+    return CliRunner().invoke(app, ["experiment", *map(str, arguments)])
+
+
+def self_contained(page):
+    return not re.search(r'(src|href)="(?!#|data:)|@import|url\((?!#)', page)
+
+
+def test_reviews_leave_a_page_with_every_optimiser_and_sentence(reviews, vocabulary, tmp_path):
+    out = tmp_path / "out"
+    optimizers = ("mirror-1.1", "mirror-3", "sgd", "adam")
+    arguments = ["imdb", "--data", reviews, "--vocabulary", vocabulary, "--preset", "tiny", "--device", "cpu"]
+    arguments += ["--optimizer", ",".join(optimizers), "--out", out, "--json"]
+    done = attsvm(*arguments)
+    assert done.exit_code == 0, done.output
+    result = json.loads((out / "result.json").read_text())
+    assert [run["optimizer"] for run in result["runs"]] == list(optimizers)
+    for run in result["runs"]:
+        assert run["status"] == "finished"
+        assert [row["epoch"] for row in run["history"]] == [0, 1, 2]
+        assert len(run["key_words"]["sentences"]) == len(SENTENCES) == 20
+        for shares in run["histograms"].values():
+            assert sum(shares) == pytest.approx(1)
+        for sentence in run["key_words"]["sentences"]:
+            assert sum(piece[2] for piece in sentence["pieces"]) + sentence["special"] == pytest.approx(1, abs=1e-5)
+    page = (out / "index.html").read_text()
+    assert self_contained(page)
+    assert page.count("<svg") == 6
+    assert page.count('class="reading"') == 4 * 20
+    assert '<mark class="key"' in page
+    assert {path.stem for path in (out / "figures").iterdir()} >= {"accuracy", "histograms", "key-words"}
+    # nothing is left to train, and nothing changes
+    weights = {path: path.read_bytes() for path in (out / "runs").rglob(CHECKPOINT)}
+    assert len(weights) == 4
+    assert attsvm(*arguments, "--resume").exit_code == 0
+    assert all(path.read_bytes() == before for path, before in weights.items())
+
+
+def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
+    out = tmp_path / "out"
+    done = attsvm(
+        "cifar10", "--data", pictures, "--preset", "tiny", "--optimizer", "mirror,adam", "--p", 1.5,
+        "--lr", "0.01,0.001", "--device", "cpu", "--out", out,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = json.loads((out / "result.json").read_text())
+    assert [(run["optimizer"], run["learning_rate"]) for run in result["runs"]] == [
+        ("mirror-1.5", 0.01),
+        ("adam", 0.001),
+    ]
+    assert np.shape(result["runs"][0]["pictures"][0]["attention"]) == (4, 4)
+    page = (out / "index.html").read_text()
+    assert page.count("<svg") == 6
+    assert "What the class token attends to" in page
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mnist"], "task: 'mnist' found"),
+        (["imdb", "--preset", "huge"], "preset: 'huge' found, one of paper-3"),
+        (["imdb", "--preset", "tiny", "--optimizer", "lion"], "optimizer: 'lion' found"),
+        (["imdb", "--preset", "tiny", "--optimizer", "mirror"], "mirror needs --p"),
+        (["imdb", "--preset", "tiny", "--optimizer", "adam", "--p", "2"], "--p: goes with --optimizer mirror"),
+        (["imdb", "--preset", "tiny", "--optimizer", "mirror-7"], "--lr: the preset has none for 'mirror-7'"),
+        (["imdb", "--preset", "tiny", "--lr", "much"], "--lr: 'much' found"),
+        (["imdb", "--preset", "tiny", "--data", "/nowhere"], "/nowhere: no such folder"),
+        (
+            ["imdb", "--preset", "tiny", "--data", "/nowhere", "--vocabulary", "/nowhere"],
+            "no tokenizer.json or vocab.txt",
+        ),
+        (["imdb", "--preset", "tiny", "--precision", "fp8"], "precision: 'fp8' found"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(arguments, message, tmp_path, vocabulary):
+    if "--vocabulary" not in arguments:
+        arguments = [*arguments, "--vocabulary", vocabulary]
+    done = attsvm(*arguments, "--out", tmp_path / "out")
+    assert isinstance(done.exception, ProblemError)
+    assert message in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(reviews, vocabulary, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years")
+    arguments = ["imdb", "--data", reviews, "--vocabulary", vocabulary, "--preset", "tiny", "--out", tmp_path]
+    for option in ([], ["--force"], ["--resume"]):
+        done = attsvm(*arguments, *option)
+        assert "holds no experiment" in str(done.exception)
+    assert (tmp_path / "thesis.tex").read_text() == "years"
+
+
+def test_data_and_vocabulary_that_do_not_fit_are_named(reviews, vocabulary, pictures, tmp_path):
+    tokenizer = load_tokenizer(str(vocabulary))
+    with pytest.raises(ProblemError, match=r"train.parquet: no column 'text'; found img, label"):
+        load_reviews(str(pictures), tokenizer, 8)
+    for name in ("train", "test"):
+        pq.write_table(pa.table({"text": ["a", "b"], "label": [0, 2]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(ProblemError, match="label 2 found"):
+        load_reviews(str(tmp_path), tokenizer, 8)
+    for name in ("train", "test"):
+        pq.write_table(pa.table({"img": [{"bytes": b"x", "path": ""}], "label": [0]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(ProblemError, match="row 1 is not a readable picture"):
+        load_pictures(str(tmp_path))
+    bad = tmp_path / "vocab.txt"
+    bad.write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n")
+    with pytest.raises(ProblemError, match="as number 0"):
+        load_tokenizer(str(bad))
+    with pytest.raises(ProblemError, match="validation: 48 rows found"):
+        load_reviews(str(reviews), tokenizer, 8, validation_rows=48)
+
+
+def test_other_folders_are_read_by_datasets(monkeypatch, tmp_path):
+    datasets = pytest.importorskip("datasets", reason="datasets (extra `torch`) is not installed")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "reviews"
+    folder.mkdir()
+    rows = {"train": [("good", 1), ("bad", 0), ("so so", 0)], "test": [("fine", 1)]}
+    for split, pairs in rows.items():
+        lines = (json.dumps({"text": text, "label": label}) for text, label in pairs)
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    for split, pairs in zip(read_splits(str(folder), "text"), rows.values(), strict=True):
+        assert list(zip(split.inputs, split.labels.tolist(), strict=True)) == pairs
+    with pytest.raises(ProblemError, match="no column 'review'; found text, label"):
+        read_splits(str(folder), "review")
+    (folder / "test.jsonl").unlink()
+    with pytest.raises(ProblemError, match="no split 'test'"):
+        read_splits(str(folder), "text")
+
+
+def test_tensorboard_shows_what_the_history_holds(reviews, vocabulary, tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    done = attsvm(
+        "imdb", "--data", reviews, "--vocabulary", vocabulary, "--preset", "tiny", "--device", "cpu",
+        "--optimizer", "adam", "--out", tmp_path / "out", "--tensorboard",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    (run,) = json.loads((tmp_path / "out" / "result.json").read_text())["runs"]
+    (events,) = (tmp_path / "out").rglob("events.out.tfevents.*")
+    found = accumulator.EventAccumulator(str(events))
+    found.Reload()
+    for name in ("train_loss", "test_accuracy"):
+        logged = {event.step: event.value for event in found.Scalars(name)}
+        # TensorBoard keeps float32
+        told = {row["step"]: row[name] for row in run["history"] if name in row}
+        assert logged == pytest.approx(told, rel=1e-6)
+
+
+def test_what_is_not_installed_is_named(monkeypatch, reviews, tmp_path):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ProblemError, match=r"stanfordnlp/imdb: no such folder.*attsvm\[torch\]"):
+        read_splits("stanfordnlp/imdb", "text")
+    with pytest.raises(ProblemError, match=r"holds no train\*\.parquet.*attsvm\[torch\]"):
+        read_splits(str(tmp_path), "text")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ProblemError, match="Parquet needs pyarrow"):
+        read_splits(str(reviews), "text")
+    monkeypatch.setattr("attsvm.apps.experiments.reviews.VOCABULARY_PACKAGE", "no_such_package")
+    with pytest.raises(ProblemError, match="vocabulary: none found"):
+        load_tokenizer()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    done = attsvm("imdb", "--preset", "tiny", "--tensorboard", "--out", tmp_path / "out")
+    assert "--tensorboard: TensorBoard is not installed" in str(done.exception)
+
+
+def test_rows_to_choose_on_are_not_trained_on(tmp_path, vocabulary):
+    words = sorted(vocabulary.read_text().split())[-60:]
+    for name in ("train", "test"):
+        texts = [f"{name if name in words else 'the'} {word}" for word in words]
+        pq.write_table(pa.table({"text": texts, "label": [0, 1] * 30}), tmp_path / f"{name}.parquet")
+    tokenizer = load_tokenizer(str(vocabulary))
+    train, validation = load_reviews(str(tmp_path), tokenizer, 4, train_rows=30, validation_rows=20)
+    assert (len(train), len(validation)) == (30, 20)
+    rows = [{tuple(row.tolist()) for row in part.inputs} for part in (train, validation)]
+    assert not rows[0] & rows[1]
+    again, _ = load_reviews(str(tmp_path), tokenizer, 4, train_rows=30)
+    assert len(again) == 30
+
+
+def test_variation_moves_and_flips_whole_pictures():
+    picture = torch.arange(3 * 32 * 32).remainder(251).to(torch.uint8).unflatten(0, (3, 32, 32))
+    torch.manual_seed(0)
+    found = varied(picture.expand(64, -1, -1, -1))
+    assert found.dtype == torch.uint8
+    padded = torch.from_numpy(np.pad(picture.numpy(), ((0, 0), (4, 4), (4, 4)), mode="reflect"))
+    windows = {
+        window.contiguous().numpy().tobytes()
+        for down in range(9)
+        for right in range(9)
+        for window in (padded[:, down : down + 32, right : right + 32],)
+    }
+    mirrored = torch.from_numpy(np.pad(picture.flip(-1).numpy(), ((0, 0), (4, 4), (4, 4)), mode="reflect"))
+    windows |= {
+        mirrored[:, down : down + 32, right : right + 32].contiguous().numpy().tobytes()
+        for down in range(9)
+        for right in range(9)
+    }
+    made = {one.contiguous().numpy().tobytes() for one in found}
+    assert made <= windows
+    assert len(made) > 30
+
+
+def test_measures_agree_with_their_formulas(vocabulary):
+    values = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0], [-3.0, 3.0, 0.0, 0.0]])
+    assert evenness(values, 4).tolist() == pytest.approx([1.0, 0.25, 0.5])
+    torch.manual_seed(0)
+    model = build(TextShape(Blocks(width=12, layers=2, heads=3, hidden=8), length=24, vocabulary=200))
+    attention = model.blocks[1].attention
+    keys, queries = attention.key.weight.detach().double(), attention.query.weight.detach().double()
+    by_hand = [torch.linalg.norm(keys[4 * h : 4 * h + 4].T @ queries[4 * h : 4 * h + 4]) for h in range(3)]
+    assert key_query_norms(model)[1] == pytest.approx(float(sum(by_hand) / 3))
+    attention.query.weight.data.zero_()
+    texts = torch.randint(1, 200, (5, 9))
+    texts[0, 4:] = 0
+    assert attention_evenness(model, texts)["all"][1] == pytest.approx(1)
+    # with no logits every token of a sentence gets the same, so the score is the share of key words
+    score, even, readings = read_sentences(model, load_tokenizer(str(vocabulary)), 24)
+    assert score == pytest.approx(even)
+    assert readings[0]["text"] == "The acting was wonderful from the first scene to the last."
+    assert [readings[0]["text"][a:b] for a, b, _, key in readings[0]["pieces"] if key] == ["wonderful"]
+    assert weight_histograms(model)["query"][0] == pytest.approx(0.5)
+
+
+def test_help_starts_without_torch():
+    code = "import sys; import attsvm.cli.main; assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)

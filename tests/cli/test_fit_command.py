@@ -1,0 +1,346 @@
+"""``attsvm fit``, end to end: what it writes, and what it refuses."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cvxpy
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import attsvm
+from attsvm.cli.main import main
+from attsvm.report.fit.words import number
+from attsvm.training import Run
+
+ATTSVM = [sys.executable, "-m", "attsvm"]
+DOCS = Path(__file__).parents[2] / "docs" / "results.md"
+
+
+def attsvm_fit(*arguments: object, **options) -> subprocess.CompletedProcess:
+    command = [*ATTSVM, "fit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+@pytest.fixture
+def fit_here(monkeypatch, capsys):
+    """The result of ``attsvm fit ... --json``, run in this process, where JAX is loaded already."""
+
+    def run(*arguments: object) -> dict:
+        monkeypatch.setattr(sys, "argv", ["attsvm", "fit", *map(str, arguments), "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def saturating_problem(**more) -> dict[str, np.ndarray]:
+    """Twelve separable prompt sequences: the first token carries the label, at a margin."""
+    generator = np.random.default_rng(3)
+    labels = np.where(np.arange(12) % 2, 1.0, -1.0)
+    tokens = 0.3 * generator.standard_normal((12, 4, 6))
+    tokens[:, 0, 0] += 2.0
+    tokens[:, 0, 1] += 2.0 * labels
+    return {"tokens": tokens, "labels": labels, **more}
+
+
+@pytest.fixture(scope="module")
+def digits_out(tmp_path_factory):
+    """A fixed-head run on digits, short but long enough to saturate."""
+    out = tmp_path_factory.mktemp("digits") / "result"
+    done = attsvm_fit("digits", "--classes", "3,8", "--fix-head", "--steps", 20_000, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    return out, json.loads(done.stdout)
+
+
+def test_folder_is_complete_and_json_is_the_same_everywhere(digits_out):
+    out, printed = digits_out
+    assert {path.name for path in out.iterdir()} == {"index.html", "result.json", "run.npz", "figures"}
+    assert json.loads((out / "result.json").read_text()) == printed
+    assert [path.name for path in out.parent.iterdir()] == ["result"], "nothing else is left behind"
+
+
+def test_numbers_follow_from_run_and_data_alone(digits_out):
+    """Re-derived from the saved run and scikit-learn's digits, by NumPy, without our code for the measures."""
+    out, result = digits_out
+    data = load_digits()
+    chosen = np.isin(data.target, (3, 8))
+    pictures = data.images[chosen] / 16
+    patches = pictures.reshape(-1, 4, 2, 4, 2).swapaxes(2, 3).reshape(-1, 16, 4)
+    tokens = np.concatenate([patches, np.broadcast_to(np.eye(16), (len(patches), 16, 16))], axis=-1)
+    labels = np.where(data.target[chosen] == 3, 1, -1)
+    test = np.array(result["data"]["test_rows"])
+    train = np.setdiff1d(np.arange(len(labels)), test)
+    run = Run.load(out / "run.npz")
+    p, v = run.parameters["p"], run.parameters["v"]
+    logits = tokens @ p
+    attention = np.exp(logits - logits.max(axis=1, keepdims=True))
+    attention /= attention.sum(axis=1, keepdims=True)
+    correct = labels * np.einsum("nt,ntd,d->n", attention, tokens, v) > 0
+    assert result["accuracy"]["test"] == correct[test].mean()
+    assert result["accuracy"]["train"] == correct[train].mean()
+    assert result["saturation"]["median_largest_probability"] == pytest.approx(
+        np.median(attention[train].max(axis=1)), rel=1e-12
+    )
+    assert result["selection"]["selected"] == logits[train].argmax(axis=1).tolist()
+    selected = logits[train].argmax(axis=1)
+    others = np.arange(16) != selected[:, None]
+    rows = (tokens[train, selected][:, None] - tokens[train])[others]
+    shortest = cvxpy.Variable(20)
+    cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(shortest)), [rows @ shortest >= 1]).solve(cvxpy.CLARABEL)
+    value = np.linalg.norm(shortest.value)
+    assert result["att_svm"]["value"] == pytest.approx(value, rel=1e-6)
+    assert result["att_svm"]["margin_ratio"] == pytest.approx((rows @ p).min() / np.linalg.norm(p) * value, rel=1e-6)
+    error = ((p / np.linalg.norm(p) - shortest.value / value) ** 2).sum() / 2
+    assert result["direction_error"]["plain"]["final"] == pytest.approx(error, rel=1e-3)
+    assert not result["saturation"]["soft"]
+    assert result["direction_error"]["relaxed"] is None
+
+
+def test_page_is_self_contained_and_shows_the_numbers(digits_out):
+    out, result = digits_out
+    html = (out / "index.html").read_text()
+    assert not re.search(r'(?:src|href)="(?!#|data:)', html)
+    assert "@import" not in html
+    assert "url(http" not in html
+    for shown in (
+        f"{result['accuracy']['test']:.1%}",
+        f"{result['accuracy']['baseline_test']:.1%}",
+        number(result["direction_error"]["plain"]["final"]),
+        result["data"]["sha256"],
+    ):
+        assert shown in html
+    assert html.count("<figure>") == len(list((out / "figures").iterdir()))
+
+
+def test_the_same_seed_gives_the_same_numbers(digits_out, fit_here):
+    _, first = digits_out
+    again = fit_here("digits", "--fix-head", "--steps", 20_000)
+    for volatile in ("command", "seconds"):
+        del again[volatile]
+    del again["training"]["seconds"]
+    assert again == {
+        **{name: value for name, value in first.items() if name not in ("command", "seconds")},
+        "training": {name: value for name, value in first["training"].items() if name != "seconds"},
+    }
+
+
+def test_a_joint_run_names_both_errors_when_saturated_and_none_when_soft(tmp_path, fit_here):
+    np.savez(tmp_path / "problem.npz", **saturating_problem())
+    results, pages = {}, {}
+    for steps in (3, 4000):
+        out = tmp_path / f"after {steps}"
+        results[steps] = fit_here(tmp_path / "problem.npz", "--steps", steps, "--test-fraction", 0, "--out", out)
+        pages[steps] = re.sub(r"<svg.*?</svg>|<[^>]*>", " ", (out / "index.html").read_text(), flags=re.DOTALL)
+    soft, saturated = results[3], results[4000]
+    assert soft["saturation"]["soft"]
+    assert soft["direction_error"] is None
+    assert "soft" in soft["direction_error_missing"]
+    assert not saturated["saturation"]["soft"]
+    for name in ("plain", "relaxed"):
+        error = saturated["direction_error"][name]["final"]
+        assert 0 <= error < 0.1
+        assert name in pages[4000]
+        assert number(error) in pages[4000]
+        assert f"{name} Att-SVM, step" not in pages[3]
+    assert "no direction error is named" in pages[3]
+    assert saturated["accuracy"]["test"] is None
+
+
+def test_every_field_is_documented(digits_out, tmp_path, fit_here):
+    np.savez(tmp_path / "problem.npz", **saturating_problem())
+    joint = fit_here(tmp_path / "problem.npz", "--steps", 4000)
+    written: set[str] = set()
+
+    def collect(value):
+        if isinstance(value, dict):
+            written.update(value)
+            for entry in value.values():
+                collect(entry)
+
+    for result in (joint, digits_out[1]):
+        collect(result)
+    of_fit = re.split(r"^# ", DOCS.read_text(), flags=re.MULTILINE)[1]
+    first_cells = [line.split("|")[1] for line in of_fit.splitlines() if line.startswith("| `")]
+    named = {name for cell in first_cells for name in re.findall(r"`([a-z_0-9]+)`", cell)}
+    sections = set(re.findall(r"^`([a-z_]+)`(?:[:,]| and)", of_fit, re.MULTILINE)) | {"att_svm"}
+    assert written - named - sections == set(), "not documented"
+    assert named - written == set(), "documented, but not written"
+
+
+def test_with_queries_the_attention_is_combined_and_a_given_head_stays(tmp_path, fit_here):
+    problem = attsvm.datasets.random_problem(6, 5, 4, seed=1, num_queries=3)
+    problem.save(tmp_path / "problem.npz")
+    result = fit_here(tmp_path / "problem.npz", "--steps", 50, "--test-fraction", 0, "--out", tmp_path / "out")
+    assert result["training"]["attention"] == "combined"
+    assert result["training"]["head"] == "fixed"
+    run = Run.load(tmp_path / "out" / "run.npz")
+    assert run.weights.shape == (4, 4)
+    assert np.array_equal(run.parameters["v"], problem.head)
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """That the command line says one line on stderr and ends with status 2."""
+
+    def check(said: str, *arguments: object) -> None:
+        monkeypatch.setattr(sys, "argv", ["attsvm", "fit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        printed = capsys.readouterr()
+        assert re.fullmatch(rf"attsvm: .*{said}.*\n", printed.err), printed.err
+        assert printed.out == ""
+
+    return check
+
+
+def bad_file(tmp_path: Path, name: str) -> Path:
+    path = tmp_path / "bad.npz"
+    arrays = saturating_problem()
+    if name == "nan":
+        arrays["tokens"][1, 2, 3] = np.nan
+    elif name == "shape":
+        arrays["labels"] = arrays["labels"][:5]
+    elif name == "label 0":
+        arrays["labels"][4] = 0
+    elif name == "masked":
+        arrays["mask"] = np.ones((12, 4), bool)
+        arrays["mask"][2] = False
+    elif name == "unknown name":
+        arrays["weights"] = np.zeros(3)
+    elif name == "no labels":
+        del arrays["labels"]
+    np.savez(path, **arrays)
+    if name == "truncated":
+        path.write_bytes(path.read_bytes()[:700])
+    elif name == "text":
+        path.write_text("tokens, labels\n")
+    elif name == "folder":
+        path.unlink()
+        path.mkdir()
+    elif name == "pickled":
+        np.savez(path, tokens=np.array([{"a": 1}], dtype=object))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nan", r"tokens: nan found at \(1, 2, 3\)"),
+        ("shape", r"labels: shape \(5,\)"),
+        ("label 0", "labels: 0 found"),
+        ("masked", r"mask: query \(2,\) may attend to no token"),
+        ("unknown name", "weights"),
+        ("no labels", "attsvm solve"),
+        ("truncated", "not a readable"),
+        ("folder", "0 folders found in it"),  # a folder is a source of texts
+        ("text", "not a readable .npz archive .neither an archive nor an array"),
+        ("pickled", "bad.npz"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said):
+    path = bad_file(tmp_path, name)
+    refused(said, path, "--out", tmp_path / "out")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["bad.npz"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "nothing: unknown source"),
+        (["absent.npz"], "absent.npz: no such file"),
+        (["digits", "--classes", "3,3"], "two different digits"),
+        (["digits", "--classes", "3,x"], "--classes"),
+        (["digits", "--steps", "0"], "steps: 0 found"),
+        (["digits", "--seed", "-1"], "seed: -1 found"),
+        (["digits", "--threads", "0"], "--threads: 0 found"),
+        (["digits", "--learning-rate", "nan"], "learning_rate: nan found"),
+        (["digits", "--test-fraction", "1.5"], "test_fraction: 1.5 found"),
+        (["digits", "--out", "taken"], "taken: exists already; --force"),
+        (["digits", "--out", "file/below"], "cannot be written"),
+        (["digits", "--out", "strangers", "--force"], "holds more than a result"),
+    ],
+)
+def test_a_bad_argument_is_one_line_and_leaves_nothing(tmp_path, refused, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "strangers").mkdir()
+    (tmp_path / "strangers" / "thesis.tex").touch()
+    refused(said, *arguments)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"taken", "file", "strangers"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_leaves_a_whole_result_or_none(tmp_path, number):
+    np.savez(tmp_path / "problem.npz", **saturating_problem())
+    # a shell's background jobs ignore Ctrl-C, and so would the tests run in one
+    listening = "import signal; signal.signal(2, signal.default_int_handler); from attsvm.cli.main import main; main()"
+    arguments = ["fit", str(tmp_path / "problem.npz"), "--steps", "2000000000", "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", listening, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        if number == signal.SIGINT:
+            _wait_for_work(process.pid, 6)  # well into training, however loaded the machine is
+        else:
+            _wait_for_folder(tmp_path)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    left = {entry.name for entry in tmp_path.iterdir()}
+    if number == signal.SIGINT:
+        assert process.returncode == 130, stderr
+        assert left == {"problem.npz", "out"}
+        result = json.loads((tmp_path / "out" / "result.json").read_text())
+        assert result["interrupted"]
+        assert 0 < result["training"]["steps_done"] < 2_000_000_000
+        assert "Interrupted" in (tmp_path / "out" / "index.html").read_text()
+    else:
+        assert process.returncode == 128 + signal.SIGTERM
+        assert left == {"problem.npz"}
+
+
+def _wait_for_folder(parent: Path) -> None:
+    """Until the hidden folder is there that must not stay."""
+    deadline = time.monotonic() + 120
+    while not any(entry.is_dir() for entry in parent.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert any(entry.is_dir() for entry in parent.iterdir())
+
+
+def _wait_for_work(pid: int, seconds: float) -> None:
+    """Until a process has used that much time of a core; where the system does not tell, until twice that has gone."""
+    stat, deadline = Path(f"/proc/{pid}/stat"), time.monotonic() + (120 if Path("/proc").exists() else 2 * seconds)
+    while time.monotonic() < deadline:
+        if stat.exists():
+            user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+            if int(user) + int(system) > seconds * os.sysconf("SC_CLK_TCK"):
+                return
+        time.sleep(0.1)
+
+
+def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
+    from attsvm.report.fit import figures
+    from attsvm.report.fit.folder import claim_folder, write_folder
+
+    problem = attsvm.Problem(**saturating_problem())
+    from attsvm.apps.fit.fit import fit
+    from attsvm.report.fit.numbers import numbers
+
+    done = fit(problem, steps=20)
+    result = numbers(done, problem, source="here", command="attsvm fit", seed=0)
+    monkeypatch.setattr(figures, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
+    with pytest.raises(RuntimeError, match="no ink"), claim_folder(tmp_path / "out") as folder:
+        write_folder(folder, done, result, "attsvm fit")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,177 @@
+"""``attsvm fit`` on texts, end to end: what it writes, and what it refuses."""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from attsvm.cli.main import main
+from attsvm.report.texts.words import number_of_words
+
+ATTSVM = [sys.executable, "-m", "attsvm"]
+FILLER = [*"abcdefghijk", "the", "and", "film", "of", "it", "was", "this"]
+TELLING = {"neg": ["dreadful", "worst", "tedious"], "pos": ["splendid", "best", "moving"]}
+
+
+def reviews(number: int, seed: int) -> list[tuple[str, str]]:
+    """Filler with one telling word a text, at a random place."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for i in range(number):
+        label = "pos" if i % 2 else "neg"
+        text = list(generator.choice(FILLER, generator.integers(8, 40)))
+        text.insert(generator.integers(len(text)), str(generator.choice(TELLING[label])))
+        rows.append((" ".join(text).capitalize() + ".<br />", label))
+    return rows
+
+
+def write_csv(path, rows, header=("text", "label")):
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return path
+
+
+def attsvm_fit(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run([*ATTSVM, "fit", *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reviews")
+    source = write_csv(folder / "reviews.csv", reviews(400, 0))
+    done = attsvm_fit(source, "--out", folder / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    return folder / "out", json.loads(done.stdout)
+
+
+def test_folder_is_complete_and_json_is_the_same_everywhere(fitted):
+    out, printed = fitted
+    assert {path.name for path in out.iterdir()} == {"index.html", "result.json", "figures"}
+    assert json.loads((out / "result.json").read_text()) == printed
+    assert sorted(path.name for path in out.parent.iterdir()) == ["out", "reviews.csv"], "nothing else is left behind"
+
+
+def test_attention_finds_the_telling_words_and_beats_their_mean(fitted):
+    _, result = fitted
+    assert result["data"]["train"] == 300
+    assert result["data"]["test"] == 100
+    assert result["accuracy"]["test"] >= 0.95
+    # attention may read one label's words alone: where there are none, the text has the other label
+    most = [row["word"] for row in result["words"]["most"][:3]]
+    assert set(most) <= {*TELLING["neg"], *TELLING["pos"]}
+    assert max(result["words"]["over_frequency"][word] for word in ("the", "a", "and")) < 1
+    for row in result["words"]["most"][:3]:
+        assert row["word"] in TELLING[row["class"]]
+        assert row["class_share"] == 1
+
+
+def visible(html: str) -> str:
+    return re.sub(r"<svg.*?</svg>|<style.*?</style>|<[^>]*>", " ", html, flags=re.DOTALL)
+
+
+def test_page_is_self_contained(fitted):
+    out, result = fitted
+    html = (out / "index.html").read_text()
+    assert not re.search(r'(?:src|href)="(?!#|data:)', html)
+    assert "@import" not in html
+    assert "url(http" not in html
+    assert html.count("<figure") == len(list((out / "figures").iterdir()))
+    assert result["data"]["sha256"] in visible(html)
+
+
+def test_a_browser_shows_the_numbers_and_reports_no_error(fitted, tmp_path):
+    """Cards, words and shaded examples as the browser has them, against result.json."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("chromium is not installed")
+    out, result = fitted
+    done = subprocess.run(
+        [
+            chromium,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            f"--user-data-dir={tmp_path}",
+            "--dump-dom",
+            (out / "index.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "CONSOLE" not in done.stderr
+    cards = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", done.stdout))
+    assert cards["Test accuracy"] == f"{result['accuracy']['test']:.1%}"
+    assert cards["Mean token"] == f"{result['accuracy']['mean_token']['test']:.1%}"
+    assert cards["TF-IDF"] == f"{result['accuracy']['tf_idf']['test']:.1%}"
+    assert cards["Effective words"] == number_of_words(result["effective_words"]["median"])
+    rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>([\d.]+)</td><td>(\d+)% in “(\w+)”</td></tr>', done.stdout)
+    assert len(rows) >= 12
+    for word, over, *_ in rows:
+        assert float(over) == pytest.approx(result["words"]["over_frequency"][word], rel=1e-3)
+    for example in re.findall(r"<article>.*?</article>", done.stdout, flags=re.DOTALL):
+        shares = [float(share) for share in re.findall(r'<mark[^>]*title="([\d.]+)%"', example)]
+        assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.1)
+
+
+def test_labels_seen_once_words_never_seen_and_endless_texts_are_answered(tmp_path, monkeypatch, capsys):
+    source = write_csv(tmp_path / "train.csv", [*reviews(60, 0), ("the film of a week", "once")])
+    test = write_csv(tmp_path / "test.csv", [("zyx wvu", "neg"), ("the best film " * 50_000, "pos"), *reviews(20, 1)])
+    arguments = [source, "--test", test, "--steps", 50, "--max-length", 300, "--p", 1.5, "--json"]
+    monkeypatch.setattr(sys, "argv", ["attsvm", "fit", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["data"]["classes"] == ["neg", "once", "pos"]
+    assert result["data"]["test_without_words"] == 1
+    assert result["data"]["test_cut"] == 1
+    assert result["training"]["optimizer"] == "mirror_descent"
+    assert result["training"]["p"] == 1.5
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """The line of an ``attsvm fit`` that ends with exit status 2."""
+
+    def run(*arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", ["attsvm", "fit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        return printed.err
+
+    return run
+
+
+def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
+    source = write_csv(tmp_path / "a.csv", reviews(20, 0))
+    assert "no column 'review'; found 'text', 'label'" in refused(source, "--text", "review")
+    assert "no column 'stars'" in refused(source, "--label", "stars")
+    assert "no such file" in refused(tmp_path / "b.csv")
+    assert "--classes: not for texts" in refused(source, "--classes", "3,8")
+    assert "--text: only for texts" in refused("digits", "--text", "review")
+    assert "--fix-head: not for texts" in refused(source, "--fix-head")
+    assert "seed: -1 found" in refused(source, "--seed", -1)
+    assert "learning_rate: 0.0 found" in refused(source, "--learning-rate", 0)
+    assert "max_steps: 0 found" in refused(source, "--steps", 0)
+    assert "a p above 1 belong together" in refused(source, "--optimizer", "adam", "--p", 1.5)
+    assert "p: 0.5 found, a number above 1 wanted" in refused(source, "--p", 0.5)
+    assert "test_fraction: 0 found" in refused(source, "--test-fraction", 0)
+    assert "has no config.json" in refused(source, "--embed", tmp_path)
+    other = write_csv(tmp_path / "other.csv", [*reviews(4, 1), ("so so", "middling")])
+    assert "label 'middling' found, one of 'neg', 'pos' wanted" in refused(source, "--test", other)
+    rare = write_csv(tmp_path / "rare.csv", [("one two", "x"), ("three four", "y"), ("five", "x"), ("six", "y")])
+    assert "words occur in at least 5 of" in refused(rare, "--test-fraction", 0.5)
+    (tmp_path / "latin.csv").write_bytes("text,label\ncafé,1\n".encode("latin-1"))
+    assert "UTF-8 wanted" in refused(tmp_path / "latin.csv")

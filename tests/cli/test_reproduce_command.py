@@ -1,0 +1,36 @@
+"""``attsvm reproduce``, end to end."""
+
+import json
+import re
+
+from typer.testing import CliRunner
+
+from attsvm.cli.main import app
+from attsvm.reproduce import EXPERIMENTS
+
+
+def test_writes_figure_numbers_and_page_and_goes_on_where_it_was(tmp_path):
+    out = tmp_path / "papers"
+    command = ["reproduce", "feasibility", "--quick", "--out", str(out)]
+    first, again = (CliRunner().invoke(app, command) for _ in range(2))
+    assert first.exit_code == again.exit_code == 0, first.output
+    assert {path.name for path in out.iterdir()} == {
+        "pieces",
+        "index.html",
+        "feasibility.png",
+        "feasibility.svg",
+        "feasibility.json",
+    }
+    numbers = json.loads((out / "feasibility.json").read_text())
+    assert numbers["verdict"] == "holds"
+    assert numbers["pieces_reused"] == numbers["pieces"] > 0
+    html = (out / "index.html").read_text()
+    assert numbers["why"] in html
+    assert numbers["criterion"] in html
+    assert "<svg" in html
+    assert not re.search(r'(src|href)="(?!#)', html)
+
+
+def test_names_what_there_is():
+    listed = CliRunner().invoke(app, ["reproduce", "--list"], env={"COLUMNS": "200"}).output
+    assert all(experiment.name in listed for experiment in EXPERIMENTS)

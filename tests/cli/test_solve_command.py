@@ -1,0 +1,121 @@
+"""``attsvm solve``, end to end."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.cli.main import main
+
+
+@pytest.fixture
+def solve(monkeypatch, capsys):
+    """Run the command line: exit status, stdout, stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["attsvm", "solve", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def problem_file(tmp_path):
+    problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
+    problem.save(tmp_path / "problem.npz")
+    return tmp_path / "problem.npz", problem
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "l1.75", "linf", "nuclear", "spectral"])
+def test_prints_and_writes_what_python_solves(solve, problem_file, tmp_path, norm):
+    path, problem = problem_file
+    np.save(tmp_path / "kept.npy", [3, 1, 0, 2])
+    code, out, _ = solve(
+        path, "--selected", tmp_path / "kept.npy", "--norm", norm, "--json", "--out", tmp_path / "s.npz"
+    )
+    expected = attsvm.solve_svm(problem, [3, 1, 0, 2], norm)
+    result = json.loads(out)
+    assert code == 0
+    assert result["schema"] == "attsvm.solve/1"
+    assert result["value"] == expected.value
+    assert result["direction"] == expected.direction.tolist()
+    assert result["data"]["sha256"] == problem.data_hash
+    written = attsvm.Solution.load(tmp_path / "s.npz")
+    assert np.array_equal(written.direction, expected.direction)
+
+
+def test_the_table_names_value_margin_support_gap_and_status(solve, problem_file):
+    path, problem = problem_file
+    code, out, _ = solve(path, "--selected", "optimal")
+    expected = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+    assert code == 0
+    for shown in ("optimal", f"{expected.value:.10g}", f"{expected.margin:.10g}", f"{int(expected.support.sum())}"):
+        assert shown in out
+
+
+def test_infeasible_is_a_result_with_its_bound(solve, tmp_path):
+    np.savez(tmp_path / "p.npz", tokens=np.ones((1, 2, 3)))
+    np.savez(tmp_path / "kept.npz", selected=[0])
+    code, out, _ = solve(tmp_path / "p.npz", "--selected", tmp_path / "kept.npz")
+    assert code == 0
+    assert "infeasible" in out
+    assert "Farkas" in out
+    _, out, _ = solve(tmp_path / "p.npz", "--selected", tmp_path / "kept.npz", "--json")
+    result = json.loads(out)
+    assert result["value"] is None
+    assert result["direction"] == [None, None, None]
+
+
+def test_slack_relaxed_sets_and_batches(solve, problem_file, tmp_path):
+    path, problem = problem_file
+    np.save(tmp_path / "sets.npy", np.eye(4, 5, dtype=bool) | np.eye(4, 5, 1, dtype=bool))
+    np.save(tmp_path / "relaxed.npy", [True, False, False, True])
+    _, out, _ = solve(path, "--selected", "optimal", "--slack", 0.1, "--json")
+    expected = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), slack=0.1)
+    assert json.loads(out)["objective"] == expected.objective
+    _, out, _ = solve(path, "--selected", tmp_path / "sets.npy", "--relaxed", tmp_path / "relaxed.npy", "--json")
+    sets, relaxed = np.load(tmp_path / "sets.npy"), np.load(tmp_path / "relaxed.npy")
+    assert json.loads(out)["value"] == attsvm.solve_svm(problem, sets, relaxed=relaxed).value
+    attsvm.datasets.random_problem(3, 4, 5, seed=1, batch=(6,)).save(tmp_path / "many.npz")
+    code, out, _ = solve(tmp_path / "many.npz", "--selected", "optimal")
+    assert code == 0
+    assert out.count("optimal") == 6
+
+
+def test_an_unfinished_answer_has_a_status_of_its_own(solve, problem_file):
+    path, _ = problem_file
+    code, out, _ = solve(path, "--selected", "optimal", "--norm", "nuclear", "--max-steps", 1)
+    assert code == 3
+    assert "inaccurate" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["absent.npz", "--selected", "optimal"], "absent.npz: no such file"),
+        (["problem.npz", "--selected", "absent.npy"], "absent.npy: no such file"),
+        (["problem.npz", "--selected", "text.npy"], "text.npy: not a readable .npy file"),
+        (["problem.npz", "--selected", "problem.npz"], "has no array 'selected'"),
+        (["problem.npz", "--selected", "wrong.npy"], r"selected: shape \(3,\)"),
+        (["problem.npz", "--selected", "optimal", "--norm", "l0.5"], "norm: expected 1 <= p <= inf, got p = 0.5"),
+        (["problem.npz", "--selected", "optimal", "--slack", "-1"], "slack: -1.0 found"),
+        (["problem.npz", "--selected", "optimal", "--out", "problem.npz"], "exists already; --force"),
+        (["problem.npz", "--selected", "optimal", "--out", "no/folder.npz"], "cannot be written"),
+        (["problem.npz", "--selected", "optimal", "--method", "magic"], "method: 'magic'"),
+        (["problem.npz", "--selected", "optimal", "--threads", "0"], "--threads: 0 found"),
+    ],
+)
+def test_a_bad_argument_is_one_line(solve, problem_file, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.npy").write_text("0 1 2 3")
+    np.save(tmp_path / "wrong.npy", [0, 1, 2])
+    before = {path.name for path in tmp_path.iterdir()}
+    code, out, err = solve(*arguments)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(rf"attsvm: .*{said}.*\n", err), err
+    assert {path.name for path in tmp_path.iterdir()} == before

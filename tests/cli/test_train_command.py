@@ -1,0 +1,126 @@
+"""``attsvm train``, end to end."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.cli.main import main
+from attsvm.training import Run
+
+
+@pytest.fixture
+def train(monkeypatch, capsys, tmp_path):
+    """Run the command line in a folder with a problem file: exit status, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    attsvm.datasets.random_problem(4, 5, 6, seed=0).save("problem.npz")
+    attsvm.datasets.random_problem(3, 4, 5, seed=0, prompt=True).save("prompt.npz")
+    attsvm.datasets.random_problem(3, 4, 5, seed=0, batch=(6,)).save("many.npz")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["attsvm", "train", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+def test_writes_the_run_that_python_makes(train):
+    code, out, _ = train("problem.npz", "--steps", 300, "--growth", 0.01, "--out", "run.npz", "--json")
+    problem = attsvm.Problem.load("problem.npz")
+    optimizer = attsvm.optimizers.normalized_gradient_descent(lambda k: 0.1 * (1 + 0.01 * k))
+    expected = attsvm.train(problem, steps=300, optimizer=optimizer)
+    result = json.loads(out)
+    assert code == 0
+    assert result["schema"] == "attsvm.train/1"
+    assert result["status"] == {"finished": 1}
+    assert result["loss"] == expected.loss
+    assert result["selected"] == expected.selected.tolist()
+    assert result["data"]["sha256"] == problem.data_hash
+    assert np.array_equal(Run.load("run.npz").weights, expected.weights)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "optimizer"),
+    [
+        (["--optimizer", "mirror_descent", "--p", "1.75"], attsvm.optimizers.mirror_descent(0.1, 1.75)),
+        (["--optimizer", "steepest_descent", "--norm", "linf"], attsvm.optimizers.steepest_descent(0.1, "linf")),
+        (["--optimizer", "gradient_descent", "--learning-rate", "0.5"], attsvm.optimizers.gradient_descent(0.5)),
+    ],
+)
+def test_every_optimizer_by_its_name(train, arguments, optimizer):
+    code, _, _ = train("problem.npz", "--steps", 50, "--out", "run.npz", *arguments)
+    expected = attsvm.train(attsvm.Problem.load("problem.npz"), steps=50, optimizer=optimizer)
+    assert code == 0
+    assert np.array_equal(Run.load("run.npz").weights, expected.weights)
+
+
+def test_resuming_goes_on(train):
+    train("problem.npz", "--steps", 40, "--out", "first.npz")
+    train("problem.npz", "--steps", 60, "--init", "first.npz", "--out", "second.npz")
+    whole = attsvm.train(attsvm.Problem.load("problem.npz"), steps=100)
+    assert np.array_equal(Run.load("second.npz").weights, whole.weights)
+
+
+def test_factored_prompt_and_batches(train):
+    code, out, _ = train("problem.npz", "--attention", "factored", "--rank", 2, "--steps", 30)
+    assert code == 0
+    assert "factored" in out
+    assert train("prompt.npz", "--steps", 30)[0] == 0
+    code, out, _ = train("many.npz", "--steps", 30, "--json")
+    assert json.loads(out)["status"] == {"finished": 6}
+    assert json.loads(out)["selected"] is None
+
+
+def test_mini_batches_and_tolerances(train):
+    code, out, _ = train(
+        "problem.npz",
+        "--steps",
+        10**6,
+        "--batch-size",
+        2,
+        "--seed",
+        3,
+        "--margin-tol",
+        0.05,
+        "--json",
+        "--out",
+        "run.npz",
+    )
+    result, run = json.loads(out), Run.load("run.npz")
+    expected = attsvm.train(attsvm.Problem.load("problem.npz"), steps=run.step, batch_size=2, seed=3)
+    assert code == 0
+    assert result["status"] == {"converged": 1}
+    assert result["steps"] == run.step < 10**6
+    assert np.array_equal(run.weights, expected.weights)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["absent.npz"], "absent.npz: no such file"),
+        (["problem.npz", "--p", "2"], "--p: 2 found; it goes with mirror_descent alone"),
+        (["problem.npz", "--optimizer", "mirror_descent"], "--p: not given"),
+        (["problem.npz", "--optimizer", "steepest_descent"], "--norm: not given"),
+        (["problem.npz", "--optimizer", "mirror_descent", "--p", "1"], "p: 1"),
+        (["problem.npz", "--optimizer", "adam", "--relative"], "--relative: does not go with adam"),
+        (["problem.npz", "--steps", "-1"], "steps: -1 found"),
+        (["problem.npz", "--attention", "prompt"], "attention: 'prompt'"),
+        (["problem.npz", "--rank", "2"], "rank: given for combined attention"),
+        (["problem.npz", "--loss", "hinge"], "loss: 'hinge'"),
+        (["problem.npz", "--out", "problem.npz"], "exists already; --force"),
+        (["problem.npz", "--batch-size", "9"], "batch_size: 9 found"),
+        (["problem.npz", "--growth", "-1"], "--growth: -1 found"),
+        (["problem.npz", "--init", "problem.npz"], "holds a problem, not a run"),
+    ],
+)
+def test_a_bad_argument_is_one_line(train, tmp_path, arguments, said):
+    before = {path.name for path in tmp_path.iterdir()} | {"problem.npz", "prompt.npz", "many.npz"}
+    code, out, err = train(*arguments)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(rf"attsvm: .*{said}.*\n", err), err
+    assert {path.name for path in tmp_path.iterdir()} == before

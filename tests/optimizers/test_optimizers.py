@@ -1,0 +1,405 @@
+"""Optimisers: each step against its formula, far below the smallest float, composed, and written to files."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import mpmath
+import numpy as np
+import optax
+import pytest
+
+import attsvm
+from attsvm import ProblemError, Run, optimizers, train
+from attsvm.datasets import random_problem
+from attsvm.norms import parse_norm
+from attsvm.optimizers import configuration, from_configuration
+from attsvm.optimizers.powers import power, signed_power
+from attsvm.optimizers.singular import singular_values_and_vectors
+from attsvm.optimizers.steepest_descent import steepest
+
+SCALE_FREE = {
+    "normalized": optimizers.normalized_gradient_descent(0.1),
+    "normalized each": optimizers.normalized_gradient_descent(0.1, scope="each"),
+    "normalized relative": optimizers.normalized_gradient_descent(0.1, relative=True),
+    "mirror 1.75": optimizers.mirror_descent(0.1, 1.75),
+    "mirror 3 relative": optimizers.mirror_descent(0.1, 3.0, relative=True),
+    "sign": optimizers.steepest_descent(0.1, "linf"),
+    "coordinate": optimizers.steepest_descent(0.1, "l1"),
+    "spectral": optimizers.steepest_descent(0.1, "spectral"),
+    "polyak": optimizers.polyak(longest=0.5),
+    "momentum": optimizers.momentum(optimizers.normalized_gradient_descent(0.1)),
+    "adam, normalized": optimizers.normalized(optax.adam(0.1)),
+    "muon, normalized": optimizers.normalized(optax.contrib.muon(0.1)),
+}
+SCALED = {
+    "plain": optimizers.gradient_descent(0.1),
+    "plain relative": optimizers.gradient_descent(0.1, relative=True),
+    "mirror plain": optimizers.mirror_descent(0.1, 1.75, normalize=False),
+    "steepest plain": optimizers.steepest_descent(0.1, "linf", normalize=False),
+    "heavy ball": optimizers.momentum(optimizers.gradient_descent(0.1), nesterov=True),
+    "adam": optax.adam(0.1),
+    "muon": optax.contrib.muon(0.1),
+}
+OURS = {name: x for name, x in (SCALE_FREE | SCALED).items() if isinstance(x, optimizers.Optimizer)}
+
+
+def tree(seed, scale=1.0):
+    """Parameters as optax's users have them: nested, of several shapes."""
+    generator = np.random.default_rng(seed)
+    return {
+        "layer": [scale * generator.normal(size=(4, 3)), scale * generator.normal(size=(2,))],
+        "head": scale * generator.normal(),
+    }
+
+
+# compiled in half the time; how fast it runs is no matter here
+compiled = cache(lambda optimizer: jax.jit(optimizer.update, compiler_options={"xla_backend_optimization_level": 0}))
+
+
+def one_update(optimizer, gradient, params, log_scale=0.0, value=1.0, state=None):
+    with jax.enable_x64(True):
+        gradient, params = jax.tree.map(jnp.asarray, (gradient, params))
+        state = optimizer.init(params) if state is None else state
+        scales = jax.tree.map(lambda _: jnp.asarray(log_scale), gradient)
+        updates, state = compiled(optimizer)(gradient, state, params, value=value, log_scale=scales)
+        return jax.tree.map(np.asarray, updates), state
+
+
+def leaves(of_tree):
+    return [np.asarray(x) for x in jax.tree.leaves(of_tree)]
+
+
+def l2(arrays):
+    return np.sqrt(sum(np.sum(x * x) for x in arrays))
+
+
+# --- each step against its formula
+
+
+def expected_updates(name, gradient, params):
+    g, theta = leaves(gradient), leaves(params)
+    if name == "plain":
+        return [-0.1 * x for x in g]
+    if name == "plain relative":
+        return [-0.1 * l2(theta) * x for x in g]
+    if name == "normalized":
+        return [-0.1 * x / l2(g) for x in g]
+    if name == "normalized each":
+        return [-0.1 * x / l2([x]) for x in g]
+    if name == "normalized relative":
+        return [-0.1 * l2(theta) * x / l2(g) for x in g]
+    if name == "polyak":
+        return [-min(1.0 / l2(g), 0.5) * x / l2(g) for x in g]
+    if name == "heavy ball":  # the first step of Nesterov's: β g + g
+        return [-0.1 * 1.9 * x for x in g]
+    if name == "momentum":
+        return [-0.1 * x / l2(g) for x in g]
+    if name == "sign":
+        return [-0.1 * np.sign(x) for x in g]
+    if name == "steepest plain":
+        return [-0.1 * np.abs(x).sum() * np.sign(x) for x in g]
+    if name == "coordinate":
+        return [-0.1 * np.sign(x) * (np.abs(x) == np.abs(x).max()) for x in g]
+    if name == "spectral":
+        left, _, right = np.linalg.svd(next(x for x in g if x.ndim == 2), full_matrices=False)
+        return [-0.1 * (left @ right if x.ndim == 2 else x / l2([x])) for x in g]
+    p = 1.75 if "1.75" in name or "plain" in name else 3.0
+    q = p / (p - 1)
+    mirror = [np.sign(x) * np.abs(x) ** (p - 1) for x in theta]
+    q_norm = sum(np.sum(np.abs(x) ** q) for x in g) ** (1 / q)
+    step = 0.1 if name == "mirror plain" else 0.1 / q_norm
+    if "relative" in name:
+        step *= sum(np.sum(np.abs(x) ** q) for x in mirror) ** (1 / q)
+    stepped = [z - step * x for z, x in zip(mirror, g, strict=True)]
+    return [np.sign(z) * np.abs(z) ** (1 / (p - 1)) - x for z, x in zip(stepped, theta, strict=True)]
+
+
+# those that wrap an optimiser of optax's have a test of their own
+@pytest.mark.parametrize("name", [name for name in OURS if "," not in name])
+def test_a_step_is_what_its_formula_says_on_any_tree(name):
+    gradient, params = tree(0), tree(1)
+    updates, _ = one_update(OURS[name], gradient, params)
+    assert jax.tree.structure(updates) == jax.tree.structure(gradient)
+    for got, expected in zip(leaves(updates), expected_updates(name, gradient, params), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_scale_that_was_taken_out_matters_only_where_it_should(name):
+    gradient, params = tree(0), tree(1)
+    plain, _ = one_update(OURS[name], gradient, params)
+    far, _ = one_update(OURS[name], gradient, params, log_scale=-1e5)
+    if name == "polyak":
+        assert l2(leaves(far)) == pytest.approx(0.5)
+        return
+    for here, there in zip(leaves(plain), leaves(far), strict=True):
+        if name in SCALE_FREE:
+            np.testing.assert_allclose(there, here, rtol=1e-10, atol=1e-12)
+        else:
+            np.testing.assert_allclose(there, 0.0, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_zero_gradient_moves_nothing(name):
+    gradient = jax.tree.map(np.zeros_like, tree(0))
+    params = tree(1)
+    updates, _ = one_update(OURS[name], gradient, params)
+    for got, x in zip(leaves(updates), leaves(params), strict=True):
+        # the mirror variable is stepped on, so θ returns to rounding
+        np.testing.assert_allclose(got, 0.0, atol=4e-15 * np.abs(x).max())
+
+
+def test_a_small_parameter_beside_a_large_one_steps_by_itself_at_full_length():
+    gradient = {"a": 1e-250 * np.ones((2, 2)), "b": 1e200 * np.ones((2, 2))}
+    params = {"a": np.ones((2, 2)), "b": np.ones((2, 2))}
+    for optimizer in (optimizers.normalized_gradient_descent(0.1, scope="each"), optimizers.steepest_descent(0.1, 2)):
+        updates, _ = one_update(optimizer, gradient, params)
+        np.testing.assert_allclose(updates["a"], -0.05)
+        np.testing.assert_allclose(updates["b"], -0.05)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (5,)])
+@pytest.mark.parametrize("name", ["l1", "l1.25", "l2", "l3", "linf", "spectral", "nuclear"])
+def test_the_steepest_direction_has_norm_one_and_reaches_the_dual_norm(name, shape):
+    generator = np.random.default_rng(len(name))
+    gradients = generator.normal(size=(30, *shape))
+    gradients[10:20] = np.round(2 * gradients[10:20])  # ties and zeros
+    if len(shape) == 2:
+        gradients[20:] = gradients[20:, :, :1] * gradients[20:, :1]  # rank one
+    gradients /= np.abs(gradients).max(axis=tuple(range(1, gradients.ndim)), keepdims=True)
+    norm = parse_norm(name)
+    with jax.enable_x64(True):
+        trials_last = jnp.asarray(np.moveaxis(gradients, 0, -1))
+        directions = np.moveaxis(np.asarray(jax.jit(lambda g: steepest(g, norm))(trials_last)), -1, 0)
+    np.testing.assert_allclose(norm.values(directions, len(shape)), 1.0, rtol=1e-12)
+    reached = np.sum(directions * gradients, axis=tuple(range(1, gradients.ndim)))
+    np.testing.assert_allclose(reached, norm.dual.values(gradients, len(shape)), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "columns", "rank"), [(1, 1, 1), (7, 4, 3), (3, 6, 3)])
+def test_singular_values_and_vectors(rows, columns, rank):
+    generator = np.random.default_rng(rows * columns)
+    matrices = generator.normal(size=(6, rows, rank)) * 10.0 ** generator.uniform(-12, 0, size=(6, 1, rank))
+    matrices = matrices @ generator.normal(size=(6, rank, columns))
+    matrices[5] = 0.0
+    matrices[:5] /= np.abs(matrices[:5]).max(axis=(1, 2), keepdims=True)
+    with jax.enable_x64(True):
+        found = jax.jit(singular_values_and_vectors)(jnp.asarray(np.moveaxis(matrices, 0, -1)))
+    left, values, right = map(np.asarray, found)
+    np.testing.assert_allclose(np.einsum("rkb,kb,ckb->brc", left, values, right), matrices, rtol=0, atol=1e-14)
+    expected = np.linalg.svd(matrices, compute_uv=False)
+    np.testing.assert_allclose(np.sort(values, axis=0)[::-1][: expected.shape[1]].T, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("exponent", [0.25, 1 / 3, 0.5, 4 / 3, 7 / 3, 1.5, 2.0, 3.0, 3.5, 10.0, 0.1, 1.6, 2.6666])
+def test_powers_are_exact_to_rounding(exponent):
+    x = np.concatenate([10.0 ** np.random.default_rng(0).uniform(-28, 28, size=300), [0.0, 1.0, 8.0, 1e-300]])
+    with jax.enable_x64(True):
+        got = np.asarray(power(jnp.asarray(x), exponent))
+    mpmath.mp.dps = 40
+    for mine, value in zip(got, x, strict=True):
+        true = mpmath.mpf(value) ** mpmath.mpf(exponent)
+        assert abs(mine - true) <= 4e-14 * true + 1e-300
+    assert got[300] == 0
+    assert got[301] == 1
+
+
+def test_powers_of_both_precisions_keep_the_sign():
+    x = np.array([-8.0, -1.0, 0.0, 27.0])
+    for dtype, within in ((np.float32, 1e-6), (np.float64, 1e-15)):
+        with jax.enable_x64(True):
+            got = np.asarray(signed_power(jnp.asarray(x, dtype), 1 / 3))
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, [-2.0, -1.0, 0.0, 3.0], rtol=within)
+
+
+# --- state
+
+
+def test_entries_that_underflow_come_back_by_the_mirror_variable():
+    # θ = z^20: it is zero until |z| > 7e-17, and computed anew from θ = 0 it would stay there
+    optimizer = optimizers.mirror_descent(3e-17, 1.05, normalize=False)
+    params, state = {"w": np.zeros(1)}, None
+    for _ in range(100):
+        updates, state = one_update(optimizer, {"w": -np.ones(1)}, params, state=state)
+        params = {"w": params["w"] + updates["w"]}
+    np.testing.assert_allclose(params["w"], 3e-15**20, rtol=1e-10)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_sums_the_gradients_of_its_own_scale(nesterov):
+    optimizer = optimizers.momentum(optimizers.normalized_gradient_descent(0.1), 0.8, nesterov=nesterov)
+    params, state, moment = tree(1), None, [0.0, 0.0, 0.0]
+    for step in range(5):
+        gradient = tree(step + 10, scale=10.0 ** (-2 * step))
+        # the same sequence far below the smallest float
+        updates, state = one_update(optimizer, gradient, params, log_scale=-3000.0, state=state)
+        moment = [0.8 * m + g for m, g in zip(moment, leaves(gradient), strict=True)]
+        along = [0.8 * m + g for m, g in zip(moment, leaves(gradient), strict=True)] if nesterov else moment
+        for got, m in zip(leaves(updates), along, strict=True):
+            np.testing.assert_allclose(got, -0.1 * m / l2(along), rtol=1e-9, atol=1e-13)
+
+
+def test_a_gradient_without_a_scale_is_taken_as_it_stands():
+    optimizer, gradient, params = optimizers.gradient_descent(0.1), {"w": jnp.ones(2)}, {"w": jnp.zeros(2)}
+    updates, _ = optimizer.update(gradient, optimizer.init(params))
+    np.testing.assert_allclose(updates["w"], -0.1, rtol=1e-6)
+
+
+def test_a_schedule_counts_the_steps_taken():
+    optimizer = optimizers.mirror_descent(lambda k: 0.1 * (k + 1.0), 2.0)
+    params, state = {"w": np.zeros(2)}, None
+    for step in range(3):
+        updates, state = one_update(optimizer, {"w": np.array([3.0, 4.0])}, params, state=state)
+        np.testing.assert_allclose(updates["w"], -0.1 * (step + 1) * np.array([0.6, 0.8]), rtol=1e-12)
+        params = {"w": params["w"] + updates["w"]}
+
+
+def test_polyak_rests_at_its_target_and_lands_on_a_line():
+    optimizer = optimizers.polyak(target=2.0)
+    for value in (1.5, 2.0):
+        updates, _ = one_update(optimizer, {"w": np.ones(2)}, {"w": np.ones(2)}, value=value)
+        np.testing.assert_array_equal(updates["w"], 0.0)
+    # L = ⟨g, θ⟩ meets its target in one step
+    g, theta = np.array([1.0, -2.0]), np.array([5.0, 1.0])
+    updates, _ = one_update(optimizer, {"w": g}, {"w": theta}, value=g @ theta)
+    assert g @ (theta + updates["w"]) == pytest.approx(2.0)
+
+
+def test_updates_that_need_the_parameters_say_so():
+    with pytest.raises(ProblemError, match="params"):
+        optimizers.mirror_descent(0.1, 3.0).update(
+            {"w": jnp.ones(2)}, optimizers.mirror_descent().init({"w": jnp.ones(2)})
+        )
+
+
+# --- in training
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return random_problem(4, 5, 3, 0)
+
+
+def plain_gradient(problem, W):
+    """The mean logistic loss as anyone would write it, differentiated by JAX."""
+
+    def value(W):
+        logits = jnp.einsum("ntd,de,ne->nt", problem.tokens, W, problem.queries)
+        pooled = jnp.einsum("nt,ntd->nd", jax.nn.softmax(logits), problem.tokens)
+        return jnp.mean(jax.nn.softplus(-problem.labels * (pooled @ problem.head)))
+
+    return jax.grad(value)(W)
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
+@pytest.mark.parametrize("unit", [False, True])
+def test_optimizers_of_optax_on_the_gradient_and_on_the_normalized_one(problem, name, unit):
+    inner = {
+        "adam": optax.adam(0.05),
+        "muon": optax.contrib.muon(0.05),
+    }[name]
+    start = np.random.default_rng(0).normal(size=(3, 3))
+    run = train(problem, optimizer=optimizers.normalized(inner) if unit else inner, init=start, steps=15)
+    with jax.enable_x64(True):
+        W = jnp.asarray(start)
+        state = inner.init({"W": W})
+        step = jax.jit(inner.update)
+        for _ in range(15):
+            gradient = plain_gradient(problem, W)
+            gradient = gradient / jnp.linalg.norm(gradient) if unit else gradient
+            updates, state = step({"W": gradient}, state, {"W": W})
+            W = W + updates["W"]
+    np.testing.assert_allclose(run.weights, np.asarray(W), rtol=0, atol=1e-9)
+    assert run.norm is None
+    assert run.status == "finished"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mirror 1.75", "spectral", "adam, normalized", "muon, normalized", "mirror plain", "heavy ball", "adam", "muon"],
+)
+def test_only_steps_that_depend_on_the_size_of_the_gradient_stall_where_it_underflows(problem, name):
+    far = 1e5 * np.random.default_rng(0).normal(size=(2, 3, 3))
+    run = train(problem, optimizer=(SCALE_FREE | SCALED)[name], init=far, steps=6)
+    assert np.isfinite(run.weights).all()
+    if name in SCALE_FREE:
+        assert run.status.tolist() == ["finished", "finished"]
+        assert (np.abs(run.weights - far).max(axis=(1, 2)) > 0.01).all()
+    else:
+        assert run.status.tolist() == ["stalled", "stalled"]
+        assert run.step.tolist() == [0, 0]
+        np.testing.assert_array_equal(run.weights, far)
+
+
+def test_each_norm_descends_to_its_own_margin():
+    problem = random_problem(6, 8, 10, seed=0)
+    steps = {"frobenius": 0.1, "linf": 0.01, "spectral": 0.05, "l1": 0.1}
+    for row, (norm, step) in enumerate(steps.items()):
+        run = train(problem, optimizer=optimizers.steepest_descent(step, norm), steps=4000, record=1)
+        ratios = [attsvm.margin_ratio(problem, run.weights, run.selected, other) for other in steps]
+        assert np.argmax(ratios) == row, (norm, ratios)
+        assert run.norm == parse_norm(norm)
+
+
+# --- files and arguments
+
+
+WRITTEN = [name for name in OURS if "," not in name]
+COMPOSED = optimizers.momentum(
+    optimizers.normalized(optimizers.mirror_descent(0.05, 3.0), scope="each"), decay=0.5, nesterov=True
+)
+
+
+@pytest.mark.parametrize("optimizer", [*(OURS[name] for name in WRITTEN), COMPOSED], ids=[*WRITTEN, "composed"])
+def test_what_is_written_rebuilds_the_optimizer(optimizer):
+    written = configuration(optimizer)
+    rebuilt = from_configuration(written)
+    assert repr(rebuilt) == repr(optimizer)
+    assert rebuilt.rule == optimizer.rule
+    assert rebuilt.numbers == optimizer.numbers
+    assert rebuilt.norm == optimizer.norm
+
+
+def test_a_composed_run_resumes_from_its_file(problem, tmp_path):
+    start = np.random.default_rng(1).normal(size=(3, 3))
+    whole = train(problem, optimizer=COMPOSED, init=start, steps=20)
+    train(problem, optimizer=COMPOSED, init=start, steps=8).save(tmp_path / "run.npz")
+    np.testing.assert_array_equal(train(problem, init=Run.load(tmp_path / "run.npz"), steps=12).weights, whole.weights)
+
+
+def test_schedules_and_foreign_optimizers_are_not_written():
+    assert configuration(optimizers.gradient_descent(lambda k: 0.1)) is None
+    assert configuration(optimizers.normalized(optax.adam(0.1))) is None
+    assert configuration(optax.adam(0.1)) is None
+    with pytest.raises(ProblemError, match="optimizer"):
+        from_configuration({"name": "newton", "arguments": {}})
+    with pytest.raises(ProblemError, match="optimizer"):
+        from_configuration({"name": "polyak", "arguments": {"speed": 1}})
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (lambda: optimizers.gradient_descent(0.0), "learning_rate"),
+        (lambda: optimizers.gradient_descent("fast"), "learning_rate"),
+        (lambda: optimizers.normalized_gradient_descent(np.inf), "learning_rate"),
+        (lambda: optimizers.normalized_gradient_descent(0.1, scope="some"), "scope"),
+        (lambda: optimizers.mirror_descent(0.1, 1.0), "p:"),
+        (lambda: optimizers.mirror_descent(0.1, np.inf), "p:"),
+        (lambda: optimizers.mirror_descent(0.1, 3.0, scope="some"), "scope"),
+        (lambda: optimizers.steepest_descent(0.1, "round"), "norm"),
+        (lambda: optimizers.steepest_descent(0.1, 0.5), "norm"),
+        (lambda: optimizers.polyak(np.nan), "target"),
+        (lambda: optimizers.polyak(longest=0.0), "longest"),
+        (lambda: optimizers.momentum(optimizers.polyak(), 1.0), "decay"),
+        (lambda: optimizers.momentum(optimizers.momentum(optimizers.polyak())), "momentum"),
+        (lambda: optimizers.momentum("sgd"), "optimizer"),
+        (lambda: optimizers.normalized(3), "optimizer"),
+        (lambda: optimizers.normalized(optax.sgd(0.1), norm="round"), "norm"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(build, name):
+    with pytest.raises(ProblemError, match=name):
+        build()
