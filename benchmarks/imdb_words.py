@@ -1,4 +1,4 @@
-"""Attention over word vectors on IMDb: what docs/texts.md reports.
+"""Attention over word vectors on IMDb: what docs/notes/imdb_words.md reports.
 
 python benchmarks/imdb_words.py --data ../shared/data/imdb          # about five minutes on two cores
 """

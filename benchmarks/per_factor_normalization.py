@@ -1,9 +1,9 @@
-"""To which point (K, Q) go when each factor's gradient is normalised by itself, and which equations it solves.
+"""The limit of training (K, Q) when each factor's gradient is normalised separately, and the equations that it solves.
 
     python benchmarks/per_factor_normalization.py [--seeds 20]
 
-Prints the tables of docs/per_factor_normalization.md. n = 6, T = 8, d = 10; direction errors are those of KQ' to the
-nuclear Att-SVM of the tokens that the run selects in the end.
+Prints the tables of docs/notes/per_factor_normalization.md. n = 6, T = 8, d = 10. The direction error is that of KQ' to
+the nuclear Att-SVM of the tokens that the run selects at the end.
 """
 
 import argparse

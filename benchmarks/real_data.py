@@ -1,4 +1,4 @@
-"""The mirror-descent paper's experiments at a size for two cores, with every number in docs/experiments.md.
+"""The mirror-descent paper's experiments at a size for two cores, with every number in docs/notes/real_data.md.
 
 For each task and optimiser: a run with each of three step sizes and seed 0, judged on rows of the training set that no
 run trains on; then seeds 0, 1 and 2 with the best of the three, judged on the test rows. Every finished run is kept in
@@ -211,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the folders imdb and cifar10")
     parser.add_argument("--out", type=Path, default=Path("out/real-data"), help="finished runs and checkpoints")
-    parser.add_argument("--docs", type=Path, default=Path("docs/experiments.md"))
+    parser.add_argument("--docs", type=Path, default=Path("docs/notes/real_data.md"))
     parser.add_argument("--preset", default="small")
     parser.add_argument("--tasks", default="imdb,cifar10")
     parser.add_argument("--vocabulary")

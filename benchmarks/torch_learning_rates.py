@@ -5,7 +5,7 @@
 A small vision transformer learns scikit-learn's handwritten digits (8x8 pixels in 16 patches) for 300 steps, at rates
 half a decade apart. Best is the rate with the smallest loss on held-out digits, the mean of three seeds. SGD and Adam
 come first; from their best rates and the gradient at the fresh model follow the foretold ones, and mirror descent is
-tried at those of SGD and up to a decade below and above. Prints the table of docs/torch_optimizer.md.
+tried at those of SGD and up to a decade below and above. Prints the table of docs/notes/torch_learning_rates.md.
 """
 
 import math

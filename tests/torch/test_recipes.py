@@ -1,4 +1,4 @@
-"""The recipes of docs/torch_optimizer.md, run as they stand there, and resumed."""
+"""The recipes of docs/guide/torch_optimizers.md, run as they stand there, and resumed."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
 from attsvm.torch import MirrorDescent  # noqa: E402
 
-PAGE = Path(__file__).parents[2] / "docs" / "torch_optimizer.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "torch_optimizers.md"
 
 
 def recipe(heading):

@@ -97,7 +97,7 @@ def solve(
 def as_numbers(
     problem: "Problem", solution: "Solution", *, source: str, command: str, threads: int | None
 ) -> dict[str, Any]:
-    """The solution as JSON-able numbers, as documented in docs/results.md."""
+    """The solution as JSON-able numbers, as documented in docs/guide/results.md."""
     import numpy as np
 
     from attsvm import __version__

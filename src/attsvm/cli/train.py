@@ -142,7 +142,7 @@ def train(
 def as_numbers(
     problem: "Problem", run: "Run", *, source: str, command: str, seconds: float, threads: int | None
 ) -> dict[str, Any]:
-    """The summary as JSON-able numbers, as documented in docs/results.md."""
+    """The summary as JSON-able numbers, as documented in docs/guide/results.md."""
     import numpy as np
 
     from attsvm import __version__

@@ -132,7 +132,7 @@ def run(
     Returns
     -------
     dict
-        What ``result.json`` holds of a run: see :doc:`docs/experiments.md`.
+        What ``result.json`` holds of a run: see :doc:`docs/notes/real_data.md`.
     """
     seed_everything(options.seed)
     model = build(preset.shape)

@@ -33,7 +33,7 @@ def verdict(result: dict[str, Any]) -> str:
     first = f"Test accuracy at the best epoch, one run each: {', '.join(parts)}."
     if len(ranked) == 1:
         return first
-    return first + " One run does not tell whose lead would last; docs/experiments.md has means over seeds."
+    return first + " One run does not tell whose lead would last; docs/notes/real_data.md has means over seeds."
 
 
 def notes(result: dict[str, Any]) -> list[str]:

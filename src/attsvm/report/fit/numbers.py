@@ -1,4 +1,4 @@
-"""``result.json``: everything that a fit measured, as documented in docs/results.md."""
+"""``result.json``: everything that a fit measured, as documented in docs/guide/results.md."""
 
 from typing import Any
 

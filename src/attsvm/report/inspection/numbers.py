@@ -23,7 +23,7 @@ def inspection_numbers(
     threads: int | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """The result as documented in docs/results.md.
+    """The result as documented in docs/guide/results.md.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``result.json`` of a fit on texts: everything that it measured, as documented in docs/texts.md."""
+"""``result.json`` of a fit on texts: everything that it measured, as documented in docs/guide/texts.md."""
 
 from typing import Any
 
