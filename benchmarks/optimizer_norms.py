@@ -2,7 +2,7 @@
 
     python benchmarks/optimizer_norms.py [--seeds 20] [--steps 2000 10000 50000] [--long 200000] [--out FOLDER]
 
-Prints the tables of docs/notes/optimizer_norms.md. Finished parts are stored in the folder given by --out, and reused by
+Prints the tables of docs/notes/optimizer_norms.md. Finished parts are stored in the folder of --out and reused by
 the next call if neither the sources nor the libraries have changed.
 """
 
