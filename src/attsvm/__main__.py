@@ -1,4 +1,4 @@
-"""``python -m attsvm`` is ``attsvm``."""
+"""Run the command line: ``python -m attsvm`` is the same as ``attsvm``."""
 
 from attsvm.cli.main import main
 

@@ -11,9 +11,9 @@ from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, progress
 from attsvm.errors import ProblemError
 
 HELP = """
-Train a transformer on movie reviews (TASK `imdb`) or a ViT on pictures (`cifar10`) with one or more optimisers, and set
-side by side what they did: accuracy, sizes of the weights of keys, queries and values, sparsity of attention, and, of
-reviews, how much attention goes to the words that carry the sentiment.
+TASK is `imdb` (reviews) or `cifar10` (pictures). The comparison shows accuracy, the sizes of the weights of keys,
+queries and values, the sparsity of attention and, for reviews, how much attention the words that carry the sentiment
+receive.
 
 DATA is a folder with `train.parquet` and `test.parquet` (columns `text` and `label`, or `img` and `label`), or a name
 on Hugging Face's hub (`pip install datasets`). BERT's uncased vocabulary is a `tokenizer.json` or `vocab.txt`, or that

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from attsvm.problem import Problem
 
 HELP = """
-Train an attention classifier on SOURCE, and show what it selects and how close its weights came to the Att-SVM.
-
 SOURCE is `digits` (scikit-learn's handwritten digits, a picture's 2x2 patches as tokens) or a problem file `.npz`
 whose names are the arguments of `attsvm.Problem`: tokens and labels (±1) and, where there are, queries, head, keys,
 mask, query_mask. With queries the attention is combined (W), else a prompt (p). A head in the file stays fixed;

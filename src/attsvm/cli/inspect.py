@@ -20,8 +20,6 @@ TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, if nothing wider is asked for: it is there to compare with."""
 
 HELP = """
-Look into a trained transformer: what every attention head selects, how concentrated it is, and how small its margin is.
-
 MODEL is a folder with a Hugging Face model of the BERT, RoBERTa, GPT-2, Llama or ViT family, or its name where the
 network allows. The text has one sequence a line; for ViT give a folder of pictures instead.
 

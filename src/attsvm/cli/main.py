@@ -1,60 +1,97 @@
-"""The command line: ``attsvm``."""
+"""The command line ``attsvm``. A command's module is imported when the command is called."""
 
+import importlib
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from attsvm.cli import experiment, fit, inspect, reproduce, solve, train
 from attsvm.cli.shared import end_on_termination
 from attsvm.errors import ProblemError
 
 BAD_INPUT = 2
+"""Exit status where an argument or a file is not what it should be."""
+
+COMMANDS = {
+    "fit": "Train attention on a labelled problem, and compare its weights with the Att-SVM of the tokens it selects.",
+    "solve": "Solve the Att-SVM of a selection: the weights of smallest norm that select its tokens with margin 1.",
+    "train": "Train softmax attention on a problem file, with any optimizer.",
+    "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
+    "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",
+    "experiment": "Train a transformer on movie reviews or a ViT on pictures, and compare optimizers.",
+}
+"""Every command and its summary, in the order of the help.
+
+The command ``fit-text`` is the function ``fit_text`` of the module ``attsvm.cli.fit_text``; ``HELP`` there follows the
+summary in ``attsvm fit-text --help``.
+"""
+
+_SETTINGS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
+
+
+class LazyGroup(TyperGroup):
+    """Commands that are known by name and summary until one of them is called."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for name, summary in COMMANDS.items():
+            self.add_command(TyperCommand(name, short_help=summary))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """Find the command that ``args`` begins with, and import its module."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    """Import the module of a command, and return the command.
+
+    Parameters
+    ----------
+    name : str
+        A name of ``COMMANDS``.
+    """
+    attribute = name.replace("-", "_")
+    module = importlib.import_module(f"attsvm.cli.{attribute}")
+    only = typer.Typer(**_SETTINGS)
+    only.command(name, help=f"{COMMANDS[name]}\n\n{module.HELP}")(getattr(module, attribute))
+    return typer.main.get_command(only)
+
 
 app = typer.Typer(
     name="attsvm",
-    help="What training does to softmax attention: the Att-SVM a layer converges to.",
+    cls=LazyGroup,
+    help="How training shapes softmax attention: its Att-SVM, its training, and how close the two are.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
+    **_SETTINGS,
 )
 
 
 def main() -> None:
-    """Run the command line; what a user passed wrongly is one line on stderr and exit status 2."""
+    """Run the command line. An invalid argument or file gives one line on stderr and exit status 2."""
     try:
         app()
     except (ProblemError, OSError) as error:
         _fail(error)
 
 
-@app.callback()
-def _common(
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=lambda on: _version(on)),
-    ] = False,
-) -> None:
-    """What training does to softmax attention: the Att-SVM a layer converges to."""
-    end_on_termination()
-
-
-app.command("fit", help=fit.HELP)(fit.fit)
-app.command("solve", help=solve.HELP)(solve.solve)
-app.command("train", help=train.HELP)(train.train)
-app.command("inspect", help=inspect.HELP)(inspect.inspect)
-app.command("reproduce", help=reproduce.HELP)(reproduce.reproduce)
-app.command("experiment", help=experiment.HELP)(experiment.experiment)
-
-
-def _version(on: bool) -> None:
-    if on:
+def _print_version(requested: bool) -> None:
+    if requested:
         from attsvm import __version__
 
         print(f"attsvm {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    end_on_termination()
 
 
 def _fail(error: Exception) -> NoReturn:

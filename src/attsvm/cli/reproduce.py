@@ -9,8 +9,6 @@ from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads
 from attsvm.errors import ProblemError
 
 HELP = """
-Measure figures and tables of the papers anew, and say which claims hold.
-
 NAME is one or several of `attsvm reproduce --list`, or `all`. Figures (PNG and SVG), numbers (JSON) and one page for
 all (`index.html`) go to the folder of `--out`. What is finished is kept there piece by piece: an interrupted run goes
 on where it was, and a piece is used again only where parameters, source and versions are the same.

@@ -12,7 +12,6 @@ from typing import Any
 import typer
 
 from attsvm.errors import ProblemError
-from attsvm.storage import remove_unfinished
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -24,17 +23,18 @@ def command_line() -> str:
 
 
 def end_on_termination() -> None:
-    """Let a plain kill end the process at once, with nothing half-written left behind.
+    """On SIGTERM, remove unfinished files and end the process at once.
 
     The handler ends the process itself: an exception raised in it is lost where the interpreter happens to be in a
     callback that cannot raise (a weak reference's, while something is being compiled).
     """
-    signal.signal(signal.SIGTERM, _end)
+    from attsvm.storage import remove_unfinished
 
+    def end(number: int, _: object) -> None:
+        remove_unfinished()
+        os._exit(128 + number)
 
-def _end(number: int, _: object) -> None:
-    remove_unfinished()
-    os._exit(128 + number)
+    signal.signal(signal.SIGTERM, end)
 
 
 def limit_threads(threads: int | None) -> None:

@@ -21,8 +21,6 @@ UNFINISHED = 3
 """Exit status where an answer is neither optimal nor proved infeasible."""
 
 HELP = """
-Solve the Att-SVM of a selection: the weights of least norm that keep the selected tokens by a margin of 1.
-
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens and, where there are,
 queries, keys, mask, query_mask (and labels and head for `--selected optimal`). The selection is a file with an integer
 for each query, or with booleans for each query and token: `.npy`, or `.npz` with the name `selected`; `optimal` takes

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 SCHEMA = "attsvm.train/1"
 
 HELP = """
-Train softmax attention on a problem file, as far into the limit as you like.
-
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens, labels, head and, where
 there are, queries, keys, mask, query_mask. With queries the attention is `combined` (W) or `factored` (K, Q), else a
 `prompt` (p). The gradient keeps its digits however saturated the softmax is. Ctrl-C keeps what there is.
