@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -62,7 +63,7 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """Names of the built-in and the installed extensions; the built-in ones come first."""
         self._discover()
-        return [*self._registered, *(name for name in self._entry_points() if name not in self._registered)]
+        return [*self._registered, *(name for name in self._entry_points if name not in self._registered)]
 
     def __iter__(self) -> Iterator[T]:
         """The built-in and the installed extensions."""
@@ -87,7 +88,7 @@ class Registry(Generic[T]):
         self._discover()
         if name in self._registered:
             return self._registered[name]
-        installed = self._entry_points().get(name)
+        installed = self._entry_points.get(name)
         if installed is not None:
             return self._checked(name, _imported(self.kind, name, installed.load))
         if ":" in name:
@@ -112,7 +113,9 @@ class Registry(Generic[T]):
         for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
             importlib.import_module(f"{self.package}.{module.name}")
 
+    @cached_property
     def _entry_points(self) -> dict[str, EntryPoint]:
+        # reading the metadata of every installed distribution takes milliseconds
         return {point.name: point for point in entry_points(group=self.group)}
 
 
