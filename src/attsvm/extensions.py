@@ -3,8 +3,9 @@
 import importlib
 import pkgutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -47,6 +48,7 @@ class Registry(Generic[T]):
         self._check = check
         self._registered: dict[str, T] = {}
         self._discovered = False
+        self._discovering = threading.RLock()
 
     def register(self, name: str, extension: T) -> T:
         """Add an extension under a name, and return it.
@@ -63,7 +65,7 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """Names of the built-in and the installed extensions; the built-in ones come first."""
         self._discover()
-        return [*self._registered, *(name for name in self._entry_points if name not in self._registered)]
+        return [*self._registered, *(name for name in self._installed() if name not in self._registered)]
 
     def __iter__(self) -> Iterator[T]:
         """The built-in and the installed extensions."""
@@ -88,16 +90,23 @@ class Registry(Generic[T]):
         self._discover()
         if name in self._registered:
             return self._registered[name]
-        installed = self._entry_points.get(name)
-        if installed is not None:
-            return self._checked(name, _imported(self.kind, name, installed.load))
+        points = self._installed().get(name, ())
+        if len(points) > 1:
+            owners = ", ".join(sorted(point.dist.name if point.dist else point.value for point in points))
+            raise ProblemError(f"{self.kind}: the name {name!r} is given by several installed packages: {owners}")
+        if points:
+            return self._checked(name, points[0].load)
         if ":" in name:
-            return self._checked(name, _imported(self.kind, name, lambda: _from_path(name)))
+            return self._checked(name, lambda: import_object(name))
         raise ProblemError(
             f"{self.kind}: expected one of {', '.join(self.names())}, or package.module:name, got {name!r}"
         )
 
-    def _checked(self, name: str, found: object) -> T:
+    def _checked(self, name: str, load: Callable[[], object]) -> T:
+        try:
+            found = load()
+        except Exception as error:  # an extension may fail on import in any way
+            raise ProblemError(f"{self.kind}: {name!r} cannot be imported ({type(error).__name__}: {error})") from error
         if self._check is None:
             return found  # type: ignore[return-value]  # without a check every object is an extension
         try:
@@ -108,35 +117,38 @@ class Registry(Generic[T]):
     def _discover(self) -> None:
         if self._discovered:
             return
-        self._discovered = True
-        package = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
-            importlib.import_module(f"{self.package}.{module.name}")
+        with self._discovering:  # another thread waits until all are registered
+            package = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
+                importlib.import_module(f"{self.package}.{module.name}")
+            self._discovered = True
 
-    @cached_property
-    def _entry_points(self) -> dict[str, EntryPoint]:
-        # reading the metadata of every installed distribution takes milliseconds
-        return {point.name: point for point in entry_points(group=self.group)}
-
-
-def _imported(kind: str, name: str, load: Callable[[], object]) -> object:
-    try:
-        return load()
-    except Exception as error:  # an extension may fail on import in any way
-        raise ProblemError(f"{kind}: {name!r} cannot be imported ({type(error).__name__}: {error})") from error
+    def _installed(self) -> dict[str, tuple[EntryPoint, ...]]:
+        return _entry_points(self.group, tuple(sys.path))
 
 
-def _from_path(path: str) -> object:
+def import_object(path: str) -> object:
+    """What ``package.module:name`` refers to. Modules in the current folder are found after all others.
+
+    Raises
+    ------
+    ImportError, AttributeError, ValueError
+        If there is no such module or name. A module can also raise any other exception on import.
+    """
     module, _, name = path.partition(":")
     here = str(Path.cwd())
-    added = here not in sys.path and "" not in sys.path
-    if added:
-        sys.path.append(here)
-    try:
-        found: object = importlib.import_module(module)
-    finally:
-        if added:
-            sys.path.remove(here)
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)  # it stays, for worker processes and for what the module imports later
+    found: object = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, tuple[EntryPoint, ...]]:
+    """Entry points by name. Reading those of all installed packages takes about 10 ms, so it is done once."""
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for point in entry_points(group=group):
+        found[point.name] = (*found.get(point.name, ()), point)
     return found

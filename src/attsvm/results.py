@@ -15,18 +15,18 @@ from attsvm.storage import read_npz, write_npz
 class Status(StrEnum):
     """How a computation ended; the same words for every result.
 
-    ============== ===========================================================================================
-    status         meaning
-    ============== ===========================================================================================
-    ``optimal``    Solve: the duality gap and the violation of the constraints are within their tolerances.
-    ``inaccurate`` Solve: the answer is feasible, but its gap or violation exceeds the tolerance.
-    ``infeasible`` Solve: multipliers prove that no weights satisfy the constraints.
-    ``converged``  Iteration: a tolerance was met.
-    ``finished``   Iteration: the requested number of steps was made.
-    ``stalled``    Iteration: the gradient is exactly zero, so no further progress is possible.
+    =============== ==========================================================================================
+    status          meaning
+    =============== ==========================================================================================
+    ``optimal``     Solve: the duality gap and the violation of the constraints are within their tolerances.
+    ``inaccurate``  Solve: the answer is feasible, but its gap or violation exceeds the tolerance.
+    ``infeasible``  Solve: multipliers prove that no weights satisfy the constraints.
+    ``converged``   Iteration: a tolerance was met.
+    ``finished``    Iteration: the requested number of steps was made.
+    ``stalled``     Iteration: the gradient is exactly zero, so no further progress is possible.
     ``interrupted`` Iteration: stopped by Ctrl-C or by a callback; the result holds what was computed until then.
-    ``non_finite`` Iteration: the next step would have left the finite numbers; the result is the last finite point.
-    ============== ===========================================================================================
+    ``non_finite``  Iteration: the next step would have left the finite numbers; the result is the last finite point.
+    =============== ==========================================================================================
     """
 
     OPTIMAL = "optimal"
@@ -72,12 +72,15 @@ _ROLE = "attsvm.role"
 
 
 def per_trial(default: Any = MISSING) -> Any:
-    """A field with the batch axes in front: an array, a number, a dict of arrays, a :class:`Result`, or None."""
+    """A field with the batch axes in front: an array, a number, a dict of arrays, a :class:`Result`, or None.
+
+    Strings are statuses: without batch axes the field holds a :class:`Status`.
+    """
     return field(default=default, metadata={_ROLE: "trial"})
 
 
 def per_record(default: Any = MISSING) -> Any:
-    """A field with a dict of arrays: axis 0 counts records and the batch axes follow; ``"steps"`` has axis 0 only."""
+    """A field with a dict of arrays, or None: axis 0 counts records; the batch axes follow except in ``"steps"``."""
     return field(default=default, metadata={_ROLE: "record"})
 
 
@@ -127,6 +130,10 @@ class Result:
         """The leading axes of every array: one entry for each trial or problem."""
         return np.shape(self.status)
 
+    def __bool__(self) -> bool:
+        """True: a result without batch axes has no length, and is not empty."""
+        return True
+
     def __len__(self) -> int:
         if not self.batch_shape:
             raise TypeError(f"a {self.kind} without batch axes has no length")
@@ -146,13 +153,12 @@ class Result:
         check_index(index, self.batch_shape, self.kind)
         changed: dict[str, Any] = {}
         for entry in fields(self):
-            value, role = getattr(self, entry.name), entry.metadata.get(_ROLE)
+            value, role = getattr(self, entry.name), _role(entry)
             if role == "trial":
                 changed[entry.name] = _at(value, index)
-            elif role == "record":
-                later = index if isinstance(index, tuple) else (index,)
+            elif role == "record" and value is not None:
                 changed[entry.name] = {
-                    name: x if name == "steps" else x[(slice(None), *later)] for name, x in value.items()
+                    name: x if name == "steps" else _records_at(x, index) for name, x in value.items()
                 }
         return replace(self, **changed)
 
@@ -163,8 +169,13 @@ class Result:
         ------
         OSError
             If the file cannot be written.
+        TypeError
+            If a field holds objects other than numbers, strings and booleans.
         """
         arrays, meta = self._written()
+        for name, array in arrays.items():
+            if array.dtype.hasobject:
+                raise TypeError(f"{self.kind}: {name}: expected numbers, strings or booleans, got an array of objects")
         write_npz(path, self.kind, arrays, {"schema": self.schema, **meta})
 
     @classmethod
@@ -177,14 +188,15 @@ class Result:
             If the file cannot be read, or holds something else.
         """
         arrays, meta = read_npz(path, cls.kind)
-        if meta.get("schema", cls.schema) > cls.schema:
+        schema = meta.get("schema", cls.schema)
+        if schema > cls.schema:
             raise ProblemError(
-                f"{path}: expected a {cls.kind} of schema {cls.schema} or lower, got schema {meta['schema']}; "
+                f"{path}: expected a {cls.kind} of schema {cls.schema} or lower, got schema {schema}; "
                 "it was written by a newer version"
             )
         try:
             return cls._read(arrays, meta)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ProblemError(f"{path}: not a complete {cls.kind} ({error})") from None
 
     def __repr__(self) -> str:
@@ -208,43 +220,45 @@ class Result:
         arrays: dict[str, np.ndarray] = {}
         meta: dict[str, Any] = {}
         for entry in fields(self):
-            value, role = getattr(self, entry.name), entry.metadata.get(_ROLE)
-            if role in ("trial", "record") and value is not None:
-                if isinstance(value, Result):
-                    inner, own = value._written()
-                    arrays |= {f"{entry.name}/{name}": array for name, array in inner.items()}
-                    meta[entry.name] = own
-                elif isinstance(value, Mapping):
-                    arrays |= {f"{entry.name}/{name}": np.asarray(array) for name, array in value.items()}
-                else:
-                    arrays[entry.name] = np.asarray(value)
-            elif role == "shared":
+            value, role = getattr(self, entry.name), _role(entry)
+            if role == "shared":
                 write = entry.metadata["write"]
                 meta[entry.name] = _json(value if write is None or value is None else write(value))
+            elif role not in ("trial", "record"):
+                continue
+            elif value is None:
+                meta[entry.name] = None
+            elif isinstance(value, Result):
+                inner, meta[entry.name] = value._written()
+                arrays |= {f"{entry.name}/{name}": array for name, array in inner.items()}
+            elif isinstance(value, Mapping):
+                meta[entry.name] = {}  # a mapping can be empty
+                arrays |= {f"{entry.name}/{name}": np.asarray(array) for name, array in value.items()}
+            else:
+                arrays[entry.name] = np.asarray(value)
         return arrays, meta
 
     @classmethod
     def _read(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Self:
         given: dict[str, Any] = {}
         for entry in fields(cls):
-            role = entry.metadata.get(_ROLE)
-            if role in ("trial", "record"):
-                inside = {
-                    name.removeprefix(f"{entry.name}/"): array
-                    for name, array in arrays.items()
-                    if name.startswith(f"{entry.name}/")
-                }
-                if entry.name in cls.nested:
-                    given[entry.name] = cls.nested[entry.name]._read(inside, meta[entry.name]) if inside else None
-                elif entry.name in arrays:
-                    given[entry.name] = plain(arrays[entry.name])
-                else:
-                    given[entry.name] = inside or _absent(entry)
+            name, role = entry.name, _role(entry)
+            if role == "unsaved":
+                continue
+            if name in arrays:
+                given[name] = _single(arrays[name])
+            elif meta.get(name, MISSING) is MISSING:
+                if entry.default is MISSING and entry.default_factory is MISSING:
+                    raise KeyError(name)
+            elif meta[name] is None:
+                given[name] = None
             elif role == "shared":
-                read, value = entry.metadata["read"], meta[entry.name]
-                given[entry.name] = value if read is None or value is None else read(value)
-        if np.ndim(given["status"]) == 0:
-            given["status"] = Status(given["status"])
+                read = entry.metadata["read"]
+                given[name] = meta[name] if read is None else read(meta[name])
+            else:
+                start = f"{name}/"
+                inside = {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
+                given[name] = cls.nested[name]._read(inside, meta[name]) if name in cls.nested else _of_dict(inside)
         return cls(**given)
 
 
@@ -276,21 +290,35 @@ def check_index(index: Any, batch_shape: tuple[int, ...], kind: str) -> None:
     np.broadcast_to(False, batch_shape)[index]
 
 
+def _role(entry: "Field[Any]") -> str:
+    if _ROLE not in entry.metadata:
+        raise TypeError(f"{entry.name}: expected a field made by per_trial, per_record, shared or unsaved")
+    return str(entry.metadata[_ROLE])
+
+
 def _at(value: Any, index: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, Result):
         return value[index]
     if isinstance(value, Mapping):
-        return {name: plain(np.asarray(x)[index]) for name, x in value.items()}
-    found = plain(np.asarray(value)[index])
+        return {name: _single(np.asarray(x)[index]) for name, x in value.items()}
+    return _single(np.asarray(value)[index])
+
+
+def _records_at(records: np.ndarray, index: Any) -> np.ndarray:
+    # records move last, since NumPy puts the axes of several index arrays in front
+    return np.moveaxis(np.moveaxis(records, 0, -1)[index], -1, 0)
+
+
+def _of_dict(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {name: _single(array) for name, array in arrays.items()}
+
+
+def _single(value: Any) -> Any:
+    """What a field holds without batch axes: a Python number, a :class:`Status`, or the array itself."""
+    found = plain(value)
     return Status(found) if isinstance(found, str) else found
-
-
-def _absent(entry: "Field[Any]") -> Any:
-    if entry.default is MISSING:
-        raise KeyError(entry.name)
-    return entry.default
 
 
 def _json(value: Any) -> Any:

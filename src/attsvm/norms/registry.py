@@ -1,11 +1,10 @@
 """The norms that are known by name, and how they are written to files."""
 
 import dataclasses
-import importlib
 from typing import Any
 
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry
+from attsvm.extensions import Registry, import_object
 from attsvm.norms.base import Norm
 
 
@@ -47,7 +46,7 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
     text = norm.strip() if isinstance(norm, str) else _number(norm)
     if ":" in text:
         return _instance(NORMS.find(text))
-    for name in NORMS.names():
+    for name in sorted(NORMS.names(), key=lambda name: name != text.lower()):  # the norm of that name comes first
         known = NORMS.find(name)
         if isinstance(known, Norm):
             if text.lower() in (name, known.name):
@@ -78,10 +77,7 @@ def read_norm(written: dict[str, Any]) -> Norm:
     """The norm that :func:`written_norm` wrote; a :class:`MissingNorm` where its class cannot be imported."""
     name, path, fields = written["name"], written["class"], written["fields"]
     try:
-        module, _, qualname = path.partition(":")
-        found: Any = importlib.import_module(module)
-        for part in qualname.split("."):
-            found = getattr(found, part)
+        found: Any = import_object(path)
         if not (isinstance(found, type) and issubclass(found, Norm)) or fields is None:
             return MissingNorm(name, path)
         types = {field.name: field.type for field in dataclasses.fields(found)} if fields else {}  # type: ignore[arg-type]

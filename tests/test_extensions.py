@@ -1,0 +1,182 @@
+"""How an extension is found by its name: built in, installed, or by import path, and what is said where it is not."""
+
+import importlib
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from attsvm.errors import ProblemError
+from attsvm.extensions import Registry, import_object
+from attsvm.norms.registry import NORMS
+
+
+class Shape:
+    sides = 3
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder on ``sys.path``; what is imported from it is forgotten after the test."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def write(folder, **modules):
+    for name, source in modules.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(source))
+    importlib.invalidate_caches()
+
+
+def write_package(folder, name, **modules):
+    """A package with a registry of its own."""
+    (folder / name).mkdir()
+    write(folder / name, __init__=f"from test_extensions import shapes\nSHAPES = shapes({name!r})\n", **modules)
+
+
+def install(folder, package, **points):
+    """What an installed distribution leaves: its name and its entry points."""
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = "\n".join(f"{name} = {path}" for name, path in points.items())
+    (info / "entry_points.txt").write_text(f"[tests.shapes]\n{lines}\n")
+    importlib.invalidate_caches()
+
+
+def _shape(found):
+    if isinstance(found, Shape):
+        return found
+    raise ProblemError(f"expected a Shape, got {type(found).__name__}")
+
+
+def shapes(package="attsvm.errors"):
+    return Registry("shape", group="tests.shapes", package=package, check=_shape)
+
+
+REGISTERING = """
+    from {package} import SHAPES
+    from test_extensions import Shape
+    SHAPES.register("{name}", Shape())
+"""
+
+
+def test_modules_of_the_package_register_themselves_on_first_use(folder):
+    write_package(folder, "polygons", square=REGISTERING.format(package="polygons", name="square"))
+    package = importlib.import_module("polygons")
+    assert "polygons.square" not in sys.modules
+    assert package.SHAPES.names() == ["square"]
+    assert "square" in package.SHAPES
+    assert "circle" not in package.SHAPES
+    assert [shape.sides for shape in package.SHAPES] == [3]
+
+
+def test_every_thread_sees_all_that_is_built_in(folder):
+    slow = "import time; time.sleep(0.1)\n" + textwrap.dedent(REGISTERING.format(package="slowly", name="square"))
+    write_package(folder, "slowly", square=slow)
+    registry = importlib.import_module("slowly").SHAPES
+    seen = []
+    threads = [threading.Thread(target=lambda: seen.append(registry.names())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [["square"]] * 4
+
+
+def test_a_built_in_module_that_fails_is_reported_every_time(folder):
+    write_package(folder, "broken", first="raise RuntimeError('no licence')\n")
+    registry = importlib.import_module("broken").SHAPES
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no licence"):
+            registry.names()
+
+
+def test_an_installed_package_adds_a_name(folder):
+    write(folder, installed="from test_extensions import Shape\nhexagon = Shape()\nnumber = 6\n")
+    install(folder, "more-shapes", hexagon="installed:hexagon", six="installed:number", lost="absent:shape")
+    registry = shapes()
+    registry.register("square", square := Shape())
+    assert registry.names() == ["square", "hexagon", "six", "lost"]
+    assert "installed" not in sys.modules  # names alone import nothing
+    assert registry.find("hexagon") is sys.modules["installed"].hexagon
+    with pytest.raises(ProblemError, match=r"^shape: six: expected a Shape, got int$"):
+        registry.find("six")
+    with pytest.raises(ProblemError, match=r"^shape: 'lost' cannot be imported \(ModuleNotFoundError: .*absent"):
+        registry.find("lost")
+    assert registry.find("square") is square
+
+
+def test_what_is_built_in_comes_before_what_is_installed(folder):
+    write(folder, installed="from test_extensions import Shape\nsquare = Shape()\n")
+    install(folder, "more-shapes", square="installed:square")
+    registry = shapes()
+    registry.register("square", square := Shape())
+    assert registry.names() == ["square"]
+    assert registry.find("square") is square
+
+
+def test_two_packages_with_one_name_are_both_named(folder):
+    write(folder, installed="from test_extensions import Shape\nsquare = Shape()\n")
+    install(folder, "more-shapes", square="installed:square")
+    install(folder, "other-shapes", square="installed:square")
+    with pytest.raises(ProblemError, match=r"^shape: the name 'square' .*: more-shapes, other-shapes$"):
+        shapes().find("square")
+
+
+def test_an_import_path_reaches_into_the_current_folder(tmp_path, folder, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    write(here, neighbor="SIDES = 5\n", mine="from test_extensions import Shape\nclass Set:\n    shape = Shape()\n")
+    monkeypatch.chdir(here)
+    assert shapes().find("mine:Set.shape") is sys.modules["mine"].Set.shape
+    importlib.import_module("neighbor")  # which the module may import when it is used
+
+
+def test_the_current_folder_hides_no_installed_module(tmp_path, folder, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    write(here, twice="where = 'here'\n")
+    write(folder, twice="where = 'installed'\n")
+    monkeypatch.chdir(here)
+    assert import_object("twice:where") == "installed"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("absent:shape", r"^shape: 'absent:shape' cannot be imported \(ModuleNotFoundError: .*absent"),
+        ("written:triangle", r"^shape: 'written:triangle' cannot be imported \(AttributeError: .*triangle"),
+        ("written:number", "^shape: written:number: expected a Shape, got int$"),
+        ("failing:shape", r"^shape: 'failing:shape' cannot be imported \(ZeroDivisionError: "),
+        ("circle", r"^shape: expected one of square, or package\.module:name, got 'circle'$"),
+        (":shape", "^shape: ':shape' cannot be imported"),
+        ("written:", "^shape: 'written:' cannot be imported"),
+    ],
+)
+def test_what_cannot_be_found_is_named(path, message, folder):
+    write(folder, written="number = 6\n", failing="1 / 0\n")
+    registry = shapes()
+    registry.register("square", Shape())
+    with pytest.raises(ProblemError, match=message):
+        registry.find(path)
+
+
+def test_a_name_is_taken_once():
+    registry = shapes()
+    shape = registry.register("square", Shape())
+    assert registry.register("square", shape) is shape
+    with pytest.raises(ProblemError, match=r"^shape: the name 'square' is taken$"):
+        registry.register("square", Shape())
+
+
+@pytest.mark.parametrize("registry", [NORMS], ids=lambda registry: registry.group)
+def test_whatever_is_known_by_name_is_found(registry):
+    assert registry.names()
+    for name in registry.names():
+        assert registry.find(name) is registry.find(name)
