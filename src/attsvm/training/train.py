@@ -134,7 +134,9 @@ def train(
     if batches is not None and gradient_tol is not None:
         raise ProblemError("gradient_tol: the gradient of one mini-batch ends nothing; margin_tol goes with batch_size")
     resumed = init if isinstance(init, Run) else None
-    layer = parse_attention(resumed.attention if resumed is not None and attention is None else attention, problem, rank)
+    layer = parse_attention(
+        resumed.attention if resumed is not None and attention is None else attention, problem, rank
+    )
     if optimizer is None:
         optimizer = optimizer_of(resumed) if resumed is not None else _default_optimizer(layer)
     if not isinstance(optimizer, optax.GradientTransformation):
@@ -349,7 +351,12 @@ class _Session:
             earlier = np.asarray(-1 if resumed.precise_until is None else resumed.precise_until)
             precise_until = np.where(earlier >= 0, earlier, precise_until)
         state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : self.num_trials], *self.states)
-        ends = (Status.INTERRUPTED if interrupted else Status.FINISHED, Status.STALLED, Status.NON_FINITE, Status.CONVERGED)
+        ends = (
+            Status.INTERRUPTED if interrupted else Status.FINISHED,
+            Status.STALLED,
+            Status.NON_FINITE,
+            Status.CONVERGED,
+        )
         names = np.array([status.value for status in ends])
         fixed = {
             name: np.broadcast_to(x, self.batch + x.shape[len(self.problem.batch_shape) :])
