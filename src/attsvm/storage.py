@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from attsvm._version import __version__
 from attsvm.errors import ProblemError
 
 _META = "__meta__"
@@ -66,8 +67,6 @@ def write_npz(
     path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
 ) -> None:
     """Write ``arrays`` and JSON-able ``meta`` to ``path`` as one archive of the given ``kind``."""
-    from attsvm import __version__
-
     header = {"kind": kind, "version": __version__, **(meta or {})}
     encoded = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     with atomic_write(path) as stream:

@@ -195,7 +195,7 @@ def result_of(
     device: str,
 ) -> dict[str, Any]:
     """What ``result.json`` holds."""
-    from attsvm import __version__
+    from attsvm._version import __version__
     from attsvm.apps.experiments.models import build
 
     blocks = chosen.shape.blocks

@@ -79,7 +79,7 @@ def main() -> None:
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from attsvm import __version__
+        from attsvm._version import __version__
 
         print(f"attsvm {__version__}")
         raise typer.Exit

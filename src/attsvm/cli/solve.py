@@ -98,7 +98,7 @@ def as_numbers(
     """The solution as JSON-able numbers, as documented in docs/guide/results.md."""
     import numpy as np
 
-    from attsvm import __version__
+    from attsvm._version import __version__
     from attsvm.report.plain import jsonable
 
     names = ("status", "value", "margin", "objective", "gap", "violation", "raw_violation", "bound", "stats")

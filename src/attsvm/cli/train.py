@@ -143,7 +143,7 @@ def as_numbers(
     """The summary as JSON-able numbers, as documented in docs/guide/results.md."""
     import numpy as np
 
-    from attsvm import __version__
+    from attsvm._version import __version__
     from attsvm.norms import Lp
     from attsvm.report.plain import jsonable
 

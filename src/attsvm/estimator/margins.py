@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from attsvm import correlation, margin
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.fitting import State
+from attsvm.measures import correlation, margin
 from attsvm.norms import parse_norm
 from attsvm.problem import Problem
 from attsvm.svm import Solution, solve_svm

@@ -12,12 +12,12 @@ from jaxtyping import Float, Int
 from attsvm.apps.texts.baselines import mean_token_accuracy, tf_idf_accuracy
 from attsvm.apps.texts.states import States, load_states
 from attsvm.apps.texts.text import Texts, split_texts
+from attsvm.apps.texts.word_attention import WordAttention, word_attention
 from attsvm.apps.texts.words import MAX_LENGTH, WordVectors, learn_word_vectors
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.forward import effective_number
-from attsvm.word_attention import WordAttention, word_attention
 
 ALPHA = 20.0
 """Strength of the penalty: the head stays small, and attention has to gather what tells the labels apart."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import __version__
+from attsvm._version import __version__
 from attsvm.apps.fit.fit import SOFT_BELOW, Fit
 from attsvm.measures import margin
 from attsvm.problem import Problem

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm import __version__
+from attsvm._version import __version__
 from attsvm.report.plain import jsonable
 
 if TYPE_CHECKING:

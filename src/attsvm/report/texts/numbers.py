@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm import __version__
+from attsvm._version import __version__
 from attsvm.apps.fit.fit import SOFT_BELOW
 from attsvm.apps.texts.fit_text import Part, TextFit
 from attsvm.apps.texts.words import WordVectors

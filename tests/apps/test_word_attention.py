@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attsvm.apps.texts.baselines import mean_tokens
+from attsvm.apps.texts.word_attention import word_attention
 from attsvm.datasets.sequences import Sequences
-from attsvm.word_attention import word_attention
 
 
 @st.composite

@@ -1,0 +1,152 @@
+"""Who imports whom in ``src/attsvm``, read from the source: nothing is imported here."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "attsvm"
+LAYOUT = ROOT / "docs" / "guide" / "layout.md"
+
+NAMES_OF_DISTRIBUTIONS = {"pillow": "PIL", "scikit-learn": "sklearn", "lazy-loader": "lazy_loader"}
+
+
+# what is left to do, and who does it; nothing may be added
+KNOWN = {
+    "attsvm.svm.margin_bounds imports attsvm.torch.inspection.weights",  # svm
+    "attsvm.reproduce.page imports attsvm",  # reproduce
+    "attsvm.reproduce.pieces imports attsvm",  # reproduce
+    "attsvm.reproduce.run imports attsvm",  # reproduce
+    "attsvm.apps.fit.fit imports sklearn",  # cli
+    "attsvm.apps.texts.baselines imports sklearn",  # cli
+    "attsvm.apps.texts.words imports sklearn",  # cli
+    "attsvm.datasets.bags imports sklearn",  # cli
+    "attsvm.datasets.digits imports sklearn",  # cli
+    "attsvm.report.fit.folder imports attsvm.report.fit.figures",  # cli
+    "attsvm.report.fit.folder imports attsvm.report.fit.page",  # cli
+    "attsvm.report.fit.folder imports attsvm.report.style",  # cli
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """``module`` imports ``target``: a module of the package, or the top-level name of another one."""
+
+    module: str
+    target: str
+    line: int
+    in_function: bool = False
+    for_types: bool = False
+
+    def __str__(self) -> str:
+        how = " in a function" if self.in_function else " for types" if self.for_types else ""
+        return f"{self.module} imports {self.target}{how} (line {self.line})"
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = ["attsvm", *path.relative_to(SOURCE).with_suffix("").parts]
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def layers() -> tuple[dict[str, int], dict[str, int]]:
+    """The layer of each module or package below ``attsvm``, and its group there, from ``docs/guide/layout.md``.
+
+    A row of the table is a layer. Semicolons divide it into groups that do not import each other.
+    """
+    layer, group = {}, {}
+    for number, packages in re.findall(r"^\| (\d+) \| ([^|]+) \|", LAYOUT.read_text(encoding="utf-8"), re.MULTILINE):
+        for place, members in enumerate(packages.split(";")):
+            for name in re.findall(r"`([^`]+)`", members):
+                layer[name], group[name] = int(number), place
+    return layer, group
+
+
+def optional_dependencies() -> set[str]:
+    """Top-level modules that only an extra installs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    listed = {_distribution(line) for name, lines in extras.items() if name != "dev" for line in lines}
+    required = {_distribution(line) for line in project["dependencies"]}
+    return {NAMES_OF_DISTRIBUTIONS.get(name, name) for name in listed - required}
+
+
+def all_imports() -> list[Import]:
+    """Every import of every module; a lazy package imports what its stub lists."""
+    known = modules()
+    found = []
+    for module, path in known.items():
+        found += _imports(module, path, known)
+        stub = path.with_suffix(".pyi")
+        if stub.exists():
+            found += _imports(module, stub, known)
+    return found
+
+
+def cycles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """The sets of modules that reach each other (Tarjan's strongly connected components), sorted."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in sorted(edges.get(node, ())):
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            members = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(members) > 1 or node in edges.get(node, ()):
+                found.append(sorted(members))
+
+    for node in sorted(edges):
+        if node not in index:
+            visit(node)
+    return sorted(found)
+
+
+def _imports(module: str, path: Path, known: dict[str, Path]) -> Iterator[Import]:
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    for node, in_function, for_types in _statements(tree, False, False):
+        for target in _targets(node, package, known):
+            yield Import(module, target, node.lineno, in_function, for_types)
+
+
+def _statements(node: ast.AST, in_function: bool, for_types: bool) -> Iterator[tuple[ast.stmt, bool, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, in_function, for_types
+        inside = in_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        types = for_types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
+        yield from _statements(child, inside, types)
+
+
+def _targets(node: ast.stmt, package: str, known: dict[str, Path]) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    else:
+        assert isinstance(node, ast.ImportFrom)
+        parts = package.split(".")
+        base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [node.module])]) if node.level else ""
+        base = base or node.module or ""
+        # `from package import name` imports the module of that name where there is one, else the package
+        names = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
+    for name in dict.fromkeys(names):
+        yield name if name.split(".")[0] == "attsvm" else name.split(".")[0]
+
+
+def _distribution(requirement: str) -> str:
+    return re.match(r"[A-Za-z0-9._-]+", requirement)[0].replace("_", "-").lower()  # type: ignore[index]
