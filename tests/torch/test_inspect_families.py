@@ -8,7 +8,10 @@ from torch.nn import functional
 
 import attsvm
 import attsvm.torch
-from attsvm.torch.inspection.capture import Sampler, attention_layers, capture
+from attsvm.torch.inspection.capture import capture
+from attsvm.torch.inspection.families import Family, LayerInputs, allowed_tokens, projections_of
+from attsvm.torch.inspection.layers import attention_layers
+from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.weights import softmax
 
 transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
@@ -139,13 +142,15 @@ def test_a_sample_of_queries_is_part_of_all_of_them():
 def test_processes_of_their_own_find_the_same_margins_and_stop_when_told(monkeypatch, recwarn, capfd):
     alone = attsvm.torch.inspect(spread_out(bert()), words(), workers=1)
     # so that even these few pairs are worth a process
-    monkeypatch.setattr("attsvm.torch.inspection.inspection.LEAST_PAIRS", 0)
+    monkeypatch.setattr("attsvm.torch.inspection.solves.LEAST_PAIRS", 0)
     beside = attsvm.torch.inspect(spread_out(bert()), words(), workers=2)
     assert [vars(head.margin) for head in beside.heads] == [vars(head.margin) for head in alone.heads]
     stopped = attsvm.torch.inspect(
-        spread_out(bert()), words(), workers=2, callback=lambda layer, head: (layer, head) == (1, 1)
+        spread_out(bert()), words(), workers=2, callback=lambda at: (at.layer, at.head) == (1, 1)
     )
     assert [(head.layer, head.head) for head in stopped.heads] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    assert stopped.interrupted
+    assert not beside.interrupted
     assert not [warning for warning in recwarn if "joblib" in warning.filename]
     assert "Traceback" not in capfd.readouterr().err
 
@@ -207,7 +212,7 @@ def test_a_declared_layout(fused, rotary):
     names = {"fused": "qkv"} if fused else {"query": "to_q", "key": "to_k", "key_heads": 2}
     layout = attsvm.torch.Layout("1", heads=4, rotary=rotary, **names)
     x = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(5))
-    inspection = attsvm.torch.inspect(model, x, layout=layout)
+    inspection = attsvm.torch.inspect(model, x, family=layout)
     assert inspection.rotary == rotary
     for head in inspection.heads:
         assert head.rebuilt_error < CLOSE
@@ -226,14 +231,14 @@ def test_what_cannot_be_inspected_is_refused_in_one_line():
     t5 = transformers.T5EncoderModel(
         transformers.T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_heads=2, num_layers=1)
     )
-    refused("keeps its attention in .*T5.* not known", t5, words())
-    refused("no module of the model is called", nn.Linear(16, 16), x, layout=attsvm.torch.Layout("a", 2, fused="qkv"))
-    refused("does not call scaled_dot_product", nn.Sequential(nn.Linear(16, 16)), x, layout=layout_of("0"))
-    refused("no nn.Linear called", nn.Sequential(Block(False)), x, layout=layout_of("0"))
-    refused("empty", Encoder(), x[:0])
+    refused(r"expected attention of a known family \(BERT, .*\), got T5Attention", t5, words())
+    refused("has no attention layer that Layout", nn.Linear(16, 16), x, family=attsvm.torch.Layout("a", 2, fused="qkv"))
+    refused("does not call scaled_dot_product", nn.Sequential(nn.Linear(16, 16)), x, family=layout_of("0"))
+    refused("no nn.Linear named", nn.Sequential(Block(False)), x, family=layout_of("0"))
+    refused("expected at least one token", Encoder(), x[:0])
     refused("without tensors", Encoder(), {})
-    refused("does not take it", Encoder(), x[..., :5])
-    refused("a torch.nn.Module wanted", "bert", x)
+    refused("does not accept it", Encoder(), x[..., :5])
+    refused("expected a torch.nn.Module, got str", "bert", x)
     refused("2 layers", Encoder(), x, heads=[(2, 0)])
     refused("4 heads", Encoder(), x, heads=[(0, 4)])
     with pytest.raises(attsvm.ProblemError, match="either query and key, or fused"):
@@ -248,3 +253,63 @@ def test_biases_in_the_logits_are_refused():
     module = nn.MultiheadAttention(8, 2, batch_first=True)
     x = torch.randn(1, 4, 8)
     refused("adds biases", module, {"query": x, "key": x, "value": x, "attn_mask": torch.full((4, 4), -0.5)})
+
+
+class BlockFamily(Family):
+    """A family that is defined outside the package."""
+
+    name = "block"
+
+    def matches(self, name, module):
+        return isinstance(module, Block)
+
+    def projections(self, module):
+        query, key = (layer.weight for layer in (module.to_q, module.to_k))
+        biases = module.to_q.bias, module.to_k.bias
+        return projections_of((query, biases[0]), (key, biases[1]), heads=4, key_heads=2, scale=0.7)
+
+    def inputs(self, module, arguments, keywords, call):
+        (x,) = arguments
+        return LayerInputs(x, x, allowed_tokens(call.effective_mask, len(x), x.shape[1], x.shape[1]))
+
+
+@pytest.mark.parametrize("family", [BlockFamily, BlockFamily(), f"{__name__}:BlockFamily"])
+def test_a_family_outside_the_package(family):
+    model = spread_out(nn.Sequential(nn.LayerNorm(16), Block(False)))
+    x = torch.randn(2, 6, 16, generator=torch.Generator().manual_seed(5))
+    layout = attsvm.torch.Layout("1", heads=4, query="to_q", key="to_k", key_heads=2)
+    inspection, declared = (attsvm.torch.inspect(model, x, family=one) for one in (family, layout))
+    assert inspection.family == "block"
+    assert (inspection.selected == declared.selected).all()
+    assert (inspection.measure("margin_ratio") == declared.measure("margin_ratio")).all()
+    assert inspection.rebuilt_error.max() < CLOSE
+
+
+class Halfway(BlockFamily):
+    inputs = Family.inputs
+
+
+def test_what_a_family_lacks_is_named():
+    refused("Halfway cannot be created.*inputs", nn.Linear(2, 2), torch.zeros(1, 2, 2), family=Halfway)
+    refused("expected a Family or a subclass of it, got int", nn.Linear(2, 2), torch.zeros(1, 2, 2), family=3)
+    refused("family: expected one of BERT, .*got 'T5'", nn.Linear(2, 2), torch.zeros(1, 2, 2), family="T5")
+
+
+def test_an_inspection_is_saved_loaded_and_indexed(tmp_path):
+    model = spread_out(bert())
+    for margins in (True, False):
+        inspection = attsvm.torch.inspect(model, words(), margins=margins)
+        inspection.save(tmp_path / "inspection.npz")
+        loaded = attsvm.torch.Inspection.load(tmp_path / "inspection.npz")
+        assert loaded.status.tolist() == ["optimal" if margins else "finished"] * 8
+        assert (loaded.positions == inspection.positions).all()
+        for one, other in zip(loaded.heads, inspection.heads, strict=True):
+            assert one.numbers == other.numbers
+            assert str(one.margin) == str(other.margin)
+            assert (one.selected == other.selected).all()
+        assert np.array_equal(loaded.measure("margin_ratio"), inspection.measure("margin_ratio"), equal_nan=True)
+        third = loaded[2]
+        assert third.status == loaded.status[2]
+        assert (third.heads[0].layer, third.heads[0].head) == (0, 2)
+        assert "head 0.2" in repr(third)
+        assert repr(loaded).startswith("Inspection(8; BertModel: 2 layers")

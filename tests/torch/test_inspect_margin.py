@@ -54,7 +54,7 @@ def test_the_interval_holds_the_ratio_and_is_as_narrow_as_asked(gap):
     interval, dual = margin_interval(problem, allowed, selected, gap)
     assert interval.lower * (1 - 1e-7) <= ratio <= interval.upper * (1 + 1e-7)
     assert interval.width <= gap
-    assert interval.status == "bounded"
+    assert interval.status == "optimal"
     assert (dual >= 0).all()
     assert not dual[~allowed].any()
 
@@ -112,7 +112,7 @@ def test_queries_without_a_choice_have_no_margin():
     problem, allowed, _ = head(4)
     allowed = allowed & (np.arange(5) == 0)
     interval, dual = margin_interval(problem, allowed, selection(problem, allowed))
-    assert (interval.status, interval.constraints, interval.upper, dual) == ("no choice", 0, None, None)
+    assert (interval.status, interval.constraints, interval.upper, dual) == ("optimal", 0, None, None)
 
 
 def large_head(padding):

@@ -5,28 +5,32 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
 from attsvm.cli.shared import command_line, limit_threads, result_folder
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import Inspection
-    from attsvm.torch.inspection.loading import Input
+    from torch import nn
+
+    from attsvm.torch.inspection import HeadProgress, Inspection
+    from attsvm.torch.inspection.inputs import Input
 
 TWIN_GAP = 0.1
-"""Relative width of the margins' intervals of the twin, if nothing wider is asked for: it is there to compare with."""
+"""Relative width of the margins' intervals of the twin, unless ``--gap`` is larger; the twin is only compared with."""
 
-HELP = """
-MODEL is a folder with a Hugging Face model of the BERT, RoBERTa, GPT-2, Llama or ViT family, or its name where the
-network allows. The text has one sequence a line; for ViT give a folder of pictures instead.
+_HELP = """
+MODEL is a folder with a Hugging Face model, or its name on the hub. The attention is read as one of the families
+{families}, or as given by `--family`: an installed family, or an import path `package.module:name`. The text has one
+sequence per line; ViT takes a folder of pictures instead.
 
-Each head's W = W_K W_Q'/√d_h is rebuilt from the model's weights and the tokens that enter its layer. Its smallest
-margin is put over the best margin that any matrix of the same Frobenius norm has for the same selection; the ratio is
-an interval, from a primal and a dual solution. A randomly initialised twin of the model is looked at too, its margins
-to 10 % only.
+The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the model and the tokens that enter its layer.
+Its smallest margin is divided by the best margin that any matrix of the same Frobenius norm has for the same selection;
+this ratio is an interval, from a primal and a dual solution. The same numbers are computed for a randomly initialised
+twin of the model, with margins to 10 %.
 
 Examples:
 
@@ -37,70 +41,73 @@ Examples:
     attsvm inspect ./vit --images pictures --queries 500 --json > result.json
 
     attsvm inspect ./final --text sentences.txt --checkpoints runs --out demo/training
+
+    attsvm inspect ./mine --text sentences.txt --family my_package.attention:MyFamily
 """
+
+
+def __getattr__(name: str) -> str:
+    # the names of the families are read only when the help is needed, because that imports PyTorch
+    if name == "HELP":
+        return _HELP.format(families=_family_names())
+    raise AttributeError(name)
+
+
+def _family_names() -> str:
+    try:
+        from attsvm.torch.inspection.families import FAMILIES
+    except ModuleNotFoundError:
+        return "that `pip install 'attsvm[torch]'` provides"
+    return ", ".join(f"`{name}`" for name in FAMILIES.names())
 
 
 def inspect(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a Hugging Face model, or its name.")],
-    text: Annotated[Path | None, typer.Option(metavar="FILE", help="One sequence a line.")] = None,
+    text: Annotated[Path | None, typer.Option(metavar="FILE", help="Text with one sequence per line.")] = None,
     images: Annotated[Path | None, typer.Option(metavar="DIR", help="Pictures, for ViT.")] = None,
-    head: Annotated[
-        str | None, typer.Option(metavar="L.H", help="A head to look at closely, counted from 0.  [default: none]")
+    family: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Family of the model, or package.module:name.  [default: found by the model's modules]"
+        ),
     ] = None,
-    sentence: Annotated[int, typer.Option(metavar="N", help="Which sequence to show of it, counted from 1.")] = 1,
+    head: Annotated[
+        str | None, typer.Option(metavar="L.H", help="A head to show in detail, counted from 0.  [default: none]")
+    ] = None,
+    sentence: Annotated[int, typer.Option(metavar="N", help="The sequence to show for it, counted from 1.")] = 1,
     checkpoints: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folders with models whose names end with their training step.")
     ] = None,
-    margins: Annotated[bool, typer.Option(help="Solve for the best margins: most of the work.")] = True,
-    twin: Annotated[bool, typer.Option(help="Look at a randomly initialised twin too.")] = True,
+    margins: Annotated[bool, typer.Option(help="Solve for the best margins; this takes most of the time.")] = True,
+    twin: Annotated[bool, typer.Option(help="Inspect a randomly initialised twin, too.")] = True,
     queries: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Queries of a layer to look at.  [default: all, or some of long sequences]"),
+        typer.Option(metavar="N", help="Queries of a layer to inspect.  [default: all, or a sample of long sequences]"),
     ] = None,
     gap: Annotated[float, typer.Option(help="Relative width of the margins' intervals.")] = 1e-2,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for page, figures, result.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the sampled queries and of the twin.")] = 0,
-    threads: Annotated[int | None, typer.Option(help="Cores to use at most.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it holds an earlier result.")] = False,
+    out: OutFolder = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sampled queries and of the twin.")] = 0,
+    threads: Threads = None,
+    json: Json = False,
+    force: ForceFolder = False,
 ) -> None:
-    """Look into a trained transformer (the help is HELP)."""
+    """Inspect a trained transformer (the help is HELP)."""
     limit_threads(threads)
     command, start = command_line(), time.perf_counter()
     if (text is None) == (images is None):
-        raise ProblemError("--text, --images: one of them wanted")
+        raise ProblemError(f"--text, --images: expected one of them, got {'none' if text is None else 'both'}")
     place = None if head is None else _place(head)
 
     from attsvm.report.inspection.numbers import inspection_numbers
     from attsvm.report.plain import dumps
 
     with result_folder(out, force) as folder:
-        from attsvm.torch.inspection import inspect as look
-        from attsvm.torch.inspection import loading
-        from attsvm.torch.inspection.capture import attention_layers
-
-        texts = [] if text is None else loading.read_texts(text)
-        series = [] if checkpoints is None else loading.checkpoints(checkpoints)
-        network = loading.load_model(model)
-        layers = len(attention_layers(network))
-        if text is not None:
-            given = loading.tokenized(model, texts, network)
-        else:
-            assert images is not None
-            given = loading.read_pictures(model, images, network)
+        subject = _loaded(model, text, images, family, checkpoints)
+        given = subject.given
         if not 1 <= sentence <= len(given.tokens):
-            raise ProblemError(f"--sentence: {sentence} found, between 1 and {len(given.tokens)} wanted")
-        common: dict[str, Any] = {"queries": queries, "gap": gap, "margins": margins, "seed": seed}
-        with _progress(layers * (1 + twin + len(series))) as moved:
-            done = look(network, given.batch, view=place, callback=moved, **common)
-            other = None
-            if twin:
-                of_twin = common | {"gap": max(gap, TWIN_GAP)}
-                other = look(loading.random_twin(network, seed), given.batch, callback=moved, **of_twin)
-            steps = [
-                (step, look(loading.load_model(str(path)), given.batch, callback=moved, **common))
-                for step, path in series
-            ]
+            raise ProblemError(f"--sentence: expected a number from 1 to {len(given.tokens)}, got {sentence}")
+        options: dict[str, Any] = {"queries": queries, "gap": gap, "margins": margins, "seed": seed, "family": family}
+        done, other, steps = _inspected(subject, place, twin, options)
         result = inspection_numbers(
             done,
             other,
@@ -122,17 +129,65 @@ def inspect(
         print(f"{out}: index.html, figures and result.json", file=sys.stderr)
 
 
+class _Subject(NamedTuple):
+    """The model, its input, the number of its layers, and its checkpoints by training step."""
+
+    network: "nn.Module"
+    given: "Input"
+    num_layers: int
+    series: list[tuple[int, Path]]
+
+
+def _loaded(
+    model: str, text: Path | None, images: Path | None, family: str | None, checkpoints: Path | None
+) -> _Subject:
+    from attsvm.torch.inspection import inputs, models
+    from attsvm.torch.inspection.layers import attention_layers
+
+    texts = [] if text is None else inputs.read_texts(text)
+    series = [] if checkpoints is None else models.checkpoints(checkpoints)
+    network = models.load_model(model)
+    layers = attention_layers(network, family)
+    if images is None:
+        given = inputs.tokenized(model, texts, network, layers[0].family)
+    else:
+        given = inputs.read_pictures(model, images, network)
+    return _Subject(network, given, len(layers), series)
+
+
+def _inspected(
+    subject: _Subject, place: tuple[int, int] | None, twin: bool, options: dict[str, Any]
+) -> "tuple[Inspection, Inspection | None, list[tuple[int, Inspection]]]":
+    """The inspections of the model, of its twin and of its checkpoints."""
+    from attsvm.torch.inspection import inspect as inspect_model
+    from attsvm.torch.inspection import models
+
+    network, given, layers, series = subject
+    with _progress(layers * (1 + twin + len(series))) as callback:
+        done = inspect_model(network, given.batch, view=place, callback=callback, **options)
+        other = None
+        if twin:
+            of_twin = options | {"gap": max(options["gap"], TWIN_GAP)}
+            random = models.random_twin(network, options["seed"])
+            other = inspect_model(random, given.batch, callback=callback, **of_twin)
+        steps = [
+            (step, inspect_model(models.load_model(str(path)), given.batch, callback=callback, **options))
+            for step, path in series
+        ]
+    return done, other, steps
+
+
 def _place(head: str) -> tuple[int, int]:
     try:
         layer, of_layer = (int(part) for part in head.split("."))
     except ValueError:
-        raise ProblemError(f"--head: {head!r} found, layer and head wanted, like 3.5") from None
+        raise ProblemError(f"--head: expected a layer and a head, such as 3.5, got {head!r}") from None
     return layer, of_layer
 
 
 @contextlib.contextmanager
-def _progress(layers: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr that moves layer by layer."""
+def _progress(layers: int) -> "Iterator[Callable[[HeadProgress], None]]":
+    """A progress bar on stderr that counts layers."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -142,12 +197,12 @@ def _progress(layers: int) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("inspecting", total=layers, layer=0, head=0)
 
-        def moved(layer: int, head: int) -> None:
-            new_layer = layer != before[0] or head <= before[1]
-            before[:] = layer, head
-            bar.update(task, advance=float(new_layer), layer=layer, head=head)
+        def update(at: "HeadProgress") -> None:
+            new_layer = at.layer != before[0] or at.head <= before[1]
+            before[:] = at.layer, at.head
+            bar.update(task, advance=float(new_layer), layer=at.layer, head=at.head)
 
-        yield moved
+        yield update
 
 
 def _show(done: "Inspection", other: "Inspection | None", given: "Input", sentence: int) -> None:

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import parse_norm
 from attsvm.problem import Problem
+from attsvm.results import Status
 from attsvm.selection import selection_sets
 from attsvm.svm import solve_svm
 from attsvm.svm.certificate import Certified, certify
@@ -35,9 +36,10 @@ class MarginInterval:
 
     Attributes
     ----------
-    status : str
-        "bounded"; "infeasible" where no matrix keeps the selection; "no choice" where every query may attend to one
-        token only.
+    status : Status
+        ``optimal`` if the interval is at most as wide as required; ``inaccurate`` if it is wider, or was not found;
+        ``infeasible`` if no matrix keeps the selection. Without constraints, where every query may attend to one token
+        only, ``optimal``, and there is no ratio.
     margin : float or None
         min (k_α − k_t)'W z over all constraints, of W/‖W‖_F. Its own argmax is what it selects, so it is not negative;
         0 where two tokens tie.
@@ -55,7 +57,7 @@ class MarginInterval:
         Of the solve.
     """
 
-    status: str
+    status: Status
     margin: float | None
     norm: float
     lower: float | None
@@ -115,7 +117,7 @@ def margin_interval(
     norm = float(np.linalg.norm(problem.weights))
     kept = dropped & ~same
     if not kept.any():
-        return MarginInterval("no choice", None, norm, None, None, *counts, 0, 0), None
+        return MarginInterval(Status.OPTIMAL, None, norm, None, None, *counts, 0, 0), None
     margin = _smallest_margin(problem, kept, selected) / norm if norm > 0 else 0.0
     svm = Problem(problem.keys, queries=problem.queries, mask=allowed & ~same, query_mask=asks)
     steps = max_steps or MAX_STEPS
@@ -135,15 +137,16 @@ def margin_interval(
         )
         count = int(solution.stats["steps"])
         if solution.status == "infeasible":
-            return MarginInterval("infeasible", margin, norm, None, None, *counts, 0, count), None
+            return MarginInterval(Status.INFEASIBLE, margin, norm, None, None, *counts, 0, count), None
         value, reached = solution.value, solution.gap
         dual = solution.dual
     support = int(np.count_nonzero(dual > 0))
     if not math.isfinite(value):
-        return MarginInterval("bounded", margin, norm, None, None, *counts, support, count), dual
+        return MarginInterval(Status.INACCURATE, margin, norm, None, None, *counts, support, count), dual
     upper = min(1.0, margin * value)  # W itself is feasible; what rounding adds is no more than that
     lower = upper * max(0.0, 1 - reached)
-    return MarginInterval("bounded", margin, norm, lower, upper, *counts, support, count), dual
+    status = Status.OPTIMAL if upper - lower <= gap * upper else Status.INACCURATE
+    return MarginInterval(status, margin, norm, lower, upper, *counts, support, count), dual
 
 
 def _solve(

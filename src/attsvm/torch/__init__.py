@@ -1,8 +1,9 @@
-"""The PyTorch face: optimisers whose implicit bias is known, and a look at the heads of a trained transformer.
+"""Optimizers for PyTorch whose implicit bias is known, and inspection of the attention heads of trained transformers.
 
-The optimisers are drop-in `torch.optim.Optimizer`s; `inspect` measures every layer and head of a model on a batch.
+The optimizers are subclasses of `torch.optim.Optimizer`. :func:`inspect` measures every layer and head of a model on a
+batch.
 
-Needs the extra ``torch`` (``pip install 'attsvm[torch]'``). Nothing else in the package imports this module.
+This module needs the extra ``torch``: ``pip install 'attsvm[torch]'``.
 """
 
 try:
@@ -10,7 +11,7 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - only where the extra is not installed
     raise ModuleNotFoundError("attsvm.torch needs PyTorch: pip install 'attsvm[torch]'", name=missing.name) from missing
 
-from attsvm.torch.inspection import Inspection, Layout, inspect
+from attsvm.torch.inspection import Family, HeadProgress, Inspection, Layout, inspect
 from attsvm.torch.optimizers.learning_rate import lr_from_adam, lr_from_sgd
 from attsvm.torch.optimizers.mirror_descent import MirrorDescent
 from attsvm.torch.optimizers.optimizer import NonFiniteGradientError
@@ -18,6 +19,8 @@ from attsvm.torch.optimizers.sign_descent import SignDescent
 from attsvm.torch.optimizers.spectral_descent import SpectralDescent
 
 __all__ = [
+    "Family",
+    "HeadProgress",
     "Inspection",
     "Layout",
     "MirrorDescent",
@@ -28,3 +31,7 @@ __all__ = [
     "lr_from_adam",
     "lr_from_sgd",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,7 +10,7 @@ from attsvm.report.plain import jsonable
 if TYPE_CHECKING:
     from attsvm.torch.inspection import Head, HeadView, Inspection
 
-SCHEMA = "attsvm.inspect/1"
+SCHEMA = "attsvm.inspect/2"
 
 
 def inspection_numbers(

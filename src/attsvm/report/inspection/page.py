@@ -120,7 +120,7 @@ def _heads(inspection: "Inspection") -> str:
         if head.margin is not None:
             interval = head.margin
             known = interval.lower is not None and interval.upper is not None
-            cells.append(f"{interval.lower:.4g} to {interval.upper:.4g}" if known else interval.status)
+            cells.append(f"{interval.lower:.4g} to {interval.upper:.4g}" if known else str(interval.status))
             cells += [f"{count:,}" for count in (interval.constraints, interval.duplicates, interval.support)]
         rows.append("<tr><th scope='row'>" + "</th><td>".join((cells[0], "</td><td>".join(cells[1:]))) + "</td></tr>")
     head_row = "".join(f"<th scope='col'>{escape(title)}</th>" for title in titles)

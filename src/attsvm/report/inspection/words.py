@@ -90,7 +90,8 @@ def of_view(view: "HeadView") -> list[tuple[str, str]]:
     if interval.lower is not None and interval.upper is not None:
         rows.append(("margin over the best margin", f"{interval.lower:.4g} to {interval.upper:.4g}"))
     else:
-        rows.append(("margin over the best margin", interval.status))
+        no_choice = interval.constraints == interval.duplicates
+        rows.append(("margin over the best margin", "no constraints" if no_choice else str(interval.status)))
     rows.append(("constraints, exact duplicates left out", f"{interval.constraints:,}, {interval.duplicates:,}"))
     if view.support is not None:
         rows.append(("support tokens", f"{np.count_nonzero(view.support):,}"))

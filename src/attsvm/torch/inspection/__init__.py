@@ -1,9 +1,22 @@
-"""Looking into a trained transformer: what its heads select, and by what margin."""
+"""Inspection of trained transformers: what their heads select, and by what margin."""
 
 from attsvm.svm.margin_bounds import MarginInterval
-from attsvm.torch.inspection.families.families import Layout
-from attsvm.torch.inspection.inspection import Head, Inspection, inspect
+from attsvm.torch.inspection.families import FAMILIES, Family, Layout
+from attsvm.torch.inspection.inspection import inspect
 from attsvm.torch.inspection.measures import MEASURES, Measure
+from attsvm.torch.inspection.result import Head, HeadProgress, Inspection
 from attsvm.torch.inspection.view import HeadView
 
-__all__ = ["MEASURES", "Head", "HeadView", "Inspection", "Layout", "MarginInterval", "Measure", "inspect"]
+__all__ = [
+    "FAMILIES",
+    "MEASURES",
+    "Family",
+    "Head",
+    "HeadProgress",
+    "HeadView",
+    "Inspection",
+    "Layout",
+    "MarginInterval",
+    "Measure",
+    "inspect",
+]

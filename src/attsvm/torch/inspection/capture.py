@@ -1,280 +1,184 @@
-"""Runs a model and takes down what enters its attention layers, a few layers and a few sequences at a time."""
+"""Runs a model and records what enters its attention layers, a few layers and a few sequences at a time."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
-from attsvm.torch.inspection.families.families import FAMILIES, Call, Family, Layout, as_array
+from attsvm.torch.inspection.families.base import LayerInputs
+from attsvm.torch.inspection.families.fused import FusedCall
+from attsvm.torch.inspection.families.matrices import as_array
+from attsvm.torch.inspection.layers import AttentionLayer
+from attsvm.torch.inspection.model_calls import call_model, chunks, evaluating
+from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.weights import Layer, Projections, softmax
 
-CHUNK_LOGITS = 2**24
-"""Attention probabilities of 12 heads in a chunk of sequences; the model holds some copies of them."""
-
 STATES_BYTES = 2**29
-"""Of the tokens of the layers that are taken down in one pass of the model."""
+"""Largest size of the tokens of the layers that are recorded in one pass of the model."""
 
-MOST_QUERIES, MOST_PAIRS = 4096, 2**18
-"""Queries of a layer, over all sequences, that are looked at unless asked otherwise, and their pairs with tokens."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """An attention layer of a model."""
-
-    name: str
-    module: nn.Module
-    family: Family
+FUSED_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+"""Of ``scaled_dot_product_attention``, in order."""
 
 
-def attention_layers(model: nn.Module, layout: Layout | None = None) -> list[Found]:
-    """The self-attention layers of a model, in the order in which it holds them.
-
-    Raises
-    ------
-    ProblemError
-        If there are none that are known or declared.
-    """
-    if not isinstance(model, nn.Module):
-        raise ProblemError(f"model: {type(model).__name__} found, a torch.nn.Module wanted")
-    families: tuple[Family, ...] = FAMILIES if layout is None else (layout,)
-    found = [
-        Found(name or type(module).__name__, module, family)
-        for name, module in model.named_modules()
-        for family in families
-        if family.matches(name, module)
-    ]
-    if found:
-        return found
-    if layout is not None:
-        raise ProblemError(f"layout: no module of the model is called {layout.modules!r}")
-    strangers = sorted({type(m).__name__ for m in model.modules() if "attention" in type(m).__name__.lower()})
-    known = ", ".join(family.name for family in FAMILIES)
-    if strangers:
-        raise ProblemError(
-            f"model: {type(model).__name__} keeps its attention in {', '.join(strangers)}, which is not known;"
-            f" known are {known}, others by attsvm.torch.Layout"
-        )
-    raise ProblemError(f"model: {type(model).__name__} has no attention layer; known are {known}")
-
-
-class Sampler:
-    """Which queries are looked at: the same of every layer.
-
-    Parameters
-    ----------
-    most : int or None
-        Over all sequences; spread evenly, at least one of each sequence. None takes as many as are quickly solved.
-    num_sequences : int or None
-        None where all come in one piece.
-    seed : int
-    """
-
-    def __init__(self, most: int | None, num_sequences: int | None, seed: int) -> None:
-        self.most, self.num_sequences, self.seed = most, num_sequences, seed
-        self.sampled = False
-
-    def positions(self, there: np.ndarray, num_tokens: int, first_sequence: int) -> Int[np.ndarray, "b q"]:
-        """Of each sequence's queries that are ``there`` (b, Q), some; −1 fills up."""
-        most = self.most or min(MOST_QUERIES, MOST_PAIRS // num_tokens)
-        width = min(max(1, most // (self.num_sequences or len(there))), there.shape[1])
-        positions = np.full((len(there), width), -1)
-        for i, row in enumerate(there):
-            at = np.flatnonzero(row)
-            if len(at) > width:
-                self.sampled = True
-                generator = np.random.default_rng([self.seed, first_sequence + i])
-                at = np.sort(generator.choice(at, width, replace=False))
-            positions[i, : len(at)] = at
-        return positions
-
-
-class _Enough(Exception):
-    """No error: the layers wanted have run."""
-
-
-class _Passed(TorchFunctionMode):
-    """Keeps the arguments of the last call of scaled_dot_product_attention."""
-
-    last: Any = None
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-            given = {**dict(zip(names, args, strict=False)), **kwargs}
-            scale = given.get("scale") or given["query"].shape[-1] ** -0.5
-            self.last = (
-                given["query"],
-                given["key"],
-                given.get("attn_mask"),
-                bool(given.get("is_causal", False)),
-                scale,
-            )
-        return func(*args, **kwargs)
-
-
-def capture(model: nn.Module, batch: Any, layers: list[Found], sampler: Sampler) -> Iterator[Layer]:
+def capture(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler) -> Iterator[Layer]:
     """The layers one after another, each with all sequences of the batch.
 
-    The model runs as often as its layers' tokens need, each time no further than the last layer wanted.
+    The model runs several times if the tokens of all layers do not fit into :data:`STATES_BYTES`; each pass stops after
+    the last layer that it records.
     """
     at = 0
     per_pass = 1
     while at < len(layers):
-        wanted = layers[at : at + per_pass]
-        chunks = _run(model, batch, wanted, sampler)
-        at += len(wanted)
-        size = sum(chunk.tokens.nbytes + chunk.queries.nbytes for chunk in chunks[wanted[0].name])
+        recorded = layers[at : at + per_pass]
+        parts = _run(model, batch, recorded, sampler)
+        at += len(recorded)
+        size = sum(part.tokens.nbytes + part.queries.nbytes for part in parts[recorded[0].name])
         per_pass = max(1, STATES_BYTES // size)
-        for found in wanted:
-            yield Layer.joined(chunks.pop(found.name))
+        for layer in recorded:
+            yield Layer.joined(parts.pop(layer.name))
 
 
-def _run(model: nn.Module, batch: Any, wanted: list[Found], sampler: Sampler) -> dict[str, list[Layer]]:
-    chunks: dict[str, list[Layer]] = {found.name: [] for found in wanted}
-    last = wanted[-1].name
+class _LastLayerDone(Exception):
+    """Stops a pass of the model after the last layer that is recorded."""
+
+
+class _FusedCalls(TorchFunctionMode):
+    """Keeps the arguments of the last call of scaled_dot_product_attention."""
+
+    last: FusedCall | None = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            given = {**dict(zip(FUSED_ARGUMENTS, args, strict=False)), **kwargs}
+            scale = given.get("scale") or given["query"].shape[-1] ** -0.5
+            self.last = FusedCall(
+                given["query"], given["key"], given.get("attn_mask"), bool(given.get("is_causal", False)), scale
+            )
+        return func(*args, **kwargs)
+
+
+class _Recorder:
+    """Hooks of one pass: what enters each layer, in chunks of sequences."""
+
+    def __init__(self, layers: list[AttentionLayer], sampler: Sampler, fused_calls: _FusedCalls) -> None:
+        self.sampler, self.fused_calls = sampler, fused_calls
+        self.last = layers[-1].name
+        self.parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
+        self.arguments: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self.first_sequence = 0
+
+    def before(
+        self, layer: AttentionLayer, args: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Keep the arguments of a call."""
+        if layer.name in self.arguments:
+            raise ProblemError(f"model: expected one call of {layer.name} in a pass, got more")
+        self.arguments[layer.name] = layer.family.prepared(args, keywords)
+        self.fused_calls.last = None
+        return self.arguments[layer.name]
+
+    def after(self, layer: AttentionLayer, output: Any) -> None:
+        """Record a call, and stop the pass after the last layer."""
+        call = self.fused_calls.last
+        inputs = layer.family.inputs(layer.module, *self.arguments[layer.name], call)
+        own = layer.family.attention(layer.module, output, call)
+        earlier = self.parts[layer.name]
+        projections = earlier[0].projections if earlier else layer.family.projections(layer.module)
+        if inputs.scale is not None:
+            projections = projections._replace(scale=inputs.scale)
+        earlier.append(_recorded(layer, projections, inputs, own, self.sampler, self.first_sequence))
+        if layer.name == self.last:
+            raise _LastLayerDone
+
+    @contextlib.contextmanager
+    def attached(self, layer: AttentionLayer) -> Iterator[None]:
+        """The hooks of one layer, removed afterwards."""
+        hooks = [
+            layer.module.register_forward_pre_hook(
+                lambda _, args, keywords: self.before(layer, args, keywords), with_kwargs=True
+            ),
+            layer.module.register_forward_hook(lambda _, __, output: self.after(layer, output)),
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def _run(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sampler) -> dict[str, list[Layer]]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        stack.enter_context(_evaluating(model))
-        passed = stack.enter_context(_Passed())
-        arguments: dict[str, tuple[tuple, dict]] = {}
-        first_sequence = 0
-
-        def before(found: Found, args: tuple, keywords: dict) -> tuple[tuple, dict]:
-            if found.name in arguments:
-                raise ProblemError(f"model: calls {found.name} more than once; one call a pass wanted")
-            arguments[found.name] = found.family.prepared(args, keywords)
-            passed.last = None
-            return arguments[found.name]
-
-        def after(found: Found, output: Any) -> None:
-            if isinstance(found.family, Layout) and passed.last is None:
-                raise ProblemError(f"layout: {found.name} does not call scaled_dot_product_attention")
-            call = found.family.call(found.module, *arguments[found.name], passed.last)
-            own = found.family.own(found.module, output, passed.last)
-            earlier = chunks[found.name]
-            projections = earlier[0].projections if earlier else found.family.projections(found.module)
-            if isinstance(found.family, Layout):
-                projections = projections._replace(scale=passed.last[-1])
-            earlier.append(_taken(found, projections, call, own, sampler, first_sequence))
-            if found.name == last:
-                raise _Enough
-
-        for found in wanted:
-            stack.enter_context(_hooked(found, before, after))
-        for piece in _chunks(batch):
-            arguments.clear()
-            with contextlib.suppress(_Enough):
-                _call_model(model, piece)
-            missing = [found.name for found in wanted if found.name not in arguments]
+        stack.enter_context(evaluating(model))
+        recorder = _Recorder(layers, sampler, stack.enter_context(_FusedCalls()))
+        for layer in layers:
+            stack.enter_context(recorder.attached(layer))
+        for piece in chunks(batch):
+            recorder.arguments.clear()
+            with contextlib.suppress(_LastLayerDone):
+                call_model(model, piece)
+            missing = [layer.name for layer in layers if layer.name not in recorder.arguments]
             if missing:
                 raise ProblemError(f"model: does not run its attention layer {missing[0]} on this batch")
-            first_sequence += len(chunks[last][-1].tokens)
-    return chunks
+            recorder.first_sequence += len(recorder.parts[recorder.last][-1].tokens)
+    return recorder.parts
 
 
-@contextlib.contextmanager
-def _hooked(found: Found, before: Any, after: Any) -> Iterator[None]:
-    first = found.module.register_forward_pre_hook(lambda _, args, keys: before(found, args, keys), with_kwargs=True)
-    second = found.module.register_forward_hook(lambda _, __, output: after(found, output))
-    try:
-        yield
-    finally:
-        first.remove()
-        second.remove()
-
-
-def _taken(
-    found: Found, projections: Projections, call: Call, own: torch.Tensor | None, sampler: Sampler, first_sequence: int
+def _recorded(
+    layer: AttentionLayer,
+    projections: Projections,
+    inputs: LayerInputs,
+    own: Tensor | None,
+    sampler: Sampler,
+    first_sequence: int,
 ) -> Layer:
-    """One chunk of one layer at the sampled queries, and how well its attention is rebuilt."""
+    """One chunk of one layer at the sampled queries, and how far its rebuilt attention is from the model's own."""
     if own is None or own.shape[1] != projections.num_heads:
-        raise ProblemError(f"model: {found.name} does not return the attention of {projections.num_heads} heads")
-    allowed: np.ndarray = call.allowed.cpu().numpy()
-    there = np.asarray(allowed.any(axis=-1))
-    if call.is_self:
-        there &= allowed.any(axis=-2)  # a padded token asks nothing
-    positions = sampler.positions(there, allowed.shape[-1], first_sequence)
+        got = "none" if own is None else f"that of {own.shape[1]}"
+        raise ProblemError(f"model: {layer.name}: expected the attention of {projections.num_heads} heads, got {got}")
+    allowed: np.ndarray = inputs.allowed.cpu().numpy()
+    is_query = np.asarray(allowed.any(axis=-1))
+    if inputs.is_self:
+        is_query &= allowed.any(axis=-2)  # a padded token is no query
+    positions = sampler.positions(is_query, allowed.shape[-1], first_sequence)
     at = np.maximum(positions, 0)[..., None]
     allowed = np.take_along_axis(allowed, at, axis=1) & (positions >= 0)[..., None]
-    given = rotation = None
-    if call.rotation is not None:
-        rotation = (as_array(call.rotation[0]), as_array(call.rotation[1]))
-    if call.given is not None:
-        given = (as_array(call.given[0]), np.take_along_axis(as_array(call.given[1]), at[:, None], axis=2))
-    chunk = Layer(
-        name=found.name,
-        tokens=as_array(call.keys),
-        queries=np.take_along_axis(as_array(call.queries), at, axis=1),
+    rotation = given = None
+    if inputs.rotation is not None:
+        rotation = (as_array(inputs.rotation[0]), as_array(inputs.rotation[1]))
+    if inputs.projected is not None:
+        keys, queries = inputs.projected
+        given = (as_array(keys), np.take_along_axis(as_array(queries), at[:, None], axis=2))
+    part = Layer(
+        name=layer.name,
+        tokens=as_array(inputs.keys),
+        queries=np.take_along_axis(as_array(inputs.queries), at, axis=1),
         allowed=allowed,
         positions=positions,
         projections=projections,
         rotation=rotation,
         given=given,
-        is_self=call.is_self,
+        is_self=inputs.is_self,
         rebuilt_error=np.zeros(projections.num_heads),
     )
-    for head in range(chunk.num_heads):
+    part = replace(part, rebuilt_error=_rebuilt_error(part, own, at))
+    return part if inputs.keys.dtype == torch.float64 else part.in_single()
+
+
+def _rebuilt_error(part: Layer, own: Tensor, at: np.ndarray) -> np.ndarray:
+    """Largest difference, for each head, between the model's own attention and the one from tokens and W."""
+    errors = np.zeros(part.num_heads)
+    for head in range(part.num_heads):
         theirs = np.take_along_axis(as_array(own[:, head]), at, axis=1)
-        differences = np.where(allowed, softmax(chunk.head(head).logits(), allowed) - theirs, 0.0)
-        chunk.rebuilt_error[head] = np.abs(differences).max(initial=0.0)
-    return chunk if call.keys.dtype == torch.float64 else chunk.in_single()
-
-
-@contextlib.contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """No dropout, and attention that is returned; both set back afterwards."""
-    training = [module for module in model.modules() if module.training]
-    implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
-    settable = implementation not in (None, "eager") and hasattr(model, "set_attn_implementation")
-    model.eval()
-    if settable:
-        model.set_attn_implementation("eager")  # type: ignore[operator]
-    try:
-        yield
-    finally:
-        if settable:
-            model.set_attn_implementation(implementation)  # type: ignore[operator]
-        for module in training:
-            module.training = True
-
-
-def _chunks(batch: Any) -> Iterator[Any]:
-    """A mapping of tensors whose first axes are sequences in pieces; anything else whole."""
-    if not isinstance(batch, Mapping):
-        yield batch
-        return
-    first = next((value for value in batch.values() if isinstance(value, torch.Tensor)), None)
-    if first is None or first.ndim == 0:
-        raise ProblemError("batch: a mapping without tensors; the model's arguments wanted")
-    n = len(first)
-    T = first.shape[1] if first.ndim == 2 else 512
-    step = max(1, CHUNK_LOGITS // (T * T * 12))
-    for at in range(0, n, step):
-        yield {
-            key: value[at : at + step] if isinstance(value, torch.Tensor) and value.ndim and len(value) == n else value
-            for key, value in batch.items()
-        }
-
-
-def _call_model(model: nn.Module, batch: Any) -> None:
-    try:
-        if isinstance(batch, Mapping):
-            model(**batch)
-        elif isinstance(batch, tuple | list):
-            model(*batch)
-        else:
-            model(batch)
-    except (IndexError, RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, ProblemError):
-            raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ProblemError(f"batch: the model does not take it ({reason})") from error
+        differences = np.where(part.allowed, softmax(part.head(head).logits(), part.allowed) - theirs, 0.0)
+        errors[head] = np.abs(differences).max(initial=0.0)
+    return errors

@@ -1,4 +1,4 @@
-"""What a head does with the tokens it is given: how concentrated its attention is, and where it goes."""
+"""Measures of the attention of a head: how concentrated it is, and on which tokens."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from attsvm.torch.inspection.weights import HeadProblem, softmax
 
 
 class Measure(NamedTuple):
-    """A number of every head, and how it is to be read."""
+    """A number that every head has, with its title for pages, a short one for tables, and its meaning."""
 
     name: str
     title: str
@@ -40,7 +40,7 @@ MEASURES = (
         "attention to the first token of the sequence; mean over queries",
     ),
     Measure(
-        "own_share", "Share to the query's own token", "own", "attention of a query to its own place; mean over queries"
+        "own_share", "Share to the query's own token", "own", "attention of a query to its own token; mean over queries"
     ),
     Measure(
         "effective_rank", "Effective rank of W", "rank W", "exp of the entropy of its singular values; at most d_h"
@@ -49,11 +49,11 @@ MEASURES = (
         "margin_ratio",
         "Margin over the best margin",
         "margin",
-        "smallest margin of W over that of the best matrix of the same Frobenius norm, for the same selection;"
+        "smallest margin of W divided by that of the best matrix of the same Frobenius norm, for the same selection;"
         " the upper end of the interval",
     ),
 )
-"""The heat maps, in their order."""
+"""All measures, in the order of the heat maps."""
 
 
 class Attention(NamedTuple):
@@ -65,7 +65,7 @@ class Attention(NamedTuple):
         The token with the largest probability, −1 where there is no query.
     probabilities : ndarray, shape (n, Q, T)
     numbers : dict of str to float or None
-        The measures; None where there is nothing to take the mean of.
+        The measures; None where one is not defined.
     """
 
     selected: Int[np.ndarray, "n Q"]
@@ -79,20 +79,20 @@ def attention_of(
     special: Bool[np.ndarray, "n T"] | None,
     own: Int[np.ndarray, "n Q"] | None,
 ) -> Attention:
-    """What a head selects, and the measures of its attention.
+    """The tokens that a head selects, and the measures of its attention.
 
     Parameters
     ----------
     problem : HeadProblem
     allowed : bool ndarray, shape (n, Q, T)
     special : bool ndarray, shape (n, T), optional
-        Special tokens.
+        Which tokens are special; None if it is not known.
     own : int ndarray, shape (n, Q), optional
-        The place of each query's own token, −1 where there is no query.
+        Position of each query's own token, −1 where there is no query. None in cross-attention.
 
     Notes
     -----
-    Means are over the queries that have a choice: those that may attend to two tokens or more.
+    Means are taken over the queries that may attend to at least two tokens.
     """
     probabilities = softmax(problem.logits(), allowed)
     choosing = np.count_nonzero(allowed, axis=-1) > 1

@@ -1,4 +1,4 @@
-"""One head at close quarters: the spectrum of its W, and its attention and support tokens sentence by sentence."""
+"""Details of one head: the singular values of its W, and its attention and support tokens in every sequence."""
 
 from dataclasses import dataclass
 
@@ -11,29 +11,29 @@ from attsvm.torch.inspection.measures import attention_of
 from attsvm.torch.inspection.weights import Layer, singular_values
 
 VIEW_GAP = 1e-4
-"""Of the view's own solve: it is the support tokens that are wanted."""
+"""Required relative width of the interval here; it is small so that the support tokens are accurate."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeadView:
-    """One head, with what it does for every query.
+    """Details of one head.
 
     Attributes
     ----------
     layer, head : int
     singular_values : ndarray, shape (d_h,)
-        Of W; of rotary layers before the rotation.
+        Singular values of W; with rotary positions those before the rotation.
     probabilities : ndarray, shape (n, Q, T)
-        Its attention.
+        The attention of every query.
     allowed : bool ndarray, shape (n, Q, T)
-        What may be attended to.
+        Which tokens each query may attend to.
     selected, positions : int ndarrays, shape (n, Q)
-        The token selected; the place of the query. −1 where there is no query.
+        The token with the largest probability, and the position of the query. −1 where there is no query.
     support : bool ndarray, shape (n, Q, T)
-        Support tokens of the Att-SVM of this selection: dropped tokens whose constraint carries weight in the dual.
-        None where there is no Att-SVM.
+        Support tokens of the Att-SVM of this selection: dropped tokens whose constraint has a positive multiplier.
+        None if there is no Att-SVM.
     interval : MarginInterval
-        As narrow as :data:`VIEW_GAP`, if the steps sufficed.
+        At most as wide as :data:`VIEW_GAP`, if the steps were sufficient.
     """
 
     layer: int
@@ -48,7 +48,7 @@ class HeadView:
 
     @property
     def nuclear_norm(self) -> float:
-        """‖W‖_*: of all factorisations W = KQ', the least (‖K‖_F² + ‖Q‖_F²)/2."""
+        """‖W‖_*, which is the smallest (‖K‖_F² + ‖Q‖_F²)/2 over all factorisations W = KQ'."""
         return float(self.singular_values.sum())
 
     @property
@@ -58,15 +58,15 @@ class HeadView:
 
 
 def view_head(layer: Layer, index: int, head: int, max_steps: int | None = None) -> HeadView:
-    """A head of a layer at close quarters.
+    """The details of one head.
 
     Parameters
     ----------
     layer : Layer
     index, head : int
-        Of the layer in its model, and of the head in its layer.
+        Number of the layer in its model, and of the head in its layer.
     max_steps : int, optional
-        Of the solve.
+        Limit for the steps of the solve.
     """
     problem = layer.head(head)
     attention = attention_of(problem, layer.allowed, None, None)

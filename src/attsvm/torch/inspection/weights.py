@@ -1,4 +1,4 @@
-"""The attention of one layer as this library sees it: tokens, queries, what may be attended to, and each head's W."""
+"""The attention of one layer: its tokens and queries, its mask, and the key-query matrix W of each head."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -16,12 +16,12 @@ class Projections(NamedTuple):
     ----------
     query : ndarray, shape (H, d_q, d_h)
     query_bias : ndarray, shape (H, d_h)
-        Zeros where there is none.
+        Zeros if there is none.
     key : ndarray, shape (H, d, d_h)
-        Of grouped keys, one copy for each head that uses them.
+        Keys that several heads share are repeated for each of them.
     key_bias : ndarray, shape (H, d_h)
     scale : float
-        1/√d_h, as a rule.
+        Usually 1/√d_h.
     """
 
     query: Float[np.ndarray, "H d_q d_h"]
@@ -37,16 +37,16 @@ class Projections(NamedTuple):
 
 
 class HeadProblem(NamedTuple):
-    """Logits k_it'W z_iq of one head.
+    """Keys, queries and W of one head; its logits are k_it'W z_iq.
 
     Attributes
     ----------
     keys : ndarray, shape (n, T, d_k)
-        The tokens that enter the layer; where positions are rotary, the head's rotated keys.
+        The tokens that enter the layer; with rotary positions, the rotated keys of the head.
     queries : ndarray, shape (n, Q, d_q)
-        The tokens that enter the layer with a constant coordinate 1; where positions are rotary, the rotated queries.
+        The tokens that enter the layer with a constant coordinate 1; with rotary positions, the rotated queries.
     weights : ndarray, shape (d_k, d_q)
-        W = W_K (W_Q; b_Q)'/√d_h; where positions are rotary, I/√d_h.
+        W = W_K (W_Q; b_Q)'/√d_h; with rotary positions, I/√d_h.
     """
 
     keys: Float[np.ndarray, "n T d_k"]
@@ -54,8 +54,9 @@ class HeadProblem(NamedTuple):
     weights: Float[np.ndarray, "d_k d_q"]
 
     def logits(self) -> Float[np.ndarray, "n Q T"]:
-        """What each query makes of each token."""
-        return (self.queries @ self.weights.T) @ self.keys.mT
+        """The logit of each token for each query."""
+        logits: np.ndarray = (self.queries @ self.weights.T) @ self.keys.mT
+        return logits
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,22 +68,22 @@ class Layer:
     name : str
         Of the module in its model.
     tokens : ndarray, shape (n, T, d)
-        After the norm that the block applies.
+        Tokens after the norm of the block.
     queries : ndarray, shape (n, Q, d_q)
-        Of self-attention the tokens at ``positions``.
+        In self-attention the tokens at ``positions``.
     allowed : bool ndarray, shape (n, Q, T)
-        What each query may attend to; nothing where there is no query.
+        Which tokens each query may attend to; False where there is no query.
     positions : int ndarray, shape (n, Q)
-        Of the queries in their sequence, −1 where there is no query.
+        Positions of the queries in their sequence, −1 where there is no query.
     projections : Projections
     rotation : (ndarray, ndarray) or None
         Cosines and sines (n, T, d_h) of the tokens' rotary positions.
     given : (ndarray, ndarray) or None
-        Keys (n, H, T, d_h) and queries (n, H, Q, d_h) as the module itself computed them, where those are to be taken.
+        Keys (n, H, T, d_h) and queries (n, H, Q, d_h) as the module computed them, if they replace the projections.
     is_self : bool
         Whether queries and tokens are the same.
     rebuilt_error : ndarray, shape (H,)
-        Largest difference between an attention probability of the model's own and the one from tokens and W.
+        Largest difference between the model's own attention probabilities and those computed from tokens and W.
     """
 
     name: str
@@ -120,7 +121,7 @@ class Layer:
         )
 
     def in_single(self) -> "Layer":
-        """With tokens in float32: half the memory, and what a model computed in no more loses nothing."""
+        """With tokens in float32, which halves the memory; exact for models that compute in float32 or less."""
         return replace(self, tokens=self.tokens.astype(np.float32), queries=self.queries.astype(np.float32))
 
     @property
@@ -130,7 +131,7 @@ class Layer:
 
     @property
     def is_rotary(self) -> bool:
-        """Whether keys and queries are those of each head, and W is I/√d_h."""
+        """Whether every head has its own keys and queries, and W is I/√d_h."""
         return self.rotation is not None or self.given is not None
 
     def head(self, head: int) -> HeadProblem:
@@ -141,7 +142,7 @@ class Layer:
             return HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.projections.scale)
         if rotation is None:
             return self._unrotated(head)
-        # rotary positions turn keys and queries by an angle that grows with the place: no one W over tokens does that
+        # rotary positions rotate keys and queries by angles that grow with the position, which no single W does
         parts, at = self.projections, np.maximum(self.positions, 0)[..., None]
         keys = self.tokens @ parts.key[head] + parts.key_bias[head]
         queries = self.queries @ parts.query[head] + parts.query_bias[head]
@@ -152,7 +153,8 @@ class Layer:
     def _unrotated(self, head: int) -> HeadProblem:
         """W over the tokens themselves.
 
-        The bias of the keys adds the same to all logits of a query: it changes no attention, and is left out of W.
+        The bias of the keys adds the same number to all logits of a query. It does not change the attention and is not
+        part of W.
         """
         parts = self.projections
         query = np.vstack([parts.query[head], parts.query_bias[head]])
@@ -161,9 +163,9 @@ class Layer:
         return HeadProblem(self.tokens, np.concatenate([self.queries, constant], axis=-1), weights)
 
     def effective_rank(self, head: int) -> float:
-        """The exponential of the entropy of W's singular values over their sum, before any rotation; 0 where W is zero.
+        """Exponential of the entropy of W's singular values divided by their sum; 0 if W is zero.
 
-        The constant coordinate of the queries counts.
+        Rotary positions are left out; the constant coordinate of the queries is included.
 
         References
         ----------
@@ -179,26 +181,28 @@ class Layer:
 
 
 def singular_values(projections: Projections, head: int) -> Float[np.ndarray, " d_h"]:
-    """Of W = W_K (W_Q; b_Q)'/√d_h, from two small triangles."""
+    """Singular values of W = W_K (W_Q; b_Q)'/√d_h, by the triangular factors of both projections."""
     query = np.vstack([projections.query[head], projections.query_bias[head]])
     _, left = np.linalg.qr(projections.key[head])
     _, right = np.linalg.qr(query)
-    return projections.scale * np.linalg.svd(left @ right.T, compute_uv=False)
+    values: np.ndarray = projections.scale * np.linalg.svd(left @ right.T, compute_uv=False)
+    return values
 
 
 def softmax(
     logits: Float[np.ndarray, "*shape T"], allowed: Bool[np.ndarray, "*shape T"]
 ) -> Float[np.ndarray, "*shape T"]:
-    """Attention over what is allowed; zeros where nothing is."""
+    """Attention over the allowed tokens; zeros for queries that may attend to none."""
     logits = np.where(allowed, logits, -np.inf)
     largest = logits.max(axis=-1, keepdims=True)
     exponentials = np.exp(logits - np.where(np.isfinite(largest), largest, 0.0))
     total = exponentials.sum(axis=-1, keepdims=True)
-    return np.divide(exponentials, total, out=np.zeros_like(exponentials), where=total > 0)
+    shares: np.ndarray = np.divide(exponentials, total, out=np.zeros_like(exponentials), where=total > 0)
+    return shares
 
 
 def _rotated(vectors: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
-    """Each pair (i, i + d_h/2) turned by its angle; coordinates past the rotary ones stay."""
+    """Each pair of coordinates (i, i + d_h/2) rotated by its angle; the other coordinates are unchanged."""
     size = cosine.shape[-1]
     turning, rest = vectors[..., :size], vectors[..., size:]
     first, second = turning[..., : size // 2], turning[..., size // 2 :]

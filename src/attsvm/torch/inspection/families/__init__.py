@@ -1,1 +1,30 @@
-"""Families of transformers that ``attsvm inspect`` can read."""
+"""Families of transformers whose attention ``attsvm inspect`` can read, one file each.
+
+A family is a subclass of :class:`Family`; :class:`HuggingFace` is a base for models of the ``transformers`` package. A
+new family is one new file, in this package or outside it. :class:`Layout` describes an attention module by the names of
+its layers, without a new class.
+"""
+
+from attsvm.torch.inspection.families.base import Family, LayerInputs
+from attsvm.torch.inspection.families.fused import FusedCall
+from attsvm.torch.inspection.families.huggingface import HuggingFace
+from attsvm.torch.inspection.families.layout import Layout
+from attsvm.torch.inspection.families.masks import allowed_tokens
+from attsvm.torch.inspection.families.matrices import projections_of
+from attsvm.torch.inspection.families.registry import FAMILIES, find_family
+
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "FusedCall",
+    "HuggingFace",
+    "LayerInputs",
+    "Layout",
+    "allowed_tokens",
+    "find_family",
+    "projections_of",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,27 @@
+"""GPT-2."""
+
+from typing import Any
+
+from attsvm.torch.inspection.families.huggingface import HuggingFace
+from attsvm.torch.inspection.families.matrices import projections_of
+from attsvm.torch.inspection.families.registry import FAMILIES
+from attsvm.torch.inspection.weights import Projections
+
+
+class Gpt2(HuggingFace):
+    """Self-attention of GPT-2: one ``Conv1D`` for queries, keys and values."""
+
+    name = "GPT-2"
+    modules = ("GPT2Attention",)
+
+    def projections(self, module: Any) -> Projections:
+        """Query and key weights of every head."""
+        # Conv1D holds the transpose of what nn.Linear holds
+        weight, bias, size = module.c_attn.weight.T, module.c_attn.bias, module.embed_dim
+        query, key = slice(0, size), slice(size, 2 * size)
+        return projections_of(
+            (weight[query], bias[query]), (weight[key], bias[key]), heads=module.num_heads, scale=module.scaling
+        )
+
+
+FAMILIES.register(Gpt2.name, Gpt2())

@@ -1,0 +1,97 @@
+"""Calling a model on a batch, some sequences at a time, without changing the model."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from attsvm.errors import ProblemError
+
+SPECIAL = "special_tokens_mask"
+"""Entry of a batch that says which tokens are special, under the name that tokenizers use; models do not take it."""
+
+CHUNK_LOGITS = 2**24
+"""Largest number of attention probabilities (of 12 heads) in one call; the model holds a few copies of them."""
+
+
+def num_sequences(batch: Any) -> int | None:
+    """Sequences of a batch; None for a batch that is passed to the model in one piece.
+
+    Raises
+    ------
+    ProblemError
+        If the batch holds no tensor, or is empty.
+    """
+    if isinstance(batch, Mapping):
+        first = _first_tensor(batch)
+    else:
+        first = batch[0] if isinstance(batch, tuple | list) and len(batch) else batch
+    if not isinstance(first, Tensor) or first.ndim == 0:
+        raise ProblemError(f"batch: expected the arguments of the model, got {type(batch).__name__} without tensors")
+    if 0 in first.shape:
+        raise ProblemError(f"batch: expected at least one token, got a tensor of shape {tuple(first.shape)}")
+    return len(first) if isinstance(batch, Mapping) else None
+
+
+def chunks(batch: Any) -> Iterator[Any]:
+    """The batch in pieces of a few sequences, if it is a mapping; otherwise the batch itself."""
+    if not isinstance(batch, Mapping):
+        yield batch
+        return
+    first = _first_tensor(batch)
+    if first is None or first.ndim == 0:
+        raise ProblemError("batch: expected the arguments of the model, got a mapping without tensors")
+    n = len(first)
+    T = first.shape[1] if first.ndim == 2 else 512
+    step = max(1, CHUNK_LOGITS // (T * T * 12))
+    for at in range(0, n, step):
+        yield {
+            key: value[at : at + step] if isinstance(value, Tensor) and value.ndim and len(value) == n else value
+            for key, value in batch.items()
+        }
+
+
+def call_model(model: nn.Module, batch: Any) -> None:
+    """Call the model with a batch: by name, in order, or with one argument.
+
+    Raises
+    ------
+    ProblemError
+        If the model does not accept the batch.
+    """
+    try:
+        if isinstance(batch, Mapping):
+            model(**batch)
+        elif isinstance(batch, tuple | list):
+            model(*batch)
+        else:
+            model(batch)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, ProblemError):
+            raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ProblemError(f"batch: the model does not accept it ({reason})") from error
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off and eager attention on; both are restored afterwards."""
+    training = [module for module in model.modules() if module.training]
+    implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    set_implementation: Any = getattr(model, "set_attn_implementation", None)
+    settable = implementation not in (None, "eager") and set_implementation is not None
+    model.eval()
+    if settable:
+        set_implementation("eager")
+    try:
+        yield
+    finally:
+        if settable:
+            set_implementation(implementation)
+        for module in training:
+            module.training = True
+
+
+def _first_tensor(batch: Mapping[str, Any]) -> Tensor | None:
+    return next((value for value in batch.values() if isinstance(value, Tensor)), None)

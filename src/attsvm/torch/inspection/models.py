@@ -1,0 +1,64 @@
+"""Models of the ``transformers`` package: saved ones, checkpoints, and models before training."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attsvm.errors import ProblemError
+from attsvm.torch.inspection.transformers_package import first_line, quiet_transformers
+
+
+def load_model(name: str) -> nn.Module:
+    """A model in float32, from a folder or by its name on the Hugging Face hub.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such model, or it cannot be loaded.
+    """
+    with quiet_transformers() as transformers:
+        _check_folder(name)
+        try:
+            model: nn.Module = transformers.AutoModel.from_pretrained(name, dtype=torch.float32).eval()
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+            raise ProblemError(f"{name}: the model cannot be loaded ({first_line(error)})") from error
+    return model
+
+
+def random_twin(model: Any, seed: int) -> nn.Module:
+    """A model of the same configuration with random initial weights."""
+    with quiet_transformers() as transformers, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        twin: nn.Module = transformers.AutoModel.from_config(model.config).float().eval()
+    return twin
+
+
+def checkpoints(folder: str | Path) -> list[tuple[int, Path]]:
+    """The models in subfolders whose names end with a training step, such as checkpoint-500, ordered by that step.
+
+    Raises
+    ------
+    ProblemError
+        If there are none.
+    """
+    found = []
+    for path in Path(folder).iterdir():
+        match = re.search(r"(\d+)$", path.name)
+        if match and (path / "config.json").is_file():
+            found.append((int(match[1]), path))
+    if not found:
+        raise ProblemError(f"{folder}: expected folders with models whose names end with a training step, got none")
+    return sorted(found)
+
+
+def _check_folder(name: str) -> None:
+    path = Path(name)
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise ProblemError(f"{name}: expected a folder with a Hugging Face model, got one without config.json")
+    if path.is_file():
+        raise ProblemError(f"{name}: expected a folder with a Hugging Face model, or its name, got a file")
+    if not path.exists() and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+        raise ProblemError(f"{name}: no such folder")

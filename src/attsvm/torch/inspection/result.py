@@ -1,0 +1,207 @@
+"""What an inspection returns: numbers for every head, and how sure they are."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.errors import ProblemError
+from attsvm.results import Progress, Result, Status, per_trial, shared, unsaved
+from attsvm.svm.margin_bounds import MarginInterval
+from attsvm.torch.inspection.measures import MEASURES, Measure
+from attsvm.torch.inspection.view import HeadView
+
+COUNTS = ("constraints", "duplicates", "support", "steps")
+"""Integers of a :class:`MarginInterval`."""
+
+
+@dataclass(frozen=True)
+class HeadProgress(Progress):
+    """What the callback of :func:`inspect` receives after each head: also which one.
+
+    Attributes
+    ----------
+    layer, head : int
+        Counted from 0.
+    """
+
+    layer: int = 0
+    head: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """One head of an :class:`Inspection`.
+
+    Attributes
+    ----------
+    layer, head : int
+        Counted from 0.
+    status : Status
+        Of the solve for its best margin: ``optimal`` if the interval is as narrow as required, ``inaccurate`` if it is
+        wider, ``infeasible`` if no matrix keeps the selection; ``finished`` if margins were not requested.
+    selected : int ndarray, shape (n, Q)
+        The token with the largest probability for each query; −1 where there is no query.
+    numbers : dict of str to float or None
+        The measures of :data:`MEASURES`; None where one is not defined.
+    margin : MarginInterval or None
+        None if margins were not requested.
+    rebuilt_error : float
+        Largest difference between the model's own attention and the one computed from tokens and W.
+    """
+
+    layer: int
+    head: int
+    status: Status
+    selected: Int[np.ndarray, "n Q"]
+    numbers: dict[str, float | None]
+    margin: MarginInterval | None
+    rebuilt_error: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Inspection(Result):
+    """The heads of a model on a batch. The one batch axis counts the heads, layer by layer.
+
+    Attributes
+    ----------
+    status : ndarray of str, shape (heads,)
+        As :attr:`Head.status`.
+    layer, head : int ndarray, shape (heads,)
+        Counted from 0; ``head`` counts within its layer.
+    selected : int ndarray, shape (heads, n, Q)
+        The token with the largest probability for each query; −1 where there is no query.
+    numbers : dict of str to ndarray, shape (heads,)
+        The measures of :data:`MEASURES`; NaN where one is not defined.
+    margins : dict of str to ndarray, shape (heads,), or None
+        The attributes of each :class:`MarginInterval`, NaN where one is None. None if margins were not requested.
+    rebuilt_error : ndarray, shape (heads,)
+        Largest difference between the model's own attention and the one computed from tokens and W.
+    model, family : str
+        Class of the model, and the family as which its first layer was read.
+    layer_names : list of str
+        All attention layers of the model.
+    num_sequences : int
+    num_tokens, num_queries : int
+        Over all sequences, in the first layer that was inspected; padding does not count.
+    sampled : bool
+        Whether ``num_queries`` are only some of the queries.
+    rotary : bool
+        Whether W is I/√d_h over rotated keys and queries.
+    positions : int ndarray, shape (n, Q)
+        Positions of the queries in their sequences.
+    gap : float
+        Required relative width of the margins' intervals.
+    seed : int
+    special_known : bool
+        Whether it is known which tokens are special.
+    interrupted : bool
+        Whether the callback stopped the inspection; the remaining heads are missing.
+    view : HeadView or None
+        Details of one head. Not saved.
+    """
+
+    kind: ClassVar[str] = "inspection"
+    measures: ClassVar[tuple[Measure, ...]] = MEASURES
+
+    layer: Int[np.ndarray, " heads"] = per_trial()
+    head: Int[np.ndarray, " heads"] = per_trial()
+    selected: Int[np.ndarray, "heads n Q"] = per_trial()
+    numbers: dict[str, Float[np.ndarray, " heads"]] = per_trial()
+    rebuilt_error: Float[np.ndarray, " heads"] = per_trial()
+    model: str = shared()
+    family: str = shared()
+    layer_names: list[str] = shared()
+    num_sequences: int = shared()
+    num_tokens: int = shared()
+    num_queries: int = shared()
+    sampled: bool = shared()
+    rotary: bool = shared()
+    positions: Int[np.ndarray, "n Q"] = shared(read=lambda rows: np.array(rows, dtype=np.int64))
+    gap: float = shared()
+    seed: int = shared()
+    special_known: bool = shared()
+    margins: dict[str, Float[np.ndarray, " heads"]] | None = per_trial(None)
+    interrupted: bool = shared(False)
+    view: HeadView | None = unsaved()
+
+    @classmethod
+    def of_heads(cls, heads: list[Head], **about: Any) -> "Inspection":
+        """An inspection from its heads; ``about`` are the attributes that do not depend on the head."""
+        width = max(head.selected.shape[-1] for head in heads)
+        margins = [head.margin for head in heads if head.margin is not None]
+        names = [] if not margins else [name for name in asdict(margins[0]) if name != "status"]
+        return cls(
+            status=np.array([str(head.status) for head in heads]),
+            layer=np.array([head.layer for head in heads]),
+            head=np.array([head.head for head in heads]),
+            selected=np.stack([_widened(head.selected, width) for head in heads]),
+            numbers={name: _column(head.numbers[name] for head in heads) for name in heads[0].numbers},
+            margins={name: _column(getattr(margin, name) for margin in margins) for name in names} or None,
+            rebuilt_error=np.array([head.rebuilt_error for head in heads]),
+            **about,
+        )
+
+    @property
+    def heads(self) -> list[Head]:
+        """Every head, layer by layer."""
+        one = not self.batch_shape
+        return [self._head(()) if one else self._head((i,)) for i in range(1 if one else len(self))]
+
+    def measure(self, name: str) -> Float[np.ndarray, "layers heads"]:
+        """One measure of every head; NaN where it is not defined or was not requested.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such measure.
+        """
+        if name not in {measure.name for measure in MEASURES}:
+            raise ProblemError(f"name: expected one of {', '.join(m.name for m in MEASURES)}, got {name!r}")
+        layers, heads = np.atleast_1d(self.layer), np.atleast_1d(self.head)
+        values = np.full((len(self.layer_names), 1 + int(heads.max())), np.nan)
+        if name in self.numbers:
+            values[layers, heads] = self.numbers[name]
+        return values
+
+    def _head(self, index: tuple[int, ...]) -> Head:
+        margin = None
+        status = Status(str(np.asarray(self.status)[index]))
+        if self.margins is not None:
+            found = {name: np.asarray(values)[index] for name, values in self.margins.items()}
+            margin = MarginInterval(status=status, **{name: _plain(name, value) for name, value in found.items()})
+        return Head(
+            layer=int(np.asarray(self.layer)[index]),
+            head=int(np.asarray(self.head)[index]),
+            status=status,
+            selected=np.asarray(self.selected)[index],
+            numbers={name: _defined(np.asarray(values)[index]) for name, values in self.numbers.items()},
+            margin=margin,
+            rebuilt_error=float(np.asarray(self.rebuilt_error)[index]),
+        )
+
+    def _summary(self) -> str:
+        return f"{self.model}: head {self.layer}.{self.head}, {self._batch_summary()}"
+
+    def _batch_summary(self) -> str:
+        return (
+            f"{self.model}: {len(self.layer_names)} layers, {self.num_sequences} sequences, {self.num_queries} queries,"
+            f" attention rebuilt to {np.max(self.rebuilt_error):.1e}"
+        )
+
+
+def _column(values: Any) -> np.ndarray:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _widened(selected: np.ndarray, width: int) -> np.ndarray:
+    return np.pad(selected, ((0, 0), (0, width - selected.shape[-1])), constant_values=-1)
+
+
+def _defined(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _plain(name: str, value: Any) -> Any:
+    return int(value) if name in COUNTS else _defined(value)

@@ -1,0 +1,115 @@
+"""Intervals for the margin ratios of several heads, solved side by side in processes."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, partial
+from threading import Event, Thread
+
+import numpy as np
+from jaxtyping import Bool, Int
+from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from attsvm.svm.constraints.gram_products import Grams
+from attsvm.svm.margin_bounds import MarginInterval, margin_interval
+from attsvm.torch.inspection.weights import HeadProblem, Layer
+
+MOST_WORKERS = 8
+"""Default limit for the number of processes."""
+
+PAIRS_AT_ONCE = 2**22
+"""Limit for the pairs of a query and a token in the heads that are solved at the same time.
+
+Each of these heads holds about twenty arrays of that size.
+"""
+
+LEAST_PAIRS = 2**12
+"""With fewer pairs a head is solved faster than a process starts."""
+
+
+@dataclass(frozen=True)
+class SolveSettings:
+    """How the solves for best margins are made.
+
+    Attributes
+    ----------
+    gap : float
+        Required relative width of each interval.
+    max_steps : int or None
+        Of each solve.
+    workers : int
+        Processes.
+    """
+
+    gap: float
+    max_steps: int | None
+    workers: int
+
+
+def margin_intervals(
+    layer: Layer, heads: list[int], selected: list[Int[np.ndarray, "n Q"]], settings: SolveSettings
+) -> Iterator[MarginInterval]:
+    """The intervals of some heads of a layer, in order.
+
+    They are solved in processes: a solve consists of thousands of rounds of about sixty small products, and threads
+    that pass the interpreter lock to each other between those are no faster than one thread.
+    """
+    grams = None
+    if not layer.is_rotary:
+        shared = layer.head(0)
+        grams = Grams.of(shared.keys, shared.queries, layer.allowed)
+    workers = max(1, min(settings.workers, len(heads), PAIRS_AT_ONCE // layer.allowed.size))
+    if layer.allowed.size < LEAST_PAIRS:
+        workers = 1
+    # with one worker joblib stays in this process
+    with parallel_config("loky", inner_max_num_threads=1), threadpool_limits(1, user_api="blas"):
+        solve, ended = delayed(partial(_interval, os.getpid())), Event()
+        jobs = (
+            solve(layer.head(head), layer.allowed, of_head, settings.gap, settings.max_steps, grams)
+            for head, of_head in zip(heads, selected, strict=True)
+            if not ended.is_set()
+        )
+        intervals = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
+        try:
+            # not `yield from`: closing that would kill the processes under their manager
+            for interval in intervals:  # noqa: UP028
+                yield interval
+        finally:
+            # if the caller stops early, no further head is started, and those that were started are waited for
+            ended.set()
+            for _ in intervals:
+                pass
+
+
+def default_workers() -> int:
+    """As many processes as this process may use processors, up to :data:`MOST_WORKERS`."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return min(available, MOST_WORKERS)
+
+
+def _interval(
+    parent: int,
+    problem: HeadProblem,
+    allowed: Bool[np.ndarray, "n Q T"],
+    selected: Int[np.ndarray, "n Q"],
+    gap: float,
+    max_steps: int | None,
+    grams: Grams | None,
+) -> MarginInterval:
+    if os.getpid() != parent:
+        _end_with(parent)
+    return margin_interval(problem, allowed, selected, gap, max_steps, grams)[0]
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent: a parent that was killed cannot stop its workers."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
