@@ -1,0 +1,71 @@
+"""The documentation is consistent: links resolve, tables equal docstrings, included code equals its source.
+
+Run this file as a script to copy the included code into the pages again.
+"""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from attsvm.results import Status
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXTENDING = ROOT / "docs" / "guide" / "extending.md"
+INCLUDE = re.compile(r"<!-- include: (\S+) -->\n```python\n(.*?)```", re.DOTALL)
+BEGIN, END = "# docs: begin\n", "# docs: end"
+
+
+def region(path):
+    """The code between the markers of a file."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip() + "\n"
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_resolve(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("http"):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = page.parent / path if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    linked = {(ROOT / "docs" / path).resolve() for path in re.findall(r"\]\(([^)#\s]+)\)", index)}
+    assert {page.resolve() for page in (ROOT / "docs").glob("*/*.md")} <= linked
+
+
+def test_the_table_of_statuses_is_that_of_the_docstring():
+    docstring = re.findall(r"^``(\w+)`` +(.*)$", inspect.getdoc(Status), re.MULTILINE)
+    page = (ROOT / "docs" / "guide" / "statuses.md").read_text(encoding="utf-8")
+    first = page.split("| result |")[0]
+    assert re.findall(r"^\| `(\w+)` \| (.*) \|$", first, re.MULTILINE) == docstring
+    assert [status for status, _ in docstring] == [status.value for status in Status]
+
+
+def test_included_code_equals_its_source():
+    blocks = INCLUDE.findall(EXTENDING.read_text(encoding="utf-8"))
+    # the first example arrives with tests/extending
+    for path, code in blocks:
+        assert code == region(path), f"{path}: run `python tests/test_docs.py`"
+        assert len(code.splitlines()) < 40, path
+
+
+if __name__ == "__main__":
+    text = EXTENDING.read_text(encoding="utf-8")
+    EXTENDING.write_text(
+        INCLUDE.sub(lambda match: f"<!-- include: {match[1]} -->\n```python\n{region(match[1])}```", text),
+        encoding="utf-8",
+    )
