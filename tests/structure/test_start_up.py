@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from structure.imports import SOURCE
 
 import attsvm
+from structure.imports import SOURCE
 
 HEAVY = {"jax", "optax", "torch", "matplotlib", "sklearn", "scipy", "pandas", "cvxpy", "transformers"}
 
