@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -71,16 +71,19 @@ Callback = Callable[[Progress], object]
 _ROLE = "attsvm.role"
 
 
-def per_trial(default: Any = MISSING) -> Any:
-    """A field with the batch axes in front: an array, a number, a dict of arrays, a :class:`Result`, or None.
+def per_trial(default: Any = MISSING, *, words: type[StrEnum] | None = None) -> Any:
+    """A field with the batch axes in front: an array, a number, a dict of arrays, a :class:`Batched`, or None.
 
-    Strings are statuses: without batch axes the field holds a :class:`Status`.
+    Without batch axes, a string is a member of ``words``, by default of :class:`Status`.
     """
-    return field(default=default, metadata={_ROLE: "trial"})
+    return field(default=default, metadata={_ROLE: "trial", "words": words or Status})
 
 
 def per_record(default: Any = MISSING) -> Any:
-    """A field with a dict of arrays, or None: axis 0 counts records; the batch axes follow except in ``"steps"``."""
+    """A field with an array, a dict of arrays, or None: axis 0 counts records and the batch axes follow.
+
+    The entry ``"steps"`` of a dict has axis 0 only.
+    """
     return field(default=default, metadata={_ROLE: "record"})
 
 
@@ -102,16 +105,12 @@ def unsaved(default: Any = None) -> Any:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
-    """Base of every result: a frozen dataclass whose arrays start with the batch axes.
+class Batched:
+    """A frozen dataclass whose arrays start with the batch axes.
 
-    A subclass sets ``kind`` and ``schema``, has a per-trial field ``status``, and declares each field by
-    :func:`per_trial`, :func:`per_record`, :func:`shared` or :func:`unsaved`. Saving, loading, indexing and the batch
-    shape follow from these declarations.
-
-    Attributes
-    ----------
-    status : Status, or ndarray of str, shape (*batch_shape,)
+    A subclass sets ``kind`` and ``schema`` and declares each field by :func:`per_trial`, :func:`per_record`,
+    :func:`shared` or :func:`unsaved`. Saving, loading and indexing follow from these declarations; the batch shape is
+    that of the first per-trial field.
     """
 
     kind: ClassVar[str]
@@ -120,15 +119,17 @@ class Result:
     schema: ClassVar[int] = 1
     """Version of the file format. It grows when a field is renamed or changes its meaning."""
 
-    nested: ClassVar[Mapping[str, type["Result"]]] = {}
+    nested: ClassVar[Mapping[str, type["Batched"]]] = {}
     """Per-trial fields that hold a result themselves, and its class."""
-
-    status: Any = per_trial()
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes of every array: one entry for each trial or problem."""
-        return np.shape(self.status)
+        first = self._first()
+        return first.batch_shape if isinstance(first, Batched) else np.shape(first)
+
+    def _first(self) -> Any:
+        return next(getattr(self, entry.name) for entry in fields(self) if _role(entry) == "trial")
 
     def __bool__(self) -> bool:
         """True: a result without batch axes has no length, and is not empty."""
@@ -155,11 +156,13 @@ class Result:
         for entry in fields(self):
             value, role = getattr(self, entry.name), _role(entry)
             if role == "trial":
-                changed[entry.name] = _at(value, index)
+                changed[entry.name] = _at(value, index, entry.metadata["words"])
             elif role == "record" and value is not None:
-                changed[entry.name] = {
-                    name: x if name == "steps" else _records_at(x, index) for name, x in value.items()
-                }
+                changed[entry.name] = (
+                    {name: x if name == "steps" else _records_at(x, index) for name, x in value.items()}
+                    if isinstance(value, Mapping)
+                    else _records_at(value, index)
+                )
         return replace(self, **changed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -203,14 +206,23 @@ class Result:
         name = type(self).__name__
         if not self.batch_shape:
             return f"{name}({self._summary()})"
-        found, counts = np.unique(np.asarray(self.status), return_counts=True)
-        ends = ", ".join(f"{count} {status}" for status, count in zip(found, counts, strict=True))
         batch = " × ".join(map(str, self.batch_shape))
-        return f"{name}({'; '.join(part for part in (batch, self._batch_summary(), ends) if part)})"
+        return f"{name}({'; '.join(part for part in (batch, self._batch_summary(), self._counts()) if part)})"
+
+    def _counts(self) -> str:
+        """How often each status or kind occurs; empty if the first per-trial field holds no words."""
+        first = self._first()
+        if isinstance(first, Batched):
+            return first._counts()
+        words = np.asarray(first)
+        if words.dtype.kind != "U":
+            return ""
+        found, counts = np.unique(words, return_counts=True)
+        return ", ".join(f"{count} {word}" for word, count in zip(found, counts, strict=True))
 
     def _summary(self) -> str:
         """One line about a result without batch axes."""
-        return str(self.status)
+        return str(self._first())
 
     def _batch_summary(self) -> str:
         """What a batch of results has in common, in a few words."""
@@ -228,7 +240,7 @@ class Result:
                 continue
             elif value is None:
                 meta[entry.name] = None
-            elif isinstance(value, Result):
+            elif isinstance(value, Batched):
                 inner, meta[entry.name] = value._written()
                 arrays |= {f"{entry.name}/{name}": array for name, array in inner.items()}
             elif isinstance(value, Mapping):
@@ -246,7 +258,7 @@ class Result:
             if role == "unsaved":
                 continue
             if name in arrays:
-                given[name] = _single(arrays[name])
+                given[name] = _single(arrays[name], entry.metadata.get("words", Status))
             elif meta.get(name, MISSING) is MISSING:
                 if entry.default is MISSING and entry.default_factory is MISSING:
                     raise KeyError(name)
@@ -260,6 +272,37 @@ class Result:
                 inside = {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
                 given[name] = cls.nested[name]._read(inside, meta[name]) if name in cls.nested else _of_dict(inside)
         return cls(**given)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Batched):
+    """Base of every result of a computation, which ends with a :class:`Status`.
+
+    Attributes
+    ----------
+    status : Status, or ndarray of str, shape (*batch_shape,)
+    """
+
+    status: Any = per_trial()
+
+
+B = TypeVar("B", bound=Batched)
+
+
+def repeated(result: B, trials: tuple[int, ...]) -> B:
+    """The same result for each of several trials: its arrays, broadcast to ``trials`` axes in front."""
+    if not trials:
+        return result
+
+    def spread(value: Any) -> Any:
+        if isinstance(value, Batched):
+            return repeated(value, trials)
+        if isinstance(value, Mapping):
+            return {name: spread(x) for name, x in value.items()}
+        return None if value is None else np.broadcast_to(np.asarray(value), (*trials, *np.shape(value)))
+
+    own = {entry.name: getattr(result, entry.name) for entry in fields(result) if _role(entry) == "trial"}
+    return replace(result, **{name: spread(value) for name, value in own.items()})
 
 
 def plain(value: Any) -> Any:
@@ -296,14 +339,14 @@ def _role(entry: "Field[Any]") -> str:
     return str(entry.metadata[_ROLE])
 
 
-def _at(value: Any, index: Any) -> Any:
+def _at(value: Any, index: Any, words: type[StrEnum]) -> Any:
     if value is None:
         return None
-    if isinstance(value, Result):
+    if isinstance(value, Batched):
         return value[index]
     if isinstance(value, Mapping):
         return {name: _single(np.asarray(x)[index]) for name, x in value.items()}
-    return _single(np.asarray(value)[index])
+    return _single(np.asarray(value)[index], words)
 
 
 def _records_at(records: np.ndarray, index: Any) -> np.ndarray:
@@ -315,10 +358,10 @@ def _of_dict(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return {name: _single(array) for name, array in arrays.items()}
 
 
-def _single(value: Any) -> Any:
-    """What a field holds without batch axes: a Python number, a :class:`Status`, or the array itself."""
+def _single(value: Any, words: type[StrEnum] = Status) -> Any:
+    """What a field holds without batch axes: a Python number, a member of ``words``, or the array itself."""
     found = plain(value)
-    return Status(found) if isinstance(found, str) else found
+    return words(found) if isinstance(found, str) else found
 
 
 def _json(value: Any) -> Any:

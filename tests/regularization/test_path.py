@@ -1,5 +1,7 @@
 """Regularisation paths: to the Att-SVM of each norm, inside a cone, jointly with the head, against plain optimisers."""
 
+from dataclasses import dataclass
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,7 +9,10 @@ from scipy.optimize import minimize
 
 import attsvm
 from attsvm.datasets.papers import one_sequence
-from attsvm.regularization.excess import SCALARS, Excess, HeadLoss, Separation
+from attsvm.norms import Lp, Norm
+from attsvm.regularization import WeightBall, ball_of
+from attsvm.regularization.excess import Excess, HeadLoss, Separation
+from attsvm.regularization.scalar import SCALARS
 
 LONG = np.array([0.1, 1.0, 10.0, 100.0, 1e3, 1e4])
 
@@ -47,7 +52,7 @@ def test_at_1e4_times_the_value_the_path_points_to_the_att_svm(norm, seed):
     solution = attsvm.solve_svm(problem, optimal, norm)
     path = attsvm.regularization_path(problem, [1e4 * solution.value], norm=norm)
     assert (path.selected[-1] == optimal).all()
-    assert path.status[-1] == "converged"
+    assert path.status == "optimal"
     np.testing.assert_allclose(attsvm.margin(problem, path.weights[-1], optimal, norm), solution.margin, rtol=1e-3)
     assert attsvm.direction_error(path.weights[-1], solution.direction) < 1e-5
     assert path.direction_errors[-1] < 1e-5
@@ -63,7 +68,7 @@ def test_the_error_falls_like_the_square_of_the_radius(norm):
     problem = attsvm.datasets.random_problem(6, 8, 10, 3)
     value = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm).value
     path = attsvm.regularization_path(problem, LONG * value, norm=norm)
-    assert (path.status == "converged").all()
+    assert path.status == "optimal"
     assert (np.diff(path.direction_errors) < 0).all()
     assert path.direction_errors[-1] < 0.02 * path.direction_errors[-2]
     assert (np.diff(path.log_excess) < 0).all()
@@ -156,7 +161,7 @@ def test_inside_a_cone_the_path_goes_to_a_local_direction_that_is_not_the_global
     radii = LONG * local.value
     inside = attsvm.regularization_path(problem, radii, cone=(local.direction, 0.999))
     assert (inside.selected[-1] == 1).all()
-    assert (inside.status == "converged").all()
+    assert inside.status == "optimal"
     assert attsvm.direction_error(inside.weights[-1], local.direction) < 1e-5
     anywhere = attsvm.regularization_path(problem, radii)
     assert attsvm.direction_error(anywhere.weights[-1], best.direction) < 1e-5
@@ -175,7 +180,7 @@ def test_in_a_cone_without_descent_the_path_stays_at_zero():
     solution = attsvm.solve_svm(problem, worst)
     assert solution.status == "optimal"
     path = attsvm.regularization_path(problem, [1e-3, 1.0, 1e4], cone=(solution.direction, 0.99))
-    assert (path.status == "converged").all()
+    assert path.status == "optimal"
     np.testing.assert_array_equal(path.weights, 0.0)
     np.testing.assert_array_equal(path.direction_errors, 1.0)
     np.testing.assert_allclose(path.loss, loss_by_hand(problem, np.zeros((4, 4))), rtol=1e-12)
@@ -187,7 +192,7 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_path_in_a_cone(norm):
     p = {"frobenius": 2.0, "nuclear": None}.get(norm, norm)
     axis = np.eye(3).reshape(-1) / np.sqrt(3)
     path = attsvm.regularization_path(problem, [0.5, 5.0], norm=norm, cone=(np.eye(3), 0.8))
-    assert (path.status == "converged").all()
+    assert path.status == "optimal"
     generator = np.random.default_rng(0)
     for radius, weights, value in zip(path.radii, path.weights, path.loss, strict=True):
         size = norm_of(p)
@@ -220,7 +225,7 @@ def test_the_joint_path_of_prompt_and_head(reference, example, head_grows_faster
     radii, head_radii = (slow, fast) if head_grows_faster else (fast, slow)
     path = attsvm.regularization_path(problem, radii, head_radii=head_radii)
     assert (path.selected[-1] == 1).all()
-    assert (path.status == "converged").all()
+    assert path.status == "optimal"
     head = attsvm.solve_head(problem, path.selected[-1])
     assert attsvm.direction_error(path.head_weights[-1], head.direction) < 1e-3
     plain = attsvm.solve_svm(problem, path.selected[-1])
@@ -258,7 +263,7 @@ def test_no_start_of_a_plain_optimiser_gets_below_the_joint_path(seed):
 def test_the_joint_path_of_weights_and_head():
     problem = small(0, n=3, T=4, d=4)
     path = attsvm.regularization_path(problem, [1.0, 100.0, 1e4], head_radii=[1.0, 10.0, 100.0])
-    assert (path.status == "converged").all()
+    assert path.status == "optimal"
     assert path.direction_errors[-1] < 1e-3
     assert path.head_direction_errors[-1] < 1e-3
 
@@ -286,10 +291,10 @@ def test_a_path_that_stays_inside_the_ball_says_so():
     problem = attsvm.datasets.random_problem(5, 4, 2, 1)
     assert attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).status == "infeasible"
     path = attsvm.regularization_path(problem, [1.0, 10.0, 100.0, 1e4])
-    assert (path.status == "converged").all()
+    assert path.status == "optimal"
     np.testing.assert_allclose(path.weights[-1], path.weights[-2], rtol=1e-5)
     assert np.linalg.norm(path.weights[-1]) < 20
-    assert "the loss is least inside the last ball, at norm 17.61" in repr(path)
+    assert "the minimum lies inside the last ball, at norm 17.61" in repr(path)
 
 
 def test_a_loss_of_ones_own():
@@ -298,6 +303,78 @@ def test_a_loss_of_ones_own():
     mine, named = (attsvm.regularization_path(problem, [1.0, 1e3], loss=loss) for loss in (own, "logistic"))
     np.testing.assert_allclose(mine.weights, named.weights, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(mine.log_excess, named.log_excess, rtol=1e-12)
+
+
+def test_a_callback_that_returns_true_keeps_the_radii_solved_so_far(tmp_path):
+    whole = attsvm.regularization_path(small(0), [1.0, 10.0, 100.0])
+    seen = []
+
+    def twice(progress):
+        seen.append(progress)
+        return progress.step == 2
+
+    path = attsvm.regularization_path(small(0), [1.0, 10.0, 100.0], callback=twice)
+    assert [(one.step, one.steps) for one in seen] == [(1, 3), (2, 3)]
+    assert path.status is attsvm.Status.INTERRUPTED
+    assert path.radii.tolist() == [1.0, 10.0]
+    assert (path.loss >= whole.loss[:2] * (1 - 1e-12)).all()
+    np.testing.assert_allclose([one.loss for one in seen], path.loss, rtol=1e-12)
+    # in a batch, the problems that were not reached hold no numbers
+    batch = attsvm.datasets.random_problem(3, 4, 3, 1, batch=(2,))
+    path = attsvm.regularization_path(batch, [1.0, 50.0], callback=lambda progress: True)
+    assert path.status.tolist() == ["interrupted", "interrupted"]
+    assert np.isfinite(path.loss[:, 0]).all()
+    assert np.isnan(path.weights[:, 1]).all()
+    assert (path.selected[:, 1] == -1).all()
+    path.save(tmp_path / "path.npz")
+    assert repr(attsvm.RegularizationPath.load(tmp_path / "path.npz")) == repr(path)
+    # head and attention jointly
+    data = attsvm.datasets.random_problem(4, 4, 3, 2)
+    joint = attsvm.Problem(data.tokens, labels=data.labels)
+    path = attsvm.regularization_path(joint, [0.5, 2.0], head_radii=[1.0, 3.0], callback=lambda progress: True)
+    assert (path.status, path.radii.tolist(), path.head_radii.tolist()) == ("interrupted", [0.5], [1.0])
+
+
+def test_a_norm_of_another_type_is_refused_by_name_or_brings_its_ball():
+    @dataclass(frozen=True)
+    class Doubled(Norm):
+        name = "doubled"
+
+        def value(self, x, axes=2):
+            return 2 * float(np.linalg.norm(x))
+
+        @property
+        def dual(self):
+            return Halved()
+
+    class Halved(Norm):
+        name = "halved"
+
+        def value(self, x, axes=2):
+            return float(np.linalg.norm(x)) / 2
+
+    problem = small(0)
+    excess = Excess.of(problem, problem.head, SCALARS["logistic"])
+    with pytest.raises(attsvm.ProblemError, match=r"norm: expected a norm with regularization paths .*, got doubled"):
+        attsvm.regularization_path(problem, [1.0], norm=Doubled())
+
+    @dataclass(frozen=True)
+    class DoubledBall(WeightBall):
+        def steepest(self, gradient):
+            return -gradient / np.linalg.norm(gradient) / 2
+
+        def minimise(self, objective, start, radius):
+            inner = ball_of(Lp(2.0), self.shape).minimise(objective, start, radius / 2)
+            return self._found(objective, inner.weights, radius, 0.0)
+
+    @ball_of.register
+    def _(norm: Doubled, shape, cone=None) -> WeightBall:
+        return DoubledBall(shape, norm, cone)
+
+    found = ball_of(Doubled(), (3, 3)).minimise(excess, np.ones(9), 8.0)
+    plain = ball_of(Lp(2.0), (3, 3)).minimise(excess, np.ones(9), 4.0)
+    np.testing.assert_array_equal(found.weights, plain.weights)
+    assert found.residual < 1e-12
 
 
 def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
@@ -311,40 +388,48 @@ def test_batches_files_and_what_a_path_says_of_itself(tmp_path):
         path.weights[:, 1], attsvm.regularization_path(each[1], [1.0, 50.0], norm=1.75).weights
     )
     path.save(tmp_path / "path.npz")
-    again = attsvm.Path.load(tmp_path / "path.npz")
+    again = attsvm.RegularizationPath.load(tmp_path / "path.npz")
     np.testing.assert_array_equal(again.direction_errors, path.direction_errors)
     assert repr(again) == repr(path)
-    assert "combined, l1.75: 2 radii, 1 to 50" in repr(path)
+    assert "3; combined, l1.75: 2 radii, 1 to 50; 6 of 6 solved" in repr(path)
+    assert path[1].status is again[1].status is attsvm.Status.OPTIMAL
+    np.testing.assert_array_equal(again[1].direction_errors, path.direction_errors[:, 1])
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"radii": [1.0, 1.0]}, "radii: 1 after 1 found"),
-        ({"radii": [-1.0, 1.0]}, "radii: -1.0 found"),
-        ({"radii": [np.nan]}, "radii: nan found"),
-        ({"radii": []}, "radii: shape"),
-        ({"radii": "many"}, "radii: not an array"),
-        ({"norm": "spectral"}, "norm: spectral found"),
-        ({"norm": 1}, "norm: l1 found"),
-        ({"norm": "euclid"}, "norm: 'euclid' names no norm"),
-        ({"norm": 3, "attention": "factored"}, "norm: l3 found for factored"),
+        ({"radii": [1.0, 1.0]}, "radii: expected increasing radii, got 1 after 1"),
+        ({"radii": [-1.0, 1.0]}, "radii: expected positive finite numbers, got -1.0"),
+        ({"radii": [np.nan]}, "radii: expected positive finite numbers, got nan"),
+        ({"radii": []}, "radii: expected shape (L,) with L >= 1, got (0,)"),
+        ({"radii": "many"}, "radii: expected an array of numbers, got str"),
+        (
+            {"norm": "spectral"},
+            "norm: expected a norm with regularization paths",
+        ),
+        (
+            {"norm": 1},
+            "norm: expected a norm with regularization paths",
+        ),
+        ({"norm": "euclid"}, 'norm: expected "frobenius"'),
+        ({"norm": 3, "attention": "factored"}, 'norm: expected "frobenius" or "nuclear" for factored'),
         ({"attention": "prompt"}, "attention: 'prompt' takes"),
-        ({"loss": "cross_entropy"}, "loss: 'cross_entropy' found"),
-        ({"cone": np.eye(3)}, "cone: a pair wanted"),
-        ({"cone": (np.eye(3), 2.0)}, "cone: correlation 2 found"),
-        ({"cone": (np.eye(2), 0.5)}, "cone: direction of shape"),
-        ({"cone": (np.zeros((3, 3)), 0.5)}, "cone: a direction without"),
-        ({"head_radii": [1.0, 2.0]}, "head_radii: 2 found"),
-        ({"head_radii": [1.0], "loss": "linear"}, "loss: with head_radii"),
-        ({"problem": small(0, head=None)}, "problem: has no head"),
-        ({"problem": small(0, labels=None)}, "problem: no labels found"),
+        ({"loss": "cross_entropy"}, "loss: expected one of logistic, exponential, linear"),
+        ({"cone": np.eye(3)}, "cone: expected a pair of a direction and the smallest correlation with it, got ndarray"),
+        ({"cone": (np.eye(3), 2.0)}, "cone: expected a correlation in (0, 1), got 2"),
+        ({"cone": (np.eye(2), 0.5)}, "cone: expected a direction of shape (3, 3), got (2, 2)"),
+        ({"cone": (np.zeros((3, 3)), 0.5)}, "cone: expected a finite nonzero direction"),
+        ({"head_radii": [1.0, 2.0]}, "head_radii: expected one for each of 1 radii, got 2"),
+        ({"head_radii": [1.0], "loss": "linear"}, 'loss: expected "logistic" or "exponential" with head_radii'),
+        ({"problem": small(0, head=None)}, "problem: expected a head, or head_radii, got neither"),
+        ({"problem": small(0, labels=None)}, "problem: expected labels -1 and 1, got no labels"),
         ({"problem": small(0, tokens=np.ones((2, 3, 3)))}, "problem: the loss does not depend"),
         ({"problem": small(0, tokens=np.ones((2, 3, 3))), "head_radii": [1.0]}, "problem: the loss does not depend"),
-        ({"problem": small(0, n=300, T=30)}, "problem: 9,000 logits of 9 weights found"),
+        ({"problem": small(0, n=300, T=30)}, "problem: expected at most 6,000 logits"),
     ],
 )
-def test_bad_input_is_told_in_one_line(changes, message):
+def test_bad_input_is_refused_in_one_line(changes, message):
     arguments = {"problem": small(0), "radii": [1.0]} | changes
     with pytest.raises(attsvm.ProblemError) as caught:
         attsvm.regularization_path(arguments.pop("problem"), arguments.pop("radii"), **arguments)

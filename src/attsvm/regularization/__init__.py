@@ -1,10 +1,14 @@
-"""Regularisation paths: the minimisers of the loss over balls of growing radius, and the Att-SVM that they go to.
+"""Regularization paths: the minimisers of the loss over balls of increasing radius, which converge to an Att-SVM.
 
-``path`` is :func:`regularization_path`: ``excess`` (the loss in logarithms), ``ball`` (minimise over a ball),
-``weight_ball`` (in which norm, through which parameters), ``arguments`` what a user passes, ``result`` what comes back.
+:func:`regularization_path` is in ``path``. ``excess`` is the loss in logarithms (``scalar`` for one margin) and
+``trust_region`` minimises over an ℓp ball. ``weight_ball`` finds the ball of a norm by the type of the norm;
+``lp_ball`` and ``nuclear_ball`` are registered. ``branches`` and ``joint`` search the minima of one problem along the
+radii of ``grid``.
 """
 
+from attsvm.regularization import lp_ball, nuclear_ball  # noqa: F401  # they register themselves
 from attsvm.regularization.path import regularization_path
-from attsvm.regularization.result import Path
+from attsvm.regularization.result import RegularizationPath
+from attsvm.regularization.weight_ball import WeightBall, ball_of
 
-__all__ = ["Path", "regularization_path"]
+__all__ = ["RegularizationPath", "WeightBall", "ball_of", "regularization_path"]

@@ -1,89 +1,108 @@
-"""Every check on what a user asks a regularisation path for."""
+"""Checks of the arguments of a regularization path."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm, Nuclear, Spectral
+from attsvm.norms import Lp, Norm, Nuclear
 from attsvm.problem import Problem
+from attsvm.regularization.scalar import Scalar
+from attsvm.regularization.weight_ball import WeightBall
 
 MOST_LOGITS = 6_000
 MOST_NUMBERS = 50_000_000
+FACTORED = (Lp(2.0), Nuclear())
+"""Norms that a path of factors accepts: the Frobenius norm of the factors is the nuclear norm of their product."""
 
 
-def parse_radii(name: str, radii: Any, strictly: bool = True) -> np.ndarray:
-    """Positive numbers that grow, or with ``strictly`` False do not fall."""
+def parse_radii(name: str, radii: Any, *, strictly: bool = True) -> np.ndarray:
+    """Positive numbers that increase, or with ``strictly=False`` do not decrease."""
     try:
         array = np.array(radii, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ProblemError(f"{name}: not an array of numbers ({error})") from None
+        raise ProblemError(f"{name}: expected an array of numbers, got {type(radii).__name__} ({error})") from None
     if array.ndim != 1 or not len(array):
-        raise ProblemError(f"{name}: shape {array.shape} found, (L,) with at least one wanted")
+        raise ProblemError(f"{name}: expected shape (L,) with L >= 1, got {array.shape}")
     if not (np.isfinite(array).all() and (array > 0).all()):
-        raise ProblemError(f"{name}: {array[~(np.isfinite(array) & (array > 0))][0]} found, positive numbers wanted")
+        raise ProblemError(
+            f"{name}: expected positive finite numbers, got {array[~(np.isfinite(array) & (array > 0))][0]}"
+        )
     falling = np.flatnonzero(np.diff(array) <= 0 if strictly else np.diff(array) < 0)
     if len(falling):
         i = int(falling[0])
-        raise ProblemError(f"{name}: {array[i + 1]:g} after {array[i]:g} found, growing radii wanted")
+        raise ProblemError(f"{name}: expected increasing radii, got {array[i + 1]:g} after {array[i]:g}")
+    return array
+
+
+def parse_head_radii(head_radii: Sequence[float] | np.ndarray | None, radii: np.ndarray, loss: Scalar) -> Any:
+    """One head radius for each radius, or None."""
+    if head_radii is None:
+        return None
+    array = parse_radii("head_radii", head_radii, strictly=False)
+    if array.shape != radii.shape:
+        raise ProblemError(f"head_radii: expected one for each of {len(radii)} radii, got {len(array)}")
+    if loss.log_value is None:
+        raise ProblemError('loss: expected "logistic" or "exponential" with head_radii, which need the log of the loss')
     return array
 
 
 def norm_of_ball(norm: Norm, attention: str) -> Norm:
-    """The norm that bounds W, for a kind of attention."""
-    if attention == "prompt" and isinstance(norm, Nuclear):
-        return Lp(2.0)
+    """The norm that bounds W or p, for a kind of attention."""
     if attention == "factored":
-        if not isinstance(norm, Nuclear) and norm != Lp(2.0):
+        if norm not in FACTORED:
             raise ProblemError(
-                f"norm: {norm.name} found for factored attention; its ball ‖K‖² + ‖Q‖² ≤ 2R is that of the nuclear norm"
+                f'norm: expected "frobenius" or "nuclear" for factored attention, whose ball ‖K‖² + ‖Q‖² ≤ 2R is the '
+                f"nuclear one, got {norm.name}"
             )
         return Nuclear()
-    if isinstance(norm, Spectral) or (isinstance(norm, Lp) and not 1 < norm.p < np.inf):
-        raise ProblemError(f'norm: {norm.name} found; a path takes "frobenius", "nuclear" or p with 1 < p < inf')
-    return norm
+    return norm.of_vectors if attention == "prompt" else norm
 
 
 def check_problem(problem: Problem, trains_head: bool) -> None:
-    """Labels ±1, and a head where it is not on the path itself."""
+    """Labels ±1, and a head unless the path includes one."""
     if problem.labels is None or problem.num_classes is not None:
         found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
-        raise ProblemError(f"problem: {found} found, labels -1 and 1 wanted")
+        raise ProblemError(f"problem: expected labels -1 and 1, got {found}")
     if problem.head is None and not trains_head:
-        raise ProblemError("problem: has no head; give it one, or head_radii")
+        raise ProblemError("problem: expected a head, or head_radii, got neither")
 
 
-def check_size(problem: Problem, norm: Norm, in_cone: bool) -> None:
-    """Newton steps hold the Hessian between logits, and the logits' derivatives in W."""
+def check_size(problem: Problem, ball: WeightBall) -> None:
+    """Whether the Hessian between logits, and the derivatives of the logits in W, fit into memory."""
     num_logits = int(problem.canonical.active.sum(axis=(-2, -1)).max()) * problem.num_tokens
     num_weights = problem.key_dim * problem.query_dim
-    dense = in_cone or (isinstance(norm, Lp) and norm.p > 2)
-    if num_logits > MOST_LOGITS or num_logits * num_weights > MOST_NUMBERS or (dense and num_weights**2 > MOST_NUMBERS):
+    dense = ball.needs_dense_hessian and num_weights**2 > MOST_NUMBERS
+    if num_logits > MOST_LOGITS or num_logits * num_weights > MOST_NUMBERS or dense:
         raise ProblemError(
-            f"problem: {num_logits:,} logits of {num_weights:,} weights found, more than a path's Newton steps can hold"
+            f"problem: expected at most {MOST_LOGITS:,} logits and {MOST_NUMBERS:,} derivatives, for the Newton steps "
+            f"of a path, got {num_logits:,} logits of {num_weights:,} weights"
         )
 
 
 def parse_cones(
     problem: Problem, cone: tuple[Any, float] | None
 ) -> dict[tuple[int, ...], tuple[np.ndarray, float]] | None:
-    """Axis, flat and of length 1, and correlation of each problem's cone."""
+    """For each problem of a batch, the axis of the cone (flat, of length 1) and the correlation."""
     if cone is None:
         return None
     if not isinstance(cone, tuple) or len(cone) != 2:
-        raise ProblemError("cone: a pair wanted, of a direction and the least correlation with it")
+        raise ProblemError(
+            f"cone: expected a pair of a direction and the smallest correlation with it, got {type(cone).__name__}"
+        )
     axis = np.asarray(cone[0], dtype=np.float64)
     own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
     if axis.shape not in (own, problem.batch_shape + own):
-        raise ProblemError(f"cone: direction of shape {axis.shape} found, {problem.batch_shape + own} wanted")
+        raise ProblemError(f"cone: expected a direction of shape {problem.batch_shape + own}, got {axis.shape}")
     axis = np.broadcast_to(axis, problem.batch_shape + own).reshape(*problem.batch_shape, -1)
     length = np.linalg.norm(axis, axis=-1)
     if not (np.isfinite(axis).all() and (length > 0).all()):
-        raise ProblemError("cone: a direction without finite entries, or zero, found")
+        raise ProblemError("cone: expected a finite nonzero direction, got zero, NaN or inf")
     try:
         correlation = float(cone[1])
     except (TypeError, ValueError):
-        raise ProblemError(f"cone: {cone[1]!r} found, the least correlation wanted, a number in (0, 1)") from None
+        raise ProblemError(f"cone: expected a correlation in (0, 1), got {cone[1]!r}") from None
     if not 0 < correlation < 1:
-        raise ProblemError(f"cone: correlation {correlation:g} found, a number in (0, 1) wanted")
+        raise ProblemError(f"cone: expected a correlation in (0, 1), got {correlation:g}")
     return {i: (axis[i] / length[i], correlation) for i in np.ndindex(*problem.batch_shape)}

@@ -1,122 +1,21 @@
 """How far a loss lies above that of a selection, in logarithms, with its derivatives in the attention weights.
 
-At ‖W‖ = 1e4 times the Att-SVM's value the loss is its infimum plus exp(−1e4): as a number it says nothing any more. Its
-excess over the loss of the selected tokens alone, taken in logarithms, is a sum of terms without cancellation.
+At ‖W‖ = 1e4 times the value of the Att-SVM, the loss equals its infimum in every digit. The logarithm of its excess
+over the loss of the selected tokens alone is a sum of terms without cancellation, and stays exact.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from scipy.special import log_expit, logsumexp
+from scipy.special import logsumexp
 
-from attsvm.errors import ProblemError
-from attsvm.losses.losses import Loss
 from attsvm.problem import Problem
+from attsvm.regularization.objectives import Curvature, Expansion
+from attsvm.regularization.scalar import Scalar
 
-# a logistic slope over an interval of this half-length is a polynomial of degree 31 to rounding
-_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
-_SHORT = 2.0
-# least attention of the selected tokens with which the loss is compared to theirs alone
+# smallest attention of the selected tokens for which the loss is compared to theirs alone
 SATURATED = 0.999
-
-
-class Curvature(NamedTuple):
-    """A Hessian as J' C J."""
-
-    rows: np.ndarray  # J, shape (m, d)
-    core: np.ndarray  # C, shape (m, m)
-
-    def dense(self) -> np.ndarray:
-        """The Hessian, shape (d, d)."""
-        return self.rows.T @ self.core @ self.rows
-
-    def times(self, x: np.ndarray) -> np.ndarray:
-        """Its product with a vector."""
-        return self.rows.T @ (self.core @ (self.rows @ x))
-
-
-class Expansion(NamedTuple):
-    """Value, gradient and Hessian of a function of d numbers."""
-
-    value: float
-    gradient: np.ndarray  # (d,)
-    curvature: Curvature
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """A falling loss ℓ(m) of the margin as NumPy functions of it, in logarithms."""
-
-    value: Callable[[np.ndarray], np.ndarray]
-    log_value: Callable[[np.ndarray], np.ndarray] | None
-    log_slope: Callable[[np.ndarray], np.ndarray]
-    bend: Callable[[np.ndarray], np.ndarray]  # −d log|ℓ'| / dm
-
-    def log_mean_slope(self, margins: np.ndarray, drops: np.ndarray) -> np.ndarray:
-        """Log of the mean of |ℓ'| between m − Δ and m: the excess ℓ(m − Δ) − ℓ(m) is Δ times that."""
-        between = margins[:, None] - drops[:, None] * (1 + _NODES) / 2
-        near = logsumexp(self.log_slope(between), b=_NODE_WEIGHTS / 2, axis=1)
-        far = np.abs(drops) > _SHORT
-        if not far.any():
-            return near
-        near[far] = self._log_difference(margins[far] - drops[far], margins[far]) - np.log(np.abs(drops[far]))
-        return near
-
-    def _log_difference(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        if self.log_value is None:
-            return np.log(np.abs(self.value(one) - self.value(other)))
-        one, other = self.log_value(one), self.log_value(other)
-        larger = np.maximum(one, other)
-        return larger + np.log(-np.expm1(np.minimum(one, other) - larger))
-
-
-def _log_logistic(margins: np.ndarray) -> np.ndarray:
-    # log(log(1 + e^−m)) is −m to rounding once m > 37
-    return np.where(margins > 37, -margins, np.log(np.logaddexp(0.0, -np.minimum(margins, 37))))
-
-
-SCALARS = {
-    "logistic": Scalar(
-        lambda m: np.logaddexp(0.0, -m), _log_logistic, lambda m: log_expit(-m), lambda m: np.exp(log_expit(m))
-    ),
-    "exponential": Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like),
-    "linear": Scalar(np.negative, None, np.zeros_like, np.zeros_like),
-}
-SCALARS["correlation"] = SCALARS["linear"]
-
-
-def parse_scalar(loss: "str | Loss") -> Scalar:
-    """Read a loss: a name, or a :class:`Loss`.
-
-    Raises
-    ------
-    ProblemError
-        If it is neither, or does not fit labels ±1.
-    """
-    if isinstance(loss, str) and loss in SCALARS:
-        return SCALARS[loss]
-    if not isinstance(loss, Loss):
-        found = repr(loss) if isinstance(loss, str) else type(loss).__name__
-        raise ProblemError(f"loss: {found} found, one of {', '.join(SCALARS)} or a Loss wanted")
-
-    def in_float64(function: Callable[[jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
-        def numpy_function(margins: np.ndarray) -> np.ndarray:
-            with jax.enable_x64(True):
-                return np.asarray(function(jnp.asarray(margins)), dtype=np.float64)
-
-        return numpy_function
-
-    log_slope = in_float64(loss.log_slope)
-
-    def bend(margins: np.ndarray) -> np.ndarray:
-        return (log_slope(margins - 1e-5) - log_slope(margins + 1e-5)) / 2e-5
-
-    return Scalar(in_float64(loss.value), None, log_slope, bend)
 
 
 @dataclass(frozen=True)
@@ -126,17 +25,17 @@ class Excess:
     Attributes
     ----------
     keys : ndarray, shape (N, T, d_k)
-        Of the N queries that count, relative to the key of the reference token.
+        Keys for each of the N active queries, relative to the key of the reference token.
     queries : ndarray, shape (N, d_q)
     allowed : bool ndarray, shape (N, T)
     values : ndarray, shape (N, T, d)
-        y_i x_it: what the head reads.
+        y_i x_it, the input of the head.
     head : ndarray, shape (d,)
     loss : Scalar
     reference : int ndarray, shape (N,)
         α.
     above : bool
-        Whether L > L_α. Where not, the value is −log(L_α − L): it grows with L as well.
+        Whether L > L_α. If not, the value is −log(L_α − L), which also increases with L.
     """
 
     keys: np.ndarray
@@ -150,7 +49,7 @@ class Excess:
 
     @classmethod
     def of(cls, problem: Problem, head: np.ndarray, loss: Scalar) -> "Excess":
-        """Of a problem without batch axes, over the loss of the head's optimal tokens."""
+        """For a problem without batch axes, over the loss of the head's optimal tokens."""
         assert problem.labels is not None
         keys, queries, allowed, active = problem.canonical
         labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
@@ -174,7 +73,7 @@ class Excess:
     @cached_property
     def optimal(self) -> np.ndarray:
         """The tokens of least loss, shape (N,)."""
-        return np.argmax(np.where(self.allowed, self.values @ self.head, -np.inf), axis=1)
+        return np.asarray(np.argmax(np.where(self.allowed, self.values @ self.head, -np.inf), axis=1))
 
     @cached_property
     def worse(self) -> np.ndarray:
@@ -185,7 +84,7 @@ class Excess:
     @cached_property
     def margins(self) -> np.ndarray:
         """γ_α, shape (N,)."""
-        return self.values[np.arange(len(self.reference)), self.reference] @ self.head
+        return np.asarray(self.values[np.arange(len(self.reference)), self.reference] @ self.head)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -194,18 +93,18 @@ class Excess:
 
     @cached_property
     def moving(self) -> np.ndarray:
-        """The tokens whose logits can move against the reference's, shape (N, T)."""
-        return self.allowed & np.any(self.keys != 0, axis=2)
+        """The tokens whose logits can change relative to the reference, shape (N, T)."""
+        return np.asarray(self.allowed & np.any(self.keys != 0, axis=2))
 
     @cached_property
     def rows(self) -> np.ndarray:
         """(k_t − k_α) z' of these tokens, flattened, shape (m, d_k d_q)."""
         query, token = np.nonzero(self.moving)
-        return (self.keys[query, token][:, :, None] * self.queries[query][:, None]).reshape(len(query), -1)
+        return np.asarray((self.keys[query, token][:, :, None] * self.queries[query][:, None]).reshape(len(query), -1))
 
     @property
     def depends_on_attention(self) -> bool:
-        """Whether any weights can move the loss: a token of another score than the optimal one has another key."""
+        """Whether the loss depends on W: some token with another score than the optimal one has another key."""
         differ = np.any(self.keys != 0, axis=2) & (self.worse != 0) & np.any(self.queries != 0, axis=1)[:, None]
         return bool(differ.any())
 
@@ -220,9 +119,9 @@ class Excess:
         return np.where(self.allowed, logits, -np.inf)
 
     def rebased(self, weights: np.ndarray) -> "Excess":
-        """The excess over the selected tokens where little else is attended to, else over the optimal ones.
+        """The excess over the selected tokens if the softmax is nearly saturated, else over the optimal ones.
 
-        Only the first has a gradient with digits once the softmax is saturated; the second is never singular.
+        Once the softmax is saturated only the first has an accurate gradient; the second is never singular.
         """
         logits = self.logits(weights)
         selected = np.argmax(logits, axis=1)
@@ -238,7 +137,7 @@ class Excess:
         return self.over(self.optimal)
 
     def same_as(self, other: object) -> bool:
-        """Whether the values of two such functions of one problem compare."""
+        """Whether the values of two such functions of one problem can be compared."""
         return (
             isinstance(other, Excess) and self.above == other.above and bool((self.reference == other.reference).all())
         )
@@ -254,7 +153,7 @@ class Excess:
     def pooled(self, weights: np.ndarray) -> np.ndarray:
         """y_i o_i, shape (N, d)."""
         attention, _ = _softmax(self.logits(weights))
-        return (attention[:, None] @ self.values)[:, 0]
+        return np.asarray((attention[:, None] @ self.values)[:, 0])
 
     def value(self, weights: np.ndarray) -> float:
         """log(L − L_α), or −log(L_α − L); −∞ or ∞ where L is on the other side of L_α."""
@@ -264,11 +163,11 @@ class Excess:
         return float(-log_scale - np.log(-scaled)) if scaled < 0 else np.inf
 
     def expand(self, weights: np.ndarray) -> Expansion:
-        """Value and derivatives in the entries of W, where L is on its side of L_α."""
+        """Value and derivatives in the entries of W, where the value is finite."""
         signed, log_scale, attention, gradient, curvature = self._scaled(self.logits(weights))
         scaled = abs(signed)
         gradient, curvature = gradient / scaled, curvature / scaled
-        # of each query, in its logits: diag(g) − g a' − a g' + (bend of the loss) ∇Δ ∇Δ'
+        # per query, in its logits: diag(g) − g a' − a g' + (bend of the loss) ∇Δ ∇Δ'
         outer = gradient[:, :, None] * attention[:, None]
         blocks = curvature - outer - outer.mT
         index = np.arange(gradient.shape[1])
@@ -287,7 +186,7 @@ class Excess:
         d = self.worse
         attention, shortfall = _softmax(logits)
         counted = self.allowed & (d != 0)
-        # the largest term of each query that moves anything, taken out; a query that moves nothing has none
+        # the largest term of each query is factored out; queries that do not change the loss have none
         moves = counted.any(axis=1)
         c = np.where(moves, np.max(np.where(counted, shortfall, -np.inf), axis=1), 0.0)
         winner = attention.max(axis=1)  # 1/S
@@ -314,7 +213,7 @@ class Excess:
 
 @dataclass(frozen=True)
 class HeadLoss:
-    """log L of the head v, under a fixed attention: q_i = y_i o_i, shape (N, d)."""
+    """log L as a function of the head v, for fixed attention: ``pooled`` are y_i o_i, shape (N, d)."""
 
     pooled: np.ndarray
     loss: Scalar
@@ -346,7 +245,7 @@ class Separation:
     Parameters
     ----------
     excess : Excess
-        Whose reference tokens are to be selected.
+        Its reference tokens are to be selected.
     """
 
     excess: Excess

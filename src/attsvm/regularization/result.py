@@ -1,139 +1,142 @@
-"""What following a regularisation path returns."""
+"""What ``regularization_path`` returns."""
 
-import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
-from attsvm.norms import Norm, parse_norm
-from attsvm.storage import read_npz, write_npz
+from attsvm.norms import Norm, read_norm, written_norm
+from attsvm.results import Result, Status, per_record, per_trial, shared
 
-_ARRAYS = ("weights", "loss", "log_excess", "selected", "status", "residual", "limit", "limit_status")
-_OF_HEAD = ("head_weights", "head_limit", "head_residual")
+CONVERGED = 1e-8
+"""Largest residual of a radius that is solved."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Path:
-    """Minimisers of the loss in balls of growing radius: L of them, then the problem's batch axes in every array.
+class RegularizationPath(Result):
+    """Minimisers of the loss in balls of increasing radius.
+
+    Arrays along the path have the L radii as axis 0; the problem's batch axes follow. Indexing selects problems of the
+    batch.
 
     Attributes
     ----------
-    radii : ndarray, shape (L,)
-    weights : ndarray, shape (L, *batch, d_k, d_q) or (L, *batch, d_k)
-        W_R; for factors their product.
-    loss : ndarray, shape (L, *batch)
+    status : Status, or ndarray of str, shape (*batch_shape,)
+        ``optimal``: every radius was solved to its tolerance, see ``solved``. ``inaccurate``: some radius was not.
+        ``interrupted``: a callback stopped the computation. The path then holds the radii solved so far, without the
+        comparison of all branches; in a batch, radii that a problem did not reach hold NaN (``selected``: -1).
+    weights : ndarray, shape (L, *batch_shape, d_k, d_q) or (L, *batch_shape, d_k)
+        W_R or p_R; for factors their product.
+    loss : ndarray, shape (L, *batch_shape)
         L(W_R).
-    log_excess : ndarray, shape (L, *batch)
-        log of what L(W_R) lies above the loss of the optimal tokens alone, which it says where the loss no longer can.
-        −inf where it does not.
-    selected : int ndarray, shape (L, *batch, n[, Q])
+    log_excess : ndarray, shape (L, *batch_shape)
+        Log of the loss minus the loss of the optimal tokens alone. It keeps its digits where the loss equals its
+        infimum to rounding. −inf where the loss is not larger.
+    selected : int ndarray, shape (L, *batch_shape, n[, Q])
         The token of largest logit; -1 for padded queries.
-    status : str ndarray, shape (L, *batch)
-        ``converged``: the residual is at most 1e-8; ``stalled``: it is not.
-    residual : ndarray, shape (L, *batch)
-        How far W_R is from stationary: 1 − ⟨−G, W⟩/(N*(G) N(W)) on the sphere, N*(G) N(W) inside the ball, G the
-        gradient of ``log_excess`` over the selected tokens (with the multiplier of the cone where that presses).
-    limit : ndarray, shape (*batch, d_k, d_q) or (*batch, d_k)
-        The Att-SVM, in the path's norm, of the tokens selected at the largest radius; the relaxed one where the head's
-        radius is the larger one there. NaN where infeasible.
-    limit_status : str or str ndarray (*batch)
-        Its status: ``optimal``, ``inaccurate``, or ``infeasible``, where the path has no limit direction.
+    residual : ndarray, shape (L, *batch_shape)
+        How far W_R is from stationary: 1 − ⟨−G, W⟩/(N*(G) N(W)) on the sphere, N*(G) N(W) inside the ball. G is the
+        gradient of ``log_excess`` over the selected tokens, with the multiplier of the cone where it is active.
+    limit : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
+        The Att-SVM, in the norm of the path, of the tokens selected at the largest radius. If the head's radius is
+        larger there, queries whose label has slack are relaxed. NaN where infeasible.
+    limit_status : Status, or ndarray of str, shape (*batch_shape,)
+        Status of that Att-SVM. Where it is ``infeasible`` the path has no limit direction.
+    radii : ndarray, shape (L,)
     norm : Norm
-        N: that of W, or p; nuclear for factors.
+        N: the norm of W or p; nuclear for factors.
     attention : str
+        "combined", "factored" or "prompt".
     head_radii : ndarray, shape (L,), optional
-        Where the head is on the path too.
-    head_weights, head_limit, head_residual : ndarray, optional
-        v (L, *batch, d), its max-margin direction (*batch, d), and the residual in v (L, *batch).
+        Radii of the head, if the path includes it.
+    head_weights : ndarray, shape (L, *batch_shape, d), optional
+        v.
+    head_limit : ndarray, shape (*batch_shape, d), optional
+        The max-margin direction of v.
+    head_residual : ndarray, shape (L, *batch_shape), optional
+        The residual in v.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> path = attsvm.regularization_path(problem, [1.0, 10.0, 1000.0])
+    >>> path.status, path.weights.shape
+    (<Status.OPTIMAL: 'optimal'>, (3, 5, 5))
+    >>> bool(path.direction_errors[-1] < 1e-4)
+    True
     """
 
-    radii: np.ndarray
-    weights: np.ndarray
-    loss: np.ndarray
-    log_excess: np.ndarray
-    selected: np.ndarray
-    status: np.ndarray
-    residual: np.ndarray
-    limit: np.ndarray
-    limit_status: Any
-    norm: Norm
-    attention: str
-    head_radii: np.ndarray | None = None
-    head_weights: np.ndarray | None = None
-    head_limit: np.ndarray | None = None
-    head_residual: np.ndarray | None = None
+    kind: ClassVar[str] = "path"
+
+    weights: np.ndarray = per_record()
+    loss: np.ndarray = per_record()
+    log_excess: np.ndarray = per_record()
+    selected: np.ndarray = per_record()
+    residual: np.ndarray = per_record()
+    limit: np.ndarray = per_trial()
+    limit_status: Status | np.ndarray = per_trial()
+    radii: np.ndarray = shared(read=np.array)
+    norm: Norm = shared(write=written_norm, read=read_norm)
+    attention: str = shared()
+    head_radii: np.ndarray | None = shared(None, read=np.array)
+    head_weights: np.ndarray | None = per_record(None)
+    head_limit: np.ndarray | None = per_trial(None)
+    head_residual: np.ndarray | None = per_record(None)
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """The axes of problems."""
-        return self.loss.shape[1:]
+    def solved(self) -> np.ndarray:
+        """Whether each radius was solved to its tolerance: residuals of at most 1e-8; bool, shape (L, *batch_shape)."""
+        return is_solved(self.residual, self.head_residual)
 
     @property
     def direction_errors(self) -> np.ndarray:
-        """1 − cosine between W_R and ``limit``, shape (L, *batch); 1 at W = 0, NaN where the limit is infeasible."""
-        return _errors(self.weights, self.limit, 1 if self.attention == "prompt" else 2)
+        """1 − cosine between W_R and ``limit``, shape (L, *batch_shape); 1 at W = 0, NaN where there is no limit."""
+        return _errors(self.weights, self.limit, self._axes)
 
     @property
     def head_direction_errors(self) -> np.ndarray | None:
-        """The same of the head; None where it is fixed."""
+        """The same for the head; None if the head is fixed."""
         if self.head_weights is None or self.head_limit is None:
             return None
         return _errors(self.head_weights, self.head_limit, 1)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to an ``.npz`` file, without pickle."""
-        arrays = {name: np.asarray(getattr(self, name)) for name in ("radii", *_ARRAYS)}
-        arrays |= {name: getattr(self, name) for name in ("head_radii", *_OF_HEAD) if getattr(self, name) is not None}
-        write_npz(path, "path", arrays, {"norm": self.norm.name, "attention": self.attention})
+    @property
+    def _axes(self) -> int:
+        return self.limit.ndim - len(self.batch_shape)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Path":
-        """Read what :meth:`save` wrote.
+    def _summary(self) -> str:
+        return f"{self._batch_summary()}; {self.status}"
 
-        Raises
-        ------
-        ProblemError
-            If the file cannot be read or holds something else.
-        """
-        arrays, meta = read_npz(path, "path")
-        try:
-            arrays["limit_status"] = _plain(arrays["limit_status"])
-            return cls(**arrays, norm=parse_norm(meta["norm"]), attention=meta["attention"])
-        except (KeyError, TypeError) as error:
-            raise ProblemError(f"{path}: not the arrays of a path ({error})") from None
-
-    def __len__(self) -> int:
-        return len(self.radii)
-
-    def __repr__(self) -> str:
-        span = f"{len(self)} radii, {self.radii[0]:g} to {self.radii[-1]:g}"
-        converged = int((self.status == "converged").sum())
-        parts = [f"{self.attention}, {self.norm.name}: {span}", f"{converged} of {self.status.size} converged"]
+    def _batch_summary(self) -> str:
+        span = f"{len(self.radii)} radii, {self.radii[0]:g} to {self.radii[-1]:g}"
+        parts = [f"{self.attention}, {self.norm.name}: {span}", f"{self.solved.sum()} of {self.solved.size} solved"]
         last = self.direction_errors[-1]
         if np.isnan(last).all():
             parts.append("the last selection is infeasible")
         else:
             worst = " at most" if self.batch_shape else ""
             parts.append(f"last direction error{worst} {np.nanmax(last):.1e}")
-        size = self.norm.values(self.weights[-1], 1 if self.attention == "prompt" else 2)
+        size = self.norm.values(self.weights[-1], self._axes)
         if (size < 0.999 * self.radii[-1]).any():
-            parts.append(f"the loss is least inside the last ball, at norm {np.min(size):.4g}")
+            parts.append(f"the minimum lies inside the last ball, at norm {np.min(size):.4g}")
         of_head = self.head_direction_errors
         if of_head is not None and not np.isnan(of_head[-1]).all():
             parts.append(f"of the head {np.nanmax(of_head[-1]):.1e}")
-        return f"Path({'; '.join(parts)})"
+        return "; ".join(parts)
+
+
+def is_solved(residual: np.ndarray, head_residual: np.ndarray | None) -> np.ndarray:
+    """Whether residuals are within the tolerance of a path."""
+    largest: Any = residual if head_residual is None else np.maximum(residual, head_residual)
+    return np.asarray(largest <= CONVERGED)
 
 
 def _errors(weights: np.ndarray, limit: np.ndarray, axes: int) -> np.ndarray:
-    """Direction errors along the radii, NaN where there is no limit."""
+    """Direction errors along the radii; NaN where there is no limit or the radius was not reached."""
     over = tuple(range(-axes, 0))
-    there = np.isfinite(limit).all(axis=over, keepdims=True)
-    errors = np.asarray(direction_error(weights, np.where(there, limit, 0.0), over))
-    return np.where(there.reshape(there.shape[:-axes]), errors, np.nan)
-
-
-def _plain(array: np.ndarray) -> Any:
-    return array.item() if np.ndim(array) == 0 else array
+    known = np.isfinite(limit).all(axis=over) & np.isfinite(weights).all(axis=over)
+    shown = np.expand_dims(known, over)
+    errors = direction_error(np.where(shown, weights, 0.0), np.where(shown, limit, 0.0), over)
+    return np.where(known, np.asarray(errors), np.nan)

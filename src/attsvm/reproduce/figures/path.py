@@ -36,7 +36,7 @@ def _measured(sizes: Sizes) -> Arrays:
         "norm": lengths,
         "at_best": at_best,
         "undecided": (1 - run.probability).max(axis=-1) > 1e-6,
-        "converged": np.stack([path.status == "converged" for path in followed], axis=1),
+        "converged": np.stack([path.solved for path in followed], axis=1),
         "error run": np.asarray(direction_error(trained, solution.direction, axis=(-2, -1))),
         "error path": np.asarray(direction_error(weights, solution.direction, axis=(-2, -1))),
         "apart": np.asarray(direction_error(trained, weights, axis=(-2, -1))),

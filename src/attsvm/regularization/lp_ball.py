@@ -1,0 +1,41 @@
+"""The entrywise ℓp ball, 1 < p < ∞."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.norms import Lp
+from attsvm.regularization.cones import CircularCone
+from attsvm.regularization.objectives import Objective
+from attsvm.regularization.trust_region import minimise
+from attsvm.regularization.weight_ball import MAX_STEPS, Found, WeightBall, ball_of, no_ball
+
+
+@dataclass(frozen=True)
+class LpBall(WeightBall):
+    """‖W‖_p ≤ radius."""
+
+    norm: Lp
+
+    @property
+    def needs_dense_hessian(self) -> bool:
+        """In a cone, and for p > 2, where the sphere is flat at zero entries."""
+        return self.cone is not None or self.norm.p > 2
+
+    def steepest(self, gradient: np.ndarray) -> np.ndarray:
+        """−sign(g)|g|^(q−1), of norm 1."""
+        scaled = gradient / np.max(np.abs(gradient))
+        direction = -np.sign(scaled) * np.abs(scaled) ** (1 / (self.norm.p - 1))
+        return np.asarray(direction / self.size(direction))
+
+    def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
+        """A local minimum, on the weights themselves."""
+        minimum = minimise(objective, start, radius, self.norm.p, cone=self.cone, max_steps=MAX_STEPS)
+        return self._found(objective, minimum.x, radius, minimum.pull)
+
+
+@ball_of.register
+def _(norm: Lp, shape: tuple[int, int], cone: CircularCone | None = None) -> LpBall:
+    if not 1 < norm.p < np.inf:
+        raise no_ball(norm)
+    return LpBall(shape, norm, cone)

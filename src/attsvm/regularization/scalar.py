@@ -1,0 +1,87 @@
+"""Losses of the margin in NumPy and in logarithms."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import log_expit, logsumexp
+
+from attsvm.errors import ProblemError
+from attsvm.losses.losses import Loss
+
+# a logistic slope over an interval of this half-length is a polynomial of degree 31, up to rounding
+_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
+_SHORT = 2.0
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A decreasing loss ℓ(m) of the margin: NumPy functions, in logarithms."""
+
+    value: Callable[[np.ndarray], np.ndarray]
+    log_value: Callable[[np.ndarray], np.ndarray] | None
+    log_slope: Callable[[np.ndarray], np.ndarray]
+    bend: Callable[[np.ndarray], np.ndarray]  # −d log|ℓ'| / dm
+
+    def log_mean_slope(self, margins: np.ndarray, drops: np.ndarray) -> np.ndarray:
+        """Log of the mean of |ℓ'| between m − Δ and m: the excess ℓ(m − Δ) − ℓ(m) is Δ times that."""
+        between = margins[:, None] - drops[:, None] * (1 + _NODES) / 2
+        near = logsumexp(self.log_slope(between), b=_NODE_WEIGHTS / 2, axis=1)
+        far = np.abs(drops) > _SHORT
+        if not far.any():
+            return np.asarray(near)
+        near[far] = self._log_difference(margins[far] - drops[far], margins[far]) - np.log(np.abs(drops[far]))
+        return np.asarray(near)
+
+    def _log_difference(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        if self.log_value is None:
+            return np.asarray(np.log(np.abs(self.value(one) - self.value(other))))
+        one, other = self.log_value(one), self.log_value(other)
+        larger = np.maximum(one, other)
+        return np.asarray(larger + np.log(-np.expm1(np.minimum(one, other) - larger)))
+
+
+def _log_logistic(margins: np.ndarray) -> np.ndarray:
+    # log(log(1 + e^−m)) is −m to rounding once m > 37
+    return np.where(margins > 37, -margins, np.log(np.logaddexp(0.0, -np.minimum(margins, 37))))
+
+
+SCALARS = {
+    "logistic": Scalar(
+        lambda m: np.logaddexp(0.0, -m), _log_logistic, lambda m: log_expit(-m), lambda m: np.exp(log_expit(m))
+    ),
+    "exponential": Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like),
+    "linear": Scalar(np.negative, None, np.zeros_like, np.zeros_like),
+}
+SCALARS["correlation"] = SCALARS["linear"]
+
+
+def parse_scalar(loss: "str | Loss") -> Scalar:
+    """Read a loss: a name, or a :class:`Loss`.
+
+    Raises
+    ------
+    ProblemError
+        If it is neither, or does not fit labels ±1.
+    """
+    if isinstance(loss, str) and loss in SCALARS:
+        return SCALARS[loss]
+    if not isinstance(loss, Loss):
+        found = repr(loss) if isinstance(loss, str) else type(loss).__name__
+        raise ProblemError(f"loss: expected one of {', '.join(SCALARS)}, or a Loss, got {found}")
+
+    def in_float64(function: Callable[[jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
+        def numpy_function(margins: np.ndarray) -> np.ndarray:
+            with jax.enable_x64(True):
+                return np.asarray(function(jnp.asarray(margins)), dtype=np.float64)
+
+        return numpy_function
+
+    log_slope = in_float64(loss.log_slope)
+
+    def bend(margins: np.ndarray) -> np.ndarray:
+        return np.asarray((log_slope(margins - 1e-5) - log_slope(margins + 1e-5)) / 2e-5)
+
+    return Scalar(in_float64(loss.value), None, log_slope, bend)
