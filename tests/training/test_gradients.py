@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
-from attsvm.heads.heads import MLP, FunctionHead, Linear, Quadratic
-from attsvm.losses import Loss
-from attsvm.losses.losses import parse_loss
+from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
+from attsvm.losses import Loss, parse_loss
 from attsvm.training.attention.attention import parse_attention
 from attsvm.training.engine.objective import Objective
 from attsvm.training.engine.trials import TrialData

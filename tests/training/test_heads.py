@@ -1,13 +1,17 @@
 """Heads: what they compute, how they train, where they are undefined."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import attsvm
-from attsvm import ProblemError, heads, train
+from attsvm import Loss, ProblemError, heads, train
 from attsvm.datasets import random_problem
+from attsvm.training.attention.attention import Combined
+from attsvm.training.engine.objective import Objective
 
 START = np.random.default_rng(0).normal(size=(3, 3))
 
@@ -218,3 +222,49 @@ def test_weights_whose_logits_would_overflow_stop_before_they_do(problem):
 def test_heads_that_do_not_fit_are_named(build, name):
     with pytest.raises(ProblemError, match=name):
         build()
+
+
+@dataclass(frozen=True)
+class Bilinear(heads.Head):
+    """h(o) = v'o, written as a user writes it; what it declares is its only standing."""
+
+    declared: bool
+
+    name = "bilinear"
+
+    @property
+    def defined_everywhere(self):
+        return self.declared
+
+    def initial(self, problem):
+        return {"v": problem.head}
+
+    def outputs(self, parameters, pooled):
+        return jnp.sum(parameters["v"] * pooled, axis=2)
+
+
+def test_a_custom_head_and_loss_are_trusted_if_they_declare_it(problem):
+    log_slope = lambda m: -jax.nn.softplus(m)  # noqa: E731
+    runs, checked = [], []
+    for declared in (True, False):
+        loss = Loss(lambda m: jax.nn.softplus(-m), log_slope, "mine", defined_everywhere=declared)
+        runs.append(train(problem, head=Bilinear(declared), loss=loss, init=START, steps=30))
+        checked.append(not Objective(Combined(), Bilinear(declared), loss).defined_everywhere)
+    assert checked == [False, True]
+    assert [run.head for run in runs] == ["bilinear", "bilinear"]
+    for run in runs:
+        np.testing.assert_allclose(run.weights, train(problem, init=START, steps=30).weights, rtol=0, atol=1e-12)
+
+
+def test_heads_are_found_by_name_and_import_path(problem):
+    assert heads.parse_head("linear") == heads.Linear()
+    assert heads.parse_head("attsvm.heads.linear:Linear") == heads.Linear()
+    np.testing.assert_array_equal(train(problem, head="linear", steps=9).weights, train(problem, steps=9).weights)
+    for head, words in (
+        (heads.MLP, r"got the class MLP; pass MLP\(...\)"),
+        ("quadratic", "needs arguments"),
+        ("cubic", "expected one of linear, mlp, quadratic"),
+        ("attsvm.losses:Loss", "expected a Head"),
+    ):
+        with pytest.raises(ProblemError, match=f"head: .*{words}"):
+            train(problem, head=head)

@@ -9,7 +9,7 @@ import pytest
 import attsvm
 from attsvm import Loss, ProblemError, optimizers, train
 from attsvm.datasets import random_problem
-from attsvm.losses.losses import LOSSES
+from attsvm.losses import LOSSES
 
 START = np.random.default_rng(0).normal(size=(3, 3))
 
@@ -33,7 +33,7 @@ def test_slopes_keep_their_accuracy_from_one_end_to_the_other(name):
     with jax.enable_x64(True):
         for label in (1.0, -1.0):
             labels = jnp.full((1, 10, 1), label)
-            slope = LOSSES[name].slope(jnp.asarray(label * margins)[None, :, None], labels)
+            slope = LOSSES.find(name).slope(jnp.asarray(label * margins)[None, :, None], labels)
             signs = np.broadcast_to(slope.direction, (1, 10, 1))[0, :, 0]
             logs = np.asarray(slope.log_slope)[0, :, 0]
             mpmath.mp.dps = 50
@@ -49,8 +49,8 @@ def test_cross_entropy_keeps_the_accuracy_of_every_class():
     with jax.enable_x64(True):
         for label in range(3):
             outputs = jnp.asarray(scores)[None, :, :, None]
-            slope = LOSSES["cross_entropy"].slope(outputs, jnp.full((1, 4, 1), float(label)))
-            values = np.asarray(LOSSES["cross_entropy"].values(outputs, jnp.full((1, 4, 1), float(label))))
+            slope = LOSSES.find("cross_entropy").slope(outputs, jnp.full((1, 4, 1), float(label)))
+            values = np.asarray(LOSSES.find("cross_entropy").values(outputs, jnp.full((1, 4, 1), float(label))))
             direction, logs = np.asarray(slope.direction)[0, ..., 0], np.asarray(slope.log_slope)[0, :, 0]
             mpmath.mp.dps = 900
             for row, f in enumerate(scores):
@@ -127,6 +127,8 @@ def test_a_loss_that_loses_its_value_stops_the_trial(problem):
     ("loss", "words"),
     [
         (3, "Loss or a callable"),
+        (Loss, "got Loss"),
+        ("attsvm.heads:Linear", "Loss or a callable"),
         ("hinge", "hinge"),
         ("cross_entropy", "fit the labels"),
         (lambda m: np.log(m), "trace"),
@@ -137,3 +139,8 @@ def test_a_loss_that_loses_its_value_stops_the_trial(problem):
 def test_losses_that_do_not_fit_are_named(problem, loss, words):
     with pytest.raises(ProblemError, match=f"loss: .*{words}"):
         train(problem, loss=loss)
+
+
+def test_losses_are_found_by_import_path(problem):
+    run, other = (train(problem, loss=x, init=START, steps=9) for x in ("attsvm.losses.linear:LINEAR", "linear"))
+    np.testing.assert_array_equal(run.weights, other.weights)

@@ -161,12 +161,12 @@ def test_numbers_change_without_compiling_anything_anew():
 
 def _only(_, problem, optimizer):
     """The structure under which train keeps its program."""
-    from attsvm.heads.heads import Linear
-    from attsvm.losses.losses import LOSSES
+    from attsvm.heads import Linear
+    from attsvm.losses import LOSSES
     from attsvm.training.attention.attention import Combined
     from attsvm.training.engine.objective import Objective
 
-    return Objective(Combined(), Linear(), LOSSES["logistic"], (), True), optimizer.rule, 64, None, False
+    return Objective(Combined(), Linear(), LOSSES.find("logistic"), (), True), optimizer.rule, 64, None, False
 
 
 def test_callback_sees_the_run_advance():

@@ -37,6 +37,9 @@ Examples:
     attsvm train problem.npz --init run.npz --steps 100000 --out longer.npz
 """
 
+LOSS_HELP = "`logistic`, `exponential`, `linear`, `cross_entropy`, or `package.module:object`."
+HEAD_HELP = "A head of `attsvm.heads`, or `package.module:object`.  [default: linear, the problem's]"
+
 
 class Attention(StrEnum):
     """How logits depend on the weights."""
@@ -71,7 +74,8 @@ def train(
     scope: Annotated[str | None, typer.Option(help="One norm over `all` parameters, or one for `each`.")] = None,
     relative: Annotated[bool, typer.Option("--relative", help="Steps relative to the weights' norm.")] = False,
     steps: Annotated[int, typer.Option(help="Updates to make.")] = 2000,
-    loss: Annotated[str, typer.Option(help="`logistic`, `exponential`, `linear` or `cross_entropy`.")] = "logistic",
+    loss: Annotated[str, typer.Option(help=LOSS_HELP)] = "logistic",
+    head: Annotated[str | None, typer.Option(metavar="NAME", help=HEAD_HELP)] = None,
     train_head: Annotated[bool, typer.Option("--train-head", help="Train the head too, from the file's.")] = False,
     rank: Annotated[int | None, typer.Option(help="Columns of K and Q.")] = None,
     penalty: Annotated[float, typer.Option(help="Adds PENALTY times the squared norm of the parameters.")] = 0.0,
@@ -112,6 +116,7 @@ def train(
             optimizer=chosen,
             steps=steps,
             loss=loss,
+            head=head,
             train_head=train_head,
             rank=rank,
             penalty=penalty,

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from attsvm.datasets.sequences import Sequences
-from attsvm.losses.losses import LOSSES
+from attsvm.losses import LOSSES
 from attsvm.training.engine.softmax import logit_gradient, pool
 
 Array = jax.Array
@@ -87,7 +87,7 @@ def objective_gradient(parameters: Parameters, batch: Batch, alpha: Any) -> tupl
     alpha : float
     """
     p, V, b = parameters["p"], parameters["V"], parameters["b"]
-    loss = LOSSES["logistic" if len(V) == 1 else "cross_entropy"]
+    loss = LOSSES.find("logistic" if len(V) == 1 else "cross_entropy")
     with jax.default_matmul_precision("highest"):
         of_rows = batch.rows @ jnp.concatenate([p[:, None], V.T], axis=1)
         of_tokens = of_rows[batch.places]

@@ -1,5 +1,26 @@
-"""Losses whose slopes do not underflow."""
+"""Losses, one file each.
 
-from attsvm.losses.losses import LOSSES, CrossEntropy, Loss, OutputLoss, parse_loss
+=================== ============================ =============================================================
+name                of                           formula
+=================== ============================ =============================================================
+``"logistic"``      the margin m = y f           log(1 + e^−m)
+``"exponential"``   the margin                   e^−m
+``"linear"``        the margin                   −m; also under the name ``"correlation"``
+``"cross_entropy"`` class scores f               −log softmax(f)_y
+=================== ============================ =============================================================
 
-__all__ = ["LOSSES", "CrossEntropy", "Loss", "OutputLoss", "parse_loss"]
+A loss returns the logarithm of its slope, so that training continues where the slope underflows. A new loss of the
+margin is a :class:`Loss`; a plain function of the margin also works, but its slope can underflow. Other losses derive
+from :class:`OutputLoss`.
+"""
+
+from attsvm.losses.base import Loss, OutputLoss, Outputs, Slope
+from attsvm.losses.cross_entropy import CrossEntropy
+from attsvm.losses.differentiated import Differentiated
+from attsvm.losses.registry import LOSSES, parse_loss
+
+__all__ = ["LOSSES", "CrossEntropy", "Differentiated", "Loss", "OutputLoss", "Outputs", "Slope", "parse_loss"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.losses.losses import Loss
+from attsvm.losses import Loss
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
 from attsvm.regularization.arguments import (

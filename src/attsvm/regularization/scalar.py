@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import log_expit, logsumexp
 
 from attsvm.errors import ProblemError
-from attsvm.losses.losses import Loss
+from attsvm.losses import Loss
 
 # a logistic slope over an interval of this half-length is a polynomial of degree 31, up to rounding
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from attsvm.heads.heads import Linear
-from attsvm.losses.losses import parse_loss
+from attsvm.heads import Linear
+from attsvm.losses import parse_loss
 from attsvm.problem import Problem
 from attsvm.training.attention.attention import parse_attention
 from attsvm.training.engine.objective import Objective

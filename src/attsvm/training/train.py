@@ -9,8 +9,8 @@ import numpy as np
 import optax
 
 from attsvm.errors import ProblemError
-from attsvm.heads.heads import Head, Linear
-from attsvm.losses.losses import Loss, parse_loss
+from attsvm.heads import Head, parse_head
+from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Lp, Norm, Nuclear
 from attsvm.optimizers import Optimizer, configuration, normalized_gradient_descent, rule_of
 from attsvm.problem import Problem
@@ -31,6 +31,7 @@ _MOST_RECORDS_A_CALL = 64
 _RECORDED_NUMBERS_A_CALL = 16_000_000
 _SECONDS_A_CALL = 0.5
 _PRECISE_LOGIT = 1e8
+_HISTORY = ("steps", "loss", "probability", "selected", "weights")
 
 
 class Progress(NamedTuple):
@@ -49,8 +50,8 @@ def train(
     attention: str | None = None,
     optimizer: optax.GradientTransformation | None = None,
     steps: int = 2000,
-    loss: str | Loss | Callable[[Any], Any] = "logistic",
-    head: Head | None = None,
+    loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
+    head: str | Head | None = None,
     train_head: bool = False,
     rank: int | None = None,
     penalty: float = 0.0,
@@ -80,10 +81,11 @@ def train(
     steps : int
         Updates to make, in addition to those of a run that is resumed.
     loss : str, Loss or callable
-        "logistic", "exponential", "linear", "cross_entropy" (class labels), a :class:`Loss`, or a function m ↦ ℓ(m)
-        of the margin written in JAX, differentiated as it stands.
-    head : Head, optional
-        Overrides the linear head of the problem.
+        "logistic", "exponential", "linear", "cross_entropy" (class labels) or another name of
+        :mod:`attsvm.losses`, an import path ``package.module:name``, a :class:`Loss`, or a function m ↦ ℓ(m) of the
+        margin in JAX, which is differentiated as it is written.
+    head : Head or str, optional
+        One of :mod:`attsvm.heads`, by name, as an object, or by an import path. The problem's linear head by default.
     train_head : bool
         Train the head together with the attention, from where it stands.
     rank : int, optional
@@ -147,10 +149,11 @@ def train(
         optimizer = optimizer_of(resumed) if resumed else _default_optimizer(layer)
     if not isinstance(optimizer, optax.GradientTransformation):
         raise ProblemError(f"optimizer: {optimizer!r} found, one of attsvm.optimizers or an optax optimiser wanted")
-    head = Linear() if head is None else head
-    if not isinstance(head, Head):
-        raise ProblemError(f"head: {head!r} found, a Head wanted")
+    head = parse_head("linear" if head is None else head)
     of_head = head.initial(problem)
+    taken = sorted({*layer.shapes(problem), *_HISTORY} & set(of_head))
+    if taken:
+        raise ProblemError(f"head: the parameter name {taken[0]!r} is taken by the attention or the history")
     if train_head and not of_head:
         raise ProblemError("train_head: the head has no parameters")
     objective = Objective(
@@ -369,7 +372,7 @@ class _Session:
             step=plain(self._first(state.steps)),
             precise_until=precise_until if self.batch else (int(precise_until) if precise_until >= 0 else None),
             attention=layer.name,
-            head=type(self.objective.head).__name__.lower(),
+            head=self.objective.head.name,
             optimizer=getattr(optimizer, "name", "optax"),
             norm=getattr(optimizer, "norm", None),
             seed=seed,

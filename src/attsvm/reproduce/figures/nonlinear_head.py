@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from attsvm.heads.heads import MLP
+from attsvm.heads import MLP
 from attsvm.measures import direction_error
 from attsvm.problem import Problem
 from attsvm.report import style

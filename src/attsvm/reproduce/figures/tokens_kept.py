@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from attsvm.heads.heads import Quadratic
+from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style

@@ -12,8 +12,8 @@ import numpy as np
 
 from attsvm.contractions import over_entries, settle
 from attsvm.errors import ProblemError
-from attsvm.heads.heads import MLP, Head, Linear, Quadratic
-from attsvm.losses.losses import LOSSES, OutputLoss
+from attsvm.heads import Head
+from attsvm.losses import OutputLoss
 from attsvm.problem import Problem
 from attsvm.training.attention.attention import AnyArray, Attention, Data, Parameters
 from attsvm.training.engine.softmax import logit_gradient, pool
@@ -60,14 +60,14 @@ class Objective:
     penalized: bool = False
 
     def check(self, of_head: Mapping[str, np.ndarray], problem: Problem) -> None:
-        """See that a user's head and loss are functions that JAX can trace, with one result a query.
+        """Check that JAX can trace head and loss, with one result a query, unless they are defined everywhere.
 
         Raises
         ------
         ProblemError
             If they are not.
         """
-        if not self.users_own:
+        if self.defined_everywhere:
             return
         per_query = problem.canonical.active.shape[len(problem.batch_shape) :]
         wanted = per_query if problem.num_classes is None else (*per_query, problem.num_classes)
@@ -78,12 +78,12 @@ class Objective:
         outputs = _traced("head", self.head.outputs, of_trial, pooled)
         if outputs.shape != (*wanted, 1):
             found, of_one = outputs.shape[2:-1], wanted[2:]
-            raise ProblemError(f"head: an output of shape {found} found, {of_one or 'a number'} wanted")
+            raise ProblemError(f"head: expected an output of shape {of_one or '()'}, got {found}")
         labels = jax.ShapeDtypeStruct((*per_query, 1), float)
         values = _traced("loss", self.loss.values, outputs, labels)
         slope = _traced("loss", self.loss.slope, outputs, labels)
         if not values.shape == slope.log_slope.shape == labels.shape:
-            raise ProblemError("loss: one number for each margin wanted: write it elementwise")
+            raise ProblemError("loss: expected one number for each margin: write it elementwise")
 
     def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
         """Value and gradient; unused parts cost nothing once compiled."""
@@ -92,7 +92,7 @@ class Objective:
         pooled = pool(logits, data.tokens, data.allowed)
         outputs, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
         direction, log_slope = self.loss.slope(outputs, data.labels)
-        if self.users_own:
+        if not self.defined_everywhere:
             # labels of padded queries are 0, where a loss need not be defined
             direction = jnp.where(_over_outputs(data.query_weight, direction) > 0, direction, 0.0)
         log_slope = settle(log_slope)
@@ -131,7 +131,7 @@ class Objective:
         return limits | limit(of_head, data.tokens) if of_head else limits
 
     def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
-        """Whether head and loss are numbers at these parameters, shape (B,): a user's own need not be."""
+        """Whether head and loss are numbers at these parameters, shape (B,)."""
         of_attention, of_head = self._split(trained, fixed)
         pooled = pool(self.attention.logits(of_attention, data), data.tokens, data.allowed)
         return ~jnp.isnan(self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data))
@@ -151,13 +151,13 @@ class Objective:
         return Observation(value, pooled.winner[:, :, 0], pooled.probability[:, :, 0], largest, trained)
 
     @property
-    def users_own(self) -> bool:
-        """Whether head or loss is a user's function, which may have no value or slope somewhere."""
-        return not (isinstance(self.head, Linear | Quadratic | MLP) and self.loss in LOSSES.values())
+    def defined_everywhere(self) -> bool:
+        """Whether head and loss have values and slopes everywhere. Otherwise each step checks that they do."""
+        return self.head.defined_everywhere and self.loss.defined_everywhere
 
     def _read_by_head(self, pooled: Array, data: Data) -> Array:
         """The pooled tokens, where padded queries, which pool none, stand in with the mean of the others."""
-        if data.allowed is None or not self.users_own:
+        if data.allowed is None or self.defined_everywhere:
             return pooled
         weight = data.query_weight[:, :, None]
         return jnp.where(weight > 0, pooled, jnp.sum(weight * pooled, axis=(0, 1)))

@@ -134,7 +134,7 @@ class Program:
         # no NaN is below its limit
         below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
         finite = reduce(jnp.logical_and, below)
-        if self.objective.users_own:
+        if not self.objective.defined_everywhere:
             finite = finite & self.objective.defined(trained, inputs.fixed, inputs.data)
         running = state.status == RUNNING
         idle, stalled = state.idle, zero

@@ -1,0 +1,34 @@
+"""The linear head."""
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from attsvm.contractions import contract
+from attsvm.heads.arguments import head_of
+from attsvm.heads.base import Head, Parameters
+from attsvm.heads.registry import HEADS
+from attsvm.problem import Problem
+
+Array = jax.Array
+
+
+@dataclass(frozen=True)
+class Linear(Head):
+    """h(o) = v'o, or one row of v for each class; v is the problem's head."""
+
+    name = "linear"
+    defined_everywhere = True
+
+    def initial(self, problem: Problem) -> dict[str, np.ndarray]:
+        """The problem's head."""
+        return {"v": head_of(problem)}
+
+    def outputs(self, parameters: Parameters, pooled: Array) -> Array:
+        """V'o of each query and class."""
+        v = parameters["v"]
+        return contract("nqd,d->nq" if v.ndim == 2 else "nqd,cd->nqc", pooled, v)
+
+
+HEADS.register("linear", Linear)

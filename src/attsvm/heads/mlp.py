@@ -1,0 +1,103 @@
+"""A head with one hidden layer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from attsvm.contractions import contract, settle
+from attsvm.errors import ProblemError
+from attsvm.heads.arguments import fitted
+from attsvm.heads.base import Head, Parameters
+from attsvm.heads.registry import HEADS
+from attsvm.problem import Problem
+
+Array = jax.Array
+
+
+def _gelu(x: Array) -> Array:
+    return jax.nn.gelu(x, approximate=False)
+
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "gelu": _gelu}
+
+
+@dataclass(frozen=True)
+class MLP(Head):
+    """h(o) = u'σ(H o + b): one hidden layer, with ReLU or GELU.
+
+    Parameters
+    ----------
+    hidden : array, shape (*batch, width, d)
+        H, one row a hidden unit. The batch axes of the problem, here and below, may be left out.
+    output : array, shape (*batch, width) or (*batch, C, width), optional
+        u, or one row for each of C classes; all ones by default.
+    bias : array, shape (*batch, width), optional
+        b; none by default.
+    activation : {"relu", "gelu"}
+        GELU is exact, o Φ(o), not its approximation by tanh. The slope of ReLU at 0 is 0.
+
+    Raises
+    ------
+    ProblemError
+        If the activation is unknown or an array is not finite; in training, if a shape does not fit.
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), section 6, whose experiments sum ReLU(H o) over the hidden units.
+    """
+
+    hidden: npt.ArrayLike = field(compare=False, repr=False)
+    output: npt.ArrayLike | None = field(default=None, compare=False, repr=False)
+    bias: npt.ArrayLike | None = field(default=None, compare=False, repr=False)
+    activation: Literal["relu", "gelu"] = "relu"
+
+    name = "mlp"
+    defined_everywhere = True
+
+    def __post_init__(self) -> None:
+        if self.activation not in _ACTIVATIONS:
+            raise ProblemError(f"activation: expected one of {', '.join(_ACTIVATIONS)}, got {self.activation!r}")
+
+    @classmethod
+    def random(
+        cls,
+        width: int,
+        dim: int,
+        num_classes: int | None = None,
+        *,
+        activation: Literal["relu", "gelu"] = "relu",
+        seed: int = 0,
+    ) -> "MLP":
+        """A head to train: hidden weights N(0, 2/d), output weights N(0, 1/width), biases zero."""
+        generator = np.random.default_rng(seed)
+        hidden = generator.normal(scale=(2.0 / dim) ** 0.5, size=(width, dim))
+        rows = (width,) if num_classes is None else (num_classes, width)
+        return cls(hidden, generator.normal(scale=width**-0.5, size=rows), np.zeros(width), activation)
+
+    def initial(self, problem: Problem) -> dict[str, np.ndarray]:
+        """H, u and b, with the batch axes of the problem."""
+        batch = problem.batch_shape
+        hidden = fitted("hidden", self.hidden, batch, (None, problem.dim))
+        width = hidden.shape[-2]
+        rows = (width,) if problem.num_classes is None else (problem.num_classes, width)
+        output = np.ones(rows) if self.output is None else self.output
+        parameters = {"hidden": hidden, "output": fitted("output", output, batch, rows)}
+        if self.bias is not None:
+            parameters["bias"] = fitted("bias", self.bias, batch, (width,))
+        return parameters
+
+    def outputs(self, parameters: Parameters, pooled: Array) -> Array:
+        """u'σ(H o + b) of each query and class."""
+        units = contract("nqd,hd->nqh", pooled, parameters["hidden"])
+        if "bias" in parameters:
+            units = units + parameters["bias"]
+        u = parameters["output"]
+        active = settle(_ACTIVATIONS[self.activation](units))
+        return contract("nqh,h->nq" if u.ndim == 2 else "nqh,ch->nqc", active, u)
+
+
+HEADS.register("mlp", MLP)

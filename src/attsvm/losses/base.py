@@ -1,0 +1,117 @@
+"""What a loss provides: its value and the logarithm of its slope."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import jax
+
+Array = jax.Array
+
+
+class Outputs(StrEnum):
+    """What a loss is a function of, and with that the labels that it takes."""
+
+    MARGIN = "margin"
+    """The margin y f, for labels y = ±1."""
+
+    CLASS_SCORES = "class scores"
+    """Scores f of C classes, for labels 0..C−1."""
+
+
+class Slope(NamedTuple):
+    """The derivative ∂ℓ/∂f of each query as direction · exp(log_slope).
+
+    Attributes
+    ----------
+    direction : Array, shape (n, Q, B), or (n, Q, C, B) for C classes
+    log_slope : Array, shape (n, Q, B)
+    """
+
+    direction: Array
+    log_slope: Array
+
+
+class OutputLoss(ABC):
+    """Base of every loss: a function of the head's outputs and the labels.
+
+    Most losses are functions of the margin and need no subclass: use :class:`Loss`. Equal losses share their compiled
+    training, so a subclass defines equality and a hash, for instance as a frozen dataclass. The trailing axis of all
+    arrays holds the trials.
+    """
+
+    takes: Outputs = Outputs.MARGIN
+    """Whether it is a loss of margins or of class scores."""
+
+    defined_everywhere: bool = False
+    """Whether value and slope are finite for all finite outputs, and for the label 0 of padded queries.
+
+    Otherwise each step checks that they are, and a trial stops where they are not.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Short name; a class attribute ``name = "..."`` will do."""
+
+    @abstractmethod
+    def values(self, outputs: Array, labels: Array) -> Array:
+        """The loss of each query.
+
+        Parameters
+        ----------
+        outputs : Array, shape (n, Q, B), or (n, Q, C, B) for C classes
+        labels : Array, shape (n, Q, B)
+            ±1, or class numbers 0..C−1; 0 for padded queries.
+
+        Returns
+        -------
+        Array, shape (n, Q, B)
+        """
+
+    @abstractmethod
+    def slope(self, outputs: Array, labels: Array) -> Slope:
+        """The derivative with respect to the outputs. Its logarithm does not underflow when the slope itself does."""
+
+
+@dataclass(frozen=True)
+class Loss(OutputLoss):
+    """A loss ℓ(m) of the margin m = y f, for labels ±1. It decreases as m grows.
+
+    Parameters
+    ----------
+    value : callable
+        m ↦ ℓ(m), elementwise, of JAX arrays.
+    log_slope : callable
+        m ↦ log|ℓ'(m)|, elementwise; −inf where ℓ' = 0. Training uses it where ℓ' itself underflows.
+    name : str, optional
+    defined_everywhere : bool
+        Whether both are finite for every finite margin. Otherwise each step checks that they are.
+
+    Examples
+    --------
+    A loss that decreases like e^−m, trained where its slope is far below the smallest float:
+
+    >>> import jax, attsvm
+    >>> from attsvm.datasets import random_problem
+    >>> sigmoid = attsvm.Loss(
+    ...     lambda m: jax.nn.sigmoid(-m), lambda m: -jax.nn.softplus(m) - jax.nn.softplus(-m), name="sigmoid"
+    ... )
+    >>> attsvm.train(random_problem(4, 5, 3, 0), loss=sigmoid, steps=100).status
+    <Status.FINISHED: 'finished'>
+    """
+
+    value: Callable[[Array], Array]
+    log_slope: Callable[[Array], Array]
+    name: str = "loss"
+    defined_everywhere: bool = False
+
+    def values(self, outputs: Array, labels: Array) -> Array:
+        """ℓ(y f) of each query."""
+        return self.value(labels * outputs)
+
+    def slope(self, outputs: Array, labels: Array) -> Slope:
+        """−y |ℓ'(y f)| of each query."""
+        return Slope(-labels, self.log_slope(labels * outputs))
