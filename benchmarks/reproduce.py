@@ -1,4 +1,4 @@
-"""`attsvm reproduce` against the papers' way: the experiments that take it most of its time, on a share of their runs.
+"""`attsvm reproduce` against the papers' way: the figures that take it most of its time, on a share of their runs.
 
 The papers' way trains one run after the other by autograd in PyTorch and solves each Att-SVM in CVXPY, with one
 expression a constraint (SCS for the nuclear norm). Both sides do as many runs of the same sizes, for the published
@@ -21,8 +21,7 @@ import torch
 import attsvm
 from att_svm import Data, nuclear, per_constraint
 from attsvm.datasets import random_problem
-from attsvm.reproduce import EXPERIMENTS
-from attsvm.reproduce.figure import Arrays
+from attsvm.reproduce import FIGURES, Arrays
 from attsvm.reproduce.pieces import Store
 from attsvm.training.engine.trials import num_threads
 from training import torch_loop
@@ -86,7 +85,7 @@ def _mirror(n: int, T: int, d: int, runs: int, steps: int, p: float, norms: Sequ
 
 
 def papers_way(name: str, sizes: Sizes, piece: Piece) -> float:
-    """Seconds of an experiment in the papers' way."""
+    """Seconds of a figure in the papers' way."""
     parts: list[tuple[str, Callable[..., Arrays], tuple[Any, ...]]] = []
     if name in ("rank", "feasibility"):
         cells = [(n, T, d) for n, T in sizes["shapes"] for d in sizes["dims"]]
@@ -108,16 +107,15 @@ def papers_way(name: str, sizes: Sizes, piece: Piece) -> float:
 
 
 def our_way(name: str, sizes: Sizes) -> Arrays:
-    """Seconds of an experiment in ours, compilation included."""
-    experiment = next(experiment for experiment in EXPERIMENTS if experiment.name == name)
+    """Seconds of a figure in ours, compilation included."""
     begin = time.perf_counter()
-    experiment.measure(sizes, lambda _, function, *arguments: function(*arguments))
+    FIGURES.find(name).measure(sizes, lambda _, function, *arguments: function(*arguments))
     return {"seconds": np.array(time.perf_counter() - begin)}
 
 
 def shared_sizes(share: float) -> dict[str, Sizes]:
-    """The experiments' sizes with a share of the runs, and the published numbers of steps."""
-    full = {experiment.name: dict(experiment.full) for experiment in EXPERIMENTS}
+    """The figures' sizes with a share of the runs, and the published numbers of steps."""
+    full = {figure.name: dict(figure.full) for figure in FIGURES}
 
     def part(count: int) -> int:
         return max(1, round(share * count))

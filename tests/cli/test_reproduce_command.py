@@ -6,7 +6,7 @@ import re
 from typer.testing import CliRunner
 
 from attsvm.cli.main import app
-from attsvm.reproduce import EXPERIMENTS
+from attsvm.reproduce import FIGURES
 
 
 def test_writes_figure_numbers_and_page_and_goes_on_where_it_was(tmp_path):
@@ -33,4 +33,4 @@ def test_writes_figure_numbers_and_page_and_goes_on_where_it_was(tmp_path):
 
 def test_names_what_there_is():
     listed = CliRunner().invoke(app, ["reproduce", "--list"], env={"COLUMNS": "200"}).output
-    assert all(experiment.name in listed for experiment in EXPERIMENTS)
+    assert all(name in listed for name in FIGURES.names())

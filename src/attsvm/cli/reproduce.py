@@ -1,17 +1,24 @@
-"""``attsvm reproduce``: the papers' figures and tables, measured anew."""
+"""``attsvm reproduce``: figures and tables of the papers, measured again."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads
 from attsvm.errors import ProblemError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from attsvm.reproduce import Figure, Outcome
+
 HELP = """
-NAME is one or several of `attsvm reproduce --list`, or `all`. Figures (PNG and SVG), numbers (JSON) and one page for
-all (`index.html`) go to the folder of `--out`. What is finished is kept there piece by piece: an interrupted run goes
-on where it was, and a piece is used again only where parameters, source and versions are the same.
+NAME is one or more names of `attsvm reproduce --list`, or `all`, or `package.module:NAME` for a figure outside the
+package. Figures (PNG and SVG), numbers (JSON) and one page for all of them (`index.html`) are written to the folder of
+`--out`. Finished pieces of the measurements are kept there: an interrupted run continues from them, and a piece is
+reused only if its parameters, its source and the versions of the libraries are the same.
 
 Examples:
 
@@ -25,79 +32,95 @@ Examples:
 
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Figures or tables, or `all`.")] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="Name them all, and what each claims.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: all of them in under a minute.")] = False,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of results and finished pieces.")] = Path(
+    list_all: Annotated[bool, typer.Option("--list", help="List the figures and their claims.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes: all figures in about a minute. Claims are not judged by it.")
+    ] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results and finished pieces.")] = Path(
         "out/reproduce"
     ),
-    threads: Annotated[int | None, typer.Option(help="Cores to use at most.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Largest number of cores to use.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")] = False,
 ) -> None:
-    """Measure figures and tables of the papers anew (the help is HELP)."""
+    """Measure figures and tables of the papers again (the help is HELP)."""
     limit_threads(threads)
 
     from rich.console import Console
 
     from attsvm.report.plain import dumps
-    from attsvm.reproduce import EXPERIMENTS, chosen, run, write
     from attsvm.reproduce.page import page
-    from attsvm.reproduce.run import as_numbers
+    from attsvm.reproduce.run import as_numbers, chosen
     from attsvm.storage import atomic_write
 
     console = Console()
     if list_all:
-        _list(console, EXPERIMENTS)
+        _list(console, chosen(["all"]).values())
         return
     if not names:
-        raise ProblemError("NAME: none given; name figures or tables of `attsvm reproduce --list`, or `all`")
-    experiments, command = chosen(names), command_line()
+        raise ProblemError("NAME: expected figures or tables of `attsvm reproduce --list`, or `all`, got none")
+    figures, command = chosen(names), command_line()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
-    outcomes = []
-    told = Console(stderr=True)
+    messages = Console(stderr=True)
     try:
-        for experiment in experiments:
-            with told.status(f"{experiment.name} …") as status:
-
-                def say(name: str, _: bool, status: Any = status, of: str = experiment.name) -> None:
-                    status.update(f"{of}: {name} done")
-
-                outcome = run(experiment, out, quick=quick, progress=say)
-                write(outcome, out, command)
-            outcomes.append(outcome)
-            if not json:
-                _show(console, outcome)
+        outcomes = _run(figures, out, command, quick, messages, None if json else console)
     except KeyboardInterrupt:
-        told.print(f"attsvm: interrupted; what is finished stays in {out} and is used again", highlight=False)
+        messages.print(f"attsvm: interrupted; finished pieces are kept in {out} and reused", highlight=False)
         raise typer.Exit(INTERRUPTED) from None
     with atomic_write(out / "index.html") as stream:
         stream.write(page(outcomes, command).encode())
     if json:
-        print(dumps({outcome.experiment.name: as_numbers(outcome, command) for outcome in outcomes}))
-    told.print(f"{out}: index.html, figures and numbers", highlight=False)
+        print(dumps({outcome.figure.name: as_numbers(outcome, command) for outcome in outcomes}))
+    messages.print(f"{out}: index.html, figures and numbers", highlight=False)
+
+
+def _run(
+    figures: dict[str, "Figure"],
+    out: Path,
+    command: str,
+    quick: bool,
+    messages: "Console",
+    console: "Console | None",
+) -> list["Outcome"]:
+    """Run and write the figures one after the other, and print each verdict on the console."""
+    from attsvm.reproduce.run import run, write
+
+    outcomes = []
+    for spelling, figure in figures.items():
+        with messages.status(f"{figure.name} …") as status:
+
+            def say(name: str, _: bool, status: Any = status, of: str = figure.name) -> None:
+                status.update(f"{of}: {name} done")
+
+            outcome = run(figure, out, quick=quick, spelling=spelling, progress=say)
+            write(outcome, out, command)
+        outcomes.append(outcome)
+        if console is not None:
+            _show(console, outcome)
+    return outcomes
 
 
 _COLOURS = {"holds": "green", "holds in part": "yellow", "does not hold": "red"}
 
 
-def _show(console: Any, outcome: Any) -> None:
-    standing = outcome.verdict.standing.value
+def _show(console: "Console", outcome: "Outcome") -> None:
+    colour = _COLOURS[outcome.verdict.standing.value]
     console.print(
-        f"[bold]{outcome.experiment.name}[/bold]  [{_COLOURS[standing]}]{standing}[/]  ({outcome.seconds:.1f} s)",
+        f"[bold]{outcome.figure.name}[/bold]  [{colour}]{outcome.standing}[/]  ({outcome.seconds:.1f} s)",
         highlight=False,
     )
-    console.print(f"  {outcome.verdict.why}", highlight=False)
+    console.print(f"  {outcome.verdict.why}", highlight=False, markup=False)
 
 
-def _list(console: Any, experiments: Any) -> None:
+def _list(console: "Console", figures: "Iterable[Figure]") -> None:
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("name", "claim", "paper"):
         table.add_column(column)
-    for experiment in experiments:
-        table.add_row(f"[bold]{experiment.name}[/bold]", experiment.claim, experiment.paper.value)
+    for figure in figures:
+        table.add_row(f"[bold]{figure.name}[/bold]", figure.claim, str(figure.paper))
     console.print(table)

@@ -1,6 +1,26 @@
-"""The figures and tables of the papers, one file each, measured anew and judged by a criterion."""
+"""Figures and tables of the papers: measured again, and judged by a criterion each."""
 
-from attsvm.reproduce.registry import EXPERIMENTS
-from attsvm.reproduce.run import chosen, run, write
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.run import Outcome, chosen, run, write
 
-__all__ = ["EXPERIMENTS", "chosen", "run", "write"]
+__all__ = [
+    "FIGURES",
+    "Arrays",
+    "Figure",
+    "Outcome",
+    "Paper",
+    "Piece",
+    "Row",
+    "Sizes",
+    "Standing",
+    "Verdict",
+    "chosen",
+    "run",
+    "verdict",
+    "write",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

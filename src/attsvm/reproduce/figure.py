@@ -1,21 +1,29 @@
-"""What one figure or table is: its claim, its sizes, its measurement, and the criterion that decides."""
+"""What a figure or table is: its claim, its sizes, its measurement, and the criterion that judges it."""
 
+import math
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
+
+from attsvm.errors import ProblemError
 
 Sizes = Mapping[str, Any]
+"""What a measurement depends on: numbers, strings, and lists and dicts of them, as in JSON."""
+
 Arrays = dict[str, np.ndarray]
+"""What a measurement returns: NumPy arrays by name. Their shapes are the figure's choice."""
+
 Piece = Callable[..., Arrays]
 """``piece(name, function, *arguments)``: what ``function(*arguments)`` returns, computed now or in an earlier run."""
 
 
 class Paper(StrEnum):
-    """Where a claim was made."""
+    """The papers whose figures are built in, in the order of the page."""
 
     TOKEN_SELECTION = "Max-Margin Token Selection in Attention Mechanism (2306.13596)"
     TRANSFORMERS = "Transformers as Support Vector Machines (2308.16898)"
@@ -24,7 +32,7 @@ class Paper(StrEnum):
 
 
 class Standing(StrEnum):
-    """Whether a run supports its claim."""
+    """Whether the measured numbers meet the criterion of a claim."""
 
     HOLDS = "holds"
     IN_PART = "holds in part"
@@ -32,62 +40,129 @@ class Standing(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """What a run says of a claim, and the sentence that says why."""
+    """Whether a claim holds, and a sentence that says why."""
 
     standing: Standing
     why: str
 
 
 class Row(NamedTuple):
-    """A measured number, beside the published one where there is one."""
+    """A measured number, and the published one if there is one."""
 
     name: str
     measured: str
     published: str = ""
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """A figure or table of a paper, as something to run.
+class Figure(ABC):
+    """A figure or table: a claim, how to measure it, and how to judge it. This is an extension point.
+
+    A subclass sets the attributes below and defines :meth:`measure`, :meth:`judge`, :meth:`rows` and :meth:`draw`.
+    A built-in figure is one file in ``attsvm/reproduce/figures/`` that ends with ``FIGURES.register``. A figure
+    outside the package is run by ``attsvm reproduce package.module:NAME``, by an entry point of the group
+    ``attsvm.figures``, or by :func:`attsvm.reproduce.run`.
 
     Attributes
     ----------
     name : str
-        What ``attsvm reproduce`` calls it.
-    paper : Paper
-    title : str
-        Of the figure, in a few words.
-    claim : str
-        What it is to show.
-    criterion : str
-        When a run counts as support for the claim, in words; ``judge`` computes it.
-    full, quick : dict
-        Sizes, JSON-able: those of the paper, and small ones.
-    measure : callable
-        From sizes and a :data:`Piece` to the measured arrays. Every random number comes from a seed in the sizes.
-    judge : callable
-        From sizes and the measured arrays to a :class:`Verdict`.
-    rows : callable
-        From the measured arrays to the numbers worth reading.
-    draw : callable
-        From the measured arrays to a figure.
+        The name on the command line and of the files: lower-case letters, digits and hyphens.
+    paper : str
+        The heading under which the page shows it. Members of :class:`Paper` come first.
+    order : float
+        The place under that heading. Figures without one follow by name.
+    title, claim, criterion : str
+        A few words; what the figure shows; and what :meth:`judge` tests, in words.
+    full, quick : Mapping
+        Sizes of the full run and of a quick one, with the same keys. Random numbers come from seeds in them.
     """
 
     name: str
-    paper: Paper
+    paper: str
+    order: float = math.inf
     title: str
     claim: str
     criterion: str
-    full: Sizes
-    quick: Sizes
-    measure: Callable[[Sizes, Piece], Arrays]
-    judge: Callable[[Sizes, Arrays], Verdict]
-    rows: Callable[[Sizes, Arrays], Sequence[Row]]
-    draw: Callable[[Sizes, Arrays], Figure]
+    full: ClassVar[Sizes]
+    quick: ClassVar[Sizes]
+
+    @abstractmethod
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        """Measure.
+
+        Parameters
+        ----------
+        sizes : Mapping
+            ``full`` or ``quick``.
+        piece : callable
+            ``piece(name, function, *arguments)`` returns the dict of arrays that ``function(*arguments)`` returns. It
+            is kept in a file, and read from there in a later run if the arguments, the source and the versions are
+            the same. The arguments are JSON-able; the function is defined at the top level of a module.
+
+        Returns
+        -------
+        dict of ndarray, of any shapes
+        """
+
+    @abstractmethod
+    def judge(self, sizes: Sizes, arrays: Arrays) -> Verdict:
+        """Apply the criterion to the arrays of :meth:`measure`; :func:`verdict` makes the result."""
+
+    @abstractmethod
+    def rows(self, sizes: Sizes, arrays: Arrays) -> Sequence[Row]:
+        """The numbers that the page shows in a table. It may be empty."""
+
+    @abstractmethod
+    def draw(self, sizes: Sizes, arrays: Arrays) -> Drawing:
+        """A matplotlib figure, ``attsvm.report.style.WIDTH`` inches wide."""
+
+
+NEEDED = ("name", "paper", "title", "claim", "criterion", "full", "quick")
+
+
+def checked_figure(found: object) -> Figure:
+    """A complete figure: ``found`` itself, or an instance of it if it is a class.
+
+    Raises
+    ------
+    ProblemError
+        If it is no figure, or lacks a method or an attribute; the message names what is missing.
+    """
+    kind = found if isinstance(found, type) else type(found)
+    if not issubclass(kind, Figure):
+        raise ProblemError(f"expected a Figure, got {kind.__name__}")
+    missing = [f"{name}()" for name in sorted(getattr(kind, "__abstractmethods__", ()))]
+    missing += [name for name in NEEDED if not hasattr(found, name)]
+    if missing:
+        raise ProblemError(f"{kind.__name__}: expected a complete Figure, but it has no {', no '.join(missing)}")
+    figure = found if isinstance(found, Figure) else kind()
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", figure.name) or figure.name == "all":
+        raise ProblemError(f"name: expected lower-case letters, digits and hyphens, and not 'all', got {figure.name!r}")
+    return figure
+
+
+def place(figure: Figure) -> tuple[int, str, float, str]:
+    """Sort key of the page and of ``--list``: the paper, then the order within it, then the name."""
+    papers = [paper.value for paper in Paper]
+    paper = str(figure.paper)
+    return papers.index(paper) if paper in papers else len(papers), paper, figure.order, figure.name
 
 
 def verdict(passed: Mapping[str, bool], why: str) -> Verdict:
-    """All parts pass: holds; none does: does not hold; else in part, with the parts that fail named."""
+    """The verdict of several conditions.
+
+    Parameters
+    ----------
+    passed : Mapping of str to bool
+        What goes wrong if the condition is False, and the condition: ``{"a run is undecided": bool(decided.all())}``.
+    why : str
+        A sentence with the numbers that decide.
+
+    Returns
+    -------
+    Verdict
+        "holds" if all conditions are True, "does not hold" if none is, else "holds in part". The sentence names the
+        conditions that are False.
+    """
     failed = [name for name, fine in passed.items() if not fine]
     if not failed:
         return Verdict(Standing.HOLDS, why)

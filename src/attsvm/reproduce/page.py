@@ -5,7 +5,7 @@ from html import escape
 
 from attsvm import __version__
 from attsvm.report.document import document, svg_element
-from attsvm.reproduce.figure import Paper, Row, Standing
+from attsvm.reproduce.figure import Row, Standing
 from attsvm.reproduce.run import Outcome
 
 EXPERIMENT_STYLE = """
@@ -38,13 +38,15 @@ def page(outcomes: Sequence[Outcome], command: str) -> str:
     command : str
         That was run.
     """
-    counts = {standing: sum(o.verdict.standing is standing for o in outcomes) for standing in Standing}
-    told = ", ".join(f"{number} {standing.value}" for standing, number in counts.items() if number)
+    told = ", ".join(
+        f"{sum(o.standing == words for o in outcomes)} {words}" for words in {o.standing: 0 for o in outcomes}
+    )
     seconds = sum(outcome.seconds for outcome in outcomes)
+    papers = {str(outcome.figure.paper): 0 for outcome in outcomes}
     sections = "".join(
-        f"<section><h2>{escape(paper.value)}</h2>{''.join(map(_experiment, of_paper))}</section>"
-        for paper in Paper
-        if (of_paper := [outcome for outcome in outcomes if outcome.experiment.paper is paper])
+        f"<section><h2>{escape(paper)}</h2>"
+        f"{''.join(_experiment(o) for o in outcomes if o.figure.paper == paper)}</section>"
+        for paper in papers
     )
     return document(
         "The papers’ figures, measured anew",
@@ -59,18 +61,18 @@ def page(outcomes: Sequence[Outcome], command: str) -> str:
 
 
 def _experiment(outcome: Outcome) -> str:
-    experiment, verdict = outcome.experiment, outcome.verdict
-    svg = svg_element(outcome.figure, experiment.name, experiment.title)
+    experiment, verdict = outcome.figure, outcome.verdict
+    svg = svg_element(outcome.drawing, experiment.name, experiment.title)
     reused = f", {outcome.reused} of {outcome.pieces} pieces from an earlier run" if outcome.reused else ""
     sizes = "; ".join(f"{name} = {value}" for name, value in outcome.sizes.items())
     return f"""<article class="experiment" id="{experiment.name}">
 <div><h3>{escape(experiment.title)}</h3>
 <p>{escape(experiment.claim)}</p>
-<p><span class="verdict-word {_CLASSES[verdict.standing]}">{verdict.standing.value}</span>{escape(verdict.why)}</p>
+<p><span class="verdict-word {_CLASSES[verdict.standing]}">{outcome.standing}</span>{escape(verdict.why)}</p>
 {_table(outcome.rows)}
 <p><small>Criterion: {escape(experiment.criterion)}</small></p>
 <p><small>{escape(sizes)}; {outcome.seconds:.1f} s{reused}</small></p>
-<p><small><code>attsvm reproduce {experiment.name}</code></small></p></div>
+<p><small><code>{outcome.command}</code></small></p></div>
 <div>{svg}</div>
 </article>"""
 

@@ -1,6 +1,7 @@
-"""Finished pieces of work, kept in files and reused only where nothing that made them has changed."""
+"""Finished pieces of work, kept in files and reused only if nothing that they depend on has changed."""
 
 import hashlib
+import inspect
 import json
 import platform
 from collections.abc import Callable
@@ -22,23 +23,27 @@ LIBRARIES = ("numpy", "scipy", "jax", "jaxlib", "optax")
 
 
 class Store:
-    """The pieces of one experiment, one file each.
+    """The pieces of one figure, one file each.
 
     Parameters
     ----------
     folder : Path
-        Made where it is missing.
-    progress : callable
+        It is made if it does not exist.
+    progress : callable, optional
         Called as ``progress(name, reused)`` after each piece.
+    of : type, optional
+        The class of the figure. Its source and that of its base classes count as source of every piece.
     """
 
-    def __init__(self, folder: Path, progress: Callable[[str, bool], object] | None = None) -> None:
-        self.folder, self.progress = folder, progress
+    def __init__(
+        self, folder: Path, progress: Callable[[str, bool], object] | None = None, *, of: type = object
+    ) -> None:
+        self.folder, self.progress, self.of = folder, progress, of
 
     def __call__(self, name: str, function: Callable[..., Arrays], *arguments: Any) -> Arrays:
-        """What ``function(*arguments)`` returns: read back where a verified piece has the same origin, else made."""
+        """What ``function(*arguments)`` returns, read from a file of the same origin if there is one."""
         path = self.folder / f"{name}.npz"
-        origin = _origin(function, arguments)
+        origin = _origin(function, arguments, self.of)
         found = _verified(path, origin)
         arrays = function(*arguments) if found is None else found
         if found is None:
@@ -49,21 +54,39 @@ class Store:
         return arrays
 
 
-def _origin(function: Callable[..., Arrays], arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Everything that the result depends on: the call, our source, the libraries, the threads and the machine."""
+def _origin(function: Callable[..., Arrays], arguments: tuple[Any, ...], of: type) -> dict[str, Any]:
+    """Everything that a piece depends on: the call, the source, the libraries, the threads and the machine."""
     return {
         "function": f"{function.__module__}.{function.__qualname__}",
         "arguments": json.loads(json.dumps(arguments)),
         "source": source_hash(),
+        "own_source": own_source_hash(function, *of.__mro__[:-1]),
         "versions": {name: version(name) for name in LIBRARIES},
         "threads": num_threads(),
         "machine": platform.machine(),
     }
 
 
+def own_source_hash(*defined: Any) -> str | None:
+    """SHA-256 over the files outside the package in which functions and classes are defined.
+
+    It is None, which equals no earlier hash, if one of them is not defined in a file.
+    """
+    outside = [one for one in defined if one.__module__.partition(".")[0] not in ("attsvm", "abc")]
+    try:
+        files = sorted({Path(inspect.getfile(one)) for one in outside})
+        contents = [path.read_bytes() for path in files]
+    except (OSError, TypeError):
+        return None
+    digest = hashlib.sha256()
+    for content in contents:
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()
+
+
 @cache
 def source_hash() -> str:
-    """SHA-256 over the package's source files."""
+    """SHA-256 over the source files of attsvm."""
     root = Path(attsvm.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -73,7 +96,9 @@ def source_hash() -> str:
 
 
 def _verified(path: Path, origin: dict[str, Any]) -> Arrays | None:
-    """The arrays of a piece with this origin whose file is whole, or None."""
+    """The arrays of a piece with this origin whose file is intact, or None."""
+    if origin["own_source"] is None:
+        return None
     try:
         arrays, meta = read_npz(path, KIND)
     except ProblemError:

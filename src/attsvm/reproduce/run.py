@@ -1,4 +1,4 @@
-"""Running experiments: from their names to figures, numbers and verdicts."""
+"""Running figures: from their names to drawings, numbers and verdicts."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
+from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.report import style
 from attsvm.report.plain import dumps, jsonable
-from attsvm.reproduce.figure import Arrays, Experiment, Row, Verdict
+from attsvm.reproduce.figure import Arrays, Drawing, Figure, Row, Standing, Verdict, checked_figure, place
+from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.pieces import Store
-from attsvm.reproduce.registry import EXPERIMENTS
 from attsvm.storage import atomic_write
 
 SCHEMA = "attsvm.reproduce/1"
@@ -21,55 +20,126 @@ SCHEMA = "attsvm.reproduce/1"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of an experiment found."""
+    """What a run of a figure measured.
 
-    experiment: Experiment
+    Attributes
+    ----------
+    figure : Figure
+    spelling : str
+        What the command line calls the figure: its name, or ``package.module:NAME``.
+    quick : bool
+        Whether the sizes are the quick ones.
+    sizes : dict
+    arrays : dict of ndarray
+        Of :meth:`Figure.measure`.
+    verdict : Verdict
+    rows : list of Row
+    drawing : matplotlib.figure.Figure
+    seconds : float
+        Wall time of the measurement.
+    pieces, reused : int
+        Pieces of the measurement, and how many of them were read from files of an earlier run.
+    """
+
+    figure: Figure
+    spelling: str
+    quick: bool
     sizes: dict[str, Any]
     arrays: Arrays
     verdict: Verdict
     rows: list[Row]
-    figure: Figure
+    drawing: Drawing
     seconds: float
-    reused: int
     pieces: int
+    reused: int
+
+    @property
+    def standing(self) -> str:
+        """The verdict in words. A quick run meets its criterion or not; it does not show that a claim holds."""
+        return standing_words(self.verdict.standing, self.quick)
+
+    @property
+    def command(self) -> str:
+        """The command that makes this figure alone."""
+        return f"attsvm reproduce {self.spelling}{' --quick' * self.quick}"
 
 
-def chosen(names: Iterable[str]) -> list[Experiment]:
-    """The experiments of these names, in the papers' order; ``all`` names every one.
+def standing_words(standing: Standing, quick: bool) -> str:
+    """How the page and the terminal put a verdict."""
+    return _QUICK[standing] if quick else standing.value
+
+
+_QUICK = {
+    Standing.HOLDS: "quick: criterion met",
+    Standing.IN_PART: "quick: criterion met in part",
+    Standing.FAILS: "quick: criterion not met",
+}
+
+
+def chosen(names: Iterable[str]) -> dict[str, Figure]:
+    """The figures of these names, in the order of the page, by what the command line calls them.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of ``FIGURES``, import paths ``package.module:NAME``, or ``all`` for every one in ``FIGURES``.
 
     Raises
     ------
     ProblemError
-        If a name is not known.
+        If a name is not known, or two different figures have the same name.
+
+    Examples
+    --------
+    >>> from attsvm.reproduce import chosen
+    >>> list(chosen(["losses", "rank"]))
+    ['losses', 'rank']
     """
-    names = set(names)
-    known = {experiment.name for experiment in EXPERIMENTS}
-    unknown = sorted(names - known - {"all"})
-    if unknown:
-        raise ProblemError(f"{unknown[0]}: no such figure or table; `attsvm reproduce --list` names them")
-    return [experiment for experiment in EXPERIMENTS if "all" in names or experiment.name in names]
+    spellings = [spelling for name in names for spelling in (FIGURES.names() if name == "all" else [name])]
+    figures = {spelling: FIGURES.find(spelling) for spelling in spellings}
+    ordered = dict(sorted(figures.items(), key=lambda entry: place(entry[1])))
+    known: dict[str, Figure] = {}
+    for spelling, figure in list(ordered.items()):
+        if known.setdefault(figure.name, figure) is figure:
+            continue
+        if type(known[figure.name]) is not type(figure):
+            raise ProblemError(f"{spelling}: the name {figure.name!r} is taken by another figure")
+        del ordered[spelling]
+    return ordered
 
 
 def run(
-    experiment: Experiment,
+    figure: Figure | type[Figure] | str,
     out: Path,
     *,
     quick: bool = False,
+    spelling: str | None = None,
     progress: Callable[[str, bool], object] | None = None,
 ) -> Outcome:
-    """Measure, judge and draw one experiment.
+    """Measure, judge and draw one figure.
 
     Parameters
     ----------
-    experiment : Experiment
+    figure : Figure, subclass of Figure, or str
+        A string is a name or an import path as in ``FIGURES.find``.
     out : Path
-        Folder of finished pieces (``pieces/``); figure and numbers are written by :func:`write`.
+        Folder of finished pieces (``pieces/``). :func:`write` writes the drawing and the numbers.
     quick : bool
-        Small sizes.
-    progress : callable
+        Use the small sizes.
+    spelling : str, optional
+        What the command line calls the figure; its name if not given.
+    progress : callable, optional
         Called as ``progress(piece, reused)`` after each piece.
+
+    Raises
+    ------
+    ProblemError
+        If the figure is not known or not complete.
     """
-    sizes = dict(experiment.quick if quick else experiment.full)
+    if isinstance(figure, str):
+        spelling, figure = figure, FIGURES.find(figure)
+    figure = checked_figure(figure)
+    sizes = dict(figure.quick if quick else figure.full)
     reuses: list[bool] = []
 
     def counted(name: str, reused: bool) -> None:
@@ -78,52 +148,52 @@ def run(
             progress(name, reused)
 
     begun = time.perf_counter()
-    store = Store(out / "pieces" / ("quick" if quick else "full") / experiment.name, counted)
-    arrays = experiment.measure(sizes, store)
+    folder = Path(out) / "pieces" / ("quick" if quick else "full") / figure.name
+    arrays = figure.measure(sizes, Store(folder, counted, of=type(figure)))
     seconds = time.perf_counter() - begun
     with style.applied():
-        figure = experiment.draw(sizes, arrays)
+        drawing = figure.draw(sizes, arrays)
     return Outcome(
-        experiment,
-        sizes,
-        arrays,
-        experiment.judge(sizes, arrays),
-        list(experiment.rows(sizes, arrays)),
-        figure,
-        seconds,
-        sum(reuses),
-        len(reuses),
+        figure=figure,
+        spelling=spelling or figure.name,
+        quick=quick,
+        sizes=sizes,
+        arrays=arrays,
+        verdict=figure.judge(sizes, arrays),
+        rows=list(figure.rows(sizes, arrays)),
+        drawing=drawing,
+        seconds=seconds,
+        pieces=len(reuses),
+        reused=sum(reuses),
     )
 
 
 def write(outcome: Outcome, out: Path, command: str) -> None:
-    """Write ``<name>.png``, ``<name>.svg`` and ``<name>.json`` to ``out``, each whole."""
-    name = outcome.experiment.name
+    """Write ``<name>.png``, ``<name>.svg`` and ``<name>.json`` to ``out``, each completely or not at all."""
     contents = {
-        "png": style.to_png(outcome.figure),
-        "svg": style.to_svg_file(outcome.figure),
+        "png": style.to_png(outcome.drawing),
+        "svg": style.to_svg_file(outcome.drawing),
         "json": (dumps(as_numbers(outcome, command)) + "\n").encode(),
     }
     out.mkdir(parents=True, exist_ok=True)
     for ending, content in contents.items():
-        with atomic_write(out / f"{name}.{ending}") as stream:
+        with atomic_write(out / f"{outcome.figure.name}.{ending}") as stream:
             stream.write(content)
 
 
 def as_numbers(outcome: Outcome, command: str) -> dict[str, Any]:
     """The outcome as JSON-able numbers."""
-    from attsvm import __version__
-
-    experiment = outcome.experiment
+    figure = outcome.figure
     return {
         "schema": SCHEMA,
         "version": __version__,
         "command": command,
-        "name": experiment.name,
-        "paper": experiment.paper.value,
-        "title": experiment.title,
-        "claim": experiment.claim,
-        "criterion": experiment.criterion,
+        "name": figure.name,
+        "paper": str(figure.paper),
+        "title": figure.title,
+        "claim": figure.claim,
+        "criterion": figure.criterion,
+        "quick": outcome.quick,
         "sizes": jsonable(outcome.sizes),
         "verdict": outcome.verdict.standing.value,
         "why": outcome.verdict.why,

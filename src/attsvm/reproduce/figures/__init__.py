@@ -1,1 +1,9 @@
-"""The figures and tables of the papers, one file each."""
+"""The built-in figures and tables, one file each, and the registry of all figures."""
+
+from attsvm.extensions import Registry
+from attsvm.reproduce.figure import Figure, checked_figure
+
+FIGURES: Registry[Figure] = Registry(
+    "figure", group="attsvm.figures", package="attsvm.reproduce.figures", check=checked_figure
+)
+"""Every figure by its name. A module of this package registers its figure at its end."""

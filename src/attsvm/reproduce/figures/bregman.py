@@ -1,14 +1,17 @@
-"""To whose Att-SVM mirror descent goes: each p of the optimiser against each p of the Att-SVM."""
+"""To which Att-SVM mirror descent converges: each p of the optimiser against each p of the Att-SVM."""
+
+from typing import ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
 from attsvm.report import style
 from attsvm.report.fit.words import number
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -17,7 +20,7 @@ SATURATED = 1e-6
 LINES = ((style.VERMILLION, "--"), (style.BLUE, "-"), (style.GREEN, "-."))
 
 PUBLISHED = {(1.75, 1500): "0.0156 (four seeds)", (2.0, 2000): "0.0100 (four seeds)", (3.0, 20_000): "0.0033 (one)"}
-"""Mean divergence from the own direction that the published code reaches, by p and steps."""
+"""Mean divergence from its own Att-SVM that the published code reaches, by p and steps."""
 
 
 def _run(p: float, steps: int, powers: list[float], n: int, T: int, d: int, seed: int, seeds: int) -> Arrays:
@@ -39,84 +42,28 @@ def _run(p: float, steps: int, powers: list[float], n: int, T: int, d: int, seed
     }
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    found: Arrays = {}
-    for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
-        shape = [sizes[name] for name in ("n", "T", "d", "seed", "seeds")]
-        arrays = piece(f"p{p:g}", _run, p, steps, sizes["p"], *shape)
-        found |= {f"{key} {p:g}": array for key, array in arrays.items()}
-    return found
-
-
 def _kept(sizes: Sizes, found: Arrays) -> dict[float, np.ndarray]:
     """Divergences (Att-SVM p, records, seeds) of the decided runs, by the optimiser's p."""
     return {p: found[f"divergence {p:g}"][..., found[f"feasible {p:g}"] & found[f"decided {p:g}"]] for p in sizes["p"]}
 
 
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    kept = _kept(sizes, found)
-    if not all(divergence.shape[-1] for divergence in kept.values()):
-        return Verdict(Standing.FAILS, "No run of some p is decided.")
-    least = min(divergence.shape[-1] for divergence in kept.values()) / sizes["seeds"]
-    means = np.stack([divergence[:, -1].mean(axis=-1) for divergence in kept.values()])
-    nearest = [np.mean(x[:, -1].argmin(axis=0) == i) for i, x in enumerate(kept.values())]
-    passed = {
-        "a tenth of the runs is undecided": bool(least > 0.9),
-        "the mean divergence from the own Att-SVM is not the smallest of its row": bool(
-            (means.argmin(axis=1) == np.arange(len(means))).all()
-        ),
-        "a mean divergence from the own Att-SVM is not small": bool(
-            (np.diagonal(means) < sizes["divergence_below"]).all()
-        ),
-        "one seed in twenty ends nearer to another p": bool(min(nearest) >= 0.95),
-    }
-    own = ", ".join(f"{mean:.1e} (p = {p:g})" for p, mean in zip(sizes["p"], np.diagonal(means), strict=True))
-    undecided = ", ".join(str(sizes["seeds"] - x.shape[-1]) for x in kept.values())
-    return verdict(
-        passed,
-        f"Mean divergence from the own Att-SVM at the end: {own}; {min(nearest):.0%} of the decided seeds at least end "
-        f"nearest to it; undecided: {undecided} of {sizes['seeds']}.",
+class Bregman(Figure):
+    """Mirror descent with one p against the Att-SVM of another."""
+
+    name = "bregman"
+    paper = Paper.MIRROR_DESCENT
+    order = 2
+    title = "Mirror descent with one p against the Att-SVM of another"
+    claim = (
+        "ℓp mirror descent converges to the ℓp Att-SVM and to no other: of three directional Bregman divergences, "
+        "only that from the Att-SVM of its own p tends to 0. (Mean and 10-90 % range over the decided seeds.)"
     )
-
-
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    rows = []
-    kept = _kept(sizes, found)
-    for (p, divergence), steps in zip(kept.items(), sizes["steps"], strict=True):
-        for i, power in enumerate(sizes["p"]):
-            published = PUBLISHED.get((p, steps), "") if power == p else ""
-            mean = float(divergence[i, -1].mean()) if divergence.shape[-1] else None
-            rows.append(Row(f"p = {p:g}, {steps:,} steps, to the ℓ{power:g} Att-SVM", number(mean), published))
-    return rows
-
-
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 5.2))
-    axes = figure.subplots(len(sizes["p"]), 1, sharey=True)
-    for axis, (p, divergence) in zip(axes, _kept(sizes, found).items(), strict=True):
-        steps = found[f"steps {p:g}"]
-        for power, values, (colour, dashes) in zip(sizes["p"], divergence, LINES, strict=True):
-            low, high = np.quantile(values, [0.1, 0.9], axis=-1)
-            axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-            axis.plot(steps, values.mean(axis=-1), dashes, color=colour, label=f"ℓ$_{{{power:g}}}$ Att-SVM")
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_title(f"mirror descent, p = {p:g}")
-    axes[1].set_ylabel("directional Bregman divergence")
-    axes[-1].set_xlabel("steps")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, columnspacing=1.0)
-    return figure
-
-
-EXPERIMENT = Experiment(
-    name="bregman",
-    paper=Paper.MIRROR_DESCENT,
-    title="Optimiser p against Att-SVM p",
-    claim="ℓp mirror descent goes to the ℓp Att-SVM and to no other: of three directional Bregman divergences only the "
-    "one from its own tends to 0. (Mean and 10-90% range over the decided seeds, whose selections the Att-SVMs have.)",
-    criterion="Nine runs in ten are decided (no dropped probability above 1e-6); of each optimiser the mean divergence "
-    "from its own Att-SVM is the smallest and below the stated one; 19 decided seeds in 20 end nearest to their own.",
-    full={
+    criterion = (
+        "Nine in ten runs are decided (no dropped probability above 1e-6). For each optimiser the mean divergence "
+        "from its own Att-SVM is the smallest and below the stated one, and 19 of 20 decided seeds end closest to "
+        "their own Att-SVM."
+    )
+    full: ClassVar[Sizes] = {
         "p": [1.75, 2.0, 3.0],
         "steps": [1500, 2000, 20_000],
         "n": 6,
@@ -125,8 +72,8 @@ EXPERIMENT = Experiment(
         "seeds": 100,
         "seed": 0,
         "divergence_below": 0.02,
-    },
-    quick={
+    }
+    quick: ClassVar[Sizes] = {
         "p": [1.75, 2.0, 3.0],
         "steps": [500, 1000, 8000],
         "n": 6,
@@ -135,9 +82,69 @@ EXPERIMENT = Experiment(
         "seeds": 4,
         "seed": 0,
         "divergence_below": 0.1,
-    },
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+    }
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        found: Arrays = {}
+        for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
+            shape = [sizes[name] for name in ("n", "T", "d", "seed", "seeds")]
+            arrays = piece(f"p{p:g}", _run, p, steps, sizes["p"], *shape)
+            found |= {f"{key} {p:g}": array for key, array in arrays.items()}
+        return found
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        kept = _kept(sizes, found)
+        if not all(divergence.shape[-1] for divergence in kept.values()):
+            return Verdict(Standing.FAILS, "For some p no run is decided.")
+        least = min(divergence.shape[-1] for divergence in kept.values()) / sizes["seeds"]
+        means = np.stack([divergence[:, -1].mean(axis=-1) for divergence in kept.values()])
+        nearest = [np.mean(x[:, -1].argmin(axis=0) == i) for i, x in enumerate(kept.values())]
+        passed = {
+            "more than a tenth of the runs are undecided": bool(least > 0.9),
+            "an optimiser is on average closer to another p's Att-SVM than to its own": bool(
+                (means.argmin(axis=1) == np.arange(len(means))).all()
+            ),
+            "a mean divergence from an optimiser's own Att-SVM is too large": bool(
+                (np.diagonal(means) < sizes["divergence_below"]).all()
+            ),
+            "more than one seed in 20 ends closer to another p's Att-SVM": bool(min(nearest) >= 0.95),
+        }
+        own = ", ".join(f"{mean:.1e} (p = {p:g})" for p, mean in zip(sizes["p"], np.diagonal(means), strict=True))
+        undecided = ", ".join(str(sizes["seeds"] - x.shape[-1]) for x in kept.values())
+        return verdict(
+            passed,
+            f"Mean divergence of each optimiser from its own Att-SVM at the end: {own}. At least {min(nearest):.0%} "
+            f"of the decided seeds end closest to it. Undecided: {undecided} of {sizes['seeds']}.",
+        )
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        rows = []
+        kept = _kept(sizes, found)
+        for (p, divergence), steps in zip(kept.items(), sizes["steps"], strict=True):
+            for i, power in enumerate(sizes["p"]):
+                published = PUBLISHED.get((p, steps), "") if power == p else ""
+                mean = float(divergence[i, -1].mean()) if divergence.shape[-1] else None
+                rows.append(
+                    Row(f"p = {p:g}, {steps:,} steps: divergence from the ℓ{power:g} Att-SVM", number(mean), published)
+                )
+        return rows
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 5.2))
+        axes = figure.subplots(len(sizes["p"]), 1, sharey=True)
+        for axis, (p, divergence) in zip(axes, _kept(sizes, found).items(), strict=True):
+            steps = found[f"steps {p:g}"]
+            for power, values, (colour, dashes) in zip(sizes["p"], divergence, LINES, strict=True):
+                low, high = np.quantile(values, [0.1, 0.9], axis=-1)
+                axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+                axis.plot(steps, values.mean(axis=-1), dashes, color=colour, label=f"ℓ$_{{{power:g}}}$ Att-SVM")
+            axis.set_xscale("log")
+            axis.set_yscale("log")
+            axis.set_title(f"mirror descent, p = {p:g}")
+        axes[1].set_ylabel("directional Bregman divergence")
+        axes[-1].set_xlabel("steps")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, columnspacing=1.0)
+        return figure
+
+
+FIGURES.register(Bregman.name, Bregman())

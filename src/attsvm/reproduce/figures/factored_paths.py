@@ -1,16 +1,19 @@
-"""Where W and the factors (K, Q) go in the plane: to the Frobenius and to the nuclear direction."""
+"""W and the factors (K, Q) in the plane: W converges to the Frobenius direction, (K, Q) to the nuclear one."""
+
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import in_the_plane
 from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
 from attsvm.report import style
 from attsvm.report.fit.words import number
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -21,11 +24,11 @@ QUERY_COLOURS = (style.VERMILLION, style.BLUE)
 SATURATED = 1e-6
 
 MOST_RADIUS = 12.0
-"""Where the drawn paths end: the logarithm of ‖W‖ = 160,000."""
+"""Radius at which the drawn paths end: the logarithm of ‖W‖ = 160,000."""
 
 
 def limit_optimizer(attention: str, steps: int) -> Optimizer:
-    """Steps that take a parametrisation into the limit: growing for W; for (K, Q) relative to their joint norm.
+    """The optimiser whose direction converges: growing steps for W, and steps relative to the joint norm for (K, Q).
 
     The relative ones shrink by quarters of the run, because the factors' norms grow until the logits' rounding makes
     every step a choice of one support token.
@@ -40,7 +43,7 @@ def limit_optimizer(attention: str, steps: int) -> Optimizer:
 
 
 def _starts(attention: str, number: int, seed: int) -> dict[str, np.ndarray]:
-    """As published, W at zero, Q at zero and K small; and small random ones beside."""
+    """The published start (W or Q zero, K small), and further small random ones."""
     draws = 0.1 * np.random.default_rng(seed).standard_normal((2, number, 2, 2))
     draws[1, 0] = 0.0
     return {"W": draws[1]} if attention == "combined" else {"K": draws[0], "Q": draws[1]}
@@ -68,49 +71,6 @@ def _paths(attention: str, num_tokens: int, starts: int, seed: int, steps: int) 
     }
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    found: Arrays = {}
-    for T in sizes["T"]:
-        for attention, steps in sizes["steps"].items():
-            arrays = piece(f"{attention}-T{T}", _paths, attention, T, sizes["starts"], sizes["seed"], steps)
-            found |= {f"{key} {attention} {T}": array for key, array in arrays.items()}
-    return found
-
-
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    cases = [(attention, T) for attention in NORMS for T in sizes["T"]]
-    own = {attention: list(NORMS).index(attention) for attention in NORMS}
-    last = {case: found[f"errors {case[0]} {case[1]}"][:, -1] for case in cases}
-    ends = {name: max(last[name, T][own[name]].max() for T in sizes["T"]) for name in NORMS}
-    passed = {
-        f"{NAMES[name]} ends away from the {norm} direction": bool(ends[name] < sizes["error_below"])
-        for name, norm in NORMS.items()
-    }
-    passed["a path ends nearer to the other norm's direction"] = all(
-        bool((last[name, T][own[name]] < last[name, T][1 - own[name]]).all()) for name, T in cases
-    )
-    passed["a run does not select the optimal tokens"] = all(found[f"at_best {name} {T}"].all() for name, T in cases)
-    passed["a run is undecided"] = not any(found[f"undecided {name} {T}"].any() for name, T in cases)
-    told = ", ".join(f"{error:.1e} ({NAMES[name]})" for name, error in ends.items())
-    return verdict(passed, f"Largest direction error at the end, each to the solution of its own norm: {told}.")
-
-
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    rows = []
-    for T in sizes["T"]:
-        apart = float(found[f"apart combined {T}"])
-        rows.append(Row(f"T = {T}: direction error between the two solutions", number(apart)))
-        for name in NORMS:
-            errors = found[f"errors {name} {T}"][:, -1].max(axis=1)
-            rows.append(
-                Row(
-                    f"T = {T}, {NAMES[name]}: to the Frobenius / nuclear direction",
-                    " / ".join(number(float(error)) for error in errors),
-                )
-            )
-    return rows
-
-
 def _draw_plane(axis: Axes, tokens: np.ndarray, best: np.ndarray, paths: np.ndarray, rays: np.ndarray) -> None:
     reach = 1.1 * np.abs(tokens).max()
     radius = np.linalg.norm(paths, axis=-1)
@@ -130,32 +90,90 @@ def _draw_plane(axis: Axes, tokens: np.ndarray, best: np.ndarray, paths: np.ndar
     axis.set_aspect("equal")
 
 
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 1.62 * len(sizes["T"]) + 0.25))
-    axes = figure.subplots(len(sizes["T"]), 2, sharex="row", sharey="row", squeeze=False)
-    for row, T in zip(axes, sizes["T"], strict=True):
-        problem = in_the_plane(T)
-        best = optimal_tokens(problem)
-        for axis, name in zip(row, NORMS, strict=True):
-            _draw_plane(axis, problem.tokens, best, found[f"paths {name} {T}"], found[f"rays {name} {T}"])
-            axis.set_title(f"{NAMES[name]}, T = {T}")
-    return figure
+class FactoredPaths(Figure):
+    """W and (K, Q) in the plane: two parametrisations, two directions."""
+
+    name = "factored-paths"
+    paper = Paper.TRANSFORMERS
+    order = 1
+    title = "W and (K, Q) in the plane: two parametrisations, two directions"
+    claim = (
+        "Training W converges to the Frobenius Att-SVM; training its factors K and Q converges to the nuclear one. "
+        "(Vermilion, round tokens: Wz₁. Blue, square tokens: Wz₂. The radius is log(1 + ‖W‖), stars are the optimal "
+        "tokens. Rays: the Frobenius direction, dashed, and the nuclear one, dotted, applied to the same query.)"
+    )
+    criterion = (
+        "Every start is decided and selects the optimal tokens. W ends within the stated direction error of the "
+        "Frobenius solution, (K, Q) ends within it of the nuclear solution, and each ends closer to its own "
+        "solution than to the other. (K, Q) take steps relative to their joint norm."
+    )
+    full: ClassVar[Sizes] = {
+        "T": [3, 5],
+        "starts": 4,
+        "steps": {"combined": 20_000, "factored": 80_000},
+        "seed": 0,
+        "error_below": 1e-5,
+    }
+    quick: ClassVar[Sizes] = {
+        "T": [5],
+        "starts": 2,
+        "steps": {"combined": 5_000, "factored": 20_000},
+        "seed": 0,
+        "error_below": 1e-3,
+    }
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        found: Arrays = {}
+        for T in sizes["T"]:
+            for attention, steps in sizes["steps"].items():
+                arrays = piece(f"{attention}-T{T}", _paths, attention, T, sizes["starts"], sizes["seed"], steps)
+                found |= {f"{key} {attention} {T}": array for key, array in arrays.items()}
+        return found
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        cases = [(attention, T) for attention in NORMS for T in sizes["T"]]
+        own = {attention: list(NORMS).index(attention) for attention in NORMS}
+        last = {case: found[f"errors {case[0]} {case[1]}"][:, -1] for case in cases}
+        ends = {name: max(last[name, T][own[name]].max() for T in sizes["T"]) for name in NORMS}
+        passed = {
+            f"{NAMES[name]} does not end at the {norm} direction": bool(ends[name] < sizes["error_below"])
+            for name, norm in NORMS.items()
+        }
+        passed["a path ends closer to the other norm's direction"] = all(
+            bool((last[name, T][own[name]] < last[name, T][1 - own[name]]).all()) for name, T in cases
+        )
+        passed["a run does not select the optimal tokens"] = all(
+            found[f"at_best {name} {T}"].all() for name, T in cases
+        )
+        passed["a run is undecided"] = not any(found[f"undecided {name} {T}"].any() for name, T in cases)
+        told = ", ".join(f"{error:.1e} ({NAMES[name]})" for name, error in ends.items())
+        return verdict(passed, f"Largest direction error at the end, to the solution of its own norm: {told}.")
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        rows = []
+        for T in sizes["T"]:
+            apart = float(found[f"apart combined {T}"])
+            rows.append(Row(f"T = {T}: direction error between the two solutions", number(apart)))
+            for name in NORMS:
+                errors = found[f"errors {name} {T}"][:, -1].max(axis=1)
+                rows.append(
+                    Row(
+                        f"T = {T}, {NAMES[name]}: to the Frobenius / nuclear direction",
+                        " / ".join(number(float(error)) for error in errors),
+                    )
+                )
+        return rows
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 1.62 * len(sizes["T"]) + 0.25))
+        axes = figure.subplots(len(sizes["T"]), 2, sharex="row", sharey="row", squeeze=False)
+        for row, T in zip(axes, sizes["T"], strict=True):
+            problem = in_the_plane(T)
+            best = optimal_tokens(problem)
+            for axis, name in zip(row, NORMS, strict=True):
+                _draw_plane(axis, problem.tokens, best, found[f"paths {name} {T}"], found[f"rays {name} {T}"])
+                axis.set_title(f"{NAMES[name]}, T = {T}")
+        return figure
 
 
-EXPERIMENT = Experiment(
-    name="factored-paths",
-    paper=Paper.TRANSFORMERS,
-    title="W and (K, Q) in the plane: two parametrisations, two directions",
-    claim="Training W leads to the Frobenius Att-SVM, training its factors K and Q to the nuclear one. (Wz₁ in "
-    "vermillion with round tokens, Wz₂ in blue with square ones; the radius is log(1 + ‖W‖); stars are the optimal "
-    "tokens; rays: dashed the Frobenius, dotted the nuclear direction, mapped through the same query.)",
-    criterion="Every start selects the optimal tokens, decided; W ends within the stated direction error of the "
-    "Frobenius solution and (K, Q) within it of the nuclear one, each nearer to its own than to the other's. (K, Q) "
-    "take steps relative to their joint norm.",
-    full={"T": [3, 5], "starts": 4, "steps": {"combined": 20_000, "factored": 80_000}, "seed": 0, "error_below": 1e-5},
-    quick={"T": [5], "starts": 2, "steps": {"combined": 5_000, "factored": 20_000}, "seed": 0, "error_below": 1e-3},
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+FIGURES.register(FactoredPaths.name, FactoredPaths())

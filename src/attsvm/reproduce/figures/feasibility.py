@@ -1,12 +1,15 @@
-"""How often the optimal tokens can be separated, against the dimension."""
+"""How often the optimal tokens are separable, against the dimension."""
+
+from typing import ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import PercentFormatter
 
 from attsvm.datasets import random_problem
 from attsvm.report import style
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.grid import GRID_LINES, label
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
@@ -18,73 +21,75 @@ def _feasible(n: int, T: int, d: int, number: int, seed: int) -> Arrays:
     return {"feasible": status == "optimal", "undecided": status == "inaccurate"}
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    shape = len(sizes["shapes"]), len(sizes["dims"])
-    feasible, undecided = np.zeros(shape), np.zeros(shape)
-    for i, (n, T) in enumerate(sizes["shapes"]):
-        for j, d in enumerate(sizes["dims"]):
-            found = piece(f"n{n}-T{T}-d{d}", _feasible, n, T, d, sizes["problems"], sizes["seed"])
-            feasible[i, j], undecided[i, j] = found["feasible"].mean(), found["undecided"].mean()
-    return {"feasible": feasible, "undecided": undecided}
-
-
 def threshold(n: int, T: int) -> int:
-    """The dimension from which on every selection is almost surely feasible, max(T − 1, n)."""
+    """The smallest dimension in which every selection is almost surely feasible, max(T − 1, n)."""
     return max(T - 1, n)
 
 
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    above = np.array([[d >= threshold(n, T) for d in sizes["dims"]] for n, T in sizes["shapes"]])
-    rising = np.diff(found["feasible"], axis=1) >= -2 / np.sqrt(sizes["problems"])
-    passed = {
-        "a selection at or above the threshold is infeasible": bool((found["feasible"][above] == 1).all()),
-        "feasibility falls with the dimension by more than its sampling error": bool(rising.all()),
-        "a problem was left undecided": not found["undecided"].any(),
-    }
-    least = found["feasible"][above].min() if above.any() else 1.0
-    return verdict(passed, f"At d ≥ max(T − 1, n) a share of {least:.4g} is feasible.")
+class Feasibility(Figure):
+    """Separable selections against the dimension."""
 
-
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    rows = []
-    for (n, T), shares in zip(sizes["shapes"], found["feasible"], strict=True):
-        always = [d for d, share in zip(sizes["dims"], shares, strict=True) if share == 1]
-        first = f"from d = {min(always)}" if always else "nowhere on the grid"
-        rows.append(Row(f"n = {n}, T = {T}: all feasible", first, f"d ≥ {threshold(n, T)}, sufficient"))
-    return rows
-
-
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 2.2))
-    axis = figure.subplots()
-    for (n, T), shares, line in zip(sizes["shapes"], found["feasible"], GRID_LINES, strict=False):
-        axis.plot(sizes["dims"], shares, **line, label=label(n, T))
-        axis.axvline(threshold(n, T), color=line["color"], linestyle=":", linewidth=0.8)
-    axis.set_xlabel("dimension d")
-    axis.set_ylabel("separable problems")
-    axis.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axis.set_ylim(-0.03, 1.03)
-    style.legend_above(axis, 2)
-    return figure
-
-
-EXPERIMENT = Experiment(
-    name="feasibility",
-    paper=Paper.TRANSFORMERS,
-    title="Separable selections against the dimension",
-    claim="The optimal tokens are separable more often the larger d is, and almost surely once d ≥ max(T − 1, n) "
-    "(dotted).",
-    criterion="Every problem with d ≥ max(T − 1, n) is feasible with a certificate, and the share does not fall with "
-    "d by more than its sampling error.",
-    full={
+    name = "feasibility"
+    paper = Paper.TRANSFORMERS
+    order = 5
+    title = "Separable selections against the dimension"
+    claim = (
+        "The optimal tokens are separable more often for larger d, and almost surely for d ≥ max(T − 1, n) (dotted)."
+    )
+    criterion = (
+        "Every problem with d ≥ max(T − 1, n) is feasible with a certificate. The share of feasible problems never "
+        "falls with d by more than its sampling error."
+    )
+    full: ClassVar[Sizes] = {
         "shapes": [[5, 5], [5, 10], [10, 5]],
         "dims": [2, 4, 6, 8, 10, 15, 20],
         "problems": 500,
         "seed": 0,
-    },
-    quick={"shapes": [[5, 5], [5, 10]], "dims": [2, 6, 10], "problems": 40, "seed": 0},
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+    }
+    quick: ClassVar[Sizes] = {"shapes": [[5, 5], [5, 10]], "dims": [2, 6, 10], "problems": 40, "seed": 0}
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        shape = len(sizes["shapes"]), len(sizes["dims"])
+        feasible, undecided = np.zeros(shape), np.zeros(shape)
+        for i, (n, T) in enumerate(sizes["shapes"]):
+            for j, d in enumerate(sizes["dims"]):
+                found = piece(f"n{n}-T{T}-d{d}", _feasible, n, T, d, sizes["problems"], sizes["seed"])
+                feasible[i, j], undecided[i, j] = found["feasible"].mean(), found["undecided"].mean()
+        return {"feasible": feasible, "undecided": undecided}
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        above = np.array([[d >= threshold(n, T) for d in sizes["dims"]] for n, T in sizes["shapes"]])
+        rising = np.diff(found["feasible"], axis=1) >= -2 / np.sqrt(sizes["problems"])
+        passed = {
+            "a selection at or above the threshold is infeasible": bool((found["feasible"][above] == 1).all()),
+            "the share of feasible problems falls with the dimension by more than its sampling error": bool(
+                rising.all()
+            ),
+            "a problem is neither solved nor proved infeasible": not found["undecided"].any(),
+        }
+        least = found["feasible"][above].min() if above.any() else 1.0
+        return verdict(passed, f"For d ≥ max(T − 1, n), at least {least:.1%} of the problems are feasible.")
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        rows = []
+        for (n, T), shares in zip(sizes["shapes"], found["feasible"], strict=True):
+            always = [d for d, share in zip(sizes["dims"], shares, strict=True) if share == 1]
+            first = f"d ≥ {min(always)}" if always else "for no d measured"
+            rows.append(Row(f"n = {n}, T = {T}: all problems feasible", first, f"sufficient: d ≥ {threshold(n, T)}"))
+        return rows
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 2.2))
+        axis = figure.subplots()
+        for (n, T), shares, line in zip(sizes["shapes"], found["feasible"], GRID_LINES, strict=False):
+            axis.plot(sizes["dims"], shares, **line, label=label(n, T))
+            axis.axvline(threshold(n, T), color=line["color"], linestyle=":", linewidth=0.8)
+        axis.set_xlabel("dimension d")
+        axis.set_ylabel("separable problems")
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axis.set_ylim(-0.03, 1.03)
+        style.legend_above(axis, 2)
+        return figure
+
+
+FIGURES.register(Feasibility.name, Feasibility())

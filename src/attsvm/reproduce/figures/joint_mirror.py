@@ -1,7 +1,9 @@
-"""W and head trained together by mirror descent: where each goes, for three p."""
+"""W and head trained together by mirror descent: the limit of each, for three p."""
+
+from typing import ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from scipy.special import expit, softmax
 
 from attsvm.datasets.papers import joint_mirror
@@ -10,7 +12,8 @@ from attsvm.optimizers import mirror_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.fit.words import number
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_head, solve_svm
 from attsvm.training import train
 
@@ -18,7 +21,7 @@ STEP = 0.1
 LINES = ((style.VERMILLION, "--"), (style.BLUE, "-"), (style.GREEN, "-."))
 
 PUBLISHED = {1.75: "1, 0; 1, 1", 2.0: "1, 0; 1, 1", 3.0: "0, 0; 1, 1"}
-"""Selected tokens, and attention and label probability as far as their digits go, by p."""
+"""Selected tokens, and attention and label probability to the published digits, by p."""
 
 
 def _run(p: float, powers: list[float], steps: int) -> Arrays:
@@ -53,102 +56,110 @@ def _run(p: float, powers: list[float], steps: int) -> Arrays:
     }
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    found: Arrays = {}
-    for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
-        arrays = piece(f"p{p:g}", _run, p, sizes["p"], steps)
-        found |= {f"{key} {p:g}": array for key, array in arrays.items()}
-    return found
+class JointMirror(Figure):
+    """W and head trained together by mirror descent."""
 
-
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    powers = sizes["p"]
-    final = np.stack([found[f"divergence {p:g}"][:, -1] for p in powers])
-    heads = [found[f"head_divergence {p:g}"][-1] for p in powers]
-    smallest = min(found[f"{kind} {p:g}"][-1].min() for p in powers for kind in ("attention", "correct"))
-    passed = {
-        "W ends away from its Att-SVM": bool((np.diagonal(final) < sizes["divergence_below"]).all()),
-        "W ends nearer to another p's Att-SVM": bool((final.argmin(axis=1) == np.arange(len(powers))).all()),
-        "v ends away from its max-margin direction": bool(max(heads) < sizes["head_divergence_below"]),
-        "a probability does not approach 1": bool(smallest > 0.999),
-        "a label has slack, for which W's limit would be another": all(
-            found[f"head_support {p:g}"].all() for p in powers
-        ),
-    }
-    of_weights = ", ".join(f"{x:.1e} (p = {p:g})" for p, x in zip(powers, np.diagonal(final), strict=True))
-    return verdict(
-        passed,
-        f"Directional Bregman divergence at the end: W {of_weights}, v {max(heads):.1e} at most; no attention or label "
-        f"probability is below {number(float(smallest))}.",
+    name = "joint-mirror"
+    paper = Paper.MIRROR_DESCENT
+    order = 3
+    title = "W and head trained together by mirror descent"
+    claim = (
+        "If both are trained by ℓp mirror descent, v converges to the ℓp max-margin head of the selected tokens and "
+        "W to their ℓp Att-SVM; attention and label probabilities tend to 1. (Top: two entries of W, and v, with "
+        "the predicted rays dotted, up to the end of the slowest path. Bottom: the smaller probability of the two "
+        "sequences.)"
     )
-
-
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    rows = []
-    for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
-        kept = ", ".join(map(str, found[f"selected {p:g}"]))
-        least = ", ".join(number(float(found[f"{kind} {p:g}"][-1].min())) for kind in ("attention", "correct"))
-        rows.append(Row(f"p = {p:g}, {steps:,} steps: tokens; attention, P(label)", f"{kept}; {least}", PUBLISHED[p]))
-    return rows
-
-
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 3.7))
-    (of_weights, of_head), (attention, correct) = figure.subplots(2, 2, height_ratios=(1.3, 1))
-    for axis, key, ray, labels in (
-        (of_weights, "W", "ray", ("W$_{11}$", "W$_{12}$")),
-        (of_head, "v", "head_ray", ("v$_1$", "v$_2$")),
-    ):
-        paths = [found[f"{key} {p:g}"].reshape(-1, 2 * (1 + (key == "W")))[:, :2] for p in sizes["p"]]
-        # the slowest path is shown whole; the others leave the picture along their rays
-        reach = 1.1 * min(np.abs(path).max() for path in paths)
-        for p, path, (colour, dashes) in zip(sizes["p"], paths, LINES, strict=True):
-            end = found[f"{ray} {p:g}"].ravel()[:2]
-            end = 3 * reach * end / np.linalg.norm(end)
-            axis.plot([0, end[0]], [0, end[1]], ":", color=colour, linewidth=1)
-            axis.plot(*path.T, dashes, color=colour, label=f"p = {p:g}")
-        seen = np.concatenate([path[np.abs(path).max(axis=1) <= reach] for path in paths])
-        low, high = seen.min(axis=0), seen.max(axis=0)
-        room = 0.08 * (high - low)
-        axis.set_xlim(low[0] - room[0], high[0] + room[0])
-        axis.set_ylim(low[1] - room[1], high[1] + room[1])
-        axis.set_xlabel(labels[0])
-        axis.set_ylabel(labels[1])
-    for axis, key, name in ((attention, "attention", "attention"), (correct, "correct", "P(label)")):
-        for p, (colour, dashes) in zip(sizes["p"], LINES, strict=True):
-            axis.plot(found[f"steps {p:g}"][1:], found[f"{key} {p:g}"][1:].min(axis=1), dashes, color=colour)
-        axis.set_xscale("log")
-        axis.set_ylim(-0.05, 1.05)
-        axis.set_xlabel("steps")
-        axis.set_ylabel(f"smallest {name}")
-    figure.legend(*of_weights.get_legend_handles_labels(), loc="outside upper center", ncols=3)
-    return figure
-
-
-EXPERIMENT = Experiment(
-    name="joint-mirror",
-    paper=Paper.MIRROR_DESCENT,
-    title="W and head trained together by mirror descent",
-    claim="Trained together by ℓp mirror descent, v goes to the ℓp max-margin head of the selected tokens and W to "
-    "their ℓp Att-SVM; attention and label probabilities go to 1. (Two entries of W, and v, with the predicted rays "
-    "dotted, as far as the slowest path comes; below, the smaller probability of the two sequences.)",
-    criterion="W ends below the stated directional Bregman divergence from its own Att-SVM and nearer to it than to "
-    "those of the other p, v below its own; every attention and label probability ends above 0.999; both labels are "
-    "support vectors of v, so that no margin of the Att-SVM is relaxed.",
-    full={
+    criterion = (
+        "W ends below the stated directional Bregman divergence from its own Att-SVM, and closer to it than to "
+        "those of the other p; v ends below its stated divergence. Every attention and label probability ends above "
+        "0.999. Both labels are support vectors of v, so no margin of the Att-SVM is relaxed."
+    )
+    full: ClassVar[Sizes] = {
         "p": [1.75, 2.0, 3.0],
         "steps": [1500, 2000, 20_000],
         "divergence_below": 1e-3,
         "head_divergence_below": 2e-3,
-    },
-    quick={
+    }
+    quick: ClassVar[Sizes] = {
         "p": [1.75, 2.0, 3.0],
         "steps": [1500, 2000, 20_000],
         "divergence_below": 1e-3,
         "head_divergence_below": 2e-3,
-    },
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+    }
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        found: Arrays = {}
+        for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
+            arrays = piece(f"p{p:g}", _run, p, sizes["p"], steps)
+            found |= {f"{key} {p:g}": array for key, array in arrays.items()}
+        return found
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        powers = sizes["p"]
+        final = np.stack([found[f"divergence {p:g}"][:, -1] for p in powers])
+        heads = [found[f"head_divergence {p:g}"][-1] for p in powers]
+        smallest = min(found[f"{kind} {p:g}"][-1].min() for p in powers for kind in ("attention", "correct"))
+        passed = {
+            "W does not end at its Att-SVM": bool((np.diagonal(final) < sizes["divergence_below"]).all()),
+            "W ends closer to another p's Att-SVM": bool((final.argmin(axis=1) == np.arange(len(powers))).all()),
+            "v does not end at its max-margin direction": bool(max(heads) < sizes["head_divergence_below"]),
+            "a probability does not approach 1": bool(smallest > 0.999),
+            "a label has slack, so the prediction for W is another one": all(
+                found[f"head_support {p:g}"].all() for p in powers
+            ),
+        }
+        of_weights = ", ".join(f"{x:.1e} (p = {p:g})" for p, x in zip(powers, np.diagonal(final), strict=True))
+        return verdict(
+            passed,
+            f"Directional Bregman divergence at the end: W {of_weights}; v at most {max(heads):.1e}. The smallest "
+            f"attention or label probability is {number(float(smallest))}.",
+        )
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        rows = []
+        for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
+            kept = ", ".join(map(str, found[f"selected {p:g}"]))
+            least = ", ".join(number(float(found[f"{kind} {p:g}"][-1].min())) for kind in ("attention", "correct"))
+            rows.append(
+                Row(
+                    f"p = {p:g}, {steps:,} steps: tokens; smallest attention, P(label)",
+                    f"{kept}; {least}",
+                    PUBLISHED[p],
+                )
+            )
+        return rows
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 3.7))
+        (of_weights, of_head), (attention, correct) = figure.subplots(2, 2, height_ratios=(1.3, 1))
+        for axis, key, ray, labels in (
+            (of_weights, "W", "ray", ("W$_{11}$", "W$_{12}$")),
+            (of_head, "v", "head_ray", ("v$_1$", "v$_2$")),
+        ):
+            paths = [found[f"{key} {p:g}"].reshape(-1, 2 * (1 + (key == "W")))[:, :2] for p in sizes["p"]]
+            # the slowest path is shown whole; the others leave the picture along their rays
+            reach = 1.1 * min(np.abs(path).max() for path in paths)
+            for p, path, (colour, dashes) in zip(sizes["p"], paths, LINES, strict=True):
+                end = found[f"{ray} {p:g}"].ravel()[:2]
+                end = 3 * reach * end / np.linalg.norm(end)
+                axis.plot([0, end[0]], [0, end[1]], ":", color=colour, linewidth=1)
+                axis.plot(*path.T, dashes, color=colour, label=f"p = {p:g}")
+            seen = np.concatenate([path[np.abs(path).max(axis=1) <= reach] for path in paths])
+            low, high = seen.min(axis=0), seen.max(axis=0)
+            room = 0.08 * (high - low)
+            axis.set_xlim(low[0] - room[0], high[0] + room[0])
+            axis.set_ylim(low[1] - room[1], high[1] + room[1])
+            axis.set_xlabel(labels[0])
+            axis.set_ylabel(labels[1])
+        for axis, key, name in ((attention, "attention", "attention"), (correct, "correct", "P(label)")):
+            for p, (colour, dashes) in zip(sizes["p"], LINES, strict=True):
+                axis.plot(found[f"steps {p:g}"][1:], found[f"{key} {p:g}"][1:].min(axis=1), dashes, color=colour)
+            axis.set_xscale("log")
+            axis.set_ylim(-0.05, 1.05)
+            axis.set_xlabel("steps")
+            axis.set_ylabel(f"smallest {name}")
+        figure.legend(*of_weights.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        return figure
+
+
+FIGURES.register(JointMirror.name, JointMirror())

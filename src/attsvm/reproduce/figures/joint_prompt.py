@@ -1,9 +1,9 @@
-"""Prompt and head trained together: where each goes, with and without slack in a label."""
+"""Prompt and head trained together: the limit of each, with and without slack in a label."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import joint_prompt
 from attsvm.measures import direction_error
@@ -11,7 +11,8 @@ from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.fit.words import number
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -48,83 +49,94 @@ def _run(slack: bool, steps: int) -> Arrays:
     }
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    found = {name: piece(name.replace(" ", "-"), _run, slack, sizes["steps"]) for name, slack in EXAMPLES.items()}
-    return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
+class JointPrompt(Figure):
+    """Prompt and head trained together."""
 
-
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    heads = [found[f"head_error {name}"][-1] for name in EXAMPLES]
-    plain, without = found["plain_error no slack"][-1], found["plain_error slack"][-1]
-    relaxed = found["relaxed_error slack"][-1]
-    passed = {
-        "a label's token is not selected": all((found[f"selected {name}"] == SELECTED).all() for name in EXAMPLES),
-        "v ends away from its max-margin direction": bool(max(heads) < sizes["error_below"]),
-        "without slack p ends away from the plain Att-SVM": bool(plain < sizes["error_below"]),
-        "slack makes no difference: p goes to the plain Att-SVM": bool(relaxed < without),
-        "a token with slack is not the third's alone": found["relaxed_queries slack"].tolist() == [False, False, True]
-        and not found["relaxed_queries no slack"].any(),
-    }
-    return verdict(
-        passed,
-        f"Direction errors at the end: v {max(heads):.1e}; p without slack {plain:.1e} to the plain Att-SVM, with "
-        f"slack {without:.1e} to the plain and {relaxed:.1e} to the relaxed one.",
+    name = "joint-prompt"
+    paper = Paper.TOKEN_SELECTION
+    order = 3
+    title = "Prompt and head trained together"
+    claim = (
+        "v converges to the max-margin head of the selected tokens. p converges to their Att-SVM if every label is "
+        "a support vector of v, and otherwise to the relaxed Att-SVM, in which labels with slack have margin 0."
     )
+    criterion = (
+        "The token of each label is selected. v ends within the stated direction error, and so does p without "
+        "slack. With slack, p ends closer to the relaxed Att-SVM than to the plain one. How close depends on the "
+        "growth of ‖v‖ and ‖p‖, which the theorem prescribes and normalised steps do not."
+    )
+    full: ClassVar[Sizes] = {"steps": 100_000, "error_below": 1e-2}
+    quick: ClassVar[Sizes] = {"steps": 10_000, "error_below": 5e-2}
 
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        found = {name: piece(name.replace(" ", "-"), _run, slack, sizes["steps"]) for name, slack in EXAMPLES.items()}
+        return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
 
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    return [
-        Row(
-            f"{name}: smallest attention and label probability",
-            f"{number(found[f'attention {name}'][-1].min())}, {number(found[f'correct {name}'][-1].min())}",
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        heads = [found[f"head_error {name}"][-1] for name in EXAMPLES]
+        plain, without = found["plain_error no slack"][-1], found["plain_error slack"][-1]
+        relaxed = found["relaxed_error slack"][-1]
+        passed = {
+            "the token of a label is not selected": all(
+                (found[f"selected {name}"] == SELECTED).all() for name in EXAMPLES
+            ),
+            "v does not end at its max-margin direction": bool(max(heads) < sizes["error_below"]),
+            "without slack, p does not end at the plain Att-SVM": bool(plain < sizes["error_below"]),
+            "with slack, p does not end closer to the relaxed Att-SVM than to the plain one": bool(relaxed < without),
+            "another label than the third one of the second example has slack, or that one has none": found[
+                "relaxed_queries slack"
+            ].tolist()
+            == [False, False, True]
+            and not found["relaxed_queries no slack"].any(),
+        }
+        return verdict(
+            passed,
+            f"Direction errors at the end: v {max(heads):.1e}; p without slack {plain:.1e} (plain Att-SVM); p with "
+            f"slack {without:.1e} (plain Att-SVM) and {relaxed:.1e} (relaxed Att-SVM).",
         )
-        for name in EXAMPLES
-    ]
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        return [
+            Row(
+                f"{name}: smallest attention and label probability",
+                f"{number(found[f'attention {name}'][-1].min())}, {number(found[f'correct {name}'][-1].min())}",
+            )
+            for name in EXAMPLES
+        ]
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 4.6))
+        axes = figure.subplots(3, 2, sharex=True, sharey="row")
+        colours = ((style.BLUE, "-"), (style.VERMILLION, "--"), (style.GREEN, "-."))
+        for column, name in zip(axes.T, EXAMPLES, strict=True):
+            steps = found[f"steps {name}"][1:]
+            for i, (colour, dashes) in enumerate(colours):
+                for axis, key in ((column[0], "attention"), (column[1], "correct")):
+                    axis.plot(steps, found[f"{key} {name}"][1:, i], dashes, color=colour, label=f"sequence {i + 1}")
+            for (key, label), (colour, dashes) in zip(
+                (("head_error", "v"), ("plain_error", "p, plain"), ("relaxed_error", "p, relaxed")),
+                colours,
+                strict=True,
+            ):
+                # without slack the relaxed Att-SVM is the plain one
+                if key != "relaxed_error" or name == "slack":
+                    column[2].plot(steps, found[f"{key} {name}"][1:], dashes, color=colour, label=label)
+            column[0].set_title(name)
+            column[0].set_xscale("log")
+            column[2].set_yscale("log")
+            column[2].set_xlabel("steps")
+        for axis, label in zip(axes[:, 0], ("attention", "P(label)", "direction error"), strict=True):
+            axis.set_ylabel(label)
+        axes[2, 0].set_ylim(1e-17, 10)  # below that there is rounding alone
+        places: tuple[tuple[Any, Any], ...] = (
+            (axes[0, 0], "outside upper center"),
+            (axes[2, 1], "outside lower center"),
+        )
+        for axis, place in places:
+            handles, labels = axis.get_legend_handles_labels()
+            figure.legend(handles, labels, loc=place, ncols=3, handlelength=2)
+        figure.align_ylabels(axes[:, 0])
+        return figure
 
 
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 4.6))
-    axes = figure.subplots(3, 2, sharex=True, sharey="row")
-    colours = ((style.BLUE, "-"), (style.VERMILLION, "--"), (style.GREEN, "-."))
-    for column, name in zip(axes.T, EXAMPLES, strict=True):
-        steps = found[f"steps {name}"][1:]
-        for i, (colour, dashes) in enumerate(colours):
-            for axis, key in ((column[0], "attention"), (column[1], "correct")):
-                axis.plot(steps, found[f"{key} {name}"][1:, i], dashes, color=colour, label=f"sequence {i + 1}")
-        for (key, label), (colour, dashes) in zip(
-            (("head_error", "v"), ("plain_error", "p, plain"), ("relaxed_error", "p, relaxed")), colours, strict=True
-        ):
-            # without slack the relaxed Att-SVM is the plain one
-            if key != "relaxed_error" or name == "slack":
-                column[2].plot(steps, found[f"{key} {name}"][1:], dashes, color=colour, label=label)
-        column[0].set_title(name)
-        column[0].set_xscale("log")
-        column[2].set_yscale("log")
-        column[2].set_xlabel("steps")
-    for axis, label in zip(axes[:, 0], ("attention", "P(label)", "direction error"), strict=True):
-        axis.set_ylabel(label)
-    axes[2, 0].set_ylim(1e-17, 10)  # below that there is rounding alone
-    places: tuple[tuple[Any, Any], ...] = ((axes[0, 0], "outside upper center"), (axes[2, 1], "outside lower center"))
-    for axis, place in places:
-        handles, labels = axis.get_legend_handles_labels()
-        figure.legend(handles, labels, loc=place, ncols=3, handlelength=2)
-    figure.align_ylabels(axes[:, 0])
-    return figure
-
-
-EXPERIMENT = Experiment(
-    name="joint-prompt",
-    paper=Paper.TOKEN_SELECTION,
-    title="Prompt and head trained together",
-    claim="v goes to the max-margin head of the selected tokens; p goes to their Att-SVM where every label is a "
-    "support vector of v, and to the relaxed Att-SVM (margin 0 for the labels with slack) where not.",
-    criterion="Each label's token is selected; v, and p without slack, end within the stated direction error; with "
-    "slack p ends nearer to the relaxed than to the plain Att-SVM. How near depends on how ‖v‖ and ‖p‖ grow, which "
-    "the theorem prescribes and normalised steps do not.",
-    full={"steps": 100_000, "error_below": 1e-2},
-    quick={"steps": 10_000, "error_below": 5e-2},
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+FIGURES.register(JointPrompt.name, JointPrompt())

@@ -1,13 +1,16 @@
-"""What the loss decides: not the direction, but how the sequences share what is finite."""
+"""What depends on the loss: not the direction, but the part of the weights that stays finite."""
+
+from typing import ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import unequal_scores
 from attsvm.measures import direction_error
 from attsvm.report import style
 from attsvm.report.fit.words import number
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -20,10 +23,10 @@ LOG_SLOPES = {
 
 
 def offset(loss: str, ratio: np.ndarray) -> np.ndarray:
-    """The second coordinate that p keeps: where the two sequences pull equally hard.
+    """The limit of p₂, at which the gradients of the two sequences cancel.
 
-    Once saturated, sequence i pulls with |ℓ'(γ_i)| γ_i e^{−δ_i}, γ = (C, 1) its score and δ = p_1 ± p_2 the gap of its
-    logits; along p_2 the pulls cancel at ½ log(C |ℓ'(C)| / |ℓ'(1)|).
+    For a saturated softmax the gradient of sequence i is |ℓ'(γ_i)| γ_i e^{−δ_i} with its score γ = (C, 1) and the gap
+    of its logits δ = p_1 ± p_2. Along p_2 the two cancel at ½ log(C |ℓ'(C)| / |ℓ'(1)|).
     """
     log_slope = LOG_SLOPES[loss]
     return 0.5 * (np.log(ratio) + log_slope(ratio) - log_slope(np.ones_like(ratio)))
@@ -41,81 +44,95 @@ def _run(loss: str, ratio: float, steps: int) -> Arrays:
     }
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    arrays: Arrays = {}
-    for loss in LOG_SLOPES:
-        found = [piece(f"{loss}-C{ratio}", _run, loss, ratio, sizes["steps"]) for ratio in sizes["ratios"]]
-        for key in found[0]:
-            arrays[f"{key} {loss}"] = np.stack([each[key] for each in found])
-    return arrays
+class Losses(Figure):
+    """Linear, logistic and exponential loss."""
 
-
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    ratios = np.array(sizes["ratios"], dtype=float)
-    worst = {loss: np.abs(found[f"second {loss}"] - offset(loss, ratios)).max() for loss in LOG_SLOPES}
-    ends = {loss: found[f"error {loss}"][:, -1].max() for loss in LOG_SLOPES}
-    # the linear loss treats both sequences most alike, and so is ahead at any finite time
-    moderate = ratios >= 5
-    ahead = (found["error linear"][moderate, -1] <= found["error exponential"][moderate, -1]).all()
-    passed = {
-        "a run does not select the optimal tokens": all((found[f"selected {loss}"] == 1).all() for loss in LOG_SLOPES),
-        "a loss leads elsewhere": bool(max(ends.values()) < sizes["error_below"]),
-        "p₂ is not what the pulls say": bool(max(worst.values()) < sizes["offset_within"]),
-        "the linear loss is not the nearest at C ≥ 5": bool(ahead),
+    name = "losses"
+    paper = Paper.TOKEN_SELECTION
+    order = 4
+    title = "Linear, logistic and exponential loss"
+    claim = (
+        "With every decreasing loss p converges to the same direction, whatever the scores of the sequences. The "
+        "loss decides the part of p that stays finite, and so how fast the direction converges. (Top: points are p₂ "
+        "at the end of training; lines are where the gradients of the two sequences cancel, ½ log(C "
+        "|ℓ'(C)|/|ℓ'(1)|).)"
+    )
+    criterion = (
+        "For every loss and every C, the direction error ends below the stated one and p₂ agrees with the formula. "
+        "For C ≥ 5 the linear loss ends closer than the exponential loss."
+    )
+    full: ClassVar[Sizes] = {
+        "ratios": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 100],
+        "steps": 100_000,
+        "error_below": 1e-4,
+        "offset_within": 1e-3,
     }
-    told = ", ".join(f"{end:.1e} ({loss})" for loss, end in ends.items())
-    return verdict(passed, f"Largest direction error: {told}; p₂ within {max(worst.values()):.1e} of its formula.")
+    quick: ClassVar[Sizes] = {"ratios": [1, 5, 10], "steps": 10_000, "error_below": 1e-4, "offset_within": 1e-2}
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        arrays: Arrays = {}
+        for loss in LOG_SLOPES:
+            found = [piece(f"{loss}-C{ratio}", _run, loss, ratio, sizes["steps"]) for ratio in sizes["ratios"]]
+            for key in found[0]:
+                arrays[f"{key} {loss}"] = np.stack([each[key] for each in found])
+        return arrays
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        ratios = np.array(sizes["ratios"], dtype=float)
+        worst = {loss: np.abs(found[f"second {loss}"] - offset(loss, ratios)).max() for loss in LOG_SLOPES}
+        ends = {loss: found[f"error {loss}"][:, -1].max() for loss in LOG_SLOPES}
+        # the linear loss weights both sequences most equally, so it is ahead after any number of steps
+        moderate = ratios >= 5
+        ahead = (found["error linear"][moderate, -1] <= found["error exponential"][moderate, -1]).all()
+        passed = {
+            "a run does not select the optimal tokens": all(
+                (found[f"selected {loss}"] == 1).all() for loss in LOG_SLOPES
+            ),
+            "a loss does not converge to the Att-SVM direction": bool(max(ends.values()) < sizes["error_below"]),
+            "p₂ does not agree with the formula": bool(max(worst.values()) < sizes["offset_within"]),
+            "for some C ≥ 5 the linear loss is not the closest": bool(ahead),
+        }
+        told = ", ".join(f"{end:.1e} ({loss})" for loss, end in ends.items())
+        return verdict(
+            passed, f"Largest direction error: {told}. p₂ is within {max(worst.values()):.1e} of the formula."
+        )
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        last = sizes["ratios"][-1]
+        return [
+            Row(
+                f"{loss}, C = {last}: p₂, measured and by the formula",
+                f"{found[f'second {loss}'][-1]:.4f}, {expected:.4f}",
+            )
+            for loss in LOG_SLOPES
+            for expected in [float(offset(loss, np.array([float(last)]))[0])]
+        ] + [
+            Row(f"{loss}, C = {last}: direction error", number(float(found[f"error {loss}"][-1, -1])))
+            for loss in LOG_SLOPES
+        ]
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 3.9))
+        top, bottom = figure.subplots(2, 1)
+        ratios = np.array(sizes["ratios"], dtype=float)
+        fine = np.geomspace(ratios[0], ratios[-1], 200)
+        looks = ((style.GREEN, "-.", "^"), (style.BLUE, "-", "o"), (style.VERMILLION, "--", "s"))
+        for loss, (colour, dashes, marker) in zip(LOG_SLOPES, looks, strict=True):
+            top.plot(fine, offset(loss, fine), dashes, color=colour, linewidth=1)
+            top.plot(ratios, found[f"second {loss}"], marker, color=colour, markersize=3.5, label=loss)
+            shown = list(sizes["ratios"]).index(10)
+            bottom.plot(found[f"steps {loss}"][shown], found[f"error {loss}"][shown], dashes, color=colour, label=loss)
+        top.set_xscale("log")
+        top.set_yscale("symlog", linthresh=1)
+        top.set_xlabel("C")
+        top.set_ylabel("p$_2$ in the limit")
+        bottom.set_xscale("log")
+        bottom.set_yscale("log")
+        bottom.set_xlabel("steps, C = 10")
+        bottom.set_ylabel("direction error")
+        figure.align_ylabels([top, bottom])
+        style.legend_above(top, 3)
+        return figure
 
 
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    last = sizes["ratios"][-1]
-    return [
-        Row(f"{loss}, C = {last}: p₂, and by the formula", f"{found[f'second {loss}'][-1]:.4f}, {expected:.4f}")
-        for loss in LOG_SLOPES
-        for expected in [float(offset(loss, np.array([float(last)]))[0])]
-    ] + [
-        Row(f"{loss}, C = {last}: direction error", number(float(found[f"error {loss}"][-1, -1])))
-        for loss in LOG_SLOPES
-    ]
-
-
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 3.9))
-    top, bottom = figure.subplots(2, 1)
-    ratios = np.array(sizes["ratios"], dtype=float)
-    fine = np.geomspace(ratios[0], ratios[-1], 200)
-    looks = ((style.GREEN, "-.", "^"), (style.BLUE, "-", "o"), (style.VERMILLION, "--", "s"))
-    for loss, (colour, dashes, marker) in zip(LOG_SLOPES, looks, strict=True):
-        top.plot(fine, offset(loss, fine), dashes, color=colour, linewidth=1)
-        top.plot(ratios, found[f"second {loss}"], marker, color=colour, markersize=3.5, label=loss)
-        shown = list(sizes["ratios"]).index(10)
-        bottom.plot(found[f"steps {loss}"][shown], found[f"error {loss}"][shown], dashes, color=colour, label=loss)
-    top.set_xscale("log")
-    top.set_yscale("symlog", linthresh=1)
-    top.set_xlabel("C")
-    top.set_ylabel("p$_2$ in the limit")
-    bottom.set_xscale("log")
-    bottom.set_yscale("log")
-    bottom.set_xlabel("steps, C = 10")
-    bottom.set_ylabel("direction error")
-    figure.align_ylabels([top, bottom])
-    style.legend_above(top, 3)
-    return figure
-
-
-EXPERIMENT = Experiment(
-    name="losses",
-    paper=Paper.TOKEN_SELECTION,
-    title="Linear, logistic and exponential loss",
-    claim="Every decreasing loss takes p to the same direction, whatever the scores of the sequences; the loss decides "
-    "the finite rest and so how soon. (Above: points, what p₂ is at the end of training; lines, where the pulls of the "
-    "two sequences cancel, ½ log(C |ℓ'(C)|/|ℓ'(1)|).)",
-    criterion="For every loss and C the direction error ends below the stated one, p₂ agrees with the formula, and "
-    "from C = 5 on the linear loss is nearer than the exponential one.",
-    full={"ratios": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 100], "steps": 100_000, "error_below": 1e-4, "offset_within": 1e-3},
-    quick={"ratios": [1, 5, 10], "steps": 10_000, "error_below": 1e-4, "offset_within": 1e-2},
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+FIGURES.register(Losses.name, Losses())

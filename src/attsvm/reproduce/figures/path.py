@@ -1,7 +1,9 @@
-"""The regularisation path and the training run, at equal norms: do they go the same way?"""
+"""The regularisation path and the training run, compared at equal norms."""
+
+from typing import ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
@@ -9,13 +11,14 @@ from attsvm.optimizers import normalized_gradient_descent
 from attsvm.regularization import regularization_path
 from attsvm.report import style
 from attsvm.report.fit.words import number
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
 RECORDS = 24
-# the path near a local direction is that inside this cone around it
+# the path to a local direction is restricted to this cone around it
 CORRELATION = 0.99
 
 
@@ -43,79 +46,83 @@ def _measured(sizes: Sizes) -> Arrays:
     }
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    return piece("path", _measured, dict(sizes))
+class Path(Figure):
+    """The regularisation path and the training run."""
 
-
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    ends = {name: float(found[name][-1].max()) for name in ("error run", "error path", "apart")}
-    passed = {
-        "a run is undecided": not found["undecided"].any(),
-        "a radius of a path is not converged": bool(found["converged"].all()),
-        "a path ends away from the Att-SVM": ends["error path"] < sizes["error_below"],
-        "a run ends away from the Att-SVM": ends["error run"] < sizes["error_below"],
-        "a path and its run end apart": ends["apart"] < sizes["error_below"],
-        "a run to optimal tokens and its path begin apart": float(found["apart"][0][found["at_best"]].max(initial=0.0))
-        < 1e-2,
-    }
-    away = int((~found["at_best"]).sum())
-    return verdict(
-        passed,
-        f"Largest direction errors at the end: path to Att-SVM {ends['error path']:.1e}, run to Att-SVM "
-        f"{ends['error run']:.1e}, run to path {ends['apart']:.1e}; {away} of {sizes['seeds']} runs end at tokens that "
-        f"are not optimal, beside a path in a cone.",
+    name = "path"
+    paper = Paper.OURS
+    order = 2
+    title = "The regularisation path and the training run"
+    claim = (
+        "Gradient descent from W = 0 and the minimisers of the loss in balls of the same norm start in the same "
+        "direction, differ in between, and end in the same direction: that of the Att-SVM of the tokens that the "
+        "run selects. Runs that end at non-optimal tokens are compared with the minimisers in a cone around their "
+        "limit. (Median and 10-90 % range over the seeds, at equal norms. Path and run: direction error to that "
+        "Att-SVM.)"
     )
+    criterion = (
+        "Every run is decided and every radius of a path converged. At the end, path and run are within the stated "
+        "direction error of the Att-SVM and of each other. A run that ends at the optimal tokens is within 1e-2 of "
+        "its path at the first record."
+    )
+    full: ClassVar[Sizes] = {"n": 6, "T": 8, "d": 10, "seeds": 20, "steps": 20_000, "seed": 0, "error_below": 1e-6}
+    quick: ClassVar[Sizes] = {"n": 6, "T": 8, "d": 10, "seeds": 3, "steps": 5_000, "seed": 0, "error_below": 1e-4}
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        return piece("path", _measured, dict(sizes))
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        ends = {name: float(found[name][-1].max()) for name in ("error run", "error path", "apart")}
+        passed = {
+            "a run is undecided": not found["undecided"].any(),
+            "a radius of a path did not converge": bool(found["converged"].all()),
+            "a path does not end at the Att-SVM": ends["error path"] < sizes["error_below"],
+            "a run does not end at the Att-SVM": ends["error run"] < sizes["error_below"],
+            "a path and its run do not end in the same direction": ends["apart"] < sizes["error_below"],
+            "a run to optimal tokens and its path do not start in the same direction": float(
+                found["apart"][0][found["at_best"]].max(initial=0.0)
+            )
+            < 1e-2,
+        }
+        away = int((~found["at_best"]).sum())
+        return verdict(
+            passed,
+            f"Largest direction errors at the end: path to Att-SVM {ends['error path']:.1e}, run to Att-SVM "
+            f"{ends['error run']:.1e}, run to path {ends['apart']:.1e}. {away} of {sizes['seeds']} runs end at "
+            f"non-optimal tokens and are compared with a path in a cone.",
+        )
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        middle = found["apart"].max(axis=0)
+        return [
+            Row("runs that end at the optimal tokens", f"{int(found['at_best'].sum())} of {sizes['seeds']}"),
+            Row("norm at the end: median", number(float(np.median(found["norm"][-1])))),
+            Row("run to path, largest error over the run: median", number(float(np.median(middle)))),
+            Row("run to path, at the end: median", number(float(np.median(found["apart"][-1])))),
+        ]
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 2.5))
+        axis = figure.subplots()
+        best = found["at_best"]
+        for name, label, which, colour, dashes in (
+            ("error path", "path", best, style.BLUE, "-"),
+            ("error run", "run", best, style.VERMILLION, "--"),
+            ("apart", "run to path", best, style.GREEN, "-."),
+            ("apart", "run to path, in a cone", ~best, style.PURPLE, ":"),
+        ):
+            if not which.any():
+                continue
+            lengths = np.median(found["norm"][:, which], axis=1)
+            low, high = np.quantile(found[name][:, which], [0.1, 0.9], axis=1)
+            axis.fill_between(lengths, low, high, color=colour, alpha=0.18, linewidth=0)
+            axis.plot(lengths, np.median(found[name][:, which], axis=1), linestyle=dashes, color=colour, label=label)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel(r"$\|W\|_F$")
+        axis.set_ylabel("direction error")
+        style.legend_above(axis, 2)
+        return figure
 
 
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    middle = found["apart"].max(axis=0)
-    return [
-        Row("runs at the optimal tokens", f"{int(found['at_best'].sum())} of {sizes['seeds']}"),
-        Row("norm at the end, median", number(float(np.median(found["norm"][-1])))),
-        Row("run to path, largest on the way: median", number(float(np.median(middle)))),
-        Row("run to path, at the end: median", number(float(np.median(found["apart"][-1])))),
-    ]
-
-
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 2.5))
-    axis = figure.subplots()
-    best = found["at_best"]
-    for name, label, which, colour, dashes in (
-        ("error path", "path", best, style.BLUE, "-"),
-        ("error run", "run", best, style.VERMILLION, "--"),
-        ("apart", "run to path", best, style.GREEN, "-."),
-        ("apart", "run to path, in a cone", ~best, style.PURPLE, ":"),
-    ):
-        if not which.any():
-            continue
-        lengths = np.median(found["norm"][:, which], axis=1)
-        low, high = np.quantile(found[name][:, which], [0.1, 0.9], axis=1)
-        axis.fill_between(lengths, low, high, color=colour, alpha=0.18, linewidth=0)
-        axis.plot(lengths, np.median(found[name][:, which], axis=1), linestyle=dashes, color=colour, label=label)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xlabel(r"$\|W\|_F$")
-    axis.set_ylabel("direction error")
-    style.legend_above(axis, 2)
-    return figure
-
-
-EXPERIMENT = Experiment(
-    name="path",
-    paper=Paper.OURS,
-    title="The regularisation path and the training run",
-    claim="Gradient descent from W = 0 and the minimisers of the loss in balls of its norm begin in the same "
-    "direction, part on the way, and end in the same direction, that of the Att-SVM of the tokens that the run selects."
-    " Runs that end at tokens that are not optimal are compared with the minimisers in a cone around their limit. "
-    "(Median and 10-90% range over the seeds, at equal norms; path and run: direction error to that Att-SVM.)",
-    criterion="Every run is decided and every radius of a path converged; at the end path and run are within the "
-    "stated direction error of the Att-SVM and of each other; a run that ends at the optimal tokens is within 1e-2 of "
-    "its path at the first record.",
-    full={"n": 6, "T": 8, "d": 10, "seeds": 20, "steps": 20_000, "seed": 0, "error_below": 1e-6},
-    quick={"n": 6, "T": 8, "d": 10, "seeds": 3, "steps": 5_000, "seed": 0, "error_below": 1e-4},
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+FIGURES.register(Path.name, Path())

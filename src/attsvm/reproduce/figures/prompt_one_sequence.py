@@ -1,13 +1,16 @@
-"""Where a prompt goes on one sequence: paths from six starts, to a global and to a local direction."""
+"""Paths of a prompt on one sequence from six starts, to a global and to a local direction."""
+
+from typing import ClassVar
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import one_sequence
 from attsvm.measures import direction_error
 from attsvm.report import style
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -32,33 +35,6 @@ def _paths(local: bool, steps: int) -> Arrays:
     }
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    found = {name: piece(name.replace(" ", "-"), _paths, local, sizes["steps"]) for name, local in EXAMPLES.items()}
-    return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
-
-
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    one, two = (found[f"selected {name}"] for name in EXAMPLES)
-    largest = max(found[f"error {name}"].max() for name in EXAMPLES)
-    passed = {
-        "a run ends away from its Att-SVM direction": bool(largest < sizes["error_below"]),
-        "a run with one attractor does not end at the best token": bool((one == 0).all()),
-        "with two attractors all runs end at one token": bool(set(two.tolist()) == {0, 1}),
-        "a run ends at a token that is not locally optimal": all(
-            found[f"locally_optimal {name}"][token] for name in EXAMPLES for token in found[f"selected {name}"]
-        ),
-    }
-    return verdict(passed, f"The largest direction error at the end is {largest:.1e}.")
-
-
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    return [
-        Row(f"{name}: starts that end at token 1 / token 2", " / ".join(str(int((kept == t).sum())) for t in (0, 1)))
-        for name in EXAMPLES
-        for kept in [found[f"selected {name}"]]
-    ]
-
-
 def draw_paths(axis: Axes, paths: np.ndarray, directions: np.ndarray) -> None:
     """Paths (R, starts, d) in their first two coordinates, over rays along directions (k, d)."""
     reach = 1.05 * np.abs(paths[..., :2]).max()
@@ -78,29 +54,61 @@ def draw_paths(axis: Axes, paths: np.ndarray, directions: np.ndarray) -> None:
     axis.set_ylabel("p$_2$")
 
 
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 4.0))
-    for axis, name in zip(figure.subplots(2, 1), EXAMPLES, strict=True):
-        shown = found[f"steps {name}"] <= 200
-        directions = found[f"directions {name}"]
-        draw_paths(axis, found[f"paths {name}"][shown], directions if name == "two attractors" else directions[:1])
-        axis.set_title(name)
-    return figure
+class PromptOneSequence(Figure):
+    """One sequence: a global and a local direction."""
+
+    name = "prompt-one-sequence"
+    paper = Paper.TOKEN_SELECTION
+    order = 1
+    title = "One sequence: a global and a local direction"
+    claim = (
+        "Normalised gradient descent on p converges to the max-margin direction of a locally optimal token. In the "
+        "first example only the best token is locally optimal, and every start converges to it. In the second "
+        "example the second token is locally optimal, too, and the start decides between the two. (Paths of the "
+        "first 200 steps. Dashed and dotted: the Att-SVM directions of the first and of the second token.)"
+    )
+    criterion = (
+        "Every start ends within the stated direction error of the Att-SVM of the token that it selects, and that "
+        "token is locally optimal. In the first example all starts select the first token; in the second example "
+        "both tokens are selected."
+    )
+    full: ClassVar[Sizes] = {"steps": 100_000, "error_below": 1e-6}
+    quick: ClassVar[Sizes] = {"steps": 20_000, "error_below": 1e-4}
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        found = {name: piece(name.replace(" ", "-"), _paths, local, sizes["steps"]) for name, local in EXAMPLES.items()}
+        return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        one, two = (found[f"selected {name}"] for name in EXAMPLES)
+        largest = max(found[f"error {name}"].max() for name in EXAMPLES)
+        passed = {
+            "a run does not end at its Att-SVM direction": bool(largest < sizes["error_below"]),
+            "a run with one attractor does not end at the best token": bool((one == 0).all()),
+            "with two attractors the runs do not end at both tokens": bool(set(two.tolist()) == {0, 1}),
+            "a run ends at a token that is not locally optimal": all(
+                found[f"locally_optimal {name}"][token] for name in EXAMPLES for token in found[f"selected {name}"]
+            ),
+        }
+        return verdict(passed, f"The largest direction error at the end is {largest:.1e}.")
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        return [
+            Row(
+                f"{name}: starts that end at token 1 / token 2", " / ".join(str(int((kept == t).sum())) for t in (0, 1))
+            )
+            for name in EXAMPLES
+            for kept in [found[f"selected {name}"]]
+        ]
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 4.0))
+        for axis, name in zip(figure.subplots(2, 1), EXAMPLES, strict=True):
+            shown = found[f"steps {name}"] <= 200
+            directions = found[f"directions {name}"]
+            draw_paths(axis, found[f"paths {name}"][shown], directions if name == "two attractors" else directions[:1])
+            axis.set_title(name)
+        return figure
 
 
-EXPERIMENT = Experiment(
-    name="prompt-one-sequence",
-    paper=Paper.TOKEN_SELECTION,
-    title="One sequence: a global and a local direction",
-    claim="Normalised gradient descent takes p to the max-margin direction of a locally optimal token: the best one "
-    "where it is the only one, and by the start one of two where the second token is locally optimal too. "
-    "(Paths of the first 200 steps; dashed and dotted, the Att-SVM directions of the first and second token.)",
-    criterion="Every start ends within the stated direction error of the Att-SVM of the token it selects, and that "
-    "token is locally optimal; always the first token in the first example, both in the second.",
-    full={"steps": 100_000, "error_below": 1e-6},
-    quick={"steps": 20_000, "error_below": 1e-4},
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+FIGURES.register(PromptOneSequence.name, PromptOneSequence())

@@ -1,7 +1,9 @@
-"""Every position a query: self-attention over whole sequences, and causal."""
+"""A query at every position: self-attention over whole sequences, and causal self-attention."""
+
+from typing import ClassVar
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
@@ -9,7 +11,8 @@ from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.fit.words import number
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -18,7 +21,7 @@ SATURATED = 1e-6
 
 
 def self_attention(n: int, T: int, d: int, seed: int, runs: int, causal: bool) -> Problem:
-    """Random problems in which every token is also a query, with a label of its own."""
+    """Random problems in which every token is also a query with its own label."""
     data = random_problem(n, T, d, seed, num_queries=T, batch=(runs,))
     mask = np.broadcast_to(np.tril(np.ones((T, T), dtype=bool)), (n, T, T)) if causal else None
     return Problem(data.tokens, labels=data.labels, queries=data.tokens, head=data.head, mask=mask)
@@ -26,7 +29,7 @@ def self_attention(n: int, T: int, d: int, seed: int, runs: int, causal: bool) -
 
 def _run(kind: str, n: int, T: int, d: int, seed: int, runs: int, steps: int) -> Arrays:
     problem = self_attention(n, T, d, seed, runs, kind == "causal")
-    # the direction settles like 1/‖W‖: steps that grow take it there in fewer of them
+    # the direction error falls like 1/‖W‖, so growing steps need fewer of them
     optimizer = normalized_gradient_descent(lambda step: 0.1 * (1 + step / 100))
     run = train(problem, steps=steps, record=60, optimizer=optimizer)
     solution = solve_svm(problem, run.selected)
@@ -39,60 +42,61 @@ def _run(kind: str, n: int, T: int, d: int, seed: int, runs: int, steps: int) ->
     }
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    arguments = [sizes[name] for name in ("n", "T", "d", "seed", "runs", "steps")]
-    found = {kind: piece(kind, _run, kind, *arguments) for kind in KINDS}
-    return {f"{key} {kind}": array for kind, arrays in found.items() for key, array in arrays.items()}
+class SequenceToSequence(Figure):
+    """A query at every position: whole and causal sequences."""
+
+    name = "sequence-to-sequence"
+    paper = Paper.TRANSFORMERS
+    order = 8
+    title = "A query at every position: whole and causal sequences"
+    claim = (
+        "With one query and one label at every position, W still converges to the Att-SVM of all selected tokens "
+        "(median and 10-90 % range)."
+    )
+    criterion = (
+        "Nine in ten runs end decided (no dropped probability above 1e-6). Their selections are feasible, and the "
+        "direction error of every decided run is below the stated one."
+    )
+    full: ClassVar[Sizes] = {"n": 4, "T": 5, "d": 20, "runs": 100, "steps": 20_000, "seed": 0, "error_below": 1e-6}
+    quick: ClassVar[Sizes] = {"n": 4, "T": 5, "d": 20, "runs": 4, "steps": 3_000, "seed": 0, "error_below": 1e-4}
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        arguments = [sizes[name] for name in ("n", "T", "d", "seed", "runs", "steps")]
+        found = {kind: piece(kind, _run, kind, *arguments) for kind in KINDS}
+        return {f"{key} {kind}": array for kind, arrays in found.items() for key, array in arrays.items()}
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        passed, worst, left = {}, {}, 0
+        for kind in KINDS:
+            decided = ~found[f"undecided {kind}"]
+            left += int(found[f"undecided {kind}"].sum())
+            worst[kind] = found[f"error {kind}"][-1][decided].max(initial=0.0)
+            passed[f"{kind}: a decided run does not end at its Att-SVM"] = bool(worst[kind] < sizes["error_below"])
+            passed[f"{kind}: more than a tenth of the runs are undecided"] = bool(decided.mean() > 0.9)
+            passed[f"{kind}: a selection is infeasible"] = bool(found[f"feasible {kind}"][decided].all())
+        told = ", ".join(f"{error:.1e} ({kind})" for kind, error in worst.items())
+        return verdict(passed, f"Largest direction error of the decided runs: {told}. {left} runs are undecided.")
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        return [
+            Row(f"{kind}: median direction error at the end", number(float(np.median(found[f"error {kind}"][-1]))))
+            for kind in KINDS
+        ]
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 2.4))
+        axis = figure.subplots()
+        for kind, colour, dashes in zip(KINDS, (style.BLUE, style.VERMILLION), ("-", "--"), strict=True):
+            steps, errors = found[f"steps {kind}"], found[f"error {kind}"]
+            low, high = np.quantile(errors, [0.1, 0.9], axis=1)
+            axis.fill_between(steps, low, high, color=colour, alpha=0.22, linewidth=0)
+            axis.plot(steps, np.median(errors, axis=1), dashes, color=colour, label=f"{kind} sequence")
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel("steps")
+        axis.set_ylabel("direction error")
+        style.legend_above(axis, 2)
+        return figure
 
 
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    passed, worst, left = {}, {}, 0
-    for kind in KINDS:
-        decided = ~found[f"undecided {kind}"]
-        left += int(found[f"undecided {kind}"].sum())
-        worst[kind] = found[f"error {kind}"][-1][decided].max(initial=0.0)
-        passed[f"{kind}: a decided run ends away from its Att-SVM"] = bool(worst[kind] < sizes["error_below"])
-        passed[f"{kind}: a tenth of the runs is undecided"] = bool(decided.mean() > 0.9)
-        passed[f"{kind}: a selection is infeasible"] = bool(found[f"feasible {kind}"][decided].all())
-    told = ", ".join(f"{error:.1e} ({kind})" for kind, error in worst.items())
-    return verdict(passed, f"Largest direction error of the decided runs: {told}; {left} undecided.")
-
-
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    return [
-        Row(f"{kind}: median direction error at the end", number(float(np.median(found[f"error {kind}"][-1]))))
-        for kind in KINDS
-    ]
-
-
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 2.4))
-    axis = figure.subplots()
-    for kind, colour, dashes in zip(KINDS, (style.BLUE, style.VERMILLION), ("-", "--"), strict=True):
-        steps, errors = found[f"steps {kind}"], found[f"error {kind}"]
-        low, high = np.quantile(errors, [0.1, 0.9], axis=1)
-        axis.fill_between(steps, low, high, color=colour, alpha=0.22, linewidth=0)
-        axis.plot(steps, np.median(errors, axis=1), dashes, color=colour, label=f"{kind} sequence")
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xlabel("steps")
-    axis.set_ylabel("direction error")
-    style.legend_above(axis, 2)
-    return figure
-
-
-EXPERIMENT = Experiment(
-    name="sequence-to-sequence",
-    paper=Paper.TRANSFORMERS,
-    title="Every position a query: sequence-to-sequence and causal",
-    claim="With one query and one label at every position, W still converges to the Att-SVM of what all of them select "
-    "(median and 10-90% range).",
-    criterion="Nine runs in ten end decided (no dropped probability above 1e-6), their selections are feasible, and "
-    "the direction error of every decided run is below the stated one.",
-    full={"n": 4, "T": 5, "d": 20, "runs": 100, "steps": 20_000, "seed": 0, "error_below": 1e-6},
-    quick={"n": 4, "T": 5, "d": 20, "runs": 4, "steps": 3_000, "seed": 0, "error_below": 1e-4},
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+FIGURES.register(SequenceToSequence.name, SequenceToSequence())

@@ -1,14 +1,17 @@
 """How many tokens attention keeps under the head v'o − λ‖o‖²."""
 
+from typing import ClassVar
+
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.fit.words import number
-from attsvm.reproduce.figure import Arrays, Experiment, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import scores
 from attsvm.training import train
 
@@ -16,7 +19,7 @@ KEPT = 1e-3
 
 
 def orthonormal_problem(T: int, d: int, runs: int, seed: int) -> Problem:
-    """One sequence of orthonormal tokens a problem, label 1, and a unit head and query."""
+    """Problems of one sequence of orthonormal tokens, label 1, and a head and a query of norm 1."""
     generator = np.random.default_rng(seed)
     tokens = np.linalg.qr(generator.standard_normal((runs, 1, d, T)))[0].mT
     head, query = generator.standard_normal((2, runs, d))
@@ -25,7 +28,7 @@ def orthonormal_problem(T: int, d: int, runs: int, seed: int) -> Problem:
 
 
 def best_attention(gamma: np.ndarray, curvature: float) -> np.ndarray:
-    """The attention that maximises Σ γ_t a_t − λ Σ a_t², the head's value on orthonormal tokens.
+    """The attention that maximises Σ γ_t a_t − λ Σ a_t², the output of the head on orthonormal tokens.
 
     For λ > 0 that is the point of the simplex nearest to γ/(2λ), found by sorting; for λ = 0 the best token.
     """
@@ -41,7 +44,7 @@ def best_attention(gamma: np.ndarray, curvature: float) -> np.ndarray:
 
 def _kept(curvature: float, T: int, d: int, runs: int, seed: int, steps: int) -> Arrays:
     problem = orthonormal_problem(T, d, runs, seed)
-    # the tokens kept find their shares only under steps that die out; the others are dropped by their sum, which grows
+    # the shares converge only if the steps vanish; the other tokens are dropped because the sum of the steps diverges
     optimizer = normalized_gradient_descent(lambda step: 0.3 / (1 + step / 50))
     run = train(problem, head=Quadratic(curvature), steps=steps, record=1, optimizer=optimizer)
     assert problem.queries is not None
@@ -57,67 +60,24 @@ def _kept(curvature: float, T: int, d: int, runs: int, seed: int, steps: int) ->
     }
 
 
-def _measure(sizes: Sizes, piece: Piece) -> Arrays:
-    arguments = [sizes[name] for name in ("T", "d", "runs", "seed", "steps")]
-    each = [piece(f"lambda{curvature:g}", _kept, curvature, *arguments) for curvature in sizes["lambda"]]
-    return {key: np.stack([arrays[key] for arrays in each]) for key in each[0]}
+class TokensKept(Figure):
+    """Tokens kept under the head v'o − λ‖o‖²."""
 
-
-def _judge(sizes: Sizes, found: Arrays) -> Verdict:
-    mean = found["kept"].mean(axis=1)
-    rising = np.diff(found["kept"], axis=0)
-    passed = {
-        "the mean number of tokens kept does not grow with λ": bool((np.diff(mean) > 0).all()),
-        "in a twentieth of the runs a larger λ keeps fewer tokens": bool((rising >= 0).all(axis=0).mean() >= 0.95),
-        "λ = 0 keeps more than one token": sizes["lambda"][0] == 0 and bool((found["kept"][0] == 1).all()),
-        "the largest λ does not keep all": bool((found["kept"][-1] == sizes["T"]).all()),
-        "one run in ten keeps other tokens than the head's optimum has": bool(found["same"].mean() >= 0.9),
-        "an attention ends away from that optimum": bool(found["error"].max() < sizes["error_below"]),
-    }
-    return verdict(
-        passed,
-        f"Tokens kept on average: {mean[0]:.2f} at λ = {sizes['lambda'][0]:g} to {mean[-1]:.2f} at "
-        f"λ = {sizes['lambda'][-1]:g}; the same tokens as the optimum in {found['same'].mean():.1%} of the runs, whose "
-        f"attention is within {found['error'].max():.1e} of it.",
+    name = "tokens-kept"
+    paper = Paper.TRANSFORMERS
+    order = 7
+    title = "Tokens kept under the head v'o − λ‖o‖²"
+    claim = (
+        "On orthonormal tokens the head v'o − λ‖o‖² makes attention keep more tokens for larger λ, from one token "
+        "to all (mean and 10-90 % range). The optimal attention is known exactly: it is the point of the simplex "
+        "closest to γ/(2λ), where γ are the token scores."
     )
-
-
-def _rows(sizes: Sizes, found: Arrays) -> list[Row]:
-    return [
-        Row(f"λ = {curvature:g}: tokens kept / in the optimum", f"{number(kept.mean())} / {number(predicted.mean())}")
-        for curvature, kept, predicted in zip(sizes["lambda"], found["kept"], found["predicted"], strict=True)
-    ]
-
-
-def _draw(sizes: Sizes, found: Arrays) -> Figure:
-    figure = Figure(figsize=(style.WIDTH, 2.3))
-    axis = figure.subplots()
-    curvatures = np.array(sizes["lambda"])
-    low, high = np.quantile(found["kept"], [0.1, 0.9], axis=1)
-    axis.fill_between(curvatures, low, high, color=style.BLUE, alpha=0.22, linewidth=0)
-    axis.plot(curvatures, found["kept"].mean(axis=1), "-o", color=style.BLUE, markersize=3.5, label="after training")
-    axis.plot(curvatures, found["predicted"].mean(axis=1), "--", color=style.VERMILLION, label="optimum of the head")
-    axis.set_xscale("symlog", linthresh=float(curvatures[1]), linscale=0.5)
-    axis.set_xticks(curvatures, [f"{curvature:g}" for curvature in curvatures])
-    axis.set_xlim(curvatures[0], curvatures[-1] * 1.05)
-    axis.set_ylim(0, sizes["T"] + 0.5)
-    axis.set_xlabel("λ")
-    axis.set_ylabel("tokens kept")
-    style.legend_above(axis, 2)
-    return figure
-
-
-EXPERIMENT = Experiment(
-    name="tokens-kept",
-    paper=Paper.TRANSFORMERS,
-    title="Tokens kept under the head v'o − λ‖o‖²",
-    claim="On orthonormal tokens the head v'o − λ‖o‖² makes attention keep more tokens the larger λ is, from one to "
-    "all (mean and 10-90% range). Which ones follows exactly: the optimal attention is the point of the simplex that "
-    "is nearest to γ/(2λ), γ the token scores.",
-    criterion="The mean number kept (probability above 1e-3) grows with every λ, and in 19 runs of 20 no larger λ "
-    "keeps fewer; λ = 0 keeps one and the largest λ all; nine runs in ten keep exactly the tokens of the optimum, and "
-    "no probability is farther from it than stated.",
-    full={
+    criterion = (
+        "The mean number of tokens kept (probability above 1e-3) grows with every λ, and in 19 of 20 runs no larger "
+        "λ keeps fewer tokens. λ = 0 keeps one token and the largest λ keeps all. Nine in ten runs keep exactly the "
+        "tokens of the optimum, and no probability differs from the optimum by more than stated."
+    )
+    full: ClassVar[Sizes] = {
         "T": 10,
         "d": 10,
         "runs": 100,
@@ -125,8 +85,8 @@ EXPERIMENT = Experiment(
         "steps": 4000,
         "seed": 0,
         "error_below": 0.05,
-    },
-    quick={
+    }
+    quick: ClassVar[Sizes] = {
         "T": 10,
         "d": 10,
         "runs": 20,
@@ -134,9 +94,62 @@ EXPERIMENT = Experiment(
         "steps": 4000,
         "seed": 0,
         "error_below": 0.05,
-    },
-    measure=_measure,
-    judge=_judge,
-    rows=_rows,
-    draw=_draw,
-)
+    }
+
+    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+        arguments = [sizes[name] for name in ("T", "d", "runs", "seed", "steps")]
+        each = [piece(f"lambda{curvature:g}", _kept, curvature, *arguments) for curvature in sizes["lambda"]]
+        return {key: np.stack([arrays[key] for arrays in each]) for key in each[0]}
+
+    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+        mean = found["kept"].mean(axis=1)
+        rising = np.diff(found["kept"], axis=0)
+        passed = {
+            "the mean number of tokens kept does not grow with λ": bool((np.diff(mean) > 0).all()),
+            "in more than one run of 20 a larger λ keeps fewer tokens": bool((rising >= 0).all(axis=0).mean() >= 0.95),
+            "λ = 0 keeps more than one token": sizes["lambda"][0] == 0 and bool((found["kept"][0] == 1).all()),
+            "the largest λ does not keep all": bool((found["kept"][-1] == sizes["T"]).all()),
+            "more than one run in ten keeps other tokens than the optimum": bool(found["same"].mean() >= 0.9),
+            "an attention differs from the optimum by more than stated": bool(
+                found["error"].max() < sizes["error_below"]
+            ),
+        }
+        return verdict(
+            passed,
+            f"The mean number of tokens kept grows from {mean[0]:.2f} at λ = {sizes['lambda'][0]:g} to {mean[-1]:.2f} "
+            f"at λ = {sizes['lambda'][-1]:g}. {found['same'].mean():.1%} of the runs keep the tokens of the optimum; "
+            f"the largest difference of an attention from it is {found['error'].max():.1e}.",
+        )
+
+    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+        return [
+            Row(
+                f"λ = {curvature:g}: mean number kept / in the optimum",
+                f"{number(kept.mean())} / {number(predicted.mean())}",
+            )
+            for curvature, kept, predicted in zip(sizes["lambda"], found["kept"], found["predicted"], strict=True)
+        ]
+
+    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+        figure = Drawing(figsize=(style.WIDTH, 2.3))
+        axis = figure.subplots()
+        curvatures = np.array(sizes["lambda"])
+        low, high = np.quantile(found["kept"], [0.1, 0.9], axis=1)
+        axis.fill_between(curvatures, low, high, color=style.BLUE, alpha=0.22, linewidth=0)
+        axis.plot(
+            curvatures, found["kept"].mean(axis=1), "-o", color=style.BLUE, markersize=3.5, label="after training"
+        )
+        axis.plot(
+            curvatures, found["predicted"].mean(axis=1), "--", color=style.VERMILLION, label="optimum of the head"
+        )
+        axis.set_xscale("symlog", linthresh=float(curvatures[1]), linscale=0.5)
+        axis.set_xticks(curvatures, [f"{curvature:g}" for curvature in curvatures])
+        axis.set_xlim(curvatures[0], curvatures[-1] * 1.05)
+        axis.set_ylim(0, sizes["T"] + 0.5)
+        axis.set_xlabel("λ")
+        axis.set_ylabel("tokens kept")
+        style.legend_above(axis, 2)
+        return figure
+
+
+FIGURES.register(TokensKept.name, TokensKept())
