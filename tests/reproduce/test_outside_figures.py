@@ -50,6 +50,7 @@ FIGURE = Halving()
 def outside(tmp_path, monkeypatch):
     """A module in the current folder, and the function that imports it anew."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # before the folders of earlier tests
     (tmp_path / "outside_figure.py").write_text(SOURCE)
 
     def find():
