@@ -34,8 +34,8 @@ RATES = {
     },
     "cifar10": {"mirror-1.1": (1e-2, 2e-2, 5e-2), "adam": (3e-4, 1e-3, 3e-3)},
 }
-SAID = "## What it says"
-"""The heading of the document's last part, which is not written here and stays."""
+INTERPRETATION = "## Interpretation"
+"""Heading of the last part of the document, which is written by hand and kept."""
 TITLES = {"imdb": "Movie reviews (IMDb)", "cifar10": "Pictures (CIFAR-10)"}
 
 Entry = tuple[str, str, float, int, bool]
@@ -178,16 +178,22 @@ def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int, t
     parts = [
         "# Experiments on real data",
         "",
-        "Transformers trained on movie reviews and on pictures, as `attsvm experiment` trains them, by one",
-        "optimiser or the other. Written by `python benchmarks/real_data.py --data DATA`; mean ± standard",
-        "deviation over seeds, all on the CPU. The step size is the best of three, with seed 0, on",
-        f"{validation_rows:,} rows of the training set that no run trains on. The best epoch is the best on",
-        "the test rows, as in the paper, so it flatters everyone; the last epoch does not. The other columns",
-        "are of the last epoch's weights: the share of key weights below 1e-4; how even attention is (1: all",
-        "T tokens alike, 1/T: one alone), mean over layers, heads and queries; the Frobenius norm of the key-",
-        "query weights; and the share of attention that the last layer's [CLS] query pays to the words that",
-        "carry the sentiment, in 20 short sentences. Seconds are by the clock, evaluations included, with",
-        f"{threads} {'thread' if threads == 1 else 'threads'} a run, on a machine that may have had other work.",
+        "Transformers on movie reviews and on pictures, trained as `attsvm experiment` trains them, with different",
+        "optimisers. The tables are written by `python benchmarks/real_data.py --data DATA`. They show the mean ± standard",
+        "deviation over seeds, all on the CPU. The step size is the best of three, with seed 0, on "
+        f"{validation_rows:,} rows of the",
+        "training set that no run trains on.",
+        "",
+        "- The best epoch is chosen on the test rows, as in the paper, so it is an optimistic estimate. The last epoch is not",
+        "  chosen. The other columns are for the weights of the last epoch.",
+        "- *Keys below 1e-4*: share of key weights with a smaller absolute value.",
+        "- *‖a‖₁²/(T‖a‖₂²)*: how evenly attention is distributed, mean over layers, heads and queries. It is 1 if all T tokens",
+        "  receive the same attention, and 1/T if one token receives all of it.",
+        "- *‖W_K W_Q′‖*: Frobenius norm of the key-query weights.",
+        "- *Key-word score*: share of attention that the [CLS] query of the last layer gives to the words that carry the",
+        "  sentiment, in 20 short sentences.",
+        f"- *Seconds*: wall time including evaluations, with {threads} {'thread' if threads == 1 else 'threads'} per run, on a "
+        "machine that may have had other work.",
     ]
     for task, size in sizes_of:
         chosen = preset(task, size)
@@ -231,7 +237,7 @@ def main() -> None:
             [(task, options.preset) for task in tasks], options.out, options.validation_rows, options.threads
         )
         before = options.docs.read_text(encoding="utf-8") if options.docs.exists() else ""
-        text += "\n" + before[before.index(SAID) :] if SAID in before else ""
+        text += "\n" + before[before.index(INTERPRETATION) :] if INTERPRETATION in before else ""
         with atomic_write(options.docs) as stream:
             stream.write(text.encode())
 
