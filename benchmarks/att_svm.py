@@ -1,8 +1,8 @@
-"""Att-SVMs against CVXPY, one run on one machine: ours through the public function, certificates included.
+"""Compare `solve_svm` with CVXPY on one machine. Our times include the certificates.
 
-The peers build the problem as the published code does, one expression per constraint, and as one vectorised
-expression; both are timed from the arrays to the solution. Gap and violation of every answer are computed here, by the
-same lines of NumPy for all of them.
+CVXPY solves the problem in two forms: one expression per constraint, as in the published code, and one vectorised
+expression. Both are timed from the arrays to the solution. Gap and violation of every answer are computed here, by the
+same NumPy code for all of them.
 
     python benchmarks/att_svm.py [--repeats 5]
 """
@@ -52,7 +52,7 @@ def random_data(num_sequences: int, num_tokens: int, dim: int, seed: int) -> Dat
 
 
 def per_constraint(data: Data, p: float = 2) -> Answer:
-    """The published form: a loop over sequences and tokens, one 1 × 1 expression a constraint."""
+    """The published form: a loop over sequences and tokens, one 1 × 1 expression per constraint."""
     tokens, queries, selected = data
     n, T, d = tokens.shape
     weights = cp.Variable((d, d))
@@ -86,7 +86,7 @@ def vectorised(data: Data, p: float = 2) -> Answer:
 
 
 def nuclear(data: Data, solver: str) -> Answer:
-    """Least nuclear norm, all constraints as one expression; the matrix is not written as a vector of d² entries."""
+    """Smallest nuclear norm, all constraints as one expression; W is a matrix variable."""
     tokens, queries, selected = data
     n, T, d = tokens.shape
     dropped = np.arange(T) != selected[:, None]
@@ -100,7 +100,7 @@ def nuclear(data: Data, solver: str) -> Answer:
 
 
 def ours(data: Data, norm: float | str = 2, tol: float = 1e-8) -> Answer:
-    """One problem; or many together, where the data have a leading axis."""
+    """Solve one problem, or many together if the data have a leading axis."""
     problem = attsvm.Problem(data.tokens, queries=data.queries)
     return answer(attsvm.solve_svm(problem, data.selected, norm=norm, tol=tol))
 
@@ -132,9 +132,10 @@ def quality(data: Data, answer: Answer, norm: float | str = 2) -> tuple[float, f
 
 
 def best_seconds(works: list[Callable[[], Any]], repeats: int) -> list[float]:
-    """Best mean over runs of at least 0.2 seconds each, the works taking turns so that they share bad moments.
+    """Best mean over runs of at least 0.2 seconds each.
 
-    Garbage collection is off while the clock runs, as timeit has it.
+    The works take turns, so that other work on the machine affects all of them. As in timeit, garbage collection is off
+    while the clock runs.
     """
     timers = [timeit.Timer(work) for work in works]
     calls = [timer.autorange()[0] for timer in timers]
@@ -149,7 +150,7 @@ PEERS = (("CVXPY, vectorised", vectorised), ("CVXPY, per constraint", per_constr
 
 
 def lp_rows(p: float, repeats: int) -> None:
-    """ℓp, W of 100 entries: one problem, then 256 of them together."""
+    """ℓp norms, W with 100 entries: one problem, then 256 problems together."""
     data = random_data(6, 8, 10, 0)
     solvers: list[tuple[str, Callable[[Data, float], Answer]]] = [("Problem + solve_svm", ours), *PEERS]
     seconds = best_seconds([lambda solve=solve: solve(data, p) for _, solve in solvers], repeats)
@@ -159,7 +160,7 @@ def lp_rows(p: float, repeats: int) -> None:
 
 
 def together_rows(label: str, p: float, number: int, sample: int, repeats: int) -> None:
-    """Many problems in one call, against the peers one by one on some of them."""
+    """Many problems in one call, compared with the peers, which solve some of them one by one."""
     together = [random_data(6, 8, 10, seed) for seed in range(number)]
     stacked = Data(*(np.stack(parts) for parts in zip(*together, strict=True)))
     some = together[:sample]
@@ -182,10 +183,10 @@ def together_rows(label: str, p: float, number: int, sample: int, repeats: int) 
 
 
 def clarabel_on_the_dual(data: Data) -> Answer:
-    """The dual, min ½λ'Kλ − 1'λ over λ ≥ 0, in the rows' Gram matrix K, a product of those of their two factors.
+    """The dual, min ½λ'Kλ − 1'λ over λ ≥ 0, where K is the Gram matrix of the rows.
 
-    Of the forms tried the fastest, with the supernodal factorisation: a dense matrix takes Clarabel's other one ten
-    times as long, and W as d² variables of their own makes the system larger.
+    This is the fastest of the forms that were tried. It uses the supernodal factorisation: on a dense matrix Clarabel's
+    other factorisation takes ten times as long. With W as d² variables the linear system would be larger.
     """
     tokens, queries, selected = data
     n, T, d = tokens.shape
@@ -208,7 +209,7 @@ def clarabel_on_the_dual(data: Data) -> Answer:
 
 
 def large_rows(repeats: int) -> None:
-    """Frobenius, n=200 T=20 d=100; the peer takes many seconds: once."""
+    """Frobenius, n=200 T=20 d=100. The peer takes many seconds and runs once."""
     data = random_data(200, 20, 100, 0)
     unit = best_seconds([lambda: ours(data)], repeats)[0]
     report("n=200", "Problem + solve_svm", unit, unit, quality(data, ours(data)))
@@ -218,7 +219,7 @@ def large_rows(repeats: int) -> None:
 
 
 def nuclear_rows(repeats: int) -> None:
-    """The nuclear norm: small against Clarabel, and n=50 T=20 d=64 against SCS, which takes seconds: once."""
+    """Nuclear norm: small problems against Clarabel, then n=50 T=20 d=64 against SCS, which takes seconds: one run."""
     for seed in range(3):
         data = random_data(6, 8, 10, seed)
         solvers: list[tuple[str, Callable[[], Answer]]] = [
@@ -249,7 +250,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     print(f"{platform.machine()}, {NUM_THREADS} thread; CVXPY {cp.__version__} with its default solver.")
     print("Frobenius, n=6 T=8 d=10 (42 constraints), from the arrays to the solution, best of several runs.")
-    print("`solve_svm` alone is given the Problem; the line above it builds that too, as the peers' times do.\n")
+    print("`solve_svm alone` starts from a Problem; the line above also builds it, as the times of the peers do.\n")
     print(f"{'':8}{'method':32}{'ms':>9}{'ratio':>9}{'gap':>10}{'violation':>11}")
     for seed in range(3):
         data = random_data(6, 8, 10, seed)
@@ -263,13 +264,13 @@ def main() -> None:
         seconds = best_seconds([lambda solve=solve, data=data: solve(data) for _, solve in lines], repeats)
         for k, (name, solve) in enumerate(lines):
             report(f"seed {seed}" if k == 0 else "", name, seconds[k], seconds[0], quality(data, solve(data)))
-    print("\n1,000 of them together; then n=200 T=20 d=100 (3,800 constraints).\n")
+    print("\n1,000 problems together; then n=200 T=20 d=100 (3,800 constraints).\n")
     together_rows("", 2, 1000, 20, repeats)
     large_rows(repeats)
-    print("\nThe same sizes as at first, entrywise ℓp; then many problems together, worst gap and violation of them.\n")
+    print("\nThe first sizes again, entrywise ℓp; then many problems together, with their worst gap and violation.\n")
     for p in (1.75, 3.0):
         lp_rows(p, repeats)
-    print("\nThe same sizes, nuclear norm; then n=50 T=20 d=64 (950 constraints), ours to a gap of 1e-7.\n")
+    print("\nThe first sizes again, nuclear norm; then n=50 T=20 d=64 (950 constraints), ours to a gap of 1e-7.\n")
     nuclear_rows(repeats)
     print()
     subprocess.run([sys.executable, Path(__file__).with_name("causal_att_svm.py"), "--threads", "2"], check=True)

@@ -1,8 +1,7 @@
-"""What one Att-SVM costs as its sizes grow: n, T and d doubled in turn, a slope for each norm.
+"""Time of one Att-SVM as n, T and d are doubled in turn, with a slope for each norm.
 
-Times are of ``solve_svm`` alone, which certifies what it returns, on one thread and in processor time: the best of some
-runs, and of three random problems the median. A slope is that of a straight line through all points of a curve, both
-axes logarithmic.
+Times are processor times of ``solve_svm``, including the certificate, on one thread: the best of several runs, and the
+median of three random problems. A slope is that of a straight line through all points of a curve in logarithmic axes.
 
     python benchmarks/att_svm_sizes.py [--repeats 3] [--out docs/images/att_svm_cost.png]
 """
@@ -39,7 +38,7 @@ Curve = list[tuple[int, float]]
 
 
 def seconds(norm: str, sizes: dict[str, int], repeats: int) -> float:
-    """Median over the seeds of the best of some runs."""
+    """Median over the seeds of the best of several runs."""
     each = []
     for seed in SEEDS:
         problem = attsvm.datasets.random_problem(sizes["n"], sizes["T"], sizes["d"], seed)
@@ -61,7 +60,7 @@ def slope(curve: Curve) -> float:
 
 
 def measure(repeats: int) -> dict[str, dict[str, Curve]]:
-    """Seconds for each norm, as each of the sizes doubles and the others stay."""
+    """Seconds for each norm, as one size doubles and the others stay fixed."""
     curves: dict[str, dict[str, Curve]] = {}
     for norm in LOOKS:
         curves[norm] = {}
@@ -74,7 +73,7 @@ def measure(repeats: int) -> dict[str, dict[str, Curve]]:
 
 
 def draw(curves: dict[str, dict[str, Curve]]) -> Figure:
-    """One panel a size, the norms in each."""
+    """One panel for each size, with a curve for each norm."""
     figure = Figure(figsize=(2 * style.WIDTH, 2.5))
     panels = figure.subplots(1, len(BASE), sharey=True)
     names = {"n": "sequences $n$", "T": "tokens $T$", "d": "dimension $d$"}
@@ -97,7 +96,7 @@ def draw(curves: dict[str, dict[str, Curve]]) -> Figure:
 
 
 def table(curves: dict[str, dict[str, Curve]]) -> str:
-    """Milliseconds at the base, and the slopes."""
+    """Milliseconds at the base size, and the slopes."""
     base = ", ".join(f"{name}={size}" for name, size in BASE.items())
     lines = [f"| norm | ms at {base} | in n | in T | in d |", "| --- | ---: | ---: | ---: | ---: |"]
     for norm, (label, *_) in LOOKS.items():

@@ -1,8 +1,8 @@
-"""Digits in bags: how often the estimator is right, and how often it looks at the nine, beside the mean token.
+"""Accuracy of the estimator on bags of digits, and how often it selects the nine, compared with the mean token.
 
-Bags of five of scikit-learn's digits, positive when one is a nine; 2,000 bags to train on and 1,000 to test on, of
-disjoint pictures, over five splits; pixels as they are, and through a random Fourier feature map of the training
-pictures. The baseline is logistic regression on the mean token of a bag, its penalty chosen by cross-validation.
+A bag has five of scikit-learn's digits and is positive if one of them is a nine. There are 2,000 bags for training and
+1,000 for testing, of disjoint pictures, in five splits. Tokens are the pixels, or a random Fourier feature map of the
+pictures. The baseline is logistic regression on the mean token of a bag, with a cross-validated penalty.
 
 Run: python benchmarks/bags.py [--splits 5]
 """
@@ -27,7 +27,7 @@ ALPHA_FEATURES = 20.0
 
 
 class Measured(NamedTuple):
-    """What one split came to."""
+    """Results of one split."""
 
     accuracy: float
     nine: float
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def mapped(bags: Bags, seed: int) -> tuple[Sequences, Sequences]:
-    """Bags whose pictures went through a random feature map of the Gaussian kernel."""
+    """The bags after a random feature map of the Gaussian kernel."""
     sampler = RBFSampler(gamma=GAMMA, n_components=FEATURES, random_state=seed).fit(bags.train.table)
 
     def through(sequences: Sequences) -> Sequences:

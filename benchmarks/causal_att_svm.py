@@ -1,8 +1,8 @@
-"""A causal Att-SVM that no other solver finishes: one sequence, its last positions as queries over what precedes them.
+"""A causal Att-SVM that no other solver finishes: one sequence, whose last positions are causal queries.
 
-First to a gap of 1e-3, then on from that answer to the last digits; seconds and steps are those of both together then.
-Gap and violation are computed here, from the arrays alone. Memory is the peak of the whole process with its libraries,
-and in brackets what it grew by: hence a process of its own.
+It is solved to a gap of 1e-3 first, then from that answer to the smallest gap that rounding allows. The second line
+shows the seconds and steps of both together. Gap and violation are computed here from the arrays. Memory is the peak of
+the process including its libraries, and in brackets the increase; the benchmark therefore runs in a process of its own.
 
     python benchmarks/causal_att_svm.py [--tokens 1024 --dim 768 --queries 256 --threads 2]
 """
@@ -62,13 +62,13 @@ def main() -> None:
     before = peak()
     problem = attsvm.Problem(tokens[None], queries=tokens[None, positions], mask=mask[None])
     print(
-        f"{arguments.tokens} tokens, d = {arguments.dim}, the last {arguments.queries} positions as causal queries: ",
+        f"{arguments.tokens} tokens, d = {arguments.dim}, the last {arguments.queries} positions are causal queries: ",
         end="",
     )
     print(f"{mask.sum() - len(positions):,} constraints, {arguments.threads} threads, no peer finishes.\n")
     print(f"{'':40}{'s':>9}{'steps':>9}{'gap':>10}{'violation':>11}{'MiB':>12}")
     solution, total, steps = None, 0.0, 0
-    for name, enough in (("Problem + solve_svm, to a gap of 1e-3", 1e-3), ("on from there to the last digits", 0.0)):
+    for name, enough in (("Problem + solve_svm, to a gap of 1e-3", 1e-3), ("continued to the smallest gap", 0.0)):
         start = time.perf_counter()
         solution = attsvm.solve_svm(
             problem, selected[None], warm_start=solution, callback=lambda step, gap, enough=enough: gap <= enough

@@ -1,4 +1,4 @@
-"""How often gradient descent ends at the best tokens, where the conditions for that hold and where they do not.
+"""How often gradient descent ends at the optimal tokens, with and without the conditions for it.
 
 python benchmarks/global_conditions.py [--problems 300] [--steps 3000]
 """

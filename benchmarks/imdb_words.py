@@ -1,4 +1,4 @@
-"""Attention over word vectors on IMDb: what docs/notes/imdb_words.md reports.
+"""Attention over word vectors on IMDb: the numbers of docs/notes/imdb_words.md.
 
 python benchmarks/imdb_words.py --data ../shared/data/imdb          # about five minutes on two cores
 """
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def report(train, test, p: float | None, seed: int) -> None:
-    """One fit in a few lines."""
+    """Fit once and print the results."""
     cpu, wall = time.process_time(), time.perf_counter()
     done = fit_text(train, test, seed=seed, classifier=text_classifier(p=p, seed=seed))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
@@ -40,7 +40,7 @@ def report(train, test, p: float | None, seed: int) -> None:
     print(f"  effective words: median {np.median(done.test.effective):.0f}, mean {done.test.effective.mean():.0f}")
     print("  attention over frequency: " + ", ".join(f"{word} {over[word]:.3g}" for word in SHOWN))
     print("  seconds: " + ", ".join(f"{name} {value:.0f}" for name, value in done.seconds.items()))
-    print(f"  {wall:.0f} s, {cpu:.0f} s of a processor, {memory:.2f} GiB at most", flush=True)
+    print(f"  {wall:.0f} s, {cpu:.0f} s of processor time, at most {memory:.2f} GiB", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Into the limit: how near each optimiser comes to the Att-SVM of its norm, and what that costs.
+"""How close each optimiser comes to the Att-SVM of its norm, and how long this takes.
 
     python benchmarks/limit.py [--seeds 20]
 
-n = 6, T = 8, d = 10, all seeds as one batch. The direction error is that to the Att-SVM, in the matching norm, of the
-tokens that the run selects in the end. A run is undecided if a dropped probability exceeds 1e-6.
+n = 6, T = 8, d = 10, all seeds as one batch. The direction error compares the weights with the Att-SVM, in the matching
+norm, of the tokens that the run selects at the end. A run is undecided if a dropped probability exceeds 1e-6.
 """
 
 import argparse
@@ -22,7 +22,7 @@ UNDECIDED = 1e-6
 
 
 class Way(NamedTuple):
-    """An optimiser, its steps, and the direction error that all of its runs must fall below."""
+    """An optimiser, its steps, and an upper bound on the direction error of all of its runs."""
 
     name: str
     norm: str | float
@@ -65,7 +65,7 @@ WAYS = (
         "W, mirror descent p = 3",
         3.0,
         "combined",
-        # |W| grows like the square root of the mirror variable, so that grows faster here
+        # |W| grows like the square root of the mirror variable, so the steps grow faster
         lambda: optimizers.mirror_descent(lambda k: 0.1 * (1 + k / 100) ** 1.5, 3.0),
         "0.1 (1 + k/100)^1.5",
         100_000,
@@ -94,7 +94,7 @@ def problems(seeds: int) -> attsvm.Problem:
 
 
 def measure(way: Way, problem: attsvm.Problem) -> tuple[attsvm.Run, np.ndarray, np.ndarray]:
-    """The run, its direction errors, and which trials are undecided."""
+    """The run, its direction errors, and the undecided trials."""
     start = None
     if way.attention == "factored":
         generator = np.random.default_rng(0)

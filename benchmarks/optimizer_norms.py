@@ -28,11 +28,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--steps", type=int, nargs="+", default=[2000, 10_000, 50_000])
     parser.add_argument(
-        "--long", type=int, default=200_000, help="steps, decaying, for what is below 0.999 on some seed until then"
+        "--long",
+        type=int,
+        default=200_000,
+        help="number of decaying steps for optimisers that are below 0.999 on some seed with fewer",
     )
     parser.add_argument("--out", type=Path, default=Path("out/optimizer_norms"))
     options = parser.parse_args()
-    store = Store(options.out, lambda name, reused: print(f"{name}{' (kept)' if reused else ''}", file=sys.stderr))
+    store = Store(options.out, lambda name, reused: print(f"{name}{' (stored)' if reused else ''}", file=sys.stderr))
 
     def measured(name: str, schedule: str, steps: int) -> np.ndarray:
         """(seeds, norms)."""
@@ -54,19 +57,19 @@ def main() -> None:
     counts = {"constant": options.steps, "decaying": [*options.steps, options.long]}
     print(f"{options.seeds} seeds, {num_threads()} threads; n, T, d = {', '.join(map(str, SHAPE))}\n")
     for schedule in SCHEDULES:
-        print(f"\n## In the own norm, {schedule} steps: mean, worst of the seeds\n")
+        print(f"\n## Margin ratio in the own norm, {schedule} steps: mean and worst of the seeds\n")
         print("\n".join(_own(ratio, schedule, counts[schedule])))
     for schedule, steps in (("constant", max(options.steps)), ("decaying", max(options.steps))):
-        print(f"\n## Every norm, {schedule} steps, {steps:,} of them: mean (worst)\n")
+        print(f"\n## Every norm, {steps:,} {schedule} steps: mean (worst)\n")
         print("\n".join(_matrix(ratio[schedule, steps])))
-    print("\n## Steepest descent in steps of several lengths, own norm: mean, worst\n")
+    print("\n## Steepest descent with steps of several lengths, own norm: mean and worst\n")
     print("\n".join(_long_steps(store, options.seeds)))
-    print("\n## Seeds on which another norm is ahead of the own\n")
+    print("\n## Seeds on which another norm than the own norm has the largest ratio\n")
     print("\n".join(_failures(ratio)))
 
 
 def with_long_steps(norm: str, length: str, counts: list[int], seeds: int) -> dict[str, np.ndarray]:
-    """Margin ratio in its own norm of steepest descent in steps of one length or growing ones, (counts, seeds)."""
+    """Margin ratio, in its own norm, of steepest descent with constant or growing steps, (counts, seeds)."""
     problem = problems(*SHAPE, seeds)
     run = attsvm.train(
         problem,
@@ -134,7 +137,7 @@ def _failures(ratio: dict[tuple[str, int], np.ndarray]) -> Iterator[str]:
 
 
 def _down(value: float, digits: int = 4) -> str:
-    """Rounded down, so that only what is 1 is written as 1."""
+    """Rounded down, so that only 1 is written as 1."""
     return f"{np.floor(value * 10**digits + 1e-9) / 10**digits:.{digits}f}"
 
 

@@ -23,7 +23,7 @@ from attsvm.training.engine.trials import num_threads
 STEPS = 80_000
 SMOOTH_STEPS = 200_000
 LIVE = 1e-2
-"""Singular values of KQ' above this part of the first belong to directions that have not died out."""
+"""Singular values of KQ' above this fraction of the first belong to directions that have not vanished."""
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def normalisations(problem: attsvm.Problem) -> dict[str, attsvm.Run]:
-    """Per factor or jointly, by three kinds of steps; the runs with annealed steps."""
+    """Compare both normalisations with three kinds of steps; return the runs with annealed steps."""
     print("\n| steps | normalised | direction error: median, largest | margin ratio: mean | imbalance: median |")
     print("| --- | --- | --- | --- | --- |")
     generator = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def normalisations(problem: attsvm.Problem) -> dict[str, attsvm.Run]:
 
 
 def starts(problem: attsvm.Problem, joint: attsvm.Run) -> None:
-    """Per factor from near the nuclear solution: does it stay, and do several starts lead to one point?"""
+    """Normalise per factor from points near the nuclear solution, and compare the limits of several starts."""
     nuclear = attsvm.solve_svm(problem, joint.selected, "nuclear")
     left, values, right = np.linalg.svd(nuclear.direction)
     balanced = left * np.sqrt(values)[:, None, :], np.swapaxes(right, -1, -2) * np.sqrt(values)[:, None, :]
@@ -107,7 +107,7 @@ def starts(problem: attsvm.Problem, joint: attsvm.Run) -> None:
 
 
 def equations(problem: attsvm.Problem, run: attsvm.Run) -> None:
-    """The rotating equilibrium: solved by Newton's method from the run's end."""
+    """Solve for the rotating equilibrium by Newton's method, starting from the end of the run."""
     columns = [
         "seed",
         "rank",
@@ -133,7 +133,7 @@ def equations(problem: attsvm.Problem, run: attsvm.Run) -> None:
             slack = margins[~kept].min() / solution["margin"] - 1
             if slack >= 0:
                 break
-            # visited too seldom to have been counted
+            # this margin is the smallest so rarely that it was not counted
             kept = kept | (margins <= margins[~kept].min())
         weights = solution["K"] @ solution["Q"].T
         nuclear = attsvm.solve_svm(problem[seed], run.selected[seed], "nuclear").direction
@@ -195,14 +195,14 @@ def constraint_rows(problem: attsvm.Problem, selected: np.ndarray) -> tuple[np.n
 
 
 def live_part(K: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The factors in coordinates of the directions that have not died out."""
+    """The factors in coordinates of the directions that have not vanished."""
     values = np.linalg.svd(K @ Q.T, compute_uv=False)
     basis = np.linalg.svd(np.concatenate([K, Q]))[2][: int((values > LIVE * values[0]).sum())].T
     return K @ basis, Q @ basis
 
 
 def visited(rows: tuple[np.ndarray, np.ndarray], K: np.ndarray, Q: np.ndarray, steps: int = 30_000) -> np.ndarray:
-    """How often each margin is the smallest in steps of 1e-4 on unit factors, all of a step going to that one."""
+    """How often each margin is the smallest, in steps of 1e-4 on unit factors that follow this margin alone."""
     a, z = rows
     counts = np.zeros(len(a))
     for _ in range(steps):
@@ -251,7 +251,7 @@ def equilibrium(a: np.ndarray, z: np.ndarray, K: np.ndarray, Q: np.ndarray, f: n
 
 
 def growth(a: np.ndarray, z: np.ndarray, solution: dict[str, Any]) -> float:
-    """How fast the fastest direction grows relative to the factors, per unit of relative step; 0 for the live ones."""
+    """Growth of the fastest direction relative to the factors, per unit of relative step; 0 for those in use."""
     to_K = solution["f"] / (np.linalg.norm(a, axis=1) * np.linalg.norm(z @ solution["Q"], axis=1))
     to_Q = solution["f"] / (np.linalg.norm(z, axis=1) * np.linalg.norm(a @ solution["K"], axis=1))
     for_K, for_Q = (a * to_K[:, None]).T @ z, (z * to_Q[:, None]).T @ a

@@ -1,9 +1,9 @@
-"""The mirror-descent paper's experiments at a size for two cores, with every number in docs/notes/real_data.md.
+"""The mirror-descent paper's experiments at a size for two cores, which writes docs/notes/real_data.md.
 
-For each task and optimiser: a run with each of three step sizes and seed 0, judged on rows of the training set that no
-run trains on; then seeds 0, 1 and 2 with the best of the three, judged on the test rows. Every finished run is kept in
-the folder, and a run that was killed goes on from its checkpoint: start it again as often as needed. The last thing it
-does is to write the table; with --only-table it does nothing else.
+For each task and optimiser there is one run for each of three step sizes with seed 0, evaluated on rows of the training
+set that no run trains on. The seeds 0, 1 and 2 then use the best of the three, and are evaluated on the test rows.
+Finished runs are stored in the folder of --out. A run that was killed continues from its checkpoint when the script is
+started again. At the end the script writes the tables; with --only-table it does nothing else.
 
     python benchmarks/real_data.py --data ../shared/data --out out/real-data
 """
@@ -39,7 +39,7 @@ INTERPRETATION = "## Interpretation"
 TITLES = {"imdb": "Movie reviews (IMDb)", "cifar10": "Pictures (CIFAR-10)"}
 
 Entry = tuple[str, str, float, int, bool]
-"""Task, optimiser, step size, seed, and whether it is judged on validation rows."""
+"""Task, optimiser, step size, seed, and whether it is evaluated on validation rows."""
 
 
 def file_of(out: Path, size: str, entry: Entry) -> Path:
@@ -53,7 +53,7 @@ def finished(out: Path, size: str, entry: Entry) -> dict | None:
 
 
 def trained(out: Path, size: str, entry: Entry, chosen: Preset, data: Data) -> dict:
-    """The result of a run: from its file, or by training it, or the rest of it."""
+    """The result of a run: from its file if it is finished, else by training it, or continuing it."""
     found = finished(out, size, entry)
     if found is not None:
         return found
@@ -71,7 +71,7 @@ def trained(out: Path, size: str, entry: Entry, chosen: Preset, data: Data) -> d
 
     result = jsonable(run(chosen, data, options, folder, resume=True, progress=show))
     if result["status"] == "interrupted":
-        raise SystemExit("interrupted; start again to go on")
+        raise SystemExit("interrupted; start the script again to continue")
     with atomic_write(path) as stream:
         stream.write((dumps(result) + "\n").encode())
     accuracy = f"{result['best']['test_accuracy']:.2%}" if result["best"] else result["status"]
@@ -80,7 +80,7 @@ def trained(out: Path, size: str, entry: Entry, chosen: Preset, data: Data) -> d
 
 
 def accuracy_of(result: dict) -> float:
-    """At the best epoch; a run that diverged before its first is the worst."""
+    """At the best epoch; 0 for a run that diverged before the end of its first epoch."""
     return result["best"]["test_accuracy"] if result["best"] and result["status"] == "finished" else 0.0
 
 
@@ -102,7 +102,7 @@ def measure(task: str, size: str, source: Path, out: Path, vocabulary: str | Non
     }
     data = load_data(chosen, folder, vocabulary)
     shown = []
-    # a seed of all optimisers before the next seed: what is there when time is up compares them
+    # all optimisers with one seed before the next seed, so that an interrupted benchmark can compare them
     for seed in SEEDS:
         for name, rate in rates.items():
             result = trained(out, size, (task, name, rate, seed, False), chosen, data)
@@ -112,7 +112,7 @@ def measure(task: str, size: str, source: Path, out: Path, vocabulary: str | Non
 
 
 def write_page(task: str, size: str, out: Path, chosen: Preset, data: Data, runs: list[dict]) -> None:
-    """The page of the first seed's runs, as `attsvm experiment` makes it."""
+    """The page of the runs with the first seed, as `attsvm experiment` writes it."""
     from attsvm.cli.experiment import result_of
 
     command = f"python benchmarks/real_data.py --data DATA --preset {size}"
@@ -131,7 +131,7 @@ def spread(values: list[float], scale: float = 1.0, digits: int = 2) -> str:
 
 
 def table(task: str, size: str, out: Path) -> list[str]:
-    """Means and standard deviations of what is finished, as Markdown."""
+    """Means and standard deviations of the finished runs, as Markdown."""
     words = task == "imdb"
     columns = [
         "optimiser",
@@ -179,21 +179,20 @@ def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int, t
         "# Experiments on real data",
         "",
         "Transformers on movie reviews and on pictures, trained as `attsvm experiment` trains them, with different",
-        "optimisers. The tables are written by `python benchmarks/real_data.py --data DATA`. They show the mean ± standard",
-        "deviation over seeds, all on the CPU. The step size is the best of three, with seed 0, on "
-        f"{validation_rows:,} rows of the",
-        "training set that no run trains on.",
+        "optimisers. The tables are written by `python benchmarks/real_data.py --data DATA`. They show the mean ±",
+        "standard deviation over seeds, all on the CPU. The step size is the best of three, with seed 0, on",
+        f"{validation_rows:,} rows of the training set that no run trains on.",
         "",
-        "- The best epoch is chosen on the test rows, as in the paper, so it is an optimistic estimate. The last epoch is not",
-        "  chosen. The other columns are for the weights of the last epoch.",
+        "- The best epoch is chosen on the test rows, as in the paper, so it is an optimistic estimate. The last epoch",
+        "  is not chosen. The other columns are for the weights of the last epoch.",
         "- *Keys below 1e-4*: share of key weights with a smaller absolute value.",
-        "- *‖a‖₁²/(T‖a‖₂²)*: how evenly attention is distributed, mean over layers, heads and queries. It is 1 if all T tokens",
-        "  receive the same attention, and 1/T if one token receives all of it.",
+        "- *‖a‖₁²/(T‖a‖₂²)*: how evenly attention is distributed, mean over layers, heads and queries. It is 1 if all",
+        "  T tokens receive the same attention, and 1/T if one token receives all of it.",
         "- *‖W_K W_Q′‖*: Frobenius norm of the key-query weights.",
-        "- *Key-word score*: share of attention that the [CLS] query of the last layer gives to the words that carry the",
-        "  sentiment, in 20 short sentences.",
-        f"- *Seconds*: wall time including evaluations, with {threads} {'thread' if threads == 1 else 'threads'} per run, on a "
-        "machine that may have had other work.",
+        "- *Key-word score*: share of attention that the [CLS] query of the last layer gives to the words that carry",
+        "  the sentiment, in 20 short sentences.",
+        f"- *Seconds*: wall time including evaluations, with {threads} {'thread' if threads == 1 else 'threads'}",
+        "  per run, on a machine that may have had other work.",
     ]
     for task, size in sizes_of:
         chosen = preset(task, size)
@@ -215,7 +214,7 @@ def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int, t
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the folders imdb and cifar10")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the folders imdb and cifar10")
     parser.add_argument("--out", type=Path, default=Path("out/real-data"), help="finished runs and checkpoints")
     parser.add_argument("--docs", type=Path, default=Path("docs/notes/real_data.md"))
     parser.add_argument("--preset", default="small")
@@ -223,7 +222,9 @@ def main() -> None:
     parser.add_argument("--vocabulary")
     parser.add_argument("--validation-rows", type=int, default=4_000)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only-table", action="store_true", help="of what is finished")
+    parser.add_argument(
+        "--only-table", action="store_true", help="write the tables of the finished runs, and train nothing"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     tasks = options.tasks.split(",")

@@ -1,10 +1,10 @@
-"""Where regularisation paths go: direction errors along the radii, in every norm, and what a path costs.
+"""Direction errors of regularisation paths along the radii, in every norm, and the time of a path.
 
     python benchmarks/regularization_path.py [--seeds 10]
 
-n = 6, T = 8, d = 10, global paths at 1 to 10,000 times the value of the optimal tokens' Att-SVM. Then the path of head
-and prompt together on the first paper's two joint examples, with the one or the other radius growing faster; and the
-path inside cones around a local direction that is not the global one.
+n = 6, T = 8, d = 10, global paths at 1 to 10,000 times the value of the optimal tokens' Att-SVM. Then joint paths of
+head and prompt on the two joint examples of the first paper, where one or the other radius grows faster, and paths
+inside cones around a local direction that is not the global one.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""`attsvm reproduce` against the papers' way: the figures that take it most of its time, on a share of their runs.
+"""Compare `attsvm reproduce` with the method of the papers, on a share of the runs of the six longest figures.
 
-The papers' way trains one run after the other by autograd in PyTorch and solves each Att-SVM in CVXPY, with one
-expression a constraint (SCS for the nuclear norm). Both sides do as many runs of the same sizes, for the published
-numbers of steps. Finished pieces are kept in a folder and used again, so that an interrupted benchmark goes on.
+The method of the papers trains one run after the other by autograd in PyTorch, and solves each Att-SVM with CVXPY, with
+one expression per constraint (SCS for the nuclear norm). Both sides make the same number of runs of the same sizes,
+with the published numbers of steps. Finished pieces are stored in a folder, so that an interrupted benchmark continues.
 
     python benchmarks/reproduce.py [--share 0.1] [--out out/benchmark-reproduce]
 """
@@ -35,13 +35,13 @@ def _selected(problem: attsvm.Problem, weights: np.ndarray) -> np.ndarray:
 
 
 def _solved(solve: Callable[..., Any], problem: attsvm.Problem, selected: np.ndarray, *arguments: Any) -> None:
-    # where a problem is infeasible no weights come back
+    # CVXPY returns no weights for an infeasible problem
     with contextlib.suppress(cp.SolverError, AttributeError, TypeError):
         solve(Data(problem.tokens, problem.queries, selected), *arguments)
 
 
 def _train(n: int, T: int, d: int, runs: int, steps: int, seed: int, solve: bool) -> Arrays:
-    """W and (K, Q), one run after the other, and the Att-SVM of what each selects."""
+    """W and (K, Q), one run after the other, and the Att-SVM of the selection of each run."""
     problems, generator = random_problem(n, T, d, seed, batch=(runs,)), np.random.default_rng(seed)
     begin = time.perf_counter()
     for i in range(runs):
@@ -85,7 +85,7 @@ def _mirror(n: int, T: int, d: int, runs: int, steps: int, p: float, norms: Sequ
 
 
 def papers_way(name: str, sizes: Sizes, piece: Piece) -> float:
-    """Seconds of a figure in the papers' way."""
+    """Seconds of a figure with the method of the papers."""
     parts: list[tuple[str, Callable[..., Arrays], tuple[Any, ...]]] = []
     if name in ("rank", "feasibility"):
         cells = [(n, T, d) for n, T in sizes["shapes"] for d in sizes["dims"]]
@@ -107,7 +107,7 @@ def papers_way(name: str, sizes: Sizes, piece: Piece) -> float:
 
 
 def our_way(name: str, sizes: Sizes) -> Arrays:
-    """Seconds of a figure in ours, compilation included."""
+    """Seconds of a figure in attsvm, including compilation."""
     begin = time.perf_counter()
     FIGURES.find(name).measure(sizes, lambda _, function, *arguments: function(*arguments))
     return {"seconds": np.array(time.perf_counter() - begin)}
@@ -137,13 +137,12 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.1)
     parser.add_argument("--out", type=Path, default=Path("out/benchmark-reproduce"))
     arguments = parser.parse_args()
-    # one thread is what its small matrices run fastest on
+    # PyTorch is fastest with one thread on such small matrices
     torch.set_num_threads(1)
     store = Store(arguments.out)
-    print(
-        f"{num_threads()} threads, torch {torch.__version__}, CVXPY {cp.__version__}; {arguments.share:g} of the runs\n"
-    )
-    print(f"{'':16}{'papers way':>12}{'attsvm':>10}{'ratio':>8}")
+    print(f"{num_threads()} threads, torch {torch.__version__}, CVXPY {cp.__version__}")
+    print(f"share of the runs: {arguments.share:g}\n")
+    print(f"{'':16}{'papers':>12}{'attsvm':>10}{'ratio':>8}")
     totals = np.zeros(2)
     for name, sizes in shared_sizes(arguments.share).items():
         mine = float(store(f"ours {name}", our_way, name, sizes)["seconds"])
@@ -151,7 +150,7 @@ def main() -> None:
         totals += theirs, mine
         print(f"{name:16}{theirs:10.1f} s{mine:8.1f} s{theirs / mine:7.1f}x", flush=True)
     print(f"{'together':16}{totals[0]:10.1f} s{totals[1]:8.1f} s{totals[0] / totals[1]:7.1f}x")
-    print(f"all runs, the papers' way: about {totals[0] / arguments.share / 3600:.1f} hours")
+    print(f"all runs, method of the papers: about {totals[0] / arguments.share / 3600:.1f} hours")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Which learning rate mirror descent wants, beside what `lr_from_sgd` and `lr_from_adam` foretell.
+"""Best learning rates of mirror descent, compared with those that `lr_from_sgd` and `lr_from_adam` suggest.
 
     python benchmarks/torch_learning_rates.py            # four minutes on one core
 
 A small vision transformer learns scikit-learn's handwritten digits (8x8 pixels in 16 patches) for 300 steps, at rates
-half a decade apart. Best is the rate with the smallest loss on held-out digits, the mean of three seeds. SGD and Adam
-come first; from their best rates and the gradient at the fresh model follow the foretold ones, and mirror descent is
-tried at those of SGD and up to a decade below and above. Prints the table of docs/notes/torch_learning_rates.md.
+half a decade apart. The best rate has the smallest loss on held-out digits, averaged over three seeds. SGD and Adam
+are searched first. Their best rates and the gradient of the initial model give the suggested rates. Mirror descent is
+run with the rate suggested from SGD and with rates up to a decade below and above it. Prints the table of
+docs/notes/torch_learning_rates.md.
 """
 
 import math
@@ -28,7 +29,7 @@ HALF_DECADES = [10.0 ** (k / 2) for k in range(-2, 3)]
 
 Make = Callable[[Iterable[nn.Parameter], float], torch.optim.Optimizer]
 
-# the optimisers whose rates are searched around a common choice
+# the rates of these optimisers are searched around a common choice
 PEERS: dict[str, tuple[Make, float]] = {
     "SGD": (torch.optim.SGD, 0.3),
     "Adam": (torch.optim.Adam, 3e-3),
@@ -38,7 +39,7 @@ PEERS: dict[str, tuple[Make, float]] = {
 
 
 class Outcome(NamedTuple):
-    """What a learning rate came to on held-out digits."""
+    """Results of a learning rate on held-out digits."""
 
     loss: float
     accuracy: float
@@ -75,7 +76,7 @@ def fresh_model(seed: int) -> VisionTransformer:
 
 
 def train(make: Make, lr: float, patches: Tensor, classes: Tensor) -> Outcome:
-    """The mean over the seeds; the loss is infinite where training is not finite."""
+    """The mean over the seeds; the loss is infinite if training diverges."""
     losses, accuracies = zip(*(train_once(make, lr, patches, classes, seed) for seed in range(SEEDS)), strict=True)
     return Outcome(fmean(losses), fmean(accuracies), lr)
 
@@ -94,23 +95,24 @@ def train_once(make: Make, lr: float, patches: Tensor, classes: Tensor, seed: in
         loss.backward()
         optimizer.step()
     with torch.no_grad():
-        logits, wanted = model(patches[TRAINED_ON:]), classes[TRAINED_ON:]
-    accuracy = (logits.argmax(-1) == wanted).float().mean().item()
-    return cross_entropy(logits, wanted).item(), accuracy
+        logits, labels = model(patches[TRAINED_ON:]), classes[TRAINED_ON:]
+    accuracy = (logits.argmax(-1) == labels).float().mean().item()
+    return cross_entropy(logits, labels).item(), accuracy
 
 
 def main() -> None:
     """Search every optimiser's rate and print a Markdown table."""
-    warnings.filterwarnings("ignore", "step skipped")  # far too long steps are among those tried
-    torch.set_num_threads(1)  # the model is too small for more to help
+    warnings.filterwarnings("ignore", "step skipped")  # some of the rates are far too large
+    torch.set_num_threads(1)  # the model is too small to benefit from more
     patches, classes = digits()
 
-    def tried(make: Make, rates: Iterable[float]) -> list[Outcome]:
+    def outcomes_of(make: Make, rates: Iterable[float]) -> list[Outcome]:
         return [train(make, lr, patches, classes) for lr in rates]
 
     began = time.perf_counter()
     best_of = {
-        name: min(tried(make, [middle * factor for factor in HALF_DECADES])) for name, (make, middle) in PEERS.items()
+        name: min(outcomes_of(make, [middle * factor for factor in HALF_DECADES]))
+        for name, (make, middle) in PEERS.items()
     }
     sgd, adam = best_of["SGD"], best_of["Adam"]
     model = fresh_model(0)
@@ -128,7 +130,7 @@ def main() -> None:
             def make(parameters: Iterable[nn.Parameter], lr: float, p=p, normalize=normalize) -> MirrorDescent:
                 return MirrorDescent(parameters, lr, p, normalize=normalize)
 
-            outcomes = tried(make, [from_sgd * factor for factor in HALF_DECADES])
+            outcomes = outcomes_of(make, [from_sgd * factor for factor in HALF_DECADES])
             best, there = min(outcomes), outcomes[len(HALF_DECADES) // 2]
             print(
                 f"| p = {p:g}{', normalised' if normalize else ''} | {best.lr:.2g} | {best.loss:.2f} "

@@ -1,13 +1,13 @@
-"""What a step of mirror descent costs beside torch's own optimisers and the textbook loop.
+"""Time of a step of mirror descent, compared with torch's own optimisers and the textbook loop.
 
     python benchmarks/torch_optimizer.py                 # 10 and 100 million parameters
     python benchmarks/torch_optimizer.py --millions 10 --rounds 30
 
-Every optimiser steps parameters of its own, in transformer-like shapes, along the same gradients. With 10 million they
-take turns, round after round, so that whatever else the machine does meets all of them (100 million of all at once
-would not fit: there each runs its rounds alone); the time of a step is that of the fastest. Compilation happens before
-and is printed apart. `memory speed` is what a step must at least read and write, over its time, against a copy of
-equal size.
+Every optimiser has its own parameters, in the shapes of a transformer, and the same gradients. With 10 million
+parameters the optimisers take turns, so that other work on the machine affects all of them. 100 million parameters for
+all optimisers at once would not fit in memory, so each of them runs alone. The fastest step counts. Compilation happens
+before and is printed separately. `memory speed` is the memory that a step must read and write at least, divided by its
+time, relative to the speed of a copy of the same size.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from torch import Tensor
 from attsvm.torch import MirrorDescent
 
 EXPONENTS = (1.1, 1.5, 1.75, 3.0)
-# unnormalised, on a CPU: largest time over Adam(fused), smallest textbook time over ours
+# unnormalised, on a CPU: largest ratio of our time to Adam(fused), smallest ratio of the textbook's time to ours
 TARGETS = {1.1: (1.5, 2.5), 1.5: (1.5, 2.5), 1.75: (5.0, 1.8), 3.0: (1.5, 2.5)}
 GPU_TARGET = 1.2
 
 
 class Textbook:
-    """Mirror descent as one writes it from the formula, a `pow` there and a `pow` back."""
+    """Mirror descent written from its formula: one `pow` to the mirror variable and one back."""
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, p: float) -> None:
         self.parameters, self.lr, self.p = list(parameters), lr, p
@@ -53,14 +53,14 @@ def transformer_shapes(millions: int) -> list[tuple[int, ...]]:
 
 
 class Peer(NamedTuple):
-    """An optimiser to be made, and the passes over the parameters' memory that it cannot do without."""
+    """A factory of an optimiser, and the number of passes over the parameters' memory that it needs at least."""
 
     make: Callable[[list[Tensor]], Any]
     passes: int
 
 
 def peers() -> dict[str, Peer]:
-    """What is measured, by name."""
+    """The optimisers that are compared, by name."""
     found = {
         "SGD(foreach)": Peer(lambda parameters: torch.optim.SGD(parameters, lr=1e-6, foreach=True), 3),
         "Adam(foreach)": Peer(lambda parameters: torch.optim.Adam(parameters, lr=1e-6, foreach=True), 7),
@@ -74,8 +74,8 @@ def peers() -> dict[str, Peer]:
     for p in EXPONENTS:
         found[f"textbook p={p}"] = Peer(partial(Textbook, lr=1e-6, p=p), 3)
         for kind, options in kinds.items():
-            # z is read and written, w written, g read twice: for the step, and before to see that it is finite, or
-            # thrice: for its largest entry and its norm
+            # z is read and written, w is written, g is read twice: to check that it is finite, and for the step.
+            # With normalize, g is read three times: for its largest entry, its norm and the step.
             passes = 6 if "normalize" in options else 5
             found[f"mirror p={p} {kind}"] = Peer(partial(MirrorDescent, lr=1e-6, p=p, **options), passes)
     return found
@@ -118,7 +118,7 @@ def measure(millions: int, rounds: int, device: str) -> dict[str, float]:
 
 
 def compile_kernels(device: str) -> None:
-    """Make every kernel on a small model; prints how long each took."""
+    """Compile every kernel on a small model, and print how long each takes."""
     for name, peer in peers().items():
         parameter = torch.nn.Parameter(torch.ones(2, device=device))
         parameter.grad = torch.ones_like(parameter)
@@ -130,7 +130,7 @@ def compile_kernels(device: str) -> None:
 
 
 def seconds(step: Callable[[], object], device: str) -> float:
-    """One step, the device's work included."""
+    """Seconds of one step, including the work of the device."""
     if device != "cpu":
         torch.cuda.synchronize()
     start = time.perf_counter()
@@ -141,7 +141,7 @@ def seconds(step: Callable[[], object], device: str) -> float:
 
 
 def verdict(best: dict[str, float], device: str) -> bool:
-    """Whether the compiled, unnormalised step is as fast as it is meant to be; prints each comparison."""
+    """Whether the compiled, unnormalised step is fast enough; prints each comparison."""
     met = True
     for p, (most, least) in TARGETS.items():
         taken = best[f"mirror p={p} compiled"]
@@ -157,10 +157,10 @@ def verdict(best: dict[str, float], device: str) -> bool:
 
 
 def main() -> int:
-    """Run the benchmark; the exit status is 1 where a target is missed."""
+    """Run the benchmark; the exit status is 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--millions", type=int, nargs="+", default=[10, 100])
-    parser.add_argument("--rounds", type=int, default=15, help="how often every optimiser steps")
+    parser.add_argument("--rounds", type=int, default=15, help="number of timed steps of each optimiser")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()

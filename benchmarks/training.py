@@ -1,8 +1,9 @@
-"""Training against the papers' way, a PyTorch autograd loop: W, (K, Q), mirror descent, a ReLU head.
+"""Compare training with the method of the papers, a PyTorch autograd loop: W, (K, Q), mirror descent, a ReLU head.
 
-n = 6, T = 8, d = 10, float64, 2,000 steps of 0.1 under the logistic loss; one trial alone and 1,000 together; compile
-time apart. Both sides must reach the same weights after 100 steps before anything is timed. The peer trains one trial
-after the other, as the published code does; its time is that of one, with the number of threads that is best for it.
+n = 6, T = 8, d = 10, float64, 2,000 steps of 0.1 with the logistic loss; one trial alone and 1,000 together. The time
+of compilation is printed separately. Before anything is timed, both sides must reach the same weights after 100 steps.
+PyTorch trains one trial after the other, as in the published code; its time is that of one trial, with the best number
+of threads.
 
     python benchmarks/training.py [--threads 2 --repeats 5]
 """
@@ -31,10 +32,10 @@ class Way(NamedTuple):
 
     name: str
     ours: Callable[..., attsvm.Run]  # (problem, starts, steps)
-    peer: Callable[[attsvm.Problem, list[np.ndarray], int], np.ndarray]  # of one trial: its weights
-    starts: int  # parameters a trial starts from
-    together: float  # how many times faster, at least: 1,000 trials together
-    alone: float  # and one alone
+    peer: Callable[[attsvm.Problem, list[np.ndarray], int], np.ndarray]  # the weights of one trial
+    starts: int  # number of trained arrays
+    together: float  # required speed-up of 1,000 trials together
+    alone: float  # required speed-up of one trial alone
 
 
 def torch_loop(
@@ -45,7 +46,7 @@ def torch_loop(
     hidden: np.ndarray | None = None,
     p: float = 2.0,
 ) -> np.ndarray:
-    """Autograd, then a step along each parameter's gradient over its ℓq norm; (K, Q) if there are two."""
+    """Autograd, and a step along the gradient of each parameter divided by its ℓq norm; (K, Q) if there are two."""
     tokens, labels, queries, head = (
         torch.tensor(x) for x in (problem.tokens, problem.labels, problem.queries, problem.head)
     )
@@ -121,7 +122,7 @@ WAYS = (
 
 
 def seconds(action: Callable[[], Any], repeats: int, at_least: float = 0.0) -> float:
-    """Shortest of several runs: of more where they take less than ``at_least`` seconds together."""
+    """Shortest of several runs, which together take at least ``at_least`` seconds."""
     best, total, done = np.inf, 0.0, 0
     while done < repeats or total < at_least:
         begin = time.perf_counter()
@@ -133,7 +134,7 @@ def seconds(action: Callable[[], Any], repeats: int, at_least: float = 0.0) -> f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=num_threads(), help="cores for either side")
+    parser.add_argument("--threads", type=int, default=num_threads(), help="number of cores for each side")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     os.environ["ATTSVM_THREADS"] = str(arguments.threads)
@@ -141,8 +142,10 @@ def main() -> None:
     problems = random_problem(6, 8, 10, seed=0, batch=(TRIALS,))
     generator = np.random.default_rng(0)
     print(f"{platform.processor() or platform.machine()}, {num_threads()} threads; torch {torch.__version__}")
-    print(f"n = 6, T = 8, d = 10, float64, {STEPS:,} steps; us a step and trial, ratios to PyTorch (wanted)\n")
-    print(f"{'':28}{'PyTorch':>9}{'alone':>9}{'':16}{f'{TRIALS:,} trials':>14}{'':16}{'compiling':>11}{'differ':>10}")
+    print(f"n = 6, T = 8, d = 10, float64, {STEPS:,} steps; us per step and trial, ratios to PyTorch (required)\n")
+    print(
+        f"{'':28}{'PyTorch':>9}{'alone':>9}{'':16}{f'{TRIALS:,} trials':>14}{'':16}{'compiling':>11}{'difference':>11}"
+    )
     for way in WAYS:
         starts = [generator.standard_normal((TRIALS, 10, 10)) for _ in range(way.starts)]
         one = [start[0] for start in starts]
@@ -163,12 +166,12 @@ def main() -> None:
             raise SystemExit(f"{way.name}: the two sides differ by {difference:.1e} after {AGREE_AFTER} steps")
         begin = time.perf_counter()
         slow = min(seconds(peer, arguments.repeats) for _ in _thread_counts(arguments.threads)) / STEPS
-        # the same time for either side, so that neither is luckier
+        # each side runs for the same time, so that neither has more chances of a fast run
         fast = seconds(alone, arguments.repeats, time.perf_counter() - begin) / STEPS
         many = seconds(together, arguments.repeats) / STEPS / TRIALS
         print(
             f"{way.name:28}{1e6 * slow:9.1f}{1e6 * fast:9.2f}{f'{slow / fast:6.0f}x ({way.alone:.0f}x)':>16}"
-            f"{1e6 * many:14.3f}{f'{slow / many:6.0f}x ({way.together:.0f}x)':>16}{compiling:10.1f}s{difference:10.0e}",
+            f"{1e6 * many:14.3f}{f'{slow / many:6.0f}x ({way.together:.0f}x)':>16}{compiling:10.1f}s{difference:11.0e}",
             flush=True,
         )
 

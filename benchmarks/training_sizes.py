@@ -1,15 +1,15 @@
-"""What a step of training costs as its sizes grow: n, T, d and the number of trials, a slope for each kind of training.
+"""Time of a training step as n, T, d and the number of trials grow, with a slope for each kind of training.
 
-Times are of whole calls of ``train`` in float64, on one core and in processor time, of a long run less a short one, so
-that what does not grow with the steps (compiling, moving data) drops out: the best of some runs. A slope is that of a
-straight line through all points of a curve, both axes logarithmic.
+Times are processor times of calls of ``train`` in float64 on one core. The time of a short run is subtracted from that
+of a long run, which removes the parts that do not depend on the number of steps (compiling, moving data). The best of
+several runs counts. A slope is that of a straight line through all points of a curve in logarithmic axes.
 
     python benchmarks/training_sizes.py [--repeats 3] [--out docs/images/training_cost.png]
 """
 
 import os
 
-os.environ["ATTSVM_THREADS"] = "1"  # before attsvm is imported, which spreads trials over that many
+os.environ["ATTSVM_THREADS"] = "1"  # before attsvm is imported; it divides trials over so many threads
 if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
 
@@ -82,7 +82,7 @@ def seconds_a_step(sizes: dict[str, int], options: dict[str, Any], repeats: int)
 
 
 def measure(repeats: int) -> dict[str, dict[str, Curve]]:
-    """Seconds a step and trial for each kind of training, as each of the sizes grows and the others stay."""
+    """Seconds per step and trial for each kind of training, as one size grows and the others stay fixed."""
     curves: dict[str, dict[str, Curve]] = {}
     for kind, (options, _) in KINDS.items():
         curves[kind] = {}
@@ -104,7 +104,7 @@ def slope(curve: Curve) -> float:
 
 
 def draw(curves: dict[str, dict[str, Curve]]) -> Figure:
-    """One panel a size, the kinds of training in each."""
+    """One panel for each size, with a curve for each kind of training."""
     figure = Figure(figsize=(2 * style.WIDTH, 2.5))
     panels = figure.subplots(1, len(GROWN), sharey=True)
     for axis, grown in zip(panels, GROWN, strict=True):
@@ -121,7 +121,7 @@ def draw(curves: dict[str, dict[str, Curve]]) -> Figure:
 
 
 def table(curves: dict[str, dict[str, Curve]]) -> str:
-    """Microseconds at the base, and the slopes."""
+    """Microseconds at the base size, and the slopes."""
     base = ", ".join(f"{name}={size}" for name, size in BASE.items())
     lines = [f"| training | µs a step at {base} | in n | in T | in d | in trials |", "| --- |" + 5 * " ---: |"]
     for kind, by_size in curves.items():
