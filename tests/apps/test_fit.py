@@ -37,7 +37,7 @@ def test_the_head_starts_as_logistic_regression_on_the_mean_token(unit):
     generator = np.random.default_rng(1)
     labels = generator.choice([-1.0, 1.0], 60)
     tokens = generator.standard_normal((60, 3, 4)) + 0.2 * labels[:, None, None]
-    done = fit(attsvm.Problem(unit * tokens, labels=labels), fix_head=True, steps=1, test_fraction=0)
+    done = fit(attsvm.Problem(unit * tokens, labels=labels), train_head=False, steps=1, test_fraction=0)
     v = done.run.parameters["v"]
     margins = labels[:, None] * tokens.mean(axis=1)
     best = minimize(lambda v: np.logaddexp(0, -margins @ v).sum(), np.zeros(4), tol=1e-10).x
@@ -49,14 +49,14 @@ def test_the_head_starts_as_logistic_regression_on_the_mean_token(unit):
 @pytest.mark.parametrize(
     ("arrays", "options", "said"),
     [
-        ({"labels": None}, {}, "has no labels"),
-        ({}, {"steps": 0}, "steps: 0 found"),
-        ({}, {"seed": -1}, "seed: -1 found"),
-        ({}, {"learning_rate": 0.0}, "learning_rate: 0 found"),
-        ({}, {"test_fraction": 1.0}, "test_fraction: 1 found"),
-        ({"labels": [1, 1, 1, 1]}, {}, "no label -1"),
-        ({"labels": [1, 1, 1, -1]}, {"test_fraction": 0.6}, "no label -1"),
-        ({"tokens": np.zeros((4, 2, 3))}, {}, "no head to start from"),
+        ({"labels": None}, {}, "expected labels to train on, got none"),
+        ({}, {"steps": 0}, "steps: expected an integer >= 1, got 0"),
+        ({}, {"seed": -1}, "seed: expected an integer >= 0, got -1"),
+        ({}, {"learning_rate": 0.0}, "learning_rate: expected a positive number, got 0"),
+        ({}, {"test_fraction": 1.0}, r"test_fraction: expected a number in \[0, 1\), got 1"),
+        ({"labels": [1, 1, 1, 1]}, {}, "none with label -1"),
+        ({"labels": [1, 1, 1, -1]}, {"test_fraction": 0.6}, "none with label -1"),
+        ({"tokens": np.zeros((4, 2, 3))}, {}, "head: expected a head in the problem, got none"),
         ({"tokens": np.ones((5, 4, 2, 3))}, {}, "batch axes"),
         ({"labels": [0, 1, 2, 0], "head": np.ones((3, 3))}, {}, "3 classes"),
     ],

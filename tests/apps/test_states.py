@@ -51,11 +51,13 @@ def test_states_are_those_of_each_text_alone(folder):
 
 
 def test_what_is_no_model_or_too_much_is_refused(folder, tmp_path, monkeypatch):
-    with pytest.raises(ProblemError, match=r"has no config\.json; a folder with a Hugging Face model wanted"):
+    with pytest.raises(ProblemError, match=r"expected a folder with a Hugging Face model, got no config\.json"):
         load_states(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ProblemError, match="no model that can be loaded"):
+    with pytest.raises(ProblemError, match="the model cannot be loaded"):
         load_states(tmp_path)
     monkeypatch.setattr(states, "BYTES", 1 << 10)
-    with pytest.raises(ProblemError, match=r"--embed: 100 tokens of 8 numbers take .* lower --max-length"):
+    with pytest.raises(
+        ProblemError, match=r"--embed: expected states of at most .*got 100 tokens of 8 numbers .*lower --max-length"
+    ):
         load_states(folder).encode(["a " * 10] * 10)

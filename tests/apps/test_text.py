@@ -54,22 +54,25 @@ def test_a_spreadsheets_file_and_a_text_of_100000_words_are_read(tmp_path):
 
 
 BAD = {
-    "b.csv": (b"text,label\ncaf\xe9,1\n", "byte 0xe9 at position 14 found, UTF-8 wanted"),
-    "c.csv": (b"review,label\na,1\nb,0\n", "no column 'text'; found 'review', 'label'; name the one wanted by --text"),
-    "d.csv": (b"text,label\na,1\nb\n", "line 3 has 1 fields, 2 wanted"),
-    "e.csv": (b"text,label\na,1\n ,0\n", "row 2, text: empty, a text wanted"),
-    "f.csv": (b"text,label\na,1\nb,\n", "row 2, label: empty, a label wanted"),
-    "g.csv": (b"text,label\na,1\nb,1\n", "only the label '1' found, at least two labels wanted"),
-    "h.csv": (b"text,label\n", "no texts found"),
-    "i.csv": (b"", "no column 'text'; found none"),
+    "b.csv": (b"text,label\ncaf\xe9,1\n", "expected UTF-8, got byte 0xe9 at position 14"),
+    "c.csv": (
+        b"review,label\na,1\nb,0\n",
+        "expected a column 'text', got 'review', 'label'; choose the columns by --text",
+    ),
+    "d.csv": (b"text,label\na,1\nb\n", "line 3: expected 2 fields, as in the header, got 1"),
+    "e.csv": (b"text,label\na,1\n ,0\n", "row 2, text: expected a text, got an empty cell"),
+    "f.csv": (b"text,label\na,1\nb,\n", "row 2, label: expected a label, got an empty cell"),
+    "g.csv": (b"text,label\na,1\nb,1\n", "expected at least two labels, got only '1'"),
+    "h.csv": (b"text,label\n", "got no text"),
+    "i.csv": (b"", "expected a column 'text', got none"),
     "j.csv": (b'text,label\n"a,1\n', "line 2 cannot be read"),
     "k.jsonl": (b'{"text": "a", "label": 1}\n{"text": \n', "line 2 is not JSON"),
-    "l.jsonl": (b'["a", 1]\n', "line 1 holds list, an object wanted"),
-    "m.jsonl": (b'{"text": "a", "label": 1}\n{"text": "b"}\n', "line 2 has no column 'label'"),
-    "n.jsonl": (b'{"text": 3, "label": 1}\n', "row 1, text: int found, a text wanted"),
-    "o.jsonl": (b'{"text": "a", "label": [1]}\n', "row 1, label: [1] found, a word or a whole number wanted"),
-    "p.jsonl": (b'{"text": "a", "label": NaN}\n', "row 1, label: empty"),
-    "q.docx": (b"a", "unknown ending"),
+    "l.jsonl": (b'["a", 1]\n', "line 1: expected an object, got list"),
+    "m.jsonl": (b'{"text": "a", "label": 1}\n{"text": "b"}\n', "line 2: expected a column 'label'"),
+    "n.jsonl": (b'{"text": 3, "label": 1}\n', "row 1, text: expected a text, got int"),
+    "o.jsonl": (b'{"text": "a", "label": [1]}\n', "row 1, label: expected a word or a whole number, got [1]"),
+    "p.jsonl": (b'{"text": "a", "label": NaN}\n', "row 1, label: expected a label, got an empty cell"),
+    "q.docx": (b"a", "expected a file .parquet, .csv"),
     "r.parquet": (b"not parquet", "cannot be read as Parquet"),
 }
 
@@ -91,14 +94,14 @@ def test_what_cannot_be_read_is_named_in_one_line(tmp_path, name):
 def test_missing_files_columns_and_folders_are_named(tmp_path):
     with pytest.raises(ProblemError, match="no such file or folder"):
         read_texts(tmp_path / "none.csv")
-    with pytest.raises(ProblemError, match="no column 'stars'; found 'text', 'label'; name the one wanted by --label"):
+    with pytest.raises(ProblemError, match=r"expected a column 'stars', got 'text', 'label'; choose .* --label"):
         read_texts(write(tmp_path / "a.parquet"), label="stars")
     (tmp_path / "one" / "pos").mkdir(parents=True)
-    with pytest.raises(ProblemError, match="1 folders found in it, at least two wanted"):
+    with pytest.raises(ProblemError, match="expected at least two folders in it, one per label, got 1"):
         read_texts(tmp_path / "one")
     (tmp_path / "one" / "neg").mkdir()
     (tmp_path / "one" / "neg" / "a.txt").write_text(" \n")
-    with pytest.raises(ProblemError, match=r"a\.txt: is empty"):
+    with pytest.raises(ProblemError, match=r"a\.txt: expected a text, got an empty file"):
         read_texts(tmp_path / "one")
 
 
@@ -110,7 +113,7 @@ def test_without_pyarrow_a_parquet_file_names_what_to_install(tmp_path):
         f"read_texts({str(path)!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.strip().endswith("is not installed: pip install attsvm[text]")
+    assert done.stderr.strip().endswith("Parquet needs pyarrow: pip install 'attsvm[text]'")
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=2, max_size=40), st.floats(0.05, 0.95), st.integers(0, 3))
@@ -176,9 +179,9 @@ def test_the_vocabulary_counts_documents_and_the_seed_decides_everything():
     assert learnt.vocabulary == ("a", "b", "d", "c")
     again = learn_word_vectors(texts, dim=2, min_documents=2)
     assert learnt.table.tobytes() == again.table.tobytes()
-    with pytest.raises(ProblemError, match="0 words occur in at least 20 of 10 texts, at least two wanted"):
+    with pytest.raises(ProblemError, match="expected at least two words that occur in at least 20 of 10 texts, got 0"):
         learn_word_vectors(texts, min_documents=20)
-    with pytest.raises(ProblemError, match="window: 0 found"):
+    with pytest.raises(ProblemError, match="window: expected an integer >= 1, got 0"):
         learn_word_vectors(texts, window=0)
 
 

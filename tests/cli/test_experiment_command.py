@@ -161,7 +161,7 @@ def test_a_folder_of_something_else_is_left_alone(reviews, vocabulary, tmp_path)
 
 def test_data_and_vocabulary_that_do_not_fit_are_named(reviews, vocabulary, pictures, tmp_path):
     tokenizer = load_tokenizer(str(vocabulary))
-    with pytest.raises(ProblemError, match=r"train.parquet: no column 'text'; found img, label"):
+    with pytest.raises(ProblemError, match=r"train.parquet: expected a column 'text', got 'img', 'label'"):
         load_reviews(str(pictures), tokenizer, 8)
     for name in ("train", "test"):
         pq.write_table(pa.table({"text": ["a", "b"], "label": [0, 2]}), tmp_path / f"{name}.parquet")
@@ -190,7 +190,7 @@ def test_other_folders_are_read_by_datasets(monkeypatch, tmp_path):
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     for split, pairs in zip(read_splits(str(folder), "text"), rows.values(), strict=True):
         assert list(zip(split.inputs, split.labels.tolist(), strict=True)) == pairs
-    with pytest.raises(ProblemError, match="no column 'review'; found text, label"):
+    with pytest.raises(ProblemError, match="expected a column 'review', got 'text', 'label'"):
         read_splits(str(folder), "review")
     (folder / "test.jsonl").unlink()
     with pytest.raises(ProblemError, match="no split 'test'"):

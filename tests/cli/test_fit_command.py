@@ -20,7 +20,7 @@ from attsvm.report.fit.words import number
 from attsvm.training import Run
 
 ATTSVM = [sys.executable, "-m", "attsvm"]
-DOCS = Path(__file__).parents[2] / "docs" / "results.md"
+DOCS = Path(__file__).parents[2] / "docs" / "guide" / "results.md"
 
 
 def attsvm_fit(*arguments: object, **options) -> subprocess.CompletedProcess:
@@ -56,7 +56,7 @@ def saturating_problem(**more) -> dict[str, np.ndarray]:
 def digits_out(tmp_path_factory):
     """A fixed-head run on digits, short but long enough to saturate."""
     out = tmp_path_factory.mktemp("digits") / "result"
-    done = attsvm_fit("digits", "--classes", "3,8", "--fix-head", "--steps", 20_000, "--out", out, "--json")
+    done = attsvm_fit("digits", "--classes", "3,8", "--no-train-head", "--steps", 20_000, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     return out, json.loads(done.stdout)
 
@@ -123,7 +123,7 @@ def test_page_is_self_contained_and_shows_the_numbers(digits_out):
 
 def test_the_same_seed_gives_the_same_numbers(digits_out, fit_here):
     _, first = digits_out
-    again = fit_here("digits", "--fix-head", "--steps", 20_000)
+    again = fit_here("digits", "--no-train-head", "--steps", 20_000)
     for volatile in ("command", "seconds"):
         del again[volatile]
     del again["training"]["seconds"]
@@ -242,7 +242,7 @@ def bad_file(tmp_path: Path, name: str) -> Path:
         ("unknown name", "weights"),
         ("no labels", "attsvm solve"),
         ("truncated", "not a readable"),
-        ("folder", "0 folders found in it"),  # a folder is a source of texts
+        ("folder", "bad.npz: not a readable .npz archive .Is a directory"),
         ("text", "not a readable .npz archive .neither an archive nor an array"),
         ("pickled", "bad.npz"),
     ],
@@ -256,15 +256,21 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing"], "nothing: unknown source"),
+        (["nothing"], "source: expected digits, npz, a file .npz, or package.module:name, got 'nothing'"),
         (["absent.npz"], "absent.npz: no such file"),
         (["digits", "--classes", "3,3"], "two different digits"),
-        (["digits", "--classes", "3,x"], "--classes"),
-        (["digits", "--steps", "0"], "steps: 0 found"),
-        (["digits", "--seed", "-1"], "seed: -1 found"),
-        (["digits", "--threads", "0"], "--threads: 0 found"),
-        (["digits", "--learning-rate", "nan"], "learning_rate: nan found"),
-        (["digits", "--test-fraction", "1.5"], "test_fraction: 1.5 found"),
+        (["digits", "--classes", "3,x"], "classes: expected two different digits, like 3,8, got '3,x'"),
+        (["digits", "--option", "patch=3"], "patch: expected 1, 2 or 4"),
+        (["digits", "--option", "size=3"], "digits: expected one of the options classes, patch, got 'size'"),
+        (["digits", "--option", "patch"], "--option: expected NAME=VALUE, got 'patch'"),
+        (["problem.npz", "--classes", "3,8"], "npz: expected one of the options path, got 'classes'"),
+        (["reviews.csv"], "source: expected .*got 'reviews.csv'"),
+        (["no_such_module:Source"], "source: 'no_such_module:Source' cannot be imported"),
+        (["digits", "--steps", "0"], "steps: expected an integer >= 1, got 0"),
+        (["digits", "--seed", "-1"], "seed: expected an integer >= 0, got -1"),
+        (["digits", "--threads", "0"], "--threads: expected an integer >= 1, got 0"),
+        (["digits", "--learning-rate", "nan"], "learning_rate: expected a positive number, got nan"),
+        (["digits", "--test-fraction", "1.5"], r"test_fraction: expected a number in \[0, 1\), got 1.5"),
         (["digits", "--out", "taken"], "taken: exists already; --force"),
         (["digits", "--out", "file/below"], "cannot be written"),
         (["digits", "--out", "strangers", "--force"], "holds more than a result"),
@@ -328,6 +334,64 @@ def _wait_for_work(pid: int, seconds: float) -> None:
             if int(user) + int(system) > seconds * os.sysconf("SC_CLK_TCK"):
                 return
         time.sleep(0.1)
+
+
+STRIPES = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from attsvm import Problem
+from attsvm.datasets import Pictures, Source, option
+
+
+@dataclass(frozen=True)
+class Stripes(Source):
+    """Pictures of 2 x 6 pixels in two halves: a bright left half is labelled +1, a bright right half -1."""
+
+    name: ClassVar[str] = "stripes"
+    summary: ClassVar[str] = "bright halves"
+    number: int = option(20, read=int, help="number of pictures")
+
+    def load(self):
+        labels = np.where(np.arange(self.number) % 2, 1.0, -1.0)
+        tokens = np.full((self.number, 2, 6), 0.1)
+        tokens[np.arange(self.number), (labels < 0).astype(int)] = 1
+        tokens[:, 0, 0] = 0
+        return Problem(tokens, labels=labels, head=np.eye(6)[0])
+
+    def title(self):
+        return "Bright halves"
+
+    def label_names(self):
+        return "left", "right"
+
+    def pictures(self, tokens):
+        brightness = tokens.reshape(-1, 2, 2, 3).swapaxes(1, 2).reshape(-1, 2, 6)
+        return Pictures(brightness, np.array([[0, 0, 2, 3], [0, 3, 2, 3]]))
+
+
+ten = Stripes(10)
+'''
+
+
+def test_a_source_outside_the_package_is_read_and_shown(tmp_path, fit_here, refused, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stripes_source.py").write_text(STRIPES)
+    arguments = ["--steps", 30, "--out", tmp_path / "out"]
+    result = fit_here("stripes_source:Stripes", "--option", "number=12", *arguments)
+    assert result["data"]["sequences"] == 12
+    assert result["data"]["classes"] == ["left", "right"]
+    html = (tmp_path / "out" / "index.html").read_text()
+    assert "<title>Bright halves: attention, fixed head</title>" in html
+    assert {path.stem for path in (tmp_path / "out" / "figures").iterdir()} >= {"pictures", "attention"}
+    assert fit_here("stripes_source:ten", "--steps", 30)["data"]["sequences"] == 10
+    refused(
+        "stripes: expected no option for a source that is an instance", "stripes_source:ten", "--option", "number=3"
+    )
+    refused("number: expected number of pictures, got 'x'", "stripes_source:Stripes", "--option", "number=x")
+    refused("expected a Source or a subclass of it, got str", "stripes_source:__name__")
 
 
 def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""``attsvm fit`` on texts, end to end: what it writes, and what it refuses."""
+"""``attsvm fit-text``, end to end: what it writes, and what it refuses."""
 
 import csv
 import json
@@ -36,15 +36,15 @@ def write_csv(path, rows, header=("text", "label")):
     return path
 
 
-def attsvm_fit(*arguments: object) -> subprocess.CompletedProcess:
-    return subprocess.run([*ATTSVM, "fit", *map(str, arguments)], capture_output=True, text=True, check=False)
+def attsvm_fit_text(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run([*ATTSVM, "fit-text", *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reviews")
     source = write_csv(folder / "reviews.csv", reviews(400, 0))
-    done = attsvm_fit(source, "--out", folder / "out", "--json")
+    done = attsvm_fit_text(source, "--out", folder / "out", "--json")
     assert done.returncode == 0, done.stderr
     return folder / "out", json.loads(done.stdout)
 
@@ -125,7 +125,7 @@ def test_labels_seen_once_words_never_seen_and_endless_texts_are_answered(tmp_pa
     source = write_csv(tmp_path / "train.csv", [*reviews(60, 0), ("the film of a week", "once")])
     test = write_csv(tmp_path / "test.csv", [("zyx wvu", "neg"), ("the best film " * 50_000, "pos"), *reviews(20, 1)])
     arguments = [source, "--test", test, "--steps", 50, "--max-length", 300, "--p", 1.5, "--json"]
-    monkeypatch.setattr(sys, "argv", ["attsvm", "fit", *map(str, arguments)])
+    monkeypatch.setattr(sys, "argv", ["attsvm", "fit-text", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
@@ -139,10 +139,10 @@ def test_labels_seen_once_words_never_seen_and_endless_texts_are_answered(tmp_pa
 
 @pytest.fixture
 def refused(monkeypatch, capsys):
-    """The line of an ``attsvm fit`` that ends with exit status 2."""
+    """The line of an ``attsvm fit-text`` that ends with exit status 2."""
 
     def run(*arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["attsvm", "fit", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["attsvm", "fit-text", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 2
@@ -156,22 +156,21 @@ def refused(monkeypatch, capsys):
 
 def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
     source = write_csv(tmp_path / "a.csv", reviews(20, 0))
-    assert "no column 'review'; found 'text', 'label'" in refused(source, "--text", "review")
-    assert "no column 'stars'" in refused(source, "--label", "stars")
+    assert "expected a column 'review', got 'text', 'label'" in refused(source, "--text", "review")
+    assert "expected a column 'stars'" in refused(source, "--label", "stars")
     assert "no such file" in refused(tmp_path / "b.csv")
-    assert "--classes: not for texts" in refused(source, "--classes", "3,8")
-    assert "--text: only for texts" in refused("digits", "--text", "review")
-    assert "--fix-head: not for texts" in refused(source, "--fix-head")
-    assert "seed: -1 found" in refused(source, "--seed", -1)
+    assert "seed: expected an integer >= 0, got -1" in refused(source, "--seed", -1)
     assert "learning_rate: 0.0 found" in refused(source, "--learning-rate", 0)
     assert "max_steps: 0 found" in refused(source, "--steps", 0)
-    assert "a p above 1 belong together" in refused(source, "--optimizer", "adam", "--p", 1.5)
+    assert "expected p > 1 for mirror_descent and for no other, got adam and p = 1.5" in refused(
+        source, "--optimizer", "adam", "--p", 1.5
+    )
     assert "p: 0.5 found, a number above 1 wanted" in refused(source, "--p", 0.5)
-    assert "test_fraction: 0 found" in refused(source, "--test-fraction", 0)
-    assert "has no config.json" in refused(source, "--embed", tmp_path)
+    assert "test_fraction: expected a number in (0, 1), got 0" in refused(source, "--test-fraction", 0)
+    assert "got no config.json" in refused(source, "--embed", tmp_path)
     other = write_csv(tmp_path / "other.csv", [*reviews(4, 1), ("so so", "middling")])
-    assert "label 'middling' found, one of 'neg', 'pos' wanted" in refused(source, "--test", other)
+    assert "expected the labels 'neg', 'pos', got 'middling'" in refused(source, "--test", other)
     rare = write_csv(tmp_path / "rare.csv", [("one two", "x"), ("three four", "y"), ("five", "x"), ("six", "y")])
-    assert "words occur in at least 5 of" in refused(rare, "--test-fraction", 0.5)
+    assert "words that occur in at least 5 of" in refused(rare, "--test-fraction", 0.5)
     (tmp_path / "latin.csv").write_bytes("text,label\ncafé,1\n".encode("latin-1"))
-    assert "UTF-8 wanted" in refused(tmp_path / "latin.csv")
+    assert "expected UTF-8" in refused(tmp_path / "latin.csv")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 import attsvm
-from attsvm.datasets import papers, random_problem
-from attsvm.datasets.arrays import labelled_problem, sequences, split
+from attsvm.datasets import find_source, papers, random_problem
+from attsvm.datasets.arrays import sequences, split
 from attsvm.datasets.digits import digit_pictures, digits
 
 
@@ -36,7 +36,7 @@ def test_a_split_keeps_proportions_and_loses_nothing(per_class, fraction, seed):
     problem = attsvm.Problem(np.ones((len(labels), 2, 3)), labels=labels)
     wanted = [round(fraction * number) for number in per_class]
     if any(gone == number for gone, number in zip(wanted, per_class, strict=True)):
-        with pytest.raises(attsvm.ProblemError, match="both classes are needed"):
+        with pytest.raises(attsvm.ProblemError, match="expected both classes among the training sequences"):
             split(problem, fraction, seed)
         return
     train, test = split(problem, fraction, seed)
@@ -57,14 +57,14 @@ def test_a_part_has_the_rows_asked_for():
     ("arrays", "said"),
     [
         ({"tokens": np.ones((2, 3, 4))}, "attsvm solve"),
-        ({"tokens": np.ones((5, 2, 3, 4)), "labels": np.ones(2)}, "no batch axes"),
+        ({"tokens": np.ones((5, 2, 3, 4)), "labels": np.ones(2)}, "batch axes"),
         ({"tokens": np.ones((2, 3, 4)), "labels": [0, 2], "head": np.ones((3, 4))}, "3 classes"),
     ],
 )
 def test_files_without_something_to_classify_are_refused(tmp_path, arrays, said):
     np.savez(tmp_path / "problem.npz", **arrays)
     with pytest.raises(attsvm.ProblemError, match=said):
-        labelled_problem(tmp_path / "problem.npz")
+        find_source(tmp_path / "problem.npz").load()
 
 
 def test_random_problems_have_unit_rows_and_are_the_same_for_a_seed():

@@ -49,11 +49,13 @@ def interrupt(_):
 AWKWARD = {
     "one sequence a class": Awkward("no softmax", {"tokens": TOKENS[:2], "labels": LABELS[:2]}, {"steps": 3}),
     "one step": Awkward("still changing at the last record", {"tokens": TOKENS, "labels": LABELS}, {"steps": 1}),
-    "one token": Awkward("nothing to drop", {"tokens": TOKENS[:, :1], "labels": LABELS}, {"fix_head": True}),
+    "one token": Awkward("nothing to drop", {"tokens": TOKENS[:, :1], "labels": LABELS}, {"train_head": False}),
     "head zero": Awkward("exactly zero", {"tokens": TOKENS, "labels": LABELS, "head": np.zeros(4)}, {}),
     "equal tokens": Awkward("infinity", {"tokens": TOKENS[:, [0, 0]], "labels": LABELS}, {"steps": 3}),
     "tiny tokens": Awkward("scale the tokens", {"tokens": TOKENS * 1e-6, "labels": LABELS}, {"steps": 50}),
-    "huge tokens": Awkward("passed 1e8", {"tokens": TOKENS * 1e9, "labels": LABELS}, {"steps": 50, "fix_head": True}),
+    "huge tokens": Awkward(
+        "passed 1e8", {"tokens": TOKENS * 1e9, "labels": LABELS}, {"steps": 50, "train_head": False}
+    ),
     "interrupted": Awkward(
         "Interrupted", {"tokens": TOKENS, "labels": LABELS}, {"steps": 10**6, "callback": interrupt}
     ),

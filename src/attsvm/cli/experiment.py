@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, progress, terminal_table
+from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, print_report, progress
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -133,7 +133,7 @@ def experiment(
     if json:
         print(dumps(result))
     else:
-        _show(result)
+        _print(result)
     print(f"{out}: index.html, figures, result.json and runs", file=sys.stderr)
     if len(done) < len(runs) or done[-1]["status"] == "interrupted":
         raise typer.Exit(INTERRUPTED)
@@ -223,14 +223,9 @@ def result_of(
     }
 
 
-def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
-
+def _print(result: dict[str, Any]) -> None:
     from attsvm.report.experiment.figures import name_of
     from attsvm.report.experiment.page import notes, rows_of, verdict
 
-    console = Console()
-    console.print(terminal_table((name_of(run["optimizer"]), rows_of(run)) for run in result["runs"]))
-    console.print(verdict(result), highlight=False)
-    for note in notes(result):
-        console.print(note, style="bold yellow", highlight=False)
+    tables = ((name_of(run["optimizer"]), rows_of(run)) for run in result["runs"])
+    print_report(tables, verdict(result), notes(result))

@@ -1,4 +1,4 @@
-"""Result files of commands: refused before the work begins, not after."""
+"""Checks of output files before the work begins."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from attsvm.errors import ProblemError
 
 
 def check_writable(out: Path, force: bool) -> None:
-    """That a file can be written, and does not replace another unless asked to.
+    """Check that a file can be written, and that it replaces another file only if ``force`` is set.
 
     Raises
     ------
@@ -14,8 +14,8 @@ def check_writable(out: Path, force: bool) -> None:
         If not.
     """
     if out.exists() and not force:
-        raise ProblemError(f"{out}: exists already; --force replaces it")
+        raise ProblemError(f"{out}: exists already; use --force to replace it")
     if out.is_dir():
-        raise ProblemError(f"{out}: is a folder; a file wanted")
+        raise ProblemError(f"{out}: expected a file, got a folder")
     if not out.parent.is_dir():
         raise ProblemError(f"{out}: cannot be written (there is no folder {out.parent})")

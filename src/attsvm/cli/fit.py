@@ -1,180 +1,115 @@
-"""``attsvm fit``: the main job on a data set or a problem file."""
+"""``attsvm fit``: train attention on a labelled problem, and compare its weights with Att-SVMs."""
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, progress, result_folder, terminal_table
+from attsvm.cli.options import ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads
+from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, print_report, progress, result_folder
+from attsvm.datasets.source import source_help
 from attsvm.errors import ProblemError
 
-if TYPE_CHECKING:
-    from attsvm.problem import Problem
+HELP = f"""
+SOURCE is the name of a data source, a file that one of them reads, or an import path `package.module:name` of a
+`Source` (see `attsvm.datasets`). The sources and their options (`--option NAME=VALUE`) are
 
-HELP = """
-SOURCE is `digits` (scikit-learn's handwritten digits, a picture's 2x2 patches as tokens) or a problem file `.npz`
-whose names are the arguments of `attsvm.Problem`: tokens and labels (±1) and, where there are, queries, head, keys,
-mask, query_mask. With queries the attention is combined (W), else a prompt (p). A head in the file stays fixed;
-without one it is trained with the attention, or fixed by `--fix-head`.
+{source_help()}
 
-SOURCE may also be labelled texts: a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or
-`.ndjson`, or a folder with a folder of text files for each label. Words get vectors learnt from the texts, and a prompt
-and a head are trained over them; page and result set attention beside TF-IDF and the mean of the same vectors.
+With queries the attention is combined (W), otherwise it is a prompt (p). If the data have no head, it starts as
+logistic regression on the mean token and is trained together with the attention; `--no-train-head` keeps it fixed.
+Ctrl-C ends training, and the result covers the steps made until then.
 
 Examples:
 
     attsvm fit digits --classes 3,8 --out demo/digits-joint
 
-    attsvm fit digits --classes 3,8 --fix-head --out demo/digits-fixed-head
+    attsvm fit digits --classes 3,8 --no-train-head --out demo/digits-fixed-head
 
     attsvm fit problem.npz --steps 200000 --json > result.json
 
-    attsvm fit reviews.parquet --text text --label label --out reviews
-
-    attsvm fit train.csv --test test.csv --p 1.5 --out reviews
+    attsvm fit my_package.data:Sensors --option rate=50 --out sensors
 """
 
 
 def fit(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="`digits`, a problem file `.npz`, or texts.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for page, figures and results.")
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Name of a data source, a file, or `package.module:name`.")
+    ],
+    out: OutFolder = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Option of the source. Repeatable.")
     ] = None,
-    classes: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Of digits: the two classes.  [default: 3,8]")
-    ] = None,
-    fix_head: Annotated[
-        bool, typer.Option("--fix-head", help="Train the attention alone, under a fixed head.")
-    ] = False,
-    text: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Of texts: the column that holds them.  [default: text]")
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Of texts: the column of labels.  [default: label]")
-    ] = None,
-    test: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Of texts: test on these, and train on all of SOURCE.")
-    ] = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="Of texts: words that are read, from the beginning.  [default: 400]")
-    ] = None,
-    dim: Annotated[int | None, typer.Option(help="Of texts: length of a word vector.  [default: 200]")] = None,
-    min_documents: Annotated[
-        int | None, typer.Option(help="Of texts: a word counts if it occurs in so many of them.  [default: 5]")
-    ] = None,
-    embed: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Of texts: a pretrained transformer, whose states replace the word vectors."),
-    ] = None,
-    optimizer: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Of texts: adam, mirror_descent or gradient_descent.  [default: adam]"),
-    ] = None,
-    p: Annotated[
-        float | None, typer.Option("--p", help="Of texts: train by mirror descent with the potential ‖·‖_p^p / p.")
+    classes: Annotated[str | None, typer.Option(metavar="A,B", help="Short for `--option classes=A,B`.")] = None,
+    train_head: Annotated[
+        bool | None,
+        typer.Option(
+            "--train-head/--no-train-head",
+            help="Train the head together with the attention.  [default: only if the data have no head]",
+        ),
     ] = None,
     steps: Annotated[
-        int | None,
-        typer.Option(help="At most.  [default: 100,000 with a fixed head, else 5,000; of texts: 5,000 at most]"),
+        int | None, typer.Option(help="Number of steps.  [default: 5,000 if the head is trained, else 100,000]")
     ] = None,
     learning_rate: Annotated[
-        float | None,
-        typer.Option(help="Step size; grows by 1 % of it a step where the head is fixed.  [default: 0.1; texts: 0.01]"),
-    ] = None,
-    test_fraction: Annotated[float, typer.Option(help="Share of each class set apart for testing.")] = 0.25,
-    seed: Annotated[int, typer.Option(help="Of the split into training and test.")] = 0,
-    threads: Annotated[int | None, typer.Option(help="Cores to use at most.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace DIR if it holds an earlier result.")] = False,
+        float, typer.Option(help="Step size. With a fixed head it grows by 1 % of its initial value per step.")
+    ] = 0.1,
+    test_fraction: TestFraction = 0.25,
+    seed: SplitSeed = 0,
+    threads: Threads = None,
+    json: Json = False,
+    force: ForceFolder = False,
 ) -> None:
-    """Train an attention classifier on SOURCE (the help is HELP)."""
+    """Train attention on a labelled problem."""
     limit_threads(threads)
     command = command_line()
-    of_texts: dict[str, Any] = {"text": text, "label": label, "test": test, "max_length": max_length, "dim": dim}
-    of_texts |= {"min_documents": min_documents, "embed": embed, "optimizer": optimizer, "p": p}
+    options = _options(option or [], classes)
 
-    from attsvm.apps.texts.text import is_texts
-
-    if source != "digits" and is_texts(source):
-        _check_absent({"classes": classes, "fix_head": fix_head or None}, "not for texts")
-        from attsvm.cli.fit_text import fit_texts
-
-        chosen = {name: value for name, value in of_texts.items() if value is not None}
-        chosen |= {"steps": steps, "learning_rate": learning_rate, "test_fraction": test_fraction, "seed": seed}
-        fit_texts(source, out=out, force=force, json=json, command=command, threads=threads, **chosen)
-        return
-    _check_absent(of_texts, "only for texts")
-
-    # what a command needs is loaded when it runs, so that the others start at once
-    from rich.console import Console
-
+    from attsvm.datasets import find_source
     from attsvm.report.fit.folder import write_folder
     from attsvm.report.fit.numbers import numbers
+    from attsvm.report.fit.words import notes, tables, verdict
     from attsvm.report.plain import dumps
 
+    found = find_source(source, options)
     with result_folder(out, force) as folder:
-        problem, digit_classes = _read(source, classes)
+        problem = found.load()
 
         from attsvm.apps.fit.fit import fit as train_and_compare
 
         with progress() as callback:
             done = train_and_compare(
                 problem,
-                fix_head=fix_head,
+                train_head=train_head,
                 test_fraction=test_fraction,
                 seed=seed,
                 steps=steps,
-                learning_rate=0.1 if learning_rate is None else learning_rate,
+                learning_rate=learning_rate,
                 callback=callback,
             )
         result = numbers(
-            done, problem, source=source, command=command, seed=seed, threads=threads, classes=digit_classes
+            done, problem, source=source, command=command, seed=seed, threads=threads, classes=found.label_names()
         )
         if folder:
-            write_folder(folder, done, result, command, digit_classes)
+            write_folder(folder, done, result, command, found)
     if json:
         print(dumps(result))
     else:
-        _show(Console(), done, result)
+        print_report(tables(done, result), verdict(done, result), notes(done, result))
     if out:
         print(f"{out}: index.html, figures, result.json and run.npz", file=sys.stderr)
     if done.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def _read(source: str, classes: str | None) -> "tuple[Problem, tuple[int, int] | None]":
-    from attsvm.datasets.arrays import labelled_problem
-    from attsvm.datasets.digits import digits
-
-    if source == "digits":
-        chosen = _classes(classes or "3,8")
-        return digits(chosen), chosen
-    if not source.lower().endswith(".npz"):
-        raise ProblemError(f"{source}: unknown source; `digits`, a problem file `.npz` or texts (.csv, …) wanted")
-    if classes is not None:
-        raise ProblemError("--classes: only for `digits`; a problem file has its labels")
-    return labelled_problem(source), None
-
-
-def _check_absent(options: dict[str, Any], why: str) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise ProblemError(f"--{name.replace('_', '-')}: {why}")
-
-
-def _classes(text: str) -> tuple[int, int]:
-    try:
-        first, second = (int(part) for part in text.split(","))
-    except ValueError:
-        raise ProblemError(f"--classes: {text!r} found, two different digits wanted, like 3,8") from None
-    return first, second
-
-
-def _show(console: Any, done: Any, result: dict[str, Any]) -> None:
-    from attsvm.report.fit.words import notes, tables, verdict
-
-    console.print(terminal_table(tables(done, result)))
-    console.print(verdict(done, result), highlight=False)
-    for note in notes(done, result):
-        console.print(note, style="bold yellow", highlight=False)
+def _options(given: list[str], classes: str | None) -> dict[str, str]:
+    """The options of the source by name."""
+    options = {} if classes is None else {"classes": classes}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ProblemError(f"--option: expected NAME=VALUE, got {text!r}")
+        if name in options:
+            raise ProblemError(f"--option: expected {name!r} once, got it twice")
+        options[name] = value
+    return options

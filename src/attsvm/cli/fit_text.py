@@ -1,52 +1,99 @@
-"""``attsvm fit`` on texts: read, fit, and write page and results."""
+"""``attsvm fit-text``: train an attention classifier on labelled texts."""
 
 import sys
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Annotated
 
-from attsvm.cli.shared import progress, result_folder, terminal_table
+import typer
+
+from attsvm.cli.options import ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads
+from attsvm.cli.shared import command_line, limit_threads, print_report, progress, result_folder
+
+HELP = """
+TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, or a folder with one
+subfolder of text files per label. Word vectors are learnt from the training texts, and a prompt and a head are trained
+on them. The page and the result compare attention with TF-IDF and with the mean of the same vectors.
+
+Examples:
+
+    attsvm fit-text reviews.parquet --text text --label label --out reviews
+
+    attsvm fit-text train.csv --test test.csv --p 1.5 --out reviews
+
+    attsvm fit-text aclImdb/train --test aclImdb/test --json > result.json
+"""
 
 
-def fit_texts(
-    source: str,
-    *,
-    text: str = "text",
-    label: str = "label",
-    test: str | None = None,
-    out: Path | None,
-    force: bool,
-    json: bool,
-    command: str,
-    threads: int | None,
-    seed: int,
-    optimizer: str | None = None,
-    p: float | None = None,
-    steps: int | None = None,
-    learning_rate: float | None = None,
-    **options: Any,
+def fit_text(
+    texts: Annotated[str, typer.Argument(metavar="TEXTS", help="A file of labelled texts, or a folder.")],
+    out: OutFolder = None,
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
+    label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    test: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Texts to test on. By default a part of TEXTS is set apart for testing."),
+    ] = None,
+    max_length: Annotated[int, typer.Option(help="Number of words that are read of a text, from its beginning.")] = 400,
+    dim: Annotated[int, typer.Option(help="Length of a word vector.")] = 200,
+    min_documents: Annotated[
+        int, typer.Option(help="Number of training texts that a word must occur in to be in the vocabulary.")
+    ] = 5,
+    embed: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="A pretrained transformer, whose hidden states replace the word vectors."),
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="`adam`, `mirror_descent` or `gradient_descent`.  [default: adam, or mirror_descent with `--p`]",
+        ),
+    ] = None,
+    p: Annotated[float | None, typer.Option("--p", help="p > 1 of mirror descent, with potential ‖·‖_p^p / p.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Largest number of steps.  [default: 5,000]")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Step size.  [default: 0.003 for adam, 0.1 for mirror_descent]")
+    ] = None,
+    test_fraction: TestFraction = 0.25,
+    seed: SplitSeed = 0,
+    threads: Threads = None,
+    json: Json = False,
+    force: ForceFolder = False,
 ) -> None:
-    """Fit on the texts of ``source`` and show the result; ``options`` are those of :func:`fit_text`."""
+    """Train an attention classifier on labelled texts."""
+    limit_threads(threads)
+    command = command_line()
+
     from attsvm.report.plain import dumps
+    from attsvm.report.texts.numbers import text_numbers
+    from attsvm.report.texts.words import notes, tables, verdict
+    from attsvm.results import Progress
 
     with result_folder(out, force) as folder:
-        from attsvm.apps.texts.fit_text import fit_text, text_classifier
+        from attsvm.apps.texts.fit_text import TextOptions, text_classifier
+        from attsvm.apps.texts.fit_text import fit_text as train_and_compare
         from attsvm.apps.texts.text import read_texts
-        from attsvm.report.texts.numbers import text_numbers
 
-        texts = read_texts(source, text, label)
+        given = read_texts(texts, text, label)
         test_texts = read_texts(test, text, label) if test else None
         classifier = text_classifier(optimizer=optimizer, p=p, max_steps=steps, learning_rate=learning_rate, seed=seed)
         with progress() as advance:
-            done = fit_text(
-                texts,
+            done = train_and_compare(
+                given,
                 test_texts,
-                seed=seed,
+                TextOptions(
+                    test_fraction=test_fraction,
+                    seed=seed,
+                    dim=dim,
+                    min_documents=min_documents,
+                    max_length=max_length,
+                    embed=embed,
+                ),
                 classifier=classifier,
-                callback=lambda line: advance(_at(line, classifier.max_steps)),
-                **options,
+                callback=lambda line: advance(
+                    Progress(step=int(line["steps"]), steps=classifier.max_steps, loss=line["objective"])
+                ),
             )
-        result = text_numbers(done, source=source, test=test, command=command, seed=seed, threads=threads)
+        result = text_numbers(done, source=texts, test=test, command=command, seed=seed, threads=threads)
         if folder:
             from attsvm.report.texts.folder import write_text_folder
 
@@ -54,22 +101,6 @@ def fit_texts(
     if json:
         print(dumps(result))
     else:
-        _show(result)
+        print_report(tables(result), verdict(result), notes(result))
     if out:
         print(f"{out}: index.html, figures and result.json", file=sys.stderr)
-
-
-def _at(line: dict[str, float], steps: int) -> SimpleNamespace:
-    return SimpleNamespace(step=line["steps"], steps=steps, loss=line["objective"])
-
-
-def _show(result: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from attsvm.report.texts.words import notes, tables, verdict
-
-    console = Console()
-    console.print(terminal_table(tables(result)))
-    console.print(verdict(result), highlight=False)
-    for note in notes(result):
-        console.print(note, style="bold yellow", highlight=False)

@@ -15,6 +15,7 @@ BAD_INPUT = 2
 
 COMMANDS = {
     "fit": "Train attention on a labelled problem, and compare its weights with the Att-SVM of the tokens it selects.",
+    "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
     "solve": "Solve the Att-SVM of a selection: the weights of smallest norm that select its tokens with margin 1.",
     "train": "Train softmax attention on a problem file, with any optimizer.",
     "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",

@@ -1,4 +1,4 @@
-"""What the commands share: threads, the progress bar, where a result came from."""
+"""What several commands do: limit threads, show progress, claim the folder of a result, print it."""
 
 import contextlib
 import os
@@ -14,11 +14,11 @@ import typer
 from attsvm.errors import ProblemError
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, by the convention of shells."""
 
 
 def command_line() -> str:
-    """The command as it was typed, for results and captions."""
+    """The command that is running, for results and captions."""
     return shlex.join(["attsvm", *sys.argv[1:]])
 
 
@@ -38,11 +38,11 @@ def end_on_termination() -> None:
 
 
 def limit_threads(threads: int | None) -> None:
-    """Take the first cores of those that the process may use, before anything starts a pool of threads."""
+    """Limit the process to the first ``threads`` cores that it may use. Call it before a thread pool starts."""
     if threads is None:
         return
     if threads < 1:
-        raise ProblemError(f"--threads: {threads} found, at least 1 wanted")
+        raise ProblemError(f"--threads: expected an integer >= 1, got {threads}")
     os.environ["ATTSVM_THREADS"] = str(threads)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
@@ -53,7 +53,7 @@ def limit_threads(threads: int | None) -> None:
 
 @contextlib.contextmanager
 def result_folder(out: Path | None, force: bool) -> Iterator[Path | None]:
-    """Claim ``--out``, if it is given; after Ctrl-C nothing is left in it, and the command ends with one line."""
+    """Claim the folder of ``--out``. After Ctrl-C nothing is left in it, and the command ends with one line."""
     from attsvm.report.fit.folder import claim_folder
 
     try:
@@ -66,7 +66,7 @@ def result_folder(out: Path | None, force: bool) -> Iterator[Path | None]:
 
 @contextlib.contextmanager
 def progress(name: str = "training") -> Iterator[Callable[[Any], None]]:
-    """A progress bar on stderr under a name, and the function that moves it."""
+    """Show a progress bar on stderr, and yield the callback that updates it."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -83,8 +83,19 @@ def progress(name: str = "training") -> Iterator[Callable[[Any], None]]:
         yield lambda at: bar.update(task, completed=at.step, total=at.steps, loss=at.loss)
 
 
+def print_report(tables: Iterable[tuple[str, list[tuple[str, str]]]], verdict: str, notes: Iterable[str]) -> None:
+    """Print a result on the terminal: its tables, its verdict, and notes that must not be overlooked."""
+    from rich.console import Console
+
+    console = Console()
+    console.print(terminal_table(tables))
+    console.print(verdict, highlight=False)
+    for note in notes:
+        console.print(note, style="bold yellow", highlight=False)
+
+
 def terminal_table(tables: Iterable[tuple[str, list[tuple[str, str]]]]) -> Any:
-    """Tables of names and values as one for the terminal."""
+    """Tables of names and values, as one table for the terminal."""
     from rich import box
     from rich.table import Table
 

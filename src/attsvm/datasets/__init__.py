@@ -1,7 +1,26 @@
-"""Where problems come from, one file a source."""
+"""Data: sources of problems, one file each, and sequences and bags for the estimator.
+
+A data source is a subclass of :class:`Source`. The built-in ones are scikit-learn's handwritten digits and problem
+files. A new source is one new file, in this package or outside it.
+"""
 
 from attsvm.datasets.bags import Bags, digit_bags
 from attsvm.datasets.random import random_problem
 from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.source import SOURCES, Pictures, Source, find_source, option
 
-__all__ = ["Bags", "Sequences", "digit_bags", "random_problem"]
+__all__ = [
+    "SOURCES",
+    "Bags",
+    "Pictures",
+    "Sequences",
+    "Source",
+    "digit_bags",
+    "find_source",
+    "option",
+    "random_problem",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,6 +1,4 @@
-"""Problems from a user's own arrays: problem files, and their parts for training and testing."""
-
-import os
+"""Labelled problems, and their parts for training and testing."""
 
 import numpy as np
 
@@ -8,75 +6,71 @@ from attsvm.errors import ProblemError
 from attsvm.problem import ARRAY_NAMES, Problem
 
 
-def labelled_problem(path: str | os.PathLike[str]) -> Problem:
-    """Read a problem file that a classifier can be trained on.
+def check_labelled(problem: Problem, name: str = "problem") -> None:
+    """Check that a binary classifier can be trained on a problem.
 
     Parameters
     ----------
-    path : path
-        An ``.npz`` archive whose names are the arguments of :class:`attsvm.Problem`.
-
-    Returns
-    -------
-    Problem
-        With labels ±1, a head (d,) or none, and no batch axes.
+    problem : Problem
+    name : str
+        What error messages call it.
 
     Raises
     ------
     ProblemError
-        If the file does not make a problem (see :meth:`attsvm.Problem.load`), has no labels, has batch axes, or has
-        more than two classes.
+        If the problem has no labels, has batch axes, or has more than two classes.
     """
-    problem = Problem.load(path)
     if problem.labels is None:
-        raise ProblemError(
-            f"{path}: has no labels, so there is nothing to train on; `attsvm solve {path}` solves the Att-SVM of a "
-            "selection without labels"
-        )
+        raise ProblemError(f"{name}: expected labels to train on, got none; `attsvm solve` needs no labels")
     if problem.batch_shape:
         raise ProblemError(
-            f"{path}: tokens of shape {problem.tokens.shape} found, (n, T, d) wanted: one problem a file, no batch axes"
+            f"{name}: expected one problem, with tokens of shape (n, T, d), got batch axes {problem.batch_shape}"
         )
     if problem.num_classes is not None:
-        raise ProblemError(f"{path}: a head of {problem.num_classes} classes found, labels ±1 and a head (d,) wanted")
-    return problem
+        raise ProblemError(f"{name}: expected labels ±1 and a head of shape (d,), got {problem.num_classes} classes")
 
 
 def sequences(problem: Problem, rows: np.ndarray) -> Problem:
-    """The problem of some of the sequences, in the order of ``rows``; the head is shared."""
+    """The problem that consists of the sequences ``rows``, in that order, with the same head."""
     arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}
     return Problem(**{name: a if name == "head" or a is None else a[rows] for name, a in arrays.items()})
 
 
-def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the sequences to train on and those to test on, each class in the same proportion.
+def with_head(problem: Problem, head: np.ndarray | None) -> Problem:
+    """The same problem with another head."""
+    arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}
+    return Problem(**{**arrays, "head": head})
 
-    With several queries a sequence, its first counted label decides the class it is drawn with.
+
+def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Split the sequences into a training part and a test part, with the same proportion of each class.
+
+    A sequence with several queries counts for the class of its first unmasked query.
 
     Parameters
     ----------
     problem : Problem
         With labels ±1 and no batch axes.
     test_fraction : float
-        In [0, 1); 0 leaves nothing to test on.
+        In [0, 1). With 0 the test part is empty.
     seed : int
-        Of NumPy's generator.
+        Seed of the split.
 
     Returns
     -------
     train, test : int ndarrays
-        Numbers of the sequences, rising; disjoint, together all of them.
+        Indices of the sequences in ascending order; together they are all sequences, each once.
 
     Raises
     ------
     ProblemError
-        If the fraction is out of range, or the training part would lack a class.
+        If the fraction is out of range, or the training part would have no sequence of a class.
     """
     if not 0 <= test_fraction < 1:
-        raise ProblemError(f"test_fraction: {test_fraction:g} found, 0 <= test_fraction < 1 wanted")
+        raise ProblemError(f"test_fraction: expected a number in [0, 1), got {test_fraction:g}")
     labels = problem.labels
     if labels is None:
-        raise ProblemError("problem: has no labels; a split for training needs them")
+        raise ProblemError("problem: expected labels to split by, got none")
     if problem.has_query_axis:
         first = np.argmax(problem.canonical.active, axis=-1)
         labels = np.take_along_axis(labels, first[:, None], axis=-1)[:, 0]
@@ -90,5 +84,7 @@ def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.nda
     assert problem.labels is not None
     for label in (-1, 1):
         if not (problem.labels[train] == label).any():
-            raise ProblemError(f"labels: no label {label:+d} is left to train on; both classes are needed")
+            raise ProblemError(
+                f"labels: expected both classes among the training sequences, got none with label {label:+d}"
+            )
     return train, chosen

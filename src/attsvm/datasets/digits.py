@@ -1,13 +1,55 @@
 """Real handwritten digits as sequences of patches."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 from jaxtyping import Float
 
+from attsvm.datasets.source import SOURCES, Pictures, Source, option
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
 SIDE = 8
 BRIGHTEST = 16.0
+
+
+def _two_digits(text: str) -> tuple[int, int]:
+    first, second = (int(part) for part in text.split(","))
+    return first, second
+
+
+@dataclass(frozen=True)
+class Digits(Source):
+    """The source ``digits``: see :func:`digits`."""
+
+    name: ClassVar[str] = "digits"
+    summary: ClassVar[str] = "scikit-learn's handwritten digits, two classes of them; a token is a patch of a picture"
+
+    classes: tuple[int, int] = option((3, 8), read=_two_digits, help="two different digits, like 3,8")
+    patch: int = option(2, read=int, help="side of a patch: 1, 2 or 4 pixels")
+
+    def load(self) -> Problem:
+        """Read the pictures of the two classes."""
+        return digits(self.classes, self.patch)
+
+    def title(self) -> str:
+        """Both digits."""
+        return f"Digits {self.classes[0]} and {self.classes[1]}"
+
+    def label_names(self) -> tuple[int, int]:
+        """The two digits."""
+        return self.classes
+
+    def pictures(self, tokens: Float[np.ndarray, "n T d"]) -> Pictures:
+        """The pictures of 8 × 8 pixels that the tokens are patches of."""
+        rows = SIDE // self.patch
+        top, left = np.divmod(np.arange(rows * rows), rows) * np.array(self.patch)
+        side = np.full(rows * rows, self.patch)
+        return Pictures(digit_pictures(tokens), np.stack([top, left, side, side], axis=-1))
+
+
+SOURCES.register(Digits.name, Digits)
 
 
 def digits(classes: tuple[int, int] = (3, 8), patch: int = 2) -> Problem:
@@ -36,10 +78,9 @@ def digits(classes: tuple[int, int] = (3, 8), patch: int = 2) -> Problem:
     E. Alpaydin and C. Kaynak (1998), *Optical Recognition of Handwritten Digits*, UCI Machine Learning Repository.
     """
     if len(classes) != 2 or not all(0 <= digit <= 9 for digit in classes) or classes[0] == classes[1]:
-        found = ",".join(map(str, classes))
-        raise ProblemError(f"classes: {found} found, two different digits wanted, like 3,8")
+        raise ProblemError(f"classes: expected two different digits, like 3,8, got {','.join(map(str, classes))}")
     if patch not in (1, 2, 4):
-        raise ProblemError(f"patch: {patch} found, wanted 1, 2 or 4, which tile a picture of {SIDE} x {SIDE}")
+        raise ProblemError(f"patch: expected 1, 2 or 4, which tile a picture of {SIDE} x {SIDE}, got {patch}")
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -64,6 +105,6 @@ def digit_pictures(tokens: Float[np.ndarray, "n T d"]) -> Float[np.ndarray, "n 8
     rows = round(T**0.5)
     patch = SIDE // max(rows, 1)
     if rows * rows != T or rows * patch != SIDE or d != patch * patch + T:
-        raise ProblemError(f"tokens: shape {(n, T, d)} found, patches of an 8 x 8 picture wanted")
+        raise ProblemError(f"tokens: expected the patches of an 8 x 8 picture, got shape {(n, T, d)}")
     brightness = np.asarray(tokens)[..., : patch * patch]
     return brightness.reshape(n, rows, rows, patch, patch).swapaxes(2, 3).reshape(n, SIDE, SIDE)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attsvm.datasets.parquet import check_columns, read_columns
 from attsvm.errors import ProblemError
 
 SPLITS = ("train", "test")
@@ -62,18 +63,8 @@ def drawn(rows: int, train_rows: int | None, validation_rows: int) -> tuple[np.n
 
 
 def _parquet(files: list[Path], inputs: str, label: str) -> Split:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ModuleNotFoundError:
-        raise ProblemError(f"{files[0]}: Parquet needs pyarrow: pip install 'attsvm[torch]'") from None
-    try:
-        for file in files:
-            _check_columns(file, pq.read_schema(file).names, inputs, label)
-        table = pa.concat_tables([pq.read_table(file, columns=[inputs, label]) for file in files])
-    except pa.ArrowException as error:
-        raise ProblemError(f"{files[0]}: cannot be read as Parquet ({str(error).splitlines()[0]})") from None
-    return Split(table[inputs].to_pylist(), _labels(files[0], table[label].to_pylist()))
+    found, labels = read_columns(files, [inputs, label], extra="torch")
+    return Split(found, _labels(files[0], labels))
 
 
 def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Split]:
@@ -94,18 +85,12 @@ def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Spli
         if split not in loaded:
             raise ProblemError(f"{source}: no split {split!r}; found {', '.join(loaded)}")
         table = loaded[split]
-        _check_columns(source, table.column_names, inputs, label)
+        check_columns(source, table.column_names, [inputs, label])
         # pictures stay the bytes that they are in the file, as in Parquet
         if isinstance(table.features[inputs], datasets.Image):
             table = table.cast_column(inputs, datasets.Image(decode=False))
         splits.append(Split(list(table[inputs]), _labels(source, list(table[label]))))
     return splits[0], splits[1]
-
-
-def _check_columns(source: Any, found: list[str], *wanted: str) -> None:
-    for name in wanted:
-        if name not in found:
-            raise ProblemError(f"{source}: no column {name!r}; found {', '.join(found) or 'none'}")
 
 
 def _labels(source: Any, found: list[Any]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The main job on texts: an attention classifier over word vectors, beside two baselines, and what it attends to."""
+"""The application on texts: an attention classifier over word vectors, two baselines, and what it attends to."""
 
 import os
 import time
@@ -7,199 +7,117 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from attsvm.apps.texts.baselines import mean_token_accuracy, tf_idf_accuracy
-from attsvm.apps.texts.states import States, load_states
+from attsvm.apps.texts.encoder import Encoder
+from attsvm.apps.texts.result import Part, TextFit
+from attsvm.apps.texts.states import load_states
 from attsvm.apps.texts.text import Texts, split_texts
-from attsvm.apps.texts.word_attention import WordAttention, word_attention
-from attsvm.apps.texts.words import MAX_LENGTH, WordVectors, learn_word_vectors
+from attsvm.apps.texts.word_attention import word_attention
+from attsvm.apps.texts.words import MAX_LENGTH, learn_word_vectors
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
-from attsvm.estimator import AttentionClassifier, MarginReport
-from attsvm.estimator.forward import effective_number
+from attsvm.estimator import AttentionClassifier
 
 ALPHA = 20.0
-"""Strength of the penalty: the head stays small, and attention has to gather what tells the labels apart."""
+"""Strength of the penalty. It keeps the head small, so that attention has to concentrate on the telling words."""
 
 LEARNING_RATES = {"adam": 0.003, "mirror_descent": 0.1}
-"""Where none is given; of word vectors of unit length."""
+"""Default learning rates, for word vectors of unit length."""
 
 MARGIN_SAMPLE = 50
-"""Training texts whose Att-SVM is solved: every word that is not selected is a constraint, about 200 a review."""
-
-LISTED_SHARE = 1 / 500
-"""A word is listed if it occurs in this share of the test texts: of a rarer one nothing is known."""
+"""Number of training texts whose Att-SVM is solved. Every word that is not selected is a constraint."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """The training texts or the test texts, and what the classifier does on them.
+class TextOptions:
+    """How texts are split and turned into tokens.
 
-    Attributes
+    Parameters
     ----------
-    texts : Texts
-    sequences : Sequences
-        n texts as tokens, N in all.
-    words : int ndarray, shape (N,)
-        The number of each token's word; that past the vocabulary for the token of a text without known words.
-    predicted : str ndarray, shape (n,)
-    probability : ndarray, shape (n,)
-        Of the predicted class.
-    attention : ndarray, shape (N,)
-        What each token receives.
+    test_fraction : float
+        Share of each class that is set apart for testing if no test texts are given, in (0, 1).
+    seed : int
+        Seed of the split and of the word vectors.
+    dim, min_documents, max_length : int
+        Arguments of :func:`attsvm.apps.texts.words.learn_word_vectors`.
+    embed : path, optional
+        A pretrained transformer, whose states replace the word vectors (see
+        :func:`attsvm.apps.texts.states.load_states`).
+
+    Raises
+    ------
+    ProblemError
+        If the seed is negative.
     """
 
-    texts: Texts
-    sequences: Sequences
-    words: Int[np.ndarray, " N"]
-    predicted: np.ndarray
-    probability: Float[np.ndarray, " n"]
-    attention: Float[np.ndarray, " N"]
+    test_fraction: float = 0.25
+    seed: int = 0
+    dim: int = 200
+    min_documents: int = 5
+    max_length: int = MAX_LENGTH
+    embed: str | os.PathLike[str] | None = None
 
-    @property
-    def accuracy(self) -> float:
-        """Share of the texts classified correctly."""
-        return float((self.predicted == self.texts.labels).mean())
-
-    @property
-    def effective(self) -> Float[np.ndarray, " n"]:
-        """Effective number of words of each text, the exponential of the attention's entropy."""
-        return effective_number(self.attention, self.sequences)
-
-    @property
-    def largest(self) -> Float[np.ndarray, " n"]:
-        """What the most attended word of each text receives."""
-        return np.maximum.reduceat(self.attention, self.sequences.offsets[:-1])
-
-    def attention_of(self, row: int) -> Float[np.ndarray, " T"]:
-        """What the words of one text receive."""
-        return self.attention[self.sequences.offsets[row] : self.sequences.offsets[row + 1]]
-
-
-@dataclass(frozen=True)
-class TextFit:
-    """An attention classifier on texts and what is known about it.
-
-    Attributes
-    ----------
-    encoder : WordVectors or States
-        What the tokens are. Word vectors are learnt from the training texts alone.
-    classifier : AttentionClassifier
-    train, test : Part
-    words : WordAttention
-        Over the test texts.
-    baselines : dict
-        Accuracy on ``train`` and ``test`` of ``mean_token`` and ``tf_idf``.
-    margins : MarginReport
-        Of what the classifier selects in a sample of the training texts.
-    seconds : dict
-        Wall time of ``words``, ``training``, ``baselines``, ``margins`` and ``everything``.
-    """
-
-    encoder: WordVectors | States
-    classifier: AttentionClassifier
-    train: Part
-    test: Part
-    words: WordAttention
-    baselines: dict[str, dict[str, float]]
-    margins: MarginReport
-    seconds: dict[str, float]
-
-    @property
-    def classes(self) -> list[str]:
-        """The labels, in the order of ``words.by_class``."""
-        return [str(label) for label in self.classifier.classes_]
-
-    @property
-    def listed_from(self) -> int:
-        """Test texts that a word must occur in to be listed."""
-        return max(2, round(LISTED_SHARE * len(self.test.texts)))
-
-    @property
-    def listed(self) -> Int[np.ndarray, " listed"]:
-        """The words that occur in enough test texts."""
-        return np.flatnonzero(self.words.documents[: len(self.encoder.vocabulary)] >= self.listed_from)
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ProblemError(f"seed: expected an integer >= 0, got {self.seed}")
 
 
 def fit_text(
     texts: Texts,
     test: Texts | None = None,
+    options: TextOptions | None = None,
     *,
-    test_fraction: float = 0.25,
-    seed: int = 0,
-    dim: int = 200,
-    min_documents: int = 5,
-    max_length: int = MAX_LENGTH,
-    embed: str | os.PathLike[str] | None = None,
     classifier: AttentionClassifier | None = None,
     callback: Callable[[dict[str, float]], object] | None = None,
 ) -> TextFit:
-    """Learn word vectors and attention from texts, and measure them on texts set apart.
+    """Learn word vectors and attention from texts, and evaluate them on test texts.
 
     Parameters
     ----------
     texts : Texts
-        To train on; also to test on, where ``test`` is None.
+        To train on. Without ``test``, a part of them is set apart for testing.
     test : Texts, optional
-        Their labels are among those of ``texts``.
-    test_fraction : float
-        Share of each class set apart where ``test`` is None, in (0, 1).
-    seed : int
-        Of the split and of the word vectors.
-    dim, min_documents, max_length : int
-        Of :func:`attsvm.apps.texts.words.learn_word_vectors`.
-    embed : path, optional
-        A pretrained transformer, whose states are the tokens instead of word vectors (see
-        :func:`attsvm.apps.texts.states.load_states`).
+        Test texts, with labels among those of ``texts``.
+    options : TextOptions, optional
     classifier : AttentionClassifier, optional
-        To be fitted; that of :func:`text_classifier` with this seed if None.
+        An unfitted classifier; by default that of :func:`text_classifier` with the seed of ``options``.
     callback : callable, optional
         Called with each line of the classifier's history.
+
+    Returns
+    -------
+    TextFit
 
     Raises
     ------
     ProblemError
-        If a test label is not among the training labels, too few words are known, or an argument is out of range.
+        If a test label is not among the training labels, the vocabulary is too small, or an argument is out of range.
     """
-    if seed < 0:
-        raise ProblemError(f"seed: {seed} found, at least 0 wanted")
+    options = options or TextOptions()
     clock = _Clock()
-    if test is None:
-        rows, held_out = split_texts(texts, test_fraction, seed)
-        texts, test = texts[rows], texts[held_out]
-    classes = texts.classes
-    for label in test.classes:
-        if label not in classes:
-            raise ProblemError(f"{test.source}: label {label!r} found, one of {', '.join(map(repr, classes))} wanted")
-    encoder: WordVectors | States
-    if embed is None:
-        encoder = learn_word_vectors(
-            texts.texts, dim=dim, min_documents=min_documents, max_length=max_length, seed=seed
-        )
-    else:
-        encoder = load_states(embed, max_length)
+    texts, test = _parts(texts, test, options)
+    encoder = _encoder(texts, options)
     of_train, of_test = encoder.encode(texts.texts), encoder.encode(test.texts)
     clock.lap("words")
-    classifier = classifier or text_classifier(seed=seed)
+    classifier = classifier or text_classifier(seed=options.seed)
     classifier.fit(of_train[0], texts.labels, callback=callback)
     on_train, on_test = _part(classifier, texts, *of_train), _part(classifier, test, *of_test)
     clock.lap("training")
     baselines = {
         "mean_token": mean_token_accuracy(of_train[0], texts.labels, of_test[0], test.labels),
-        "tf_idf": tf_idf_accuracy(texts, test, min_documents),
+        "tf_idf": tf_idf_accuracy(texts, test, options.min_documents),
     }
     clock.lap("baselines")
     margins = classifier.margin_report(max_sequences=MARGIN_SAMPLE)
     clock.lap("margins")
-    numbers = np.searchsorted(classifier.classes_, test.labels)
     words = word_attention(
         on_test.words,
         on_test.sequences.lengths,
         on_test.attention,
-        numbers,
+        np.searchsorted(classifier.classes_, test.labels),
         num_words=len(encoder.vocabulary) + 1,
-        num_classes=len(classes),
+        num_classes=len(classifier.classes_),
     )
     return TextFit(encoder, classifier, on_train, on_test, words, baselines, margins, clock.seconds())
 
@@ -212,30 +130,57 @@ def text_classifier(
     learning_rate: float | None = None,
     seed: int = 0,
 ) -> AttentionClassifier:
-    """The classifier that texts are fitted by, where the caller leaves something open.
+    """Make the classifier that :func:`fit_text` uses, with defaults for what is not given.
 
     Parameters
     ----------
     optimizer : str, optional
-        Of :class:`attsvm.AttentionClassifier`; mirror descent where ``p`` is given, else Adam.
+        Optimizer of :class:`attsvm.AttentionClassifier`; by default mirror descent if ``p`` is given, otherwise Adam.
     p : float, optional
-        Of mirror descent.
+        p > 1 of mirror descent.
     max_steps, learning_rate, seed
-        Of the classifier.
+        Parameters of the classifier.
 
     Raises
     ------
     ProblemError
-        If ``p`` is given with an optimiser that has none, or mirror descent without one.
+        If ``p`` is given with another optimizer than mirror descent, or mirror descent without ``p``.
     """
     optimizer = optimizer or ("adam" if p is None else "mirror_descent")
     if (optimizer == "mirror_descent") != (p is not None):
-        found = "no p" if p is None else f"p = {p:g}"
-        raise ProblemError(f"optimizer: {optimizer} and {found} found; mirror_descent and a p above 1 belong together")
+        given_p = "no p" if p is None else f"p = {p:g}"
+        raise ProblemError(
+            f"optimizer: expected p > 1 for mirror_descent and for no other, got {optimizer} and {given_p}"
+        )
     rate = LEARNING_RATES.get(optimizer) if learning_rate is None else learning_rate
     given = {"p": p, "max_steps": max_steps, "learning_rate": rate}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return AttentionClassifier(optimizer, alpha=ALPHA, random_state=seed, **chosen)
+
+
+def _parts(texts: Texts, test: Texts | None, options: TextOptions) -> tuple[Texts, Texts]:
+    """The texts to train on and those to test on."""
+    if test is None:
+        rows, held_out = split_texts(texts, options.test_fraction, options.seed)
+        texts, test = texts[rows], texts[held_out]
+    classes = texts.classes
+    for label in test.classes:
+        if label not in classes:
+            expected = ", ".join(map(repr, classes))
+            raise ProblemError(f"{test.source}: expected the labels {expected}, got {label!r}")
+    return texts, test
+
+
+def _encoder(texts: Texts, options: TextOptions) -> Encoder:
+    if options.embed is not None:
+        return load_states(options.embed, options.max_length)
+    return learn_word_vectors(
+        texts.texts,
+        dim=options.dim,
+        min_documents=options.min_documents,
+        max_length=options.max_length,
+        seed=options.seed,
+    )
 
 
 def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences, words: np.ndarray) -> Part:
@@ -251,7 +196,7 @@ def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences, w
 
 
 class _Clock:
-    """Wall time of each lap, and of everything."""
+    """Wall time of each lap, and in total."""
 
     def __init__(self) -> None:
         self._started = self._last = time.perf_counter()

@@ -1,11 +1,11 @@
-"""Texts as sequences of the contextual states of a pretrained transformer."""
+"""Texts as sequences of the hidden states of a pretrained transformer."""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -15,40 +15,43 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 
 BYTES = 4 << 30
-"""States held at once, at most: every token of every text has its own."""
+"""Largest size of the states of all texts: every token of every text has its own state."""
 
 TEXTS_AT_ONCE = 32
 
 
 @dataclass(frozen=True)
 class States:
-    """A frozen transformer, whose last hidden states are the tokens.
+    """A pretrained transformer whose last hidden states are the tokens.
 
     Attributes
     ----------
     model, tokenizer
-        Of the transformers package.
+        A model and a tokenizer of the transformers package.
     max_length : int
-        Tokens of a text that are kept, from its beginning.
+        Largest number of tokens that are kept of a text, from its beginning.
     """
 
     model: Any
     tokenizer: Any
     max_length: int
 
+    tokens: ClassVar[str] = "states of a transformer"
+    min_documents: ClassVar[None] = None
+
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        """The tokenizer's words and pieces of words, by number."""
+        """The tokenizer's words and pieces of words, by index."""
         return tuple(self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer)))))
 
     def known(self, text: str) -> list[tuple[int, int, int]]:
-        """The tokens kept of a text: number in the vocabulary, and where each begins and ends in the text."""
+        """The tokens kept of a text: the index in the vocabulary, and where each begins and ends in the text."""
         found = self._tokenized([text], special=False)
         places = zip(found["input_ids"][0], found["offset_mapping"][0], strict=True)
         return [(number, begin, end) for number, (begin, end) in places]
 
     def encode(self, texts: Sequence[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
-        """Texts as sequences of states, one a token; what a tokenizer adds around a text is left out.
+        """Texts as sequences of states, one per token. The tokens that a tokenizer adds around a text are left out.
 
         Parameters
         ----------
@@ -58,9 +61,9 @@ class States:
         Returns
         -------
         Sequences
-            n sequences of at least one and at most ``max_length`` states. A text without a token is one of zeros.
+            n sequences of at least one and at most ``max_length`` states. A text without tokens has one zero state.
         words : int ndarray, shape (N,)
-            The number of each token in the vocabulary; V for the token of a text without any.
+            The index of each token in the vocabulary; V for the state of a text without tokens.
 
         Raises
         ------
@@ -74,12 +77,12 @@ class States:
         needed = 4 * width * int(offsets[-1])
         if needed > BYTES:
             raise ProblemError(
-                f"--embed: {offsets[-1]:,} tokens of {width} numbers take {needed / 2**30:.1f} GiB, at most "
-                f"{BYTES / 2**30:.0f} GiB wanted; lower --max-length or give fewer texts"
+                f"--embed: expected states of at most {BYTES / 2**30:.0f} GiB, got {offsets[-1]:,} tokens of {width} "
+                f"numbers ({needed / 2**30:.1f} GiB); lower --max-length or give fewer texts"
             )
         states = np.zeros((offsets[-1], width), np.float32)
         words = np.full(offsets[-1], len(self.vocabulary), np.int32)
-        # texts of like length share a batch, so that little of it is padding
+        # texts of similar length share a batch, so that little of it is padding
         order = np.argsort(-lengths, kind="stable")
         for begin in range(0, len(order), TEXTS_AT_ONCE):
             chosen = order[begin : begin + TEXTS_AT_ONCE]
@@ -112,38 +115,38 @@ class States:
 
 
 def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH) -> States:
-    """Load a transformer whose states texts are turned into.
+    """Load a transformer whose states are the tokens.
 
     Parameters
     ----------
     path : path
         A folder with a Hugging Face model and its fast tokenizer.
     max_length : int
-        Tokens of a text that are kept; fewer where the model takes no more.
+        Largest number of tokens that are kept of a text. It is lowered to what the model accepts.
 
     Raises
     ------
     ProblemError
-        If transformers is not installed (extra ``torch``), or the folder holds no such model.
+        If transformers is not installed (extra ``torch``), or the folder does not contain such a model.
     """
     if max_length < 1:
-        raise ProblemError(f"max_length: {max_length} found, at least 1 wanted")
+        raise ProblemError(f"max_length: expected an integer >= 1, got {max_length}")
     try:
         import transformers
         from transformers.utils import logging
     except ImportError as error:
         raise ProblemError("--embed needs transformers, which is not installed: pip install attsvm[torch]") from error
     if not (Path(path) / "config.json").is_file():
-        raise ProblemError(f"{path}: has no config.json; a folder with a Hugging Face model wanted")
+        raise ProblemError(f"{path}: expected a folder with a Hugging Face model, got no config.json in it")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         model = transformers.AutoModel.from_pretrained(path, local_files_only=True).eval()
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        raise ProblemError(f"{path}: no model that can be loaded ({str(error).strip().splitlines()[0]})") from error
+        raise ProblemError(f"{path}: the model cannot be loaded ({str(error).strip().splitlines()[0]})") from error
     if not tokenizer.is_fast:
-        raise ProblemError(f"{path}: its tokenizer does not say where tokens stand; a fast tokenizer wanted")
+        raise ProblemError(f"{path}: expected a fast tokenizer, which reports the positions of tokens, got a slow one")
     longest = getattr(model.config, "max_position_embeddings", None) or max_length
     around = tokenizer.num_special_tokens_to_add()
     return States(model, tokenizer, min(max_length, min(longest, tokenizer.model_max_length) - around))

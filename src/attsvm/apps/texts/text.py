@@ -1,4 +1,4 @@
-"""Labelled texts from a user's own files: Parquet, CSV, JSON lines, or a folder of class folders."""
+"""Labelled texts from files: Parquet, CSV, JSON lines, or a folder with one folder per label."""
 
 import csv
 import hashlib
@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.datasets.parquet import check_columns, read_columns
 from attsvm.errors import ProblemError
 
 Row = tuple[Any, Any]
-"""A text and its label, as they stand in the file."""
+"""A text and its label, as the file has them."""
+
+COLUMN_HINT = "; choose the columns by --text and --label"
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,11 @@ class Texts:
     Attributes
     ----------
     texts : tuple of str
-        n texts, none of them blank.
+        n texts that are not empty.
     labels : str ndarray, shape (n,)
-        Labels as words, whatever they were in the file: the number 1 and the word "1" are the same label.
+        Labels as strings: the number 1 and the string "1" are the same label.
     source : str
-        Where they came from, as messages name it.
+        Where they came from, for error messages.
     """
 
     texts: tuple[str, ...]
@@ -45,7 +48,7 @@ class Texts:
 
     @property
     def classes(self) -> list[str]:
-        """The labels that occur, whole numbers by value and everything else by the alphabet."""
+        """The labels that occur: sorted by value if all are whole numbers, otherwise alphabetically."""
         found = [str(label) for label in np.unique(self.labels)]
         return sorted(found, key=int) if all(_is_whole(label) for label in found) else found
 
@@ -65,20 +68,20 @@ def read_texts(path: str | os.PathLike[str], text: str = "text", label: str = "l
     ----------
     path : path
         A file ``.parquet`` (with the extra ``text``), ``.csv``, ``.tsv``, ``.jsonl`` or ``.ndjson``; or a folder with
-        a folder a class, whose name is the label and whose files are a text each. Files are UTF-8.
+        one folder per label, whose files are the texts. Files are encoded in UTF-8.
     text, label : str
-        Of a file: the names of the columns. Labels are words, whole numbers or truth values.
+        Names of the columns of a file. Labels are strings, whole numbers or booleans.
 
     Returns
     -------
     Texts
-        In the order of the file; of a folder, by class and file name.
+        In the order of the file; for a folder, sorted by label and file name.
 
     Raises
     ------
     ProblemError
-        If the file is missing, is not what its name says, is not UTF-8 or lacks a column; if it has no rows, a row
-        without text or label, or one label only; or if pyarrow is wanted and not installed.
+        If the file is missing, cannot be read, is not UTF-8 or has no such column; if it has no rows, a row without
+        text or label, or only one label; or if pyarrow is needed and not installed.
     """
     source = Path(path)
     if source.is_dir():
@@ -88,47 +91,42 @@ def read_texts(path: str | os.PathLike[str], text: str = "text", label: str = "l
     else:
         reader = READERS.get(source.suffix.lower())
         if reader is None:
-            raise ProblemError(f"{path}: unknown ending, {', '.join(READERS)} or a folder of class folders wanted")
+            raise ProblemError(f"{path}: expected a file {', '.join(READERS)}, or a folder with one folder per label")
         rows = reader(source, text, label)
     texts, labels = [], []
     for number, (found_text, found_label) in enumerate(rows, start=1):
         texts.append(_text(found_text, f"{path}: row {number}, {text}"))
         labels.append(_label(found_label, f"{path}: row {number}, {label}"))
     if not texts:
-        raise ProblemError(f"{path}: no texts found, at least one for each of two labels wanted")
+        raise ProblemError(f"{path}: expected texts of at least two labels, got no text")
     if len(set(labels)) == 1:
-        raise ProblemError(f"{path}: only the label {labels[0]!r} found, at least two labels wanted")
+        raise ProblemError(f"{path}: expected at least two labels, got only {labels[0]!r}")
     return Texts(tuple(texts), np.array(labels), str(path))
 
 
-def is_texts(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is one that :func:`read_texts` reads, by its ending or as an existing folder."""
-    return Path(path).suffix.lower() in READERS or Path(path).is_dir()
-
-
 def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the texts to train on and those to test on, each class in the same proportion.
+    """Split texts into a training part and a test part, with the same proportion of each class.
 
     Parameters
     ----------
     texts : Texts
     test_fraction : float
-        In (0, 1). A label keeps at least one text to train on.
+        In (0, 1). At least one text of each label is left to train on.
     seed : int
-        Of NumPy's generator.
+        Seed of the split.
 
     Returns
     -------
     train, test : int ndarrays
-        Numbers of the texts, rising; disjoint, together all of them.
+        Indices of the texts in ascending order; together they are all texts, each once.
 
     Raises
     ------
     ProblemError
-        If the fraction is out of range, or nothing is left to test on.
+        If the fraction is out of range, or no text is left to test on.
     """
     if not 0 < test_fraction < 1:
-        raise ProblemError(f"test_fraction: {test_fraction:g} found, 0 < test_fraction < 1 wanted")
+        raise ProblemError(f"test_fraction: expected a number in (0, 1), got {test_fraction:g}")
     generator = np.random.default_rng(seed)
     drawn = []
     for label in texts.classes:
@@ -137,25 +135,15 @@ def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.n
     test = np.sort(np.concatenate(drawn))
     if not len(test):
         raise ProblemError(
-            f"{texts.source}: {len(texts)} texts are too few to set {test_fraction:g} of each label apart for testing"
+            f"{texts.source}: expected enough texts to set apart {test_fraction:g} of each label for testing, got "
+            f"{len(texts)}"
         )
     return np.setdiff1d(np.arange(len(texts)), test), test
 
 
 def _parquet(path: Path, text: str, label: str) -> Iterator[Row]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ModuleNotFoundError:
-        raise ProblemError(f"{path}: Parquet needs pyarrow, which is not installed: pip install attsvm[text]") from None
-    try:
-        _check_columns(path, pq.read_schema(path).names, text, label)
-        table = pq.read_table(path, columns=[text, label])
-        yield from zip(table[text].to_pylist(), table[label].to_pylist(), strict=True)
-    except UnicodeDecodeError:
-        raise ProblemError(f"{path}: the column {text!r} is not UTF-8") from None
-    except pa.ArrowException as error:
-        raise ProblemError(f"{path}: cannot be read as Parquet ({_first_line(error)})") from None
+    columns = read_columns([path], [text, label], extra="text", hint=COLUMN_HINT)
+    return zip(*columns, strict=True)
 
 
 def _separated(delimiter: str) -> Callable[[Path, str, str], Iterator[Row]]:
@@ -165,15 +153,15 @@ def _separated(delimiter: str) -> Callable[[Path, str, str], Iterator[Row]]:
         reader = csv.reader(io.StringIO(_decoded(path), newline=""), delimiter=delimiter, strict=True)
         try:
             header = next(reader, [])
-            _check_columns(path, header, text, label)
+            check_columns(path, header, [text, label], COLUMN_HINT)
             places = header.index(text), header.index(label)
             for fields in reader:
                 if not fields:
                     continue
                 if len(fields) != len(header):
                     raise ProblemError(
-                        f"{path}: line {reader.line_num} has {len(fields)} fields, "
-                        f"{len(header)} wanted as in the header"
+                        f"{path}: line {reader.line_num}: expected {len(header)} fields, as in the header, "
+                        f"got {len(fields)}"
                     )
                 yield fields[places[0]], fields[places[1]]
         except csv.Error as error:
@@ -191,21 +179,21 @@ def _json_lines(path: Path, text: str, label: str) -> Iterator[Row]:
         except (json.JSONDecodeError, RecursionError) as error:
             raise ProblemError(f"{path}: line {number} is not JSON ({_first_line(error)})") from None
         if not isinstance(row, dict):
-            raise ProblemError(f"{path}: line {number} holds {type(row).__name__}, an object wanted")
-        _check_columns(path, list(row), text, label, f"line {number} has ")
+            raise ProblemError(f"{path}: line {number}: expected an object, got {type(row).__name__}")
+        check_columns(f"{path}: line {number}", list(row), [text, label], COLUMN_HINT)
         yield row[text], row[label]
 
 
 def _folder(path: Path) -> Iterator[Row]:
     folders = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if len(folders) < 2:
-        raise ProblemError(f"{path}: {len(folders)} folders found in it, at least two wanted, one a label")
+        raise ProblemError(f"{path}: expected at least two folders in it, one per label, got {len(folders)}")
     for folder in folders:
         for file in sorted(folder.iterdir()):
             if file.is_file() and not file.name.startswith("."):
                 text = _decoded(file)
                 if not text.strip():
-                    raise ProblemError(f"{file}: is empty, a text wanted")
+                    raise ProblemError(f"{file}: expected a text, got an empty file")
                 yield text, folder.name
 
 
@@ -216,7 +204,7 @@ READERS: dict[str, Callable[[Path, str, str], Iterator[Row]]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
 }
-"""How a file with this ending is read."""
+"""The function that reads files with an ending."""
 
 
 def _decoded(path: Path) -> str:
@@ -225,36 +213,27 @@ def _decoded(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ProblemError(
-            f"{path}: byte {error.object[error.start]:#04x} at position {error.start:,} found, UTF-8 wanted; "
+            f"{path}: expected UTF-8, got byte {error.object[error.start]:#04x} at position {error.start:,}; "
             "save the file as UTF-8"
         ) from None
 
 
-def _check_columns(path: Path, found: list[str], text: str, label: str, where: str = "") -> None:
-    for option, wanted in (("text", text), ("label", label)):
-        if wanted not in found:
-            columns = ", ".join(repr(name) for name in found[:8]) + (", …" if len(found) > 8 else "")
-            raise ProblemError(
-                f"{path}: {where}no column {wanted!r}; found {columns or 'none'}; name the one wanted by --{option}"
-            )
-
-
 def _text(found: Any, where: str) -> str:
     if found is None or (isinstance(found, str) and not found.strip()):
-        raise ProblemError(f"{where}: empty, a text wanted in every row")
+        raise ProblemError(f"{where}: expected a text, got an empty cell")
     if not isinstance(found, str):
-        raise ProblemError(f"{where}: {type(found).__name__} found, a text wanted")
+        raise ProblemError(f"{where}: expected a text, got {type(found).__name__}")
     # JSON can escape half of a surrogate pair, which no file can hold
     return found.encode("utf-8", "replace").decode("utf-8")
 
 
 def _label(found: Any, where: str) -> str:
     if found is None or (isinstance(found, str) and not found.strip()) or found != found:
-        raise ProblemError(f"{where}: empty, a label wanted in every row")
+        raise ProblemError(f"{where}: expected a label, got an empty cell")
     if isinstance(found, float) and found.is_integer():
         return str(int(found))
     if not isinstance(found, str | int):
-        raise ProblemError(f"{where}: {found!r} found, a word or a whole number wanted")
+        raise ProblemError(f"{where}: expected a word or a whole number, got {found!r}")
     return str(found).strip()
 
 

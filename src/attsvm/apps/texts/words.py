@@ -1,9 +1,11 @@
-"""Texts as sequences of word vectors that are learnt from the texts themselves."""
+"""Word vectors that are learnt from the texts themselves."""
 
 import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,13 +15,13 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 
 MAX_LENGTH = 400
-"""Words of a text that are kept, from its beginning."""
+"""Largest number of words that are kept of a text, from its beginning."""
 
 SMOOTHING = 0.75
-"""Exponent of the contexts' frequencies: rare contexts would else have the largest information of all."""
+"""Exponent of the contexts' frequencies. Without smoothing, rare contexts have the largest mutual information."""
 
 _WORD = re.compile(r"</?[a-z][^<>]*>|(\w+(?:['’]\w+)*)", re.IGNORECASE)
-"""A word may hold apostrophes; what stands in a tag of a web page is none."""
+"""A word may contain apostrophes. HTML tags are not words."""
 
 
 def words(text: str) -> list[tuple[str, int, int]]:
@@ -36,12 +38,11 @@ class WordVectors:
     vocabulary : tuple of str
         V words, the most frequent first.
     table : float32 ndarray, shape (V + 1, d)
-        Their vectors. The last row is zero, the one token of a text without any known word: the head answers
-        such a text as it answers no evidence at all.
+        Their vectors. The last row is zero: it is the only token of a text without known words.
     max_length : int
-        Words of a text that are kept, from its beginning; what is not in the vocabulary does not count.
+        Largest number of words that are kept of a text, from its beginning. Words outside the vocabulary do not count.
     min_documents : int
-        Texts that each of the words occurred in, at least.
+        Number of texts that each word occurred in at least.
     """
 
     vocabulary: tuple[str, ...]
@@ -49,22 +50,25 @@ class WordVectors:
     max_length: int = MAX_LENGTH
     min_documents: int = 1
 
-    def __post_init__(self):
-        object.__setattr__(self, "_numbers", {word: number for number, word in enumerate(self.vocabulary)})
+    tokens: ClassVar[str] = "word vectors"
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {word: index for index, word in enumerate(self.vocabulary)}
 
     def known(self, text: str) -> list[tuple[int, int, int]]:
-        """The words kept of a text: number in the vocabulary, and where each begins and ends in the text."""
-        numbers: dict[str, int] = self._numbers  # type: ignore[attr-defined]
-        found = [(numbers[word], begin, end) for word, begin, end in words(text) if word in numbers]
+        """The words kept of a text: the index in the vocabulary, and where each begins and ends in the text."""
+        index = self._index
+        found = [(index[word], begin, end) for word, begin, end in words(text) if word in index]
         return found[: self.max_length]
 
     def encode(self, texts: Iterable[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
-        """Texts as sequences, and the number of each token's word; V for the token of a text without known words."""
+        """Texts as sequences, and the index of each token's word; V for the token of a text without known words."""
         sequences = self.sequences(texts)
         return sequences, sequences.ids
 
     def sequences(self, texts: Iterable[str]) -> Sequences:
-        """Texts as sequences of words, each as the number of its vector.
+        """Texts as sequences of word vectors.
 
         Parameters
         ----------
@@ -89,21 +93,24 @@ def learn_word_vectors(
     max_length: int = MAX_LENGTH,
     seed: int = 0,
 ) -> WordVectors:
-    """Learn a vector for every word that occurs in enough texts, from which words stand near which.
+    """Learn a vector for every word that occurs in enough texts, from the words that occur near it.
+
+    The vectors are the singular value decomposition of the smoothed positive pointwise mutual information of words and
+    their neighbours.
 
     Parameters
     ----------
     texts : sequence of str
     dim : int
-        Length d of a vector, at most; a smaller vocabulary has shorter ones.
+        Length d of a vector. It is smaller if the vocabulary is smaller.
     min_documents : int
-        A word of the vocabulary occurs in at least so many texts.
+        Number of texts that a word must occur in to be in the vocabulary.
     window : int
-        Words at most so far apart count as neighbours.
+        Words at most this far apart are neighbours.
     max_length : int
-        Words of a text that are kept in its sequence; the vectors are learnt from all of them.
+        Largest number of words of a text in its sequence. The vectors are learnt from whole texts.
     seed : int
-        Of the truncated singular value decomposition; the same texts and seed give the same vectors.
+        Seed of the truncated singular value decomposition. The same texts and seed give the same vectors.
 
     Returns
     -------
@@ -121,13 +128,13 @@ def learn_word_vectors(
         ("max_length", max_length),
     ):
         if value < 1:
-            raise ProblemError(f"{name}: {value} found, at least 1 wanted")
+            raise ProblemError(f"{name}: expected an integer >= 1, got {value}")
     found, flat, documents = _numbered(texts)
     vocabulary, flat, documents = _frequent(found, flat, documents, min_documents)
     if len(vocabulary) < 2:
         raise ProblemError(
-            f"texts: {len(vocabulary)} words occur in at least {min_documents} of {len(texts)} texts, "
-            "at least two wanted; lower min_documents or give more texts"
+            f"texts: expected at least two words that occur in at least {min_documents} of {len(texts)} texts, got "
+            f"{len(vocabulary)}; lower min_documents or give more texts"
         )
     vectors = _decomposed(_ppmi(_cooccurrence(flat, documents, len(vocabulary), window)), dim, seed)
     table = np.vstack([vectors, np.zeros((1, vectors.shape[1]))]).astype(np.float32)
@@ -135,7 +142,7 @@ def learn_word_vectors(
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Every word once, and for every place in the texts the number of its word and that of its text."""
+    """All words, and for every position in the texts the index of its word and that of its text."""
     numbers: dict[str, int] = {}
     flat, lengths = array("i"), []
     for text in texts:
@@ -149,11 +156,11 @@ def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
 def _frequent(
     found: list[str], flat: np.ndarray, documents: np.ndarray, min_documents: int
 ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """The words of enough texts, most frequent first, and the places in the texts that hold one of them."""
+    """The words that occur in enough texts, most frequent first, and the positions that hold one of them."""
     once = np.unique(documents.astype(np.int64) * max(len(found), 1) + flat) % max(len(found), 1)
     enough = np.bincount(once, minlength=len(found)) >= min_documents
     counts = np.bincount(flat, minlength=len(found))
-    # ties by the alphabet: the vocabulary does not depend on the order of the texts
+    # ties are broken alphabetically, so that the vocabulary does not depend on the order of the texts
     kept = sorted(np.flatnonzero(enough), key=lambda number: (-counts[number], found[number]))
     renumbered = np.full(len(found), -1, dtype=np.int32)
     renumbered[kept] = np.arange(len(kept), dtype=np.int32)
@@ -162,7 +169,7 @@ def _frequent(
 
 
 def _cooccurrence(flat: np.ndarray, documents: np.ndarray, size: int, window: int) -> sp.csr_array:
-    """How often two words stand at most ``window`` places apart in a text, symmetric (V, V)."""
+    """How often two words occur at most ``window`` positions apart in a text; symmetric, shape (V, V)."""
     one_way = sp.csr_array((size, size), dtype=np.float32)
     for apart in range(1, window + 1):
         same = documents[apart:] == documents[:-apart]
@@ -184,7 +191,7 @@ def _ppmi(cooccurrence: sp.csr_array) -> sp.csr_array:
 
 
 def _decomposed(matrix: sp.csr_array, dim: int, seed: int) -> np.ndarray:
-    """Left singular vectors times the square roots of the singular values, rows of unit length (V, d)."""
+    """Left singular vectors times the square roots of the singular values, with unit rows, shape (V, d)."""
     from sklearn.decomposition import TruncatedSVD
 
     decomposition = TruncatedSVD(min(dim, matrix.shape[0]), random_state=seed)

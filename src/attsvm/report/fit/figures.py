@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from attsvm.apps.fit.fit import SOFT_BELOW, Evaluation, Fit
-from attsvm.datasets.digits import SIDE, digit_pictures
+from attsvm.apps.fit.evaluation import Evaluation
+from attsvm.apps.fit.result import SOFT_BELOW, Fit
+from attsvm.datasets import Pictures, Source
 from attsvm.problem import Problem
 from attsvm.report import style
 
@@ -26,16 +27,16 @@ class Drawn(NamedTuple):
     figure: Figure
 
 
-def draw_all(fit: Fit, classes: tuple[int, int] | None) -> list[Drawn]:
-    """Every figure that the fit has something to show in.
+def draw_all(fit: Fit, source: Source | None = None) -> list[Drawn]:
+    """Draw every figure that applies to a fit.
 
     Parameters
     ----------
     fit : Fit
-    classes : (int, int), optional
-        The digits labelled +1 and −1, where the data are the digits.
+    source : Source, optional
+        Where the data came from. If it has pictures, they are shown.
     """
-    drawers: list[Callable[[Fit, tuple[int, int] | None], Drawn | None]] = [
+    drawers: list[Callable[[Fit, Source | None], Drawn | None]] = [
         _pictures,
         _attention_map,
         _token_counts,
@@ -44,7 +45,7 @@ def draw_all(fit: Fit, classes: tuple[int, int] | None) -> list[Drawn]:
         _saturation,
     ]
     with style.applied():
-        return [drawn for drawer in drawers if (drawn := drawer(fit, classes)) is not None]
+        return [drawn for drawer in drawers if (drawn := drawer(fit, source)) is not None]
 
 
 def weights_symbol(fit: Fit) -> str:
@@ -52,7 +53,7 @@ def weights_symbol(fit: Fit) -> str:
     return "W" if fit.train.has_queries else "p"
 
 
-def _learning(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+def _learning(fit: Fit, source: Source | None) -> Drawn | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -77,7 +78,7 @@ def _learning(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     return Drawn("learning", "Learning", caption, figure)
 
 
-def _saturation(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+def _saturation(fit: Fit, source: Source | None) -> Drawn | None:
     if not fit.run.step:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
@@ -109,7 +110,7 @@ def _saturation(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     return Drawn("saturation", "Saturation", caption, figure)
 
 
-def _direction(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
+def _direction(fit: Fit, source: Source | None) -> Drawn | None:
     history, W = fit.history, weights_symbol(fit)
     if not fit.run.step or ("plain" not in history and "relaxed" not in history):
         return None
@@ -133,10 +134,11 @@ def _direction(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     return Drawn("direction", f"How close {W} came", caption, figure)
 
 
-def _pictures(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
-    if classes is None:
-        return None
+def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
     part, found, name = _shown(fit)
+    pictures = _pictures_of(part, source)
+    if pictures is None:
+        return None
     labels = part.labels
     assert labels is not None
     rows = [np.flatnonzero(labels == label)[: 2 * COLUMNS] for label in (1, -1)]
@@ -144,7 +146,7 @@ def _pictures(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     chosen = [row[i : i + COLUMNS] for row in rows for i in range(0, len(row), COLUMNS)]
     if len(wrong):
         chosen.append(wrong[:COLUMNS])
-    pictures, attention = digit_pictures(part.tokens), found.attention[:, 0]
+    attention = found.attention[:, 0]
     figure = Figure(figsize=(style.WIDTH, 0.44 * len(chosen) + 0.02))
     axes = figure.subplots(len(chosen), COLUMNS, squeeze=False)
     for row, numbers in zip(axes, chosen, strict=True):
@@ -152,9 +154,10 @@ def _pictures(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
             axis.set_axis_off()
             if place < len(numbers):
                 i = numbers[place]
-                _picture(axis, pictures[i])
-                _mark_patches(axis, attention[i], style.ORANGE if found.correct[i] else style.VERMILLION)
-    per_class = ", ".join(f"{len(row)} of {digit}" for row, digit in zip(rows, classes, strict=True))
+                _picture(axis, pictures.brightness[i])
+                colour = style.ORANGE if found.correct[i] else style.VERMILLION
+                _mark_patches(axis, pictures.regions, attention[i], colour)
+    per_class = ", ".join(f"{len(row)} of {label}" for row, label in zip(rows, _label_names(source), strict=True))
     mistakes = (
         f" Last row, in red: {min(len(wrong), COLUMNS)} of the {len(wrong)} misclassified."
         if len(wrong)
@@ -167,35 +170,34 @@ def _pictures(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
     return Drawn("pictures", "What it looks at", caption, figure)
 
 
-def _attention_map(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
-    if classes is None:
-        return None
+def _attention_map(fit: Fit, source: Source | None) -> Drawn | None:
     part, found, name = _shown(fit)
+    pictures = _pictures_of(part, source)
+    if pictures is None:
+        return None
     assert part.labels is not None
-    pictures, attention = digit_pictures(part.tokens), found.attention[:, 0]
+    attention = found.attention[:, 0]
     figure = Figure(figsize=(style.WIDTH, 1.75))
-    for axis, label, digit in zip(figure.subplots(1, 2), (1, -1), classes, strict=True):
+    for axis, label, label_name in zip(figure.subplots(1, 2), (1, -1), _label_names(source), strict=True):
         of_class = part.labels == label
         axis.set_axis_off()
-        _picture(axis, pictures[of_class].mean(axis=0), brightest=1.6)
+        _picture(axis, pictures.brightness[of_class].mean(axis=0), brightest=1.6)
         shares = attention[of_class].mean(axis=0)
-        side = SIDE // round(len(shares) ** 0.5)
-        for patch, share in enumerate(shares):
-            row, column = divmod(patch, SIDE // side)
-            corner = (column * side - 0.5, row * side - 0.5)
-            axis.add_patch(Rectangle(corner, side, side, facecolor=style.ORANGE, alpha=0.85 * share, linewidth=0))
+        for (top, left, height, width), share in zip(pictures.regions, shares, strict=True):
+            corner = (left - 0.5, top - 0.5)
+            axis.add_patch(Rectangle(corner, width, height, facecolor=style.ORANGE, alpha=0.85 * share, linewidth=0))
             if share >= 0.005:
-                centre = (corner[0] + side / 2, corner[1] + side / 2)
+                centre = (corner[0] + width / 2, corner[1] + height / 2)
                 axis.text(*centre, f"{share:.0%}", ha="center", va="center", fontsize=7, color="#1b1b1e")
-        axis.set_title(f"digit {digit}", pad=3)
+        axis.set_title(f"class {label_name}", pad=3)
     caption = (
         f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5% are left out."
     )
     return Drawn("attention", "Where it looks, by class", caption, figure)
 
 
-def _token_counts(fit: Fit, classes: tuple[int, int] | None) -> Drawn | None:
-    if classes is not None:
+def _token_counts(fit: Fit, source: Source | None) -> Drawn | None:
+    if _pictures_of(fit.train, source) is not None:
         return None
     T = fit.train.num_tokens
     figure = Figure(figsize=(style.WIDTH, 2.9))
@@ -228,25 +230,33 @@ def _shown(fit: Fit) -> tuple[Problem, Evaluation, str]:
     return fit.train, fit.on_train, "training"
 
 
+def _pictures_of(part: Problem, source: Source | None) -> Pictures | None:
+    return None if source is None else source.pictures(part.tokens)
+
+
+def _label_names(source: Source | None) -> tuple[Any, Any]:
+    names = None if source is None else source.label_names()
+    return ("+1", "−1") if names is None else names
+
+
 def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> None:
     # the frame shows where an empty patch belongs
-    frame = Rectangle((-0.5, -0.5), SIDE, SIDE, fill=False, edgecolor="#b8b8b8", linewidth=0.5, clip_on=False)
+    height, width = picture.shape
+    frame = Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor="#b8b8b8", linewidth=0.5, clip_on=False)
     axis.add_patch(frame)
     axis.imshow(picture, cmap="Greys", vmin=0, vmax=brightest, interpolation="nearest")
 
 
-def _mark_patches(axis: Axes, attention: np.ndarray, colour: str) -> None:
-    rows = round(len(attention) ** 0.5)
-    side = SIDE // rows
+def _mark_patches(axis: Axes, regions: np.ndarray, attention: np.ndarray, colour: str) -> None:
     selected = int(np.argmax(attention))
     for patch in np.flatnonzero(attention > 0.05):
-        row, column = divmod(int(patch), rows)
+        top, left, height, width = regions[patch]
         opacity = 1.0 if patch == selected else 0.3 + 0.7 * float(attention[patch])
         axis.add_patch(
             Rectangle(
-                (column * side - 0.5, row * side - 0.5),
-                side,
-                side,
+                (left - 0.5, top - 0.5),
+                width,
+                height,
                 fill=False,
                 edgecolor=colour,
                 linewidth=1.6 if patch == selected else 1.2,

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attsvm.apps.fit.fit import Fit
+from attsvm.apps.fit.result import Fit
+from attsvm.datasets import Source
 from attsvm.errors import ProblemError
 from attsvm.report.plain import dumps
 from attsvm.storage import unfinished
@@ -51,9 +52,7 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False) -> Iterator[P
         _replace(target, hidden)
 
 
-def write_folder(
-    folder: Path, fit: Fit, result: dict[str, Any], command: str, classes: tuple[int, int] | None = None
-) -> None:
+def write_folder(folder: Path, fit: Fit, result: dict[str, Any], command: str, source: Source | None = None) -> None:
     """Write ``index.html``, ``figures/*.png``, ``result.json`` and ``run.npz``.
 
     Parameters
@@ -65,19 +64,19 @@ def write_folder(
         Of :func:`attsvm.report.fit.numbers`.
     command : str
         As it stands in the captions.
-    classes : (int, int), optional
-        The digits labelled +1 and −1; their pictures are shown.
+    source : Source, optional
+        Where the data came from: it names the page, and its pictures are shown.
     """
     # matplotlib is loaded here, by those who want figures
     from attsvm.report.fit.figures import draw_all
     from attsvm.report.fit.page import page
     from attsvm.report.style import to_png
 
-    drawn = draw_all(fit, classes)
+    drawn = draw_all(fit, source)
     (folder / "figures").mkdir()
     for figure in drawn:
         (folder / "figures" / f"{figure.name}.png").write_bytes(to_png(figure.figure))
-    (folder / "index.html").write_text(page(fit, result, drawn, command), encoding="utf-8")
+    (folder / "index.html").write_text(page(fit, result, drawn, command, source), encoding="utf-8")
     (folder / "result.json").write_text(dumps(result) + "\n", encoding="utf-8")
     fit.run.save(folder / "run.npz")
 

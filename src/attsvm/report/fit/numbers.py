@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from attsvm._version import __version__
-from attsvm.apps.fit.fit import SOFT_BELOW, Fit
+from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.measures import margin
 from attsvm.problem import Problem
 from attsvm.report.plain import jsonable
@@ -25,7 +25,7 @@ def numbers(
     command: str,
     seed: int,
     threads: int | None = None,
-    classes: tuple[int, int] | None = None,
+    classes: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
     """The result of a fit as JSON-able numbers; what is not a number (NaN, infinite) is None.
 
@@ -39,8 +39,8 @@ def numbers(
     seed : int
     threads : int, optional
         The limit that was set, if one was.
-    classes : (int, int), optional
-        The digits labelled +1 and −1.
+    classes : tuple of two, optional
+        Names of the labels +1 and −1.
     """
     part, run = fit.train, fit.run
     kept = part.canonical.active.reshape(part.query_shape)

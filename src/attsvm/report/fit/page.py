@@ -3,13 +3,14 @@
 from html import escape
 from typing import Any
 
-from attsvm.apps.fit.fit import Fit
+from attsvm.apps.fit.result import Fit
+from attsvm.datasets import Source
 from attsvm.report.document import cards_element, document, figures_element, table_element
 from attsvm.report.fit.figures import Drawn, weights_symbol
 from attsvm.report.fit.words import notes, number, percent, separable_word, tables, verdict
 
 
-def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str) -> str:
+def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str, source: Source | None = None) -> str:
     """The whole page as HTML.
 
     Parameters
@@ -21,6 +22,8 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str) -> 
         The figures, in their order.
     command : str
         That was run; it stands under the figures.
+    source : Source, optional
+        Where the data came from; the title begins with its title.
     """
     data, training = result["data"], result["training"]
     kicker = (
@@ -37,7 +40,7 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str) -> 
 <p>attsvm {escape(result["version"])} · seed {result["seed"]} · {result["seconds"]:.1f} s in all · data SHA-256
 <code>{escape(data["sha256"])}</code> · all numbers in <code>result.json</code>, the run in <code>run.npz</code>.</p>"""
     return document(
-        _title(result),
+        _title(result, source),
         kicker=kicker,
         verdict=verdict(fit, result),
         notes=notes(fit, result),
@@ -46,9 +49,8 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str) -> 
     )
 
 
-def _title(result: dict[str, Any]) -> str:
-    classes = result["data"]["classes"]
-    what = f"Digits {classes[0]} and {classes[1]}" if classes else result["data"]["source"].rsplit("/", 1)[-1]
+def _title(result: dict[str, Any], source: Source | None) -> str:
+    what = result["data"]["source"] if source is None else source.title()
     head = "attention and head trained together" if result["training"]["head"] == "trained" else "attention, fixed head"
     return f"{what}: {head}"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.fit.fit import SOFT_BELOW, Fit
+from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.report.fit.numbers import missing_error, missing_relaxed
 
 Rows = list[tuple[str, str]]

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
-from attsvm.apps.texts.fit_text import TextFit
+from attsvm.apps.texts.result import TextFit
 from attsvm.report import style
 from attsvm.report.fit.figures import Drawn
 from attsvm.report.texts.words import number_of_words

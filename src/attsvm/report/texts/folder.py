@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from attsvm.apps.texts.fit_text import TextFit
+from attsvm.apps.texts.result import TextFit
 from attsvm.report.plain import dumps
 from attsvm.report.style import to_png
 from attsvm.report.texts.figures import draw_text_figures

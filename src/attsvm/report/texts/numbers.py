@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 
 from attsvm._version import __version__
-from attsvm.apps.fit.fit import SOFT_BELOW
-from attsvm.apps.texts.fit_text import Part, TextFit
-from attsvm.apps.texts.words import WordVectors
+from attsvm.apps.fit.result import SOFT_BELOW
+from attsvm.apps.texts.result import Part, TextFit
 from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.classifier import LEARNING_RATES
 from attsvm.estimator.margins import SLACK
@@ -44,7 +43,7 @@ def text_numbers(
         "data": {
             "source": source,
             "test_source": test,
-            "tokens": "word vectors" if isinstance(fit.encoder, WordVectors) else "states of a transformer",
+            "tokens": fit.encoder.tokens,
             "sha256": fit.train.texts.sha256,
             "test_sha256": fit.test.texts.sha256,
             "classes": fit.classes,
@@ -52,7 +51,7 @@ def text_numbers(
             "test": len(fit.test.texts),
             "vocabulary": len(fit.encoder.vocabulary),
             "dim": fit.test.sequences.dim,
-            "min_documents": fit.encoder.min_documents if isinstance(fit.encoder, WordVectors) else None,
+            "min_documents": fit.encoder.min_documents,
             "max_length": fit.encoder.max_length,
             **_odd("train", fit, fit.train),
             **_odd("test", fit, fit.test),

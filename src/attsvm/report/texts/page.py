@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.texts.fit_text import Part, TextFit
+from attsvm.apps.texts.result import Part, TextFit
 from attsvm.report.document import cards_element, document, figures_element, table_element
 from attsvm.report.fit.figures import Drawn
 from attsvm.report.fit.words import number, percent

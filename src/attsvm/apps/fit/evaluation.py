@@ -1,0 +1,69 @@
+"""What a layer with given weights does on a problem."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attsvm.measures import token_logits
+from attsvm.problem import Problem
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Predictions and attention of a layer on a problem, for its N unmasked queries.
+
+    Attributes
+    ----------
+    correct : bool ndarray, shape (N,)
+        Whether the output has the sign of the label.
+    largest : ndarray, shape (N,)
+        Largest softmax probability of the query.
+    attention : ndarray, shape (n, Q, T)
+        Softmax probabilities; 0 at masked tokens.
+    """
+
+    correct: Bool[np.ndarray, " N"]
+    largest: Float[np.ndarray, " N"]
+    attention: Float[np.ndarray, "n Q T"]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of correct queries."""
+        return float(self.correct.mean())
+
+
+def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray) -> Evaluation:
+    """Evaluate a layer with these weights and this head on a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels ±1 and no batch axes.
+    weights : ndarray, shape (d_k, d_q), or (d_k,) for a prompt
+    head : ndarray, shape (d,)
+
+    Returns
+    -------
+    Evaluation
+    """
+    allowed, active = problem.canonical.allowed, problem.canonical.active
+    attention = softmax(token_logits(problem, weights), allowed)
+    outputs = (attention * (problem.tokens @ head)[:, None, :]).sum(axis=-1)
+    labels = problem_labels(problem)
+    return Evaluation((labels * outputs > 0)[active], attention.max(axis=-1)[active], attention)
+
+
+def softmax(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Probabilities over the last axis; 0 where not allowed."""
+    logits = np.where(allowed, logits, -np.inf)
+    highest = logits.max(axis=-1, keepdims=True)
+    # a query that may attend to nothing has no largest logit
+    exponentials = np.exp(logits - np.where(np.isfinite(highest), highest, 0.0))
+    return exponentials / np.maximum(exponentials.sum(axis=-1, keepdims=True), np.finfo(float).tiny)
+
+
+def problem_labels(problem: Problem) -> Float[np.ndarray, "n Q"]:
+    """The labels with a query axis, also if the problem has none."""
+    assert problem.labels is not None
+    return problem.labels.reshape(problem.canonical.active.shape)

@@ -1,0 +1,53 @@
+"""How accuracy, saturation and direction developed over the steps of a fit."""
+
+import numpy as np
+
+from attsvm.apps.fit.evaluation import evaluate
+from attsvm.apps.fit.result import Fit
+from attsvm.measures import direction_error
+from attsvm.norms import Lp
+from attsvm.training import Run
+
+
+def fit_history(done: Fit) -> dict[str, np.ndarray]:
+    """One entry for each recorded step, as documented in :class:`Fit`."""
+    records = _records(done.run)
+    steps, weights = records["steps"], records["weights"]
+    heads = records.get("v", np.broadcast_to(done.run.parameters["v"], (len(steps), done.train.dim)))
+    on_train = [evaluate(done.train, *at) for at in zip(weights, heads, strict=True)]
+    low, median, high = np.quantile([found.largest for found in on_train], [0.1, 0.5, 0.9], axis=1)
+    axes = 2 if done.train.has_queries else 1
+    history = {
+        "steps": steps,
+        "loss": records["loss"],
+        "train_accuracy": np.array([found.accuracy for found in on_train]),
+        "largest_low": low,
+        "largest_median": median,
+        "largest_high": high,
+        "norm": Lp(2.0).values(weights, axes),
+        "changed": (records["selected"] != done.run.selected).reshape(len(steps), -1).sum(axis=-1),
+    }
+    if done.test is not None:
+        history["test_accuracy"] = np.array(
+            [evaluate(done.test, *at).accuracy for at in zip(weights, heads, strict=True)]
+        )
+    if not done.soft:
+        for name, solution in (("plain", done.plain), ("relaxed", done.relaxed)):
+            if solution is not None and solution.value > 0:
+                errors = direction_error(weights, solution.direction, axis=tuple(range(-axes, 0)))
+                history[name] = np.where(history["norm"] > 0, errors, np.nan)
+    return history
+
+
+def _records(run: Run) -> dict[str, np.ndarray]:
+    """The records of the run. The end of an interrupted run, which lies between two records, is added to them."""
+    made = run.history["steps"] <= run.step
+    records = {name: np.asarray(values)[made] for name, values in run.history.items()}
+    if records["steps"][-1] < run.step:
+        end = {
+            "steps": run.step,
+            **{name: getattr(run, name) for name in ("loss", "probability", "weights", "selected")},
+        }
+        end |= run.parameters
+        records = {name: np.concatenate([values, [end[name]]]) for name, values in records.items()}
+    return records

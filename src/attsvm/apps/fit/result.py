@@ -1,0 +1,84 @@
+"""What a fit found."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attsvm.apps.fit.evaluation import Evaluation
+from attsvm.problem import Problem
+from attsvm.results import Status
+from attsvm.svm import Solution
+from attsvm.training import Run
+
+SOFT_BELOW = 0.99
+"""Attention counts as saturated if the median over queries of the largest probability is at least this."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A trained attention classifier, and how close its weights came to Att-SVMs.
+
+    Attributes
+    ----------
+    train, test : Problem or None
+        The two parts of the data, with the final head; ``test`` is None if the test fraction is 0.
+    test_rows : int ndarray
+        Indices of the test sequences in the source.
+    run : Run
+        The training run.
+    on_train, on_test : Evaluation
+        Predictions and attention at the end of training.
+    baseline : dict
+        Accuracy of logistic regression on the mean token: ``train``, ``test``.
+    optimal, plain : Solution
+        Att-SVMs of the optimal tokens, and of the trained selection.
+    head_svm : Solution or None
+        The max-margin head on the selected tokens; None if the head was fixed.
+    slack : bool ndarray, shape (n[, Q]), or None
+        The queries that are not support vectors of ``head_svm``.
+    relaxed : Solution or None
+        Att-SVM of the trained selection in which the queries of ``slack`` need margin 0 only; None if ``head_svm`` has
+        no solution.
+    history : dict of str to ndarray
+        One entry for each recorded step: ``steps``, ``loss``, ``train_accuracy``, ``test_accuracy``, ``largest_low``,
+        ``largest_median``, ``largest_high`` (10, 50 and 90 % quantiles), ``norm``, ``changed`` (queries whose
+        selection differs from the final one), and the direction errors ``plain`` and ``relaxed`` (NaN at zero
+        weights), unless the attention is not saturated or their Att-SVM has no solution.
+    settings : dict
+        How the layer was trained.
+    seconds : dict
+        Wall time of ``training`` and of ``everything``.
+    """
+
+    train: Problem
+    test: Problem | None
+    test_rows: Int[np.ndarray, " n_test"]
+    run: Run
+    on_train: Evaluation
+    on_test: Evaluation | None
+    baseline: dict[str, float]
+    optimal: Solution
+    plain: Solution
+    head_svm: Solution | None
+    slack: Bool[np.ndarray, "*queries"] | None
+    relaxed: Solution | None
+    history: dict[str, np.ndarray]
+    settings: dict[str, Any]
+    seconds: dict[str, float]
+
+    @property
+    def median_largest(self) -> float:
+        """Median over the training queries of the largest softmax probability."""
+        return float(np.median(self.on_train.largest))
+
+    @property
+    def soft(self) -> bool:
+        """Whether the attention is not saturated. Its direction is then not compared with an Att-SVM."""
+        return self.median_largest < SOFT_BELOW
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether training was stopped by the user."""
+        return bool(self.run.status == Status.INTERRUPTED)

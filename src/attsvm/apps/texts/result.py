@@ -1,0 +1,106 @@
+"""What a fit on texts found."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.apps.texts.encoder import Encoder
+from attsvm.apps.texts.text import Texts
+from attsvm.apps.texts.word_attention import WordAttention
+from attsvm.datasets.sequences import Sequences
+from attsvm.estimator import AttentionClassifier, MarginReport
+from attsvm.estimator.forward import effective_number
+
+LISTED_SHARE = 1 / 500
+"""A word is listed if it occurs in this share of the test texts. The numbers of rarer words are too noisy."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The training texts or the test texts, with predictions and attention of the classifier.
+
+    Attributes
+    ----------
+    texts : Texts
+    sequences : Sequences
+        n texts as tokens, N in all.
+    words : int ndarray, shape (N,)
+        The index of each token's word; the size of the vocabulary for the token of a text without known words.
+    predicted : str ndarray, shape (n,)
+    probability : ndarray, shape (n,)
+        Probability of the predicted class.
+    attention : ndarray, shape (N,)
+        Attention of each token.
+    """
+
+    texts: Texts
+    sequences: Sequences
+    words: Int[np.ndarray, " N"]
+    predicted: np.ndarray
+    probability: Float[np.ndarray, " n"]
+    attention: Float[np.ndarray, " N"]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the texts classified correctly."""
+        return float((self.predicted == self.texts.labels).mean())
+
+    @property
+    def effective(self) -> Float[np.ndarray, " n"]:
+        """Effective number of words of each text: the exponential of the entropy of its attention."""
+        return effective_number(self.attention, self.sequences)
+
+    @property
+    def largest(self) -> Float[np.ndarray, " n"]:
+        """Largest attention of a word in each text."""
+        return np.maximum.reduceat(self.attention, self.sequences.offsets[:-1])
+
+    def attention_of(self, row: int) -> Float[np.ndarray, " T"]:
+        """Attention of the words of one text."""
+        return self.attention[self.sequences.offsets[row] : self.sequences.offsets[row + 1]]
+
+
+@dataclass(frozen=True)
+class TextFit:
+    """An attention classifier on texts, its baselines, and what it attends to.
+
+    Attributes
+    ----------
+    encoder : Encoder
+        It turns texts into tokens. Word vectors are learnt from the training texts alone.
+    classifier : AttentionClassifier
+    train, test : Part
+    words : WordAttention
+        Attention that each word receives over the test texts.
+    baselines : dict
+        Accuracy of ``mean_token`` and ``tf_idf``, each on ``train`` and ``test``.
+    margins : MarginReport
+        Margins of the selected words in a sample of the training texts.
+    seconds : dict
+        Wall time of ``words``, ``training``, ``baselines``, ``margins`` and ``everything``.
+    """
+
+    encoder: Encoder
+    classifier: AttentionClassifier
+    train: Part
+    test: Part
+    words: WordAttention
+    baselines: dict[str, dict[str, float]]
+    margins: MarginReport
+    seconds: dict[str, float]
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels, in the order of ``words.by_class``."""
+        return [str(label) for label in self.classifier.classes_]
+
+    @property
+    def listed_from(self) -> int:
+        """Number of test texts that a word must occur in to be listed."""
+        return max(2, round(LISTED_SHARE * len(self.test.texts)))
+
+    @property
+    def listed(self) -> Int[np.ndarray, " listed"]:
+        """The words that occur in enough test texts."""
+        return np.flatnonzero(self.words.documents[: len(self.encoder.vocabulary)] >= self.listed_from)

@@ -1,0 +1,77 @@
+"""Columns of Parquet files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attsvm.errors import ProblemError
+
+SHOWN_COLUMNS = 8
+
+
+def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, hint: str = "") -> list[list[Any]]:
+    """Read columns of Parquet files.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        At least one file. Their rows are concatenated.
+    columns : sequence of str
+        Names of the columns.
+    extra : str
+        The extra of attsvm that installs pyarrow, for the error message.
+    hint : str
+        End of the error message about a missing column.
+
+    Returns
+    -------
+    list of list
+        The values of each column as Python objects.
+
+    Raises
+    ------
+    ProblemError
+        If pyarrow is not installed, a file cannot be read, or a column is missing.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError:
+        raise ProblemError(f"{paths[0]}: Parquet needs pyarrow: pip install 'attsvm[{extra}]'") from None
+    read: list[list[Any]] = [[] for _ in columns]
+    for path in paths:
+        try:
+            check_columns(path, pq.read_schema(path).names, columns, hint)
+            table = pq.read_table(path, columns=list(columns))
+            for values, name in zip(read, columns, strict=True):
+                values += table[name].to_pylist()
+        except UnicodeDecodeError:
+            raise ProblemError(f"{path}: expected UTF-8 in the columns {', '.join(columns)}") from None
+        except pa.ArrowException as error:
+            raise ProblemError(f"{path}: cannot be read as Parquet ({str(error).strip().splitlines()[0]})") from None
+    return read
+
+
+def check_columns(source: object, found: Sequence[str], columns: Sequence[str], hint: str = "") -> None:
+    """Check that a table has the columns that are needed.
+
+    Parameters
+    ----------
+    source : object
+        What the table is called in the error message.
+    found : sequence of str
+        Names of the table's columns.
+    columns : sequence of str
+        Names of the columns that are needed.
+    hint : str
+        End of the error message.
+
+    Raises
+    ------
+    ProblemError
+        If a column is missing.
+    """
+    for name in columns:
+        if name not in found:
+            shown = ", ".join(map(repr, found[:SHOWN_COLUMNS])) + (", …" if len(found) > SHOWN_COLUMNS else "")
+            raise ProblemError(f"{source}: expected a column {name!r}, got {shown or 'none'}{hint}")

@@ -1,0 +1,220 @@
+"""What a data source of ``attsvm fit`` provides, and how one is found."""
+
+import dataclasses
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.errors import ProblemError
+from attsvm.extensions import Registry
+from attsvm.problem import Problem
+
+_READ, _HELP = "attsvm.read", "attsvm.help"
+
+
+class Pictures(NamedTuple):
+    """Sequences as pictures.
+
+    Attributes
+    ----------
+    brightness : ndarray, shape (n, height, width)
+        In [0, 1].
+    regions : int ndarray, shape (T, 4)
+        The part of a picture that each token covers: its top row, left column, height and width.
+    """
+
+    brightness: Float[np.ndarray, "n height width"]
+    regions: Int[np.ndarray, "T 4"]
+
+
+class Source(ABC):
+    """A place that ``attsvm fit`` reads a labelled problem from.
+
+    A subclass sets ``name`` and ``summary``, and provides :meth:`load`. If it has options, it is a frozen dataclass
+    whose fields are declared by :func:`option`. A subclass that reads files sets ``suffixes`` and has a field ``path``.
+
+    Attributes
+    ----------
+    name : str
+        The name on the command line.
+    summary : str
+        One line for the help.
+    suffixes : tuple of str
+        Endings of the files that the source reads, in lower case and with the dot.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def load(self) -> Problem:
+        """Read the problem.
+
+        Returns
+        -------
+        Problem
+            With labels ±1, a head of shape (d,) or none, and no batch axes.
+
+        Raises
+        ------
+        ProblemError
+            If the data cannot be read, or an option is not valid.
+        """
+
+    def title(self) -> str:
+        """What the page is about: the beginning of its title."""
+        return self.name
+
+    def label_names(self) -> tuple[Any, Any] | None:
+        """Names of the labels +1 and −1; None if the labels have no names."""
+        return None
+
+    def pictures(self, tokens: Float[np.ndarray, "n T d"]) -> Pictures | None:
+        """The pictures that sequences were made from; None if they are not pictures.
+
+        Parameters
+        ----------
+        tokens : ndarray, shape (n, T, d)
+            Some of the sequences of the loaded problem.
+        """
+        return None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Make the source from options as they are written on the command line.
+
+        Parameters
+        ----------
+        options : mapping of str to str
+            Values by the name of the field.
+
+        Raises
+        ------
+        ProblemError
+            If the source has no such option, an option is missing, or a value cannot be read.
+        """
+        known = {field.name: field for field in _options(cls)}
+        for name in options:
+            if name not in known:
+                expected = f"one of the options {', '.join(known)}" if known else "no option"
+                raise ProblemError(f"{cls.name}: expected {expected}, got {name!r}")
+        for name, field in known.items():
+            if name not in options and field.default is dataclasses.MISSING:
+                raise ProblemError(f"{cls.name}: expected a value for the option {name!r}, got none")
+        return cls(**{name: _read(known[name], text) for name, text in options.items()})
+
+
+def option(*default: Any, read: Callable[[str], Any] = str, help: str = "") -> Any:
+    """Declare an option of a :class:`Source`: a dataclass field that the command line sets.
+
+    Parameters
+    ----------
+    default
+        The value if the option is not given. Without it the option is required.
+    read : callable
+        From the text on the command line to the value; raises ValueError or ProblemError if it cannot.
+    help : str
+        One line for the help.
+    """
+    given = {"default": default[0]} if default else {}
+    return dataclasses.field(metadata={_READ: read, _HELP: help}, **given)
+
+
+def _source(found: object) -> type[Source] | Source:
+    if isinstance(found, Source) or (isinstance(found, type) and issubclass(found, Source)):
+        return found
+    raise ProblemError(f"expected a Source or a subclass of it, got {type(found).__name__}")
+
+
+SOURCES: Registry[type[Source] | Source] = Registry(
+    "source", group="attsvm.datasets", package="attsvm.datasets", check=_source
+)
+
+
+def find_source(source: "str | os.PathLike[str] | Source", options: Mapping[str, str] | None = None) -> Source:
+    """Find a data source by name, file or import path.
+
+    Parameters
+    ----------
+    source : str, path or Source
+        A registered name ("digits"), a file with an ending that a registered source reads ("problem.npz"), an import
+        path ``package.module:name``, or a source, which is returned as it is.
+    options : mapping of str to str, optional
+        Options of the source, as they are written on the command line.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    ProblemError
+        If there is no such source, or an option is not valid.
+
+    Examples
+    --------
+    >>> from attsvm.datasets import find_source
+    >>> problem = find_source("digits", {"classes": "4,9"}).load()
+    >>> problem.tokens.shape
+    (361, 16, 20)
+    """
+    options = dict(options or {})
+    if isinstance(source, Source):
+        return _configured(source, options)
+    text = os.fspath(source)
+    suffix = Path(text).suffix.lower()
+    if text not in SOURCES and suffix:
+        for known in SOURCES:
+            if suffix in known.suffixes:
+                return _configured(known, {"path": text, **options})
+    if text not in SOURCES and ":" not in text:
+        raise ProblemError(f"source: expected {_expected()}, got {text!r}")
+    return _configured(SOURCES.find(text), options)
+
+
+def source_help() -> str:
+    """Every known source and its options, as a Markdown list."""
+    lines = []
+    for name in SOURCES.names():
+        source = SOURCES.find(name)
+        spelling = " or ".join(f"a file `{suffix}`" for suffix in source.suffixes) or f"`{name}`"
+        lines.append(f"- {spelling}: {source.summary}")
+        kind = source if isinstance(source, type) else type(source)
+        lines += [
+            f"    - `{field.name}`: {field.metadata.get(_HELP, '')}"
+            for field in _options(kind)
+            if not (source.suffixes and field.name == "path")
+        ]
+    return "\n".join(lines)
+
+
+def _configured(source: type[Source] | Source, options: Mapping[str, str]) -> Source:
+    if isinstance(source, type):
+        return source.from_options(options)
+    if options:
+        raise ProblemError(f"{source.name}: expected no option for a source that is an instance, got {min(options)!r}")
+    return source
+
+
+def _options(kind: type[Source]) -> "tuple[dataclasses.Field[Any], ...]":
+    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+
+
+def _read(field: "dataclasses.Field[Any]", text: str) -> Any:
+    try:
+        return field.metadata.get(_READ, str)(text)
+    except ValueError as error:
+        if isinstance(error, ProblemError):
+            raise
+        raise ProblemError(f"{field.name}: expected {field.metadata.get(_HELP)}, got {text!r}") from None
+
+
+def _expected() -> str:
+    endings = [f"a file {suffix}" for source in SOURCES for suffix in source.suffixes]
+    return ", ".join([*SOURCES.names(), *endings, "or package.module:name"])
