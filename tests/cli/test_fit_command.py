@@ -168,7 +168,7 @@ def test_every_field_is_documented(digits_out, tmp_path, fit_here):
 
     for result in (joint, digits_out[1]):
         collect(result)
-    of_fit = re.split(r"^# ", DOCS.read_text(), flags=re.MULTILINE)[1]
+    of_fit = re.search(r"^## attsvm fit\n.*?(?=^## )", DOCS.read_text(), re.MULTILINE | re.DOTALL)[0]
     first_cells = [line.split("|")[1] for line in of_fit.splitlines() if line.startswith("| `")]
     named = {name for cell in first_cells for name in re.findall(r"`([a-z_0-9]+)`", cell)}
     sections = set(re.findall(r"^`([a-z_]+)`(?:[:,]| and)", of_fit, re.MULTILINE)) | {"att_svm"}
@@ -271,7 +271,7 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["digits", "--threads", "0"], "--threads: expected an integer >= 1, got 0"),
         (["digits", "--learning-rate", "nan"], "learning_rate: expected a positive number, got nan"),
         (["digits", "--test-fraction", "1.5"], r"test_fraction: expected a number in \[0, 1\), got 1.5"),
-        (["digits", "--out", "taken"], "taken: exists already; --force"),
+        (["digits", "--out", "taken"], "taken: exists already; use --force"),
         (["digits", "--out", "file/below"], "cannot be written"),
         (["digits", "--out", "strangers", "--force"], "holds more than a result"),
     ],
@@ -395,8 +395,8 @@ def test_a_source_outside_the_package_is_read_and_shown(tmp_path, fit_here, refu
 
 
 def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
-    from attsvm.report.fit import figures
-    from attsvm.report.fit.folder import claim_folder, write_folder
+    from attsvm.report.claim import claim_folder
+    from attsvm.report.fit import folder as fit_folder
 
     problem = attsvm.Problem(**saturating_problem())
     from attsvm.apps.fit.fit import fit
@@ -404,7 +404,7 @@ def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
 
     done = fit(problem, steps=20)
     result = numbers(done, problem, source="here", command="attsvm fit", seed=0)
-    monkeypatch.setattr(figures, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
+    monkeypatch.setattr(fit_folder, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
     with pytest.raises(RuntimeError, match="no ink"), claim_folder(tmp_path / "out") as folder:
-        write_folder(folder, done, result, "attsvm fit")
+        fit_folder.write_folder(folder, done, result, "attsvm fit")
     assert list(tmp_path.iterdir()) == []

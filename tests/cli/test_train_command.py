@@ -112,7 +112,7 @@ def test_mini_batches_and_tolerances(train):
         (["problem.npz", "--attention", "prompt"], "attention: 'prompt'"),
         (["problem.npz", "--rank", "2"], "rank: given for combined attention"),
         (["problem.npz", "--loss", "hinge"], "loss: .*'hinge'"),
-        (["problem.npz", "--out", "problem.npz"], "exists already; --force"),
+        (["problem.npz", "--out", "problem.npz"], "exists already; use --force"),
         (["problem.npz", "--batch-size", "9"], "batch_size: 9 found"),
         (["problem.npz", "--growth", "-1"], "--growth: -1 found"),
         (["problem.npz", "--init", "problem.npz"], "holds a problem, not a run"),

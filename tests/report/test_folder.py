@@ -3,7 +3,7 @@
 import pytest
 
 from attsvm import ProblemError
-from attsvm.report.fit.folder import claim_folder
+from attsvm.report.claim import claim_folder
 
 
 def write_result(folder, text):

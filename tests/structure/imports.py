@@ -20,14 +20,6 @@ KNOWN = {
     "attsvm.reproduce.page imports attsvm",  # reproduce
     "attsvm.reproduce.pieces imports attsvm",  # reproduce
     "attsvm.reproduce.run imports attsvm",  # reproduce
-    "attsvm.apps.fit.fit imports sklearn",  # cli
-    "attsvm.apps.texts.baselines imports sklearn",  # cli
-    "attsvm.apps.texts.words imports sklearn",  # cli
-    "attsvm.datasets.bags imports sklearn",  # cli
-    "attsvm.datasets.digits imports sklearn",  # cli
-    "attsvm.report.fit.folder imports attsvm.report.fit.figures",  # cli
-    "attsvm.report.fit.folder imports attsvm.report.fit.page",  # cli
-    "attsvm.report.fit.folder imports attsvm.report.style",  # cli
 }
 
 

@@ -66,7 +66,6 @@ def fit(
     options = _options(option or [], classes)
 
     from attsvm.datasets import find_source
-    from attsvm.report.fit.folder import write_folder
     from attsvm.report.fit.numbers import numbers
     from attsvm.report.fit.words import notes, tables, verdict
     from attsvm.report.plain import dumps
@@ -91,6 +90,8 @@ def fit(
             done, problem, source=source, command=command, seed=seed, threads=threads, classes=found.label_names()
         )
         if folder:
+            from attsvm.report.fit.folder import write_folder
+
             write_folder(folder, done, result, command, found)
     if json:
         print(dumps(result))

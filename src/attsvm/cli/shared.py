@@ -54,7 +54,7 @@ def limit_threads(threads: int | None) -> None:
 @contextlib.contextmanager
 def result_folder(out: Path | None, force: bool) -> Iterator[Path | None]:
     """Claim the folder of ``--out``. After Ctrl-C nothing is left in it, and the command ends with one line."""
-    from attsvm.report.fit.folder import claim_folder
+    from attsvm.report.claim import claim_folder
 
     try:
         with claim_folder(out, force) if out else contextlib.nullcontext() as folder:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
+from sklearn.datasets import load_digits
 
 from attsvm.datasets.digits import BRIGHTEST
 from attsvm.datasets.sequences import Sequences
@@ -73,8 +74,6 @@ def digit_bags(
         raise ProblemError(f"digit: {digit!r} found, 0 to 9 wanted")
     if not 0 < test_fraction < 1:
         raise ProblemError(f"test_fraction: {test_fraction!r} found, a number between 0 and 1 wanted")
-    from sklearn.datasets import load_digits
-
     data = load_digits()
     pictures = (data.data / BRIGHTEST).astype(np.float32)
     generator = np.random.default_rng(seed)

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
+from sklearn.datasets import load_digits
 
 from attsvm.datasets.source import SOURCES, Pictures, Source, option
 from attsvm.errors import ProblemError
@@ -81,8 +82,6 @@ def digits(classes: tuple[int, int] = (3, 8), patch: int = 2) -> Problem:
         raise ProblemError(f"classes: expected two different digits, like 3,8, got {','.join(map(str, classes))}")
     if patch not in (1, 2, 4):
         raise ProblemError(f"patch: expected 1, 2 or 4, which tile a picture of {SIDE} x {SIDE}, got {patch}")
-    from sklearn.datasets import load_digits
-
     data = load_digits()
     chosen = np.isin(data.target, classes)
     pictures = data.images[chosen] / BRIGHTEST

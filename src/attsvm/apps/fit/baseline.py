@@ -2,6 +2,7 @@
 
 import numpy as np
 from jaxtyping import Float
+from sklearn.linear_model import LogisticRegression
 
 from attsvm.apps.fit.evaluation import problem_labels
 from attsvm.errors import ProblemError
@@ -28,8 +29,6 @@ def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
     ProblemError
         If the coefficients are zero.
     """
-    from sklearn.linear_model import LogisticRegression
-
     features = mean_tokens(problem)
     # on features of size 1 the penalty is negligible; it only keeps v finite if the classes are separable
     scale = np.abs(features).max() or 1.0
@@ -56,8 +55,6 @@ def baseline_accuracy(train: Problem, test: Problem | None) -> dict[str, float]:
     dict
         ``train`` and, if there is a test part, ``test``.
     """
-    from sklearn.linear_model import LogisticRegression
-
     scale = np.abs(mean_tokens(train)).max() or 1.0
     regression = LogisticRegression(max_iter=10_000).fit(mean_tokens(train) / scale, _counted_labels(train))
     parts = {"train": train} if test is None else {"train": train, "test": test}

@@ -1,8 +1,12 @@
-"""What attention over words is measured against: the same vectors without attention, and words without vectors."""
+"""Baselines for attention over words: the mean of the same word vectors, and TF-IDF."""
 
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from attsvm.apps.texts.text import Texts
 from attsvm.apps.texts.words import words
@@ -12,8 +16,8 @@ from attsvm.datasets.sequences import Sequences
 def mean_token_accuracy(train: Sequences, labels: np.ndarray, test: Sequences, truth: np.ndarray) -> dict[str, float]:
     """Accuracy of logistic regression on the mean word vector of a text.
 
-    The means are scaled to unit variance in each coordinate, so that the penalty (scikit-learn's default, C = 1) weighs
-    little against thousands of texts.
+    The means are scaled to unit variance in each coordinate, so that scikit-learn's default penalty, C = 1, is small
+    compared with the loss of thousands of texts.
 
     Parameters
     ----------
@@ -26,10 +30,6 @@ def mean_token_accuracy(train: Sequences, labels: np.ndarray, test: Sequences, t
     dict
         ``train`` and ``test``.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
     regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=10_000))
     regression.fit(mean_tokens(train), labels)
     return {
@@ -39,7 +39,7 @@ def mean_token_accuracy(train: Sequences, labels: np.ndarray, test: Sequences, t
 
 
 def mean_tokens(sequences: Sequences) -> Float[np.ndarray, "n d"]:
-    """The mean word vector of each text."""
+    """Mean word vector of each text."""
     shape = len(sequences), len(sequences.table)
     shares = np.repeat(1 / sequences.lengths, sequences.lengths)
     return sp.csr_array((shares, sequences.ids, sequences.offsets), shape=shape) @ sequences.table.astype(float)
@@ -52,16 +52,13 @@ def tf_idf_accuracy(train: Texts, test: Texts, min_documents: int) -> dict[str, 
     ----------
     train, test : Texts
     min_documents : int
-        A word counts if it occurs in at least so many training texts, as in the vocabulary of the word vectors.
+        Number of training texts that a word must occur in to count, as in the vocabulary of the word vectors.
 
     Returns
     -------
     dict
         ``train`` and ``test``.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-
     weights = TfidfVectorizer(analyzer=_words, min_df=min_documents)
     of_train = weights.fit_transform(train.texts)
     regression = LogisticRegression(max_iter=10_000).fit(of_train, train.labels)

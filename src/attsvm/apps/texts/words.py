@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 from jaxtyping import Float, Int
+from sklearn.decomposition import TruncatedSVD
 
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
@@ -192,8 +193,6 @@ def _ppmi(cooccurrence: sp.csr_array) -> sp.csr_array:
 
 def _decomposed(matrix: sp.csr_array, dim: int, seed: int) -> np.ndarray:
     """Left singular vectors times the square roots of the singular values, with unit rows, shape (V, d)."""
-    from sklearn.decomposition import TruncatedSVD
-
     decomposition = TruncatedSVD(min(dim, matrix.shape[0]), random_state=seed)
     scaled = decomposition.fit_transform(matrix)
     tiny = np.finfo(np.float32).tiny

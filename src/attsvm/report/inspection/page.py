@@ -56,7 +56,7 @@ def write_inspection(
     Parameters
     ----------
     folder : Path
-        That exists, from :func:`attsvm.report.claim_folder`.
+        That exists, from :func:`attsvm.report.claim.claim_folder`.
     inspection, twin : Inspection
     steps : list of (int, Inspection)
         Of checkpoints.

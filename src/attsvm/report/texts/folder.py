@@ -16,7 +16,7 @@ def write_text_folder(folder: Path, fit: TextFit, result: dict[str, Any], comman
     Parameters
     ----------
     folder : Path
-        That exists, from :func:`attsvm.report.claim_folder`.
+        That exists, from :func:`attsvm.report.claim.claim_folder`.
     fit : TextFit
     result : dict
         Of :func:`attsvm.report.texts.numbers.text_numbers`.
