@@ -195,6 +195,14 @@ def test_ctrl_c_returns_what_there_is():
     assert np.isfinite(run.weights).all()
 
 
+def test_a_callback_that_returns_true_stops_the_run():
+    run = train(batch_of(3), steps=10_000_000, record=[0, 10, 10_000_000], callback=lambda progress: progress.step > 0)
+    assert (run.status == "interrupted").all()
+    assert (run.step > 0).all()
+    assert (run.step < 10_000_000).all()
+    assert train(batch_of(3)[0], steps=5, callback=lambda progress: True).status == "finished"
+
+
 def test_a_real_signal_stops_a_long_run():
     import signal
 
@@ -312,7 +320,7 @@ def test_indexing_a_batch():
     np.testing.assert_array_equal(one.history["weights"], run.history["weights"][:, 1])
     assert run[:2].batch_shape == (2,)
     assert "finished" in repr(one)
-    assert "3 trials" in repr(run)
+    assert "Run(3;" in repr(run)
 
 
 # --- types, arguments

@@ -5,6 +5,6 @@ of steps and spreads the trials over the cores; ``train`` is :func:`attsvm.train
 """
 
 from attsvm.training.run import Run
-from attsvm.training.train import Progress, train
+from attsvm.training.train import train
 
-__all__ = ["Progress", "Run", "train"]
+__all__ = ["Run", "train"]

@@ -1,178 +1,114 @@
 """What training returns."""
 
-import os
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm
+from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import from_configuration
-from attsvm.results import check_index
-from attsvm.storage import read_npz, write_npz
-
-STATUSES = ("finished", "converged", "stalled", "non_finite", "interrupted")
+from attsvm.results import Result, per_record, per_trial, shared, unsaved
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run:
+class Run(Result):
     """A training run, or a batch of them: every array starts with the batch axes (trials first, then the problem's).
 
     Attributes
     ----------
-    weights : ndarray, shape (*batch, d_k, d_q) or (*batch, d_k)
-        What the Att-SVM speaks of: W, KQ' or p.
+    status : Status, or str ndarray, shape (*batch_shape,)
+        ``finished``: all steps were made. ``converged``: a tolerance was met. ``stalled``: the gradient became exactly
+        zero (for mini-batches: throughout an epoch). ``non_finite``: the next step would have left the finite numbers,
+        and the trial keeps its last finite weights. ``interrupted``: stopped by Ctrl-C or by the callback.
+    weights : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
+        The weights of the Att-SVM: W, KQ' or p.
     parameters : dict of str to ndarray
-        "W" | "K", "Q" | "p", and the head's ("v" for a linear one), trained or not.
-    selected : int ndarray, shape (*batch, n[, Q])
-        The token of largest logit, lowest index on ties; -1 for padded queries.
-    probability : ndarray, shape (*batch, n[, Q])
-        Its softmax probability; 0 for padded queries.
-    loss : float or ndarray (*batch)
+        "W" | "K", "Q" | "p", and those of the head ("v" for a linear one), trained or not.
+    selected : int ndarray, shape (*batch_shape, n[, Q])
+        The token of largest logit, the lowest index on ties; -1 for padded queries.
+    probability : ndarray, shape (*batch_shape, n[, Q])
+        The softmax probability of the selected token; 0 for padded queries.
+    loss : float, or ndarray, shape (*batch_shape,)
         Mean over the unmasked queries, penalty included.
     history : dict of str to ndarray
-        ``steps`` (R,); ``loss`` (R, *batch), ``probability`` and ``selected`` (R, *batch, n[, Q]), ``weights``
-        (R, *batch, ...) and the trained parameters of the head after that many updates.
-    status : str or str ndarray (*batch)
-        ``finished``; ``converged``: a tolerance was met; ``stalled``: the gradient became exactly zero (for
-        mini-batches, throughout an epoch); ``non_finite``: the next step would have left the
-        finite numbers, and the trial stands where it was before; ``interrupted``.
-    step : int or int ndarray (*batch)
-        Updates made; where the trial stopped, the step it stopped at.
-    precise_until : int, None or int ndarray (*batch)
-        The recorded step at which a logit had passed 1e8, from where the rounding of the logits makes the run a
-        subgradient method on the margins. None if never; in a batch, -1.
-    attention, head, optimizer, norm, seed
-        How it was trained: names ("linear", "quadratic", "mlp", ... for the head), the optimiser's norm (None if
-        unknown), the seed of the initial weights and the mini-batches.
+        R records: ``steps`` (R,); ``loss`` (R, *batch_shape), ``probability`` and ``selected`` (R, *batch_shape, n[,
+        Q]), ``weights`` (R, *batch_shape, ...) and the trained parameters of the head after that many updates.
+    step : int, or int ndarray, shape (*batch_shape,)
+        Updates made; for a trial that stopped early, the step at which it stopped.
+    precise_until : int, None, or int ndarray, shape (*batch_shape,)
+        The first recorded step at which a logit exceeded 1e8. From there the rounding of the logits makes the run a
+        subgradient method on the margins. None if no logit did; -1 in a batch.
+    attention, head, optimizer : str
+        Names of the attention, of the head ("linear", "quadratic", "mlp", ...) and of the optimizer.
+    norm : Norm or None
+        The norm of the optimizer; None if it is not known.
+    seed : int
+        The seed of the initial weights and of the mini-batches.
+    optimizer_state : dict of str to ndarray
+        The leaves of the optimizer's state, numbered, from which training resumes.
+    optimizer_config : dict or None
+        What rebuilds the optimizer; None if it cannot be written to a file.
+    live_optimizer : optax.GradientTransformation or None
+        The optimizer itself. It is not saved.
     """
 
-    weights: np.ndarray
-    parameters: dict[str, np.ndarray]
-    selected: np.ndarray
-    probability: np.ndarray
-    loss: Any
-    history: dict[str, np.ndarray]
-    status: Any
-    step: Any
-    precise_until: Any
-    attention: str
-    head: str
-    optimizer: str
-    norm: Norm | None
-    seed: int
-    optimizer_state: tuple[np.ndarray, ...] = ()
-    optimizer_config: dict[str, Any] | None = None
-    live_optimizer: Any = field(default=None, compare=False)
+    kind: ClassVar[str] = "run"
 
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """The axes of trials."""
-        return np.shape(self.loss)
+    weights: np.ndarray = per_trial()
+    parameters: dict[str, np.ndarray] = per_trial()
+    selected: np.ndarray = per_trial()
+    probability: np.ndarray = per_trial()
+    loss: float | np.ndarray = per_trial()
+    history: dict[str, np.ndarray] = per_record()
+    step: int | np.ndarray = per_trial()
+    attention: str = shared()
+    head: str = shared()
+    optimizer: str = shared()
+    norm: Norm | None = shared(write=written_norm, read=read_norm)
+    seed: int = shared()
+    precise_until: int | np.ndarray | None = per_trial(None)
+    optimizer_state: dict[str, np.ndarray] = per_trial(None)
+    optimizer_config: dict[str, Any] | None = shared(None)
+    live_optimizer: Any = unsaved()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.precise_until, int | np.integer) and self.precise_until < 0:
+            object.__setattr__(self, "precise_until", None)
+        if self.optimizer_state is None:
+            object.__setattr__(self, "optimizer_state", {})
 
     @property
     def steps(self) -> int:
         """Updates made by the trial that made most."""
         return int(np.max(self.step, initial=0))
 
-    def __getitem__(self, index: Any) -> "Run":
-        """The run or runs at ``index`` of the batch axes."""
-        check_index(index, self.batch_shape, "run")
-        precise = np.asarray(self.precise_until)[index]
-        later = index if isinstance(index, tuple) else (index,)
-        return replace(
-            self,
-            **{name: getattr(self, name)[index] for name in ("weights", "selected", "probability")},
-            **{name: plain(getattr(self, name)[index]) for name in ("loss", "status", "step")},
-            precise_until=precise if np.ndim(precise) else (int(precise) if precise >= 0 else None),
-            parameters={name: array[index] for name, array in self.parameters.items()},
-            history={name: x if name == "steps" else x[(slice(None), *later)] for name, x in self.history.items()},
-            optimizer_state=tuple(array[index] for array in self.optimizer_state),
-        )
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the run to an ``.npz`` file, optimiser state included, from which training can resume."""
-        arrays = {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
-        arrays["precise_until"] = np.asarray(-1 if self.precise_until is None else self.precise_until)
-        arrays |= {f"parameters/{name}": array for name, array in self.parameters.items()}
-        arrays |= {f"history/{name}": array for name, array in self.history.items()}
-        arrays |= {f"optimizer_state/{i}": array for i, array in enumerate(self.optimizer_state)}
-        meta = {
-            "attention": self.attention,
-            "head": self.head,
-            "optimizer": self.optimizer,
-            "optimizer_config": self.optimizer_config,
-            "norm": None if self.norm is None else self.norm.name,
-            "seed": self.seed,
-        }
-        write_npz(path, "run", arrays, meta)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Run":
-        """Read a run.
-
-        Raises
-        ------
-        ProblemError
-            If the file cannot be read or holds something else.
-        """
-        arrays, meta = read_npz(path, "run")
-        parts: dict[str, dict[str, np.ndarray]] = {"parameters": {}, "history": {}, "optimizer_state": {}}
-        for name in [name for name in arrays if "/" in name]:
-            group, key = name.split("/", 1)
-            parts.setdefault(group, {})[key] = arrays.pop(name)
-        try:
-            precise = arrays.pop("precise_until")
-            return cls(
-                **{name: plain(arrays[name]) for name in _ARRAYS},
-                precise_until=precise if precise.ndim else (int(precise) if precise >= 0 else None),
-                parameters=parts["parameters"],
-                history=parts["history"],
-                optimizer_state=tuple(parts["optimizer_state"][str(i)] for i in range(len(parts["optimizer_state"]))),
-                norm=None if meta["norm"] is None else parse_norm(meta["norm"]),
-                **{name: meta[name] for name in ("attention", "head", "optimizer", "optimizer_config", "seed")},
-            )
-        except KeyError as error:
-            raise ProblemError(f"{path}: a run without {error}") from None
-
-    def __repr__(self) -> str:
-        how = f"{self.attention}, {self.optimizer}"
-        if self.batch_shape:
-            statuses, counts = np.unique(self.status, return_counts=True)
-            ends = ", ".join(f"{count} {status}" for status, count in zip(statuses, counts, strict=True))
-            batch = " × ".join(map(str, self.batch_shape))
-            return f"Run({batch} trials of {how}; {self.steps:,} steps: {ends}; mean loss {np.mean(self.loss):.3g})"
+    def _summary(self) -> str:
         kept = self.probability[self.selected >= 0]
         parts = [
-            how,
+            f"{self.attention}, {self.optimizer}",
             f"{self.status} after {self.step:,} steps",
             f"loss {self.loss:.3g}",
             f"median largest probability {np.median(kept):.6g}",
         ]
         if self.precise_until is not None:
-            parts.append(f"logits past 1e8 at step {self.precise_until:,}")
-        return f"Run({'; '.join(parts)})"
+            parts.append(f"logits exceed 1e8 from step {self.precise_until:,} on")
+        return "; ".join(parts)
 
-
-_ARRAYS = ("weights", "selected", "probability", "loss", "status", "step")
+    def _batch_summary(self) -> str:
+        return f"{self.attention}, {self.optimizer}; {self.steps:,} steps; mean loss {np.mean(self.loss):.3g}"
 
 
 def optimizer_of(run: Run) -> Any:
-    """The optimiser that made a run.
+    """The optimizer of a run.
 
     Raises
     ------
     ProblemError
-        If the run comes from a file and its optimiser cannot be rebuilt from what stands there.
+        If the run was loaded from a file and its optimizer cannot be rebuilt.
     """
     if run.live_optimizer is not None:
         return run.live_optimizer
     if run.optimizer_config is None:
         raise ProblemError(f"optimizer: {run.optimizer} cannot be rebuilt from the file; pass it to resume the run")
     return from_configuration(run.optimizer_config)
-
-
-def plain(value: np.ndarray) -> Any:
-    """An array, or the Python number or string that a 0-dimensional one holds."""
-    return value.item() if np.ndim(value) == 0 else value

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,13 +14,14 @@ from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Lp, Norm, Nuclear
 from attsvm.optimizers import Optimizer, configuration, normalized_gradient_descent, rule_of
 from attsvm.problem import Problem
+from attsvm.results import Callback, Progress, Status, plain, plain_status
 from attsvm.training.attention.attention import Attention, parse_attention
 from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.marks import record_steps, segment_lengths
 from attsvm.training.engine.objective import Objective, Observation
 from attsvm.training.engine.program import CONVERGED, RUNNING, Inputs, Program, State, program
 from attsvm.training.engine.trials import TrialData, num_threads, slices, trials_last, workers
-from attsvm.training.run import Run, optimizer_of, plain
+from attsvm.training.run import Run, optimizer_of
 from attsvm.training.start import starting_point
 from attsvm.training.stopping import MarginPlateau
 
@@ -32,16 +33,6 @@ _RECORDED_NUMBERS_A_CALL = 16_000_000
 _SECONDS_A_CALL = 0.5
 _PRECISE_LOGIT = 1e8
 _HISTORY = ("steps", "loss", "probability", "selected", "weights")
-
-
-class Progress(NamedTuple):
-    """What the callback sees, a few times a second in a long run."""
-
-    step: int
-    steps: int
-    loss: float
-    probability: float
-    seconds: float
 
 
 def train(
@@ -62,7 +53,7 @@ def train(
     seed: int = 0,
     record: int | Sequence[int] | None = None,
     dtype: str = "float64",
-    callback: Callable[[Progress], Any] | None = None,
+    callback: Callback | None = None,
 ) -> Run:
     """Train a softmax attention layer, into the limit where the theorems speak.
 
@@ -112,12 +103,13 @@ def train(
         How many log-spaced steps the history holds, or which steps; 50 by default.
     dtype : {"float64", "float32"}
     callback : callable, optional
-        Called with a :class:`Progress` between stretches of about half a second.
+        Called with a :class:`~attsvm.Progress` between stretches of about half a second. Training stops when it returns
+        True.
 
     Returns
     -------
     Run
-        After Ctrl-C what was reached, with status ``interrupted``.
+        After Ctrl-C, or when the callback stopped it, the run so far, with status ``interrupted``.
 
     Raises
     ------
@@ -144,9 +136,11 @@ def train(
     if batches is not None and gradient_tol is not None:
         raise ProblemError("gradient_tol: the gradient of one mini-batch ends nothing; margin_tol goes with batch_size")
     resumed = init if isinstance(init, Run) else None
-    layer = parse_attention(resumed.attention if resumed and attention is None else attention, problem, rank)
+    layer = parse_attention(
+        resumed.attention if resumed is not None and attention is None else attention, problem, rank
+    )
     if optimizer is None:
-        optimizer = optimizer_of(resumed) if resumed else _default_optimizer(layer)
+        optimizer = optimizer_of(resumed) if resumed is not None else _default_optimizer(layer)
     if not isinstance(optimizer, optax.GradientTransformation):
         raise ProblemError(f"optimizer: {optimizer!r} found, one of attsvm.optimizers or an optax optimiser wanted")
     head = parse_head("linear" if head is None else head)
@@ -229,7 +223,10 @@ class _Session:
     def resume(self, run: Run) -> None:
         """Go on from the optimiser's state and the counts of an earlier run."""
         leaves, structure = jax.tree.flatten(self.states[0].optimizer)
-        kept = [np.reshape(x, (self.num_trials, *np.shape(x)[len(self.batch) :])) for x in run.optimizer_state]
+        kept = [
+            np.reshape(run.optimizer_state[str(i)], (self.num_trials, *np.shape(x)[len(self.batch) :]))
+            for i, x in enumerate(run.optimizer_state.values())
+        ]
         steps = np.broadcast_to(np.asarray(run.step, np.int64), self.batch).reshape(-1)
         for i, part in enumerate(self.slices):
             state = self.states[i]._replace(steps=jax.device_put(steps[part]))
@@ -243,10 +240,10 @@ class _Session:
         self,
         start: int,
         marks: list[int],
-        callback: Callable[[Progress], Any] | None,
+        callback: Callback | None,
         plateau: MarginPlateau | None,
     ) -> bool:
-        """Make the steps up to the last mark, observing at each; whether Ctrl-C came in between."""
+        """Make the steps up to the last mark and observe at each mark; return whether the run was interrupted."""
         checks = [] if plateau is None else plateau.checks(start, marks[-1])
         marks = sorted({*marks, *checks})
         began = time.perf_counter()
@@ -272,8 +269,8 @@ class _Session:
                     if plateau is not None and done in checks:
                         self._end_at_plateau(plateau)
                     goal, marks = marks[-1], [mark for mark in marks if mark not in self.observed_steps]
-                    if callback is not None:
-                        callback(self._progress(done, goal, time.perf_counter() - began))
+                    if callback is not None and callback(self._progress(done, goal, time.perf_counter() - began)):
+                        return bool(marks)
         except KeyboardInterrupt:
             if not self.observed:
                 self._keep([self._stretch([0])(i) for i in range(len(self.slices))], np.array([start]))
@@ -315,7 +312,8 @@ class _Session:
 
     def _progress(self, done: int, goal: int, seconds: float) -> Progress:
         last = self.observed[-1]
-        return Progress(done, goal, float(np.mean(last.loss[-1])), float(np.median(last.probability[-1])), seconds)
+        loss, probability = float(np.mean(last.loss[-1])), float(np.median(last.probability[-1]))
+        return Progress(done, goal, seconds, loss=loss, probability=probability)
 
     def result(
         self,
@@ -356,7 +354,13 @@ class _Session:
             earlier = np.asarray(-1 if resumed.precise_until is None else resumed.precise_until)
             precise_until = np.where(earlier >= 0, earlier, precise_until)
         state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : self.num_trials], *self.states)
-        names = np.array(["interrupted" if interrupted else "finished", "stalled", "non_finite", "converged"])
+        ends = (
+            Status.INTERRUPTED if interrupted else Status.FINISHED,
+            Status.STALLED,
+            Status.NON_FINITE,
+            Status.CONVERGED,
+        )
+        names = np.array([status.value for status in ends])
         fixed = {
             name: np.broadcast_to(x, self.batch + x.shape[len(self.problem.batch_shape) :])
             for name, x in self.fixed.items()
@@ -368,15 +372,15 @@ class _Session:
             probability=final["probability"],
             loss=plain(final["loss"]),
             history=history,
-            status=plain(names[self._first(state.status)]),
+            status=plain_status(names[self._first(state.status)]),
             step=plain(self._first(state.steps)),
-            precise_until=precise_until if self.batch else (int(precise_until) if precise_until >= 0 else None),
+            precise_until=plain(precise_until),
             attention=layer.name,
             head=self.objective.head.name,
             optimizer=getattr(optimizer, "name", "optax"),
             norm=getattr(optimizer, "norm", None),
             seed=seed,
-            optimizer_state=tuple(self._first(leaf) for leaf in jax.tree.leaves(state.optimizer)),
+            optimizer_state={str(i): self._first(leaf) for i, leaf in enumerate(jax.tree.leaves(state.optimizer))},
             optimizer_config=configuration(optimizer),
             live_optimizer=optimizer,
         )
