@@ -71,7 +71,10 @@ def main() -> None:
     for name, enough in (("Problem + solve_svm, to a gap of 1e-3", 1e-3), ("continued to the smallest gap", 0.0)):
         start = time.perf_counter()
         solution = attsvm.solve_svm(
-            problem, selected[None], warm_start=solution, callback=lambda step, gap, enough=enough: gap <= enough
+            problem,
+            selected[None],
+            warm_start=solution,
+            callback=lambda progress, enough=enough: progress.gap <= enough,
         )
         total += time.perf_counter() - start
         gap, violation = quality(tokens, positions, selected, solution)

@@ -209,14 +209,14 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
     problem : Problem
     selected : array
         One token a query, or sets of tokens, as for :func:`attsvm.solve_svm`.
-    weights : array, shape (*lead, d_k, d_q), or (*lead, d_k) for a prompt
+    weights : array, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
         Leading axes may be any that broadcast against those of problem and selection (many iterates, one problem).
     norm : str, float or Norm
         "frobenius", "nuclear", "spectral", or p of an entrywise ℓp norm.
 
     Returns
     -------
-    float or ndarray, shape (*lead,)
+    float or ndarray, shape (*batch,)
         Positive if and only if the weights separate the selection; 0 for zero weights.
 
     Raises
@@ -255,7 +255,7 @@ def check_weights(problem: Problem, weights: Any) -> np.ndarray:
     return weights
 
 
-def token_logits(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "*lead n Q T"]:
+def token_logits(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "*batch n Q T"]:
     """Logits s_iqt = k_it' W z_iq with the Q axis spelled out; masked tokens included."""
     canonical = problem.canonical
     weights = weights if problem.has_queries else weights[..., None]

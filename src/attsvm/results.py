@@ -72,7 +72,9 @@ _ROLE = "attsvm.role"
 
 
 def per_trial(default: Any = MISSING, *, words: type[StrEnum] | None = None) -> Any:
-    """A field with the batch axes in front: an array, a number, a dict of arrays, a :class:`Batched`, or None.
+    """A field with the batch axes in front: an array, a number, a dict of these, a :class:`Batched`, or None.
+
+    Entries of a dict that have no axes, such as a string, belong to all trials.
 
     Without batch axes, a string is a member of ``words``, by default of :class:`Status`.
     """
@@ -121,6 +123,9 @@ class Batched:
 
     nested: ClassVar[Mapping[str, type["Batched"]]] = {}
     """Per-trial fields that hold a result themselves, and its class."""
+
+    counted: ClassVar[str] = ""
+    """What the batch axes count, in the plural."""
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -206,7 +211,7 @@ class Batched:
         name = type(self).__name__
         if not self.batch_shape:
             return f"{name}({self._summary()})"
-        batch = " × ".join(map(str, self.batch_shape))
+        batch = f"{' × '.join(map(str, self.batch_shape))} {self.counted}".rstrip()
         return f"{name}({'; '.join(part for part in (batch, self._batch_summary(), self._counts()) if part)})"
 
     def _counts(self) -> str:
@@ -283,7 +288,7 @@ class Result(Batched):
     status : Status, or ndarray of str, shape (*batch_shape,)
     """
 
-    status: Any = per_trial()
+    status: Status | np.ndarray = per_trial()
 
 
 B = TypeVar("B", bound=Batched)
@@ -310,7 +315,7 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
 
 
-def plain_status(status: np.ndarray) -> Any:
+def plain_status(status: np.ndarray) -> Status | np.ndarray:
     """A :class:`Status` in place of a 0-dimensional array of its name; other arrays as they are."""
     return Status(str(status)) if np.ndim(status) == 0 else status
 
@@ -345,7 +350,7 @@ def _at(value: Any, index: Any, words: type[StrEnum]) -> Any:
     if isinstance(value, Batched):
         return value[index]
     if isinstance(value, Mapping):
-        return {name: _single(np.asarray(x)[index]) for name, x in value.items()}
+        return {name: plain(np.asarray(x)[index]) if np.ndim(x) else x for name, x in value.items()}
     return _single(np.asarray(value)[index], words)
 
 
@@ -355,7 +360,7 @@ def _records_at(records: np.ndarray, index: Any) -> np.ndarray:
 
 
 def _of_dict(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    return {name: _single(array) for name, array in arrays.items()}
+    return {name: plain(array) for name, array in arrays.items()}
 
 
 def _single(value: Any, words: type[StrEnum] = Status) -> Any:

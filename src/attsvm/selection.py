@@ -95,15 +95,15 @@ def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
 
 
 def selected_tokens(
-    logits: Float[np.ndarray, "*lead T"], allowed: Bool[np.ndarray, "*lead T"] | None = None
-) -> Int[np.ndarray, "*lead"]:
+    logits: Float[np.ndarray, "*batch T"], allowed: Bool[np.ndarray, "*batch T"] | None = None
+) -> Int[np.ndarray, "*batch"]:
     """The allowed token of largest logit, lowest index on ties; -1 where no token is allowed."""
     if allowed is not None:
         logits = np.where(allowed, logits, -np.inf)
     return np.where(np.isneginf(logits).all(axis=-1), -1, np.argmax(logits, axis=-1))
 
 
-def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*lead n Q T"]:
+def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch n Q T"]:
     """A selection as sets of tokens, with the Q axis spelled out.
 
     Parameters
@@ -167,13 +167,13 @@ def better_support_tokens(
     ----------
     problem : Problem
         With labels and a head.
-    selected : int array, shape (*lead, n[, Q])
-    support : bool array, shape (*lead, n[, Q], T)
+    selected : int array, shape (*batch, n[, Q])
+    support : bool array, shape (*batch, n[, Q], T)
         Tokens whose constraint is tight in the Att-SVM of ``selected``, as ``Solution.support``.
 
     Returns
     -------
-    bool ndarray, shape (*lead, n[, Q], T)
+    bool ndarray, shape (*batch, n[, Q], T)
         All False if and only if the selection is locally optimal. A tie breaks it.
 
     Raises
@@ -197,7 +197,7 @@ def better_support_tokens(
 
 def is_locally_optimal(
     problem: Problem, selected: Any, support: Bool[np.ndarray, "*queries T"]
-) -> Bool[np.ndarray, "*lead"]:
+) -> Bool[np.ndarray, "*batch"]:
     """Whether every support token scores strictly below the selected token of its query.
 
     Parameters, errors and reference as :func:`better_support_tokens`.

@@ -106,7 +106,7 @@ def test_an_unfinished_answer_has_a_status_of_its_own(solve, problem_file):
         (["problem.npz", "--selected", "optimal", "--slack", "-1"], "slack: -1.0 found"),
         (["problem.npz", "--selected", "optimal", "--out", "problem.npz"], "exists already; use --force"),
         (["problem.npz", "--selected", "optimal", "--out", "no/folder.npz"], "cannot be written"),
-        (["problem.npz", "--selected", "optimal", "--method", "magic"], "method: 'magic'"),
+        (["problem.npz", "--selected", "optimal", "--method", "magic"], "method: expected .* got 'magic'"),
         (["problem.npz", "--selected", "optimal", "--threads", "0"], "--threads: 0 found"),
     ],
 )

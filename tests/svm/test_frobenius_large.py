@@ -111,14 +111,14 @@ def test_callback_hears_of_the_gap_and_may_stop():
     problem = attsvm.datasets.random_problem(60, 15, 40, seed=6)
     selected = attsvm.optimal_tokens(problem)
     heard = []
-    attsvm.solve_svm(problem, selected, callback=lambda step, gap: heard.append((step, gap)))
+    attsvm.solve_svm(problem, selected, callback=lambda at: heard.append((at.step, at.gap)))
     steps, gaps = zip(*heard, strict=True)
     assert list(steps) == sorted(steps)
     assert gaps[-1] <= 1e-12
-    solution = attsvm.solve_svm(problem, selected, callback=lambda step, gap: gap < 1e-2)
+    solution = attsvm.solve_svm(problem, selected, callback=lambda at: at.gap < 1e-2)
     assert solution.status == "inaccurate"
     assert 1e-8 < solution.gap <= 1e-2
-    assert attsvm.solve_svm(problem, selected, tol=1e-2, callback=lambda step, gap: gap < 1e-2).status == "optimal"
+    assert attsvm.solve_svm(problem, selected, tol=1e-2, callback=lambda at: at.gap < 1e-2).status == "optimal"
 
 
 def test_max_steps_ends_the_search():

@@ -316,10 +316,10 @@ def test_callback_sees_the_gap_fall_and_can_stop():
     tokens, queries, selected = random_instance(0)
     problem = attsvm.Problem(tokens, queries=queries)
     gaps = []
-    attsvm.solve_svm(problem, selected, norm=20, callback=lambda step, gap: gaps.append(gap))
+    attsvm.solve_svm(problem, selected, norm=20, callback=lambda at: gaps.append(at.gap))
     assert len(gaps) > 5
     assert gaps[-1] < 1e-6
-    stopped = attsvm.solve_svm(problem, selected, norm=20, callback=lambda step, gap: step >= 3)
+    stopped = attsvm.solve_svm(problem, selected, norm=20, callback=lambda at: at.step >= 3)
     assert stopped.stats["steps"] <= 4
     assert stopped.status == "inaccurate"
 

@@ -186,12 +186,12 @@ def test_a_callback_sees_the_gap_fall_and_can_stop(norm):
     tokens, queries, selected = random_arrays(0)
     problem = attsvm.Problem(tokens, queries=queries)
     seen = []
-    attsvm.solve_svm(problem, selected, norm=norm, callback=lambda step, gap: seen.append((step, gap)))
+    attsvm.solve_svm(problem, selected, norm=norm, callback=lambda at: seen.append((at.step, at.gap)))
     steps, gaps = zip(*seen, strict=True)
     assert steps == tuple(range(len(steps)))
     assert gaps[-1] <= 1e-8
     assert list(gaps) == sorted(gaps, reverse=True)
-    stopped = attsvm.solve_svm(problem, selected, norm=norm, callback=lambda step, gap: step == 3)
+    stopped = attsvm.solve_svm(problem, selected, norm=norm, callback=lambda at: at.step == 3)
     assert stopped.stats["steps"] == 3
     assert stopped.status == "inaccurate"
     assert gaps[-1] < stopped.gap < 1
@@ -213,7 +213,7 @@ def test_an_unfinished_answer_is_no_worse_than_its_warm_start(norm):
     problem = attsvm.Problem(tokens, queries=queries)
     done = attsvm.solve_svm(problem, selected, norm=norm)
     assert done.status == "optimal"
-    short = attsvm.solve_svm(problem, selected, norm=norm, warm_start=done, callback=lambda step, gap: True)
+    short = attsvm.solve_svm(problem, selected, norm=norm, warm_start=done, callback=lambda at: True)
     assert short.status == "inaccurate"
     assert short.value == pytest.approx(done.value, rel=1e-7)
     for useless in (np.zeros((16, 16)), -done.direction):

@@ -11,7 +11,7 @@ from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.constraints.gram_products import GramProducts, Grams
-from attsvm.svm.margin_bounds import duplicates, margin_interval
+from attsvm.svm.margin_interval import duplicates, margin_interval
 from attsvm.torch.inspection.weights import HeadProblem, softmax
 
 

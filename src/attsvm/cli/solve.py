@@ -159,13 +159,13 @@ def _show(console: Any, solution: "Solution") -> None:
 
     from attsvm.report.fit.words import number
 
-    if solution.lead:
+    if solution.batch_shape:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for name in ("problem", "status", "value", "margin", "support tokens", "gap"):
             table.add_column(name, justify="left" if name in ("problem", "status") else "right")
         import numpy as np
 
-        for index in np.ndindex(solution.lead):
+        for index in np.ndindex(solution.batch_shape):
             one = solution[index]
             numbers = (number(_finite(x)) for x in (one.value, one.margin))
             place = ", ".join(map(str, index))
@@ -174,19 +174,19 @@ def _show(console: Any, solution: "Solution") -> None:
         table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
         table.add_row("status", str(solution.status))
         if solution.status == "infeasible":
-            table.add_row("Farkas: norm of any separator, unit rows, ≥", number(solution.bound))
+            table.add_row("Farkas: norm of any separator, unit rows, ≥", number(float(solution.bound)))
         else:
             table.add_row(f"value, least {solution.norm.name} norm", f"{solution.value:.10g}")
             if solution.slack is not None:
                 table.add_row(f"objective at C = {solution.slack:g}", f"{solution.objective:.10g}")
             table.add_row("margin", "-" if _finite(solution.margin) is None else f"{solution.margin:.10g}")
             table.add_row("support tokens", f"{int(solution.support.sum()):,}")
-            table.add_row("relative duality gap", number(solution.gap))
-            table.add_row("largest violation, relative", number(solution.violation))
+            table.add_row("relative duality gap", number(float(solution.gap)))
+            table.add_row("largest violation, relative", number(float(solution.violation)))
         table.add_row("method", f"{solution.stats['method']} ({solution.stats['why']})")
         table.add_row("steps, seconds", f"{solution.stats['steps']:,}, {solution.stats['seconds']:.3g}")
     console.print(table)
 
 
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
+def _finite(value: "float | np.ndarray") -> float | None:
+    return float(value) if abs(float(value)) < float("inf") else None

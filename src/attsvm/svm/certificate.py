@@ -8,13 +8,15 @@ from jaxtyping import Float
 from attsvm.norms import Lp, Norm
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 
+FROBENIUS = Lp(2.0)
+
 FARKAS_BOUND = 1e12
 """A selection whose weights would have to be this large, on rows of unit norm, is called infeasible."""
 
 SUPPORT_SLACK = 1e-6
 """Support tokens have at most this slack, relative to ‖row‖ ‖W‖."""
 
-Values = Float[np.ndarray, "*lead"]
+Values = Float[np.ndarray, "*batch"]
 
 
 class Certificate(NamedTuple):
@@ -24,9 +26,9 @@ class Certificate(NamedTuple):
 
     Attributes
     ----------
-    dual : ndarray, shape (*lead, n[, Q], T)
+    dual : ndarray, shape (*batch, n[, Q], T)
         λ for the original rows; zeros for problems that are not infeasible.
-    bound : float, or ndarray of shape (*lead,)
+    bound : float, or ndarray of shape (*batch,)
         That lower bound on N(W), for rows scaled to unit Frobenius norm with b = 1: infeasible above 1e12. 0 for
         problems that are not infeasible.
     """
@@ -59,8 +61,8 @@ def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers:
     ----------
     constraints : Constraints
     norm : Norm
-    weights : ndarray, shape (*lead, d_k, d_q)
-    multipliers : ndarray, shape (*lead, n, Q, T)
+    weights : ndarray, shape (*batch, d_k, d_q)
+    multipliers : ndarray, shape (*batch, n, Q, T)
 
     Returns
     -------
@@ -89,7 +91,7 @@ def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers:
     # rounding may leave the smallest margin a few units below 1: the upper bound allows for it
     smallest = 1.0 + np.minimum.reduce(slack, axis=-1, where=asked, initial=0.0)
     length = _length(weights)
-    value = length if is_frobenius(norm) else norm.values(weights)
+    value = length if norm == FROBENIUS else norm.values(weights)
     positive = value + (value == 0)
     gap = np.where(repairable, np.maximum(1.0 - bound * smallest / positive, 0.0), np.where(asks_margin, np.inf, 0.0))
 
@@ -117,12 +119,12 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
     ----------
     constraints : Constraints
     norm : Norm
-    multipliers : ndarray, shape (*lead, n, Q, T)
+    multipliers : ndarray, shape (*batch, n, Q, T)
 
     Returns
     -------
-    dual : ndarray, shape (*lead, n, Q, T)
-    bound : ndarray, shape (*lead,)
+    dual : ndarray, shape (*batch, n, Q, T)
+    bound : ndarray, shape (*batch,)
         Σ μ / N*(A*(λ)) with μ = λ‖row‖ over the rows with b = 1; ∞ for a multiplier on a row of zeros.
     """
     dual, size = _feasible_multipliers(constraints, norm, multipliers)
@@ -133,11 +135,6 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
         bound = np.where(weight > 0, weight / size, 0.0)
     total = np.vecdot(flat, constraints.flat(constraints.right))
     return dual / (total + (total == 0))[..., None, None, None], bound
-
-
-def is_frobenius(norm: Norm) -> bool:
-    """Whether the norm is that of Frobenius, its own dual."""
-    return isinstance(norm, Lp) and norm.p == 2
 
 
 def unattainable(constraints: Constraints) -> TokenMask:
@@ -151,7 +148,7 @@ def _feasible_multipliers(constraints: Constraints, norm: Norm, multipliers: Tok
     if constraints.equality is not None:
         dual = np.where(constraints.equality, multipliers, dual)
     pull = constraints.adjoint(dual)
-    return dual, _length(pull) if is_frobenius(norm) else norm.dual.values(pull)
+    return dual, _length(pull) if norm == FROBENIUS else norm.dual.values(pull)
 
 
 def _length(weights: Weights) -> Values:

@@ -1,28 +1,26 @@
-"""``solve_svm``: from a problem and a selection to a certified direction, whatever the norm."""
+"""``solve_svm``: from a problem and a selection to a certified direction, in any norm that has a solver."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm, parse_norm
+from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
+from attsvm.results import Callback, Progress, Status, plain, plain_status
 from attsvm.selection import selection_sets
-from attsvm.svm.certificate import FARKAS_BOUND, Certified, certify, farkas, unattainable
+from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, unattainable
 from attsvm.svm.constraints.constraints import Constraints, check_relaxed
-from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
-from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
-from attsvm.svm.methods.lp.solve_lp import solve_lp
-from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS as SEMIDEFINITE_METHODS
-from attsvm.svm.methods.semidefinite.solve_semidefinite import solve_semidefinite
+from attsvm.svm.methods.candidate import Candidate, Report, Settings
+from attsvm.svm.methods.registry import check_method, find_candidate
 from attsvm.svm.solution import Solution
 from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
 
 VIOLATION_ALLOWED = 1e-9
 ALL_TOKENS = (-3, -2, -1)
+NO_METHODS: Sequence[str] = ()
 
 
 def solve_svm(
@@ -35,51 +33,53 @@ def solve_svm(
     tol: float = 1e-8,
     max_steps: int | None = None,
     warm_start: "Solution | np.ndarray | None" = None,
-    callback: Callable[[int, float], object] | None = None,
+    callback: Callback | None = None,
     method: str | None = None,
 ) -> Solution:
-    """The Att-SVM: the weights of least norm that keep the selected tokens by a margin of 1.
+    """Solve the Att-SVM: the weights of least norm that keep the selected tokens with a margin of 1.
 
-    Minimise N(W) subject to (k_iα − k_it)' W z_i ≥ 1 for every query i and every other token t that it may attend to.
-    For a prompt, W is the vector p and there is no z.
+    Minimise N(W) subject to (k_iα − k_it)' W z_i ≥ 1 for every query i, its selected token α and every other token t
+    that it may attend to. For a prompt, W is the vector p and there is no z.
 
     Parameters
     ----------
     problem : Problem
         Only tokens (or keys), queries and masks matter.
-    selected : int array, shape (*lead, n[, Q]), or bool array, shape (*lead, n[, Q], T)
-        The token that each query keeps; or the set of tokens that it keeps together, by equal logits inside the set
-        and a margin of 1 over the rest.
+    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
+        The token that each query keeps; or the set of tokens that it keeps together, which have equal logits and a
+        margin of 1 over the other tokens.
     norm : str, float or Norm
-        "frobenius", "nuclear", "spectral", "l<p>", or the p of an entrywise ℓp norm, 1 ≤ p ≤ ∞.
-    relaxed : bool array, shape (*lead, n[, Q]), optional
-        Queries that need a margin of 0 only.
+        "frobenius", "nuclear", "spectral", "l<p>", the p of an entrywise ℓp norm with 1 ≤ p ≤ ∞, or any norm with
+        ``dual`` for which a solver is registered.
+    relaxed : bool array, shape (*batch, n[, Q]), optional
+        Queries that need only a margin of 0.
     slack : float, optional
         C > 0: minimise ½‖W‖² + C Σ max(0, 1 − A(W)_it) instead. Only for the Frobenius norm (ℓ2 for a prompt), one
         token per query and without ``relaxed``.
     tol : float
-        Relative gap up to which an answer is called optimal.
+        Largest relative gap of an answer that is called optimal.
     max_steps : int, optional
-        Of an iterative method.
-    warm_start : Solution or ndarray, shape (*lead, d_k, d_q), or (*lead, d_k) for a prompt, optional
-        Weights to begin with, where the method can use them.
+        Largest number of steps of an iterative method.
+    warm_start : Solution or ndarray, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt, optional
+        Initial weights, for the methods that can use them.
     callback : callable, optional
-        Called as ``callback(step, gap)`` by iterative methods; a true return value stops them.
+        Called by iterative methods with a :class:`attsvm.Progress` that holds ``step``, ``seconds`` and ``gap``; a
+        true return value stops them.
     method : str, optional
-        Forces one method of the norm: "least-distance" or "projected-gradient" for Frobenius; "newton",
-        "interior-point" or "linear-program" for ℓp; "semidefinite" for nuclear and spectral. None chooses, and
-        ``stats`` says what and why.
+        Forces one method: "least-distance" or "projected-gradient" for Frobenius; "newton", "interior-point" or
+        "linear-program" for ℓp; "semidefinite" for nuclear and spectral. None chooses, and ``stats`` names the method
+        and the reason.
 
     Returns
     -------
     Solution
-        Certified: its ``status`` rests on bounds computed from what is returned, not on the solver's word. A selection
-        that no weights keep is ``infeasible``, a result and not an error.
+        Its ``status`` follows from bounds that are computed from the returned arrays. A selection that no weights
+        keep gives the status ``infeasible``; it is not an error.
 
     Raises
     ------
     ProblemError
-        If an argument does not fit the problem.
+        If an argument does not fit the problem, if the norm has no dual, or if no solver is registered for it.
 
     References
     ----------
@@ -87,76 +87,81 @@ def solve_svm(
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM) and
     (Att-SVM*) for the nuclear norm. Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror
     Descent*, (ℓp-AttSVM).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import attsvm
+    >>> problem = attsvm.Problem([[[2.0, 0.0], [0.0, 0.0], [0.0, 1.0]]])
+    >>> solution = attsvm.solve_svm(problem, [0])
+    >>> solution.direction
+    array([0.5, 0. ])
+    >>> solution.value, solution.status
+    (0.5, <Status.OPTIMAL: 'optimal'>)
     """
     start = time.perf_counter()
     norm = parse_norm(norm)
     sets = selection_sets(problem, selected)
-    lead = sets.shape[:-3]
-    constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, lead))
-    weights, multipliers = _initial_weights(problem, lead, warm_start), _initial_multipliers(constraints, warm_start)
-    settings = Settings(tol, max_steps, weights, callback, multipliers)
-    euclidean = is_euclidean(norm, problem)
+    batch = sets.shape[:-3]
+    constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
+    settings = Settings(
+        tol,
+        max_steps,
+        _initial_weights(problem, batch, warm_start),
+        _report(callback, max_steps, start),
+        _initial_multipliers(constraints, warm_start),
+    )
+    own_norm = norm if problem.has_queries else norm.of_vectors
     if slack is None:
-        candidate = _candidate(constraints, norm, euclidean, settings, method)
-        done, status, bound = _certified(constraints, norm, candidate, tol)
+        if own_norm != FROBENIUS:
+            _ = own_norm.dual  # raises where there is none, before the work begins
+        candidate = find_candidate(constraints, own_norm, settings, method)
+        done, status, bound = _certified(constraints, own_norm, candidate, tol)
         objective = done.value
     else:
-        slack = check_slack(slack, euclidean, constraints, relaxed)
-        _check_method(method, (), norm)
-        candidate = solve_slack(constraints, slack, settings, solve_frobenius(constraints, settings))
+        slack = check_slack(slack, own_norm == FROBENIUS, constraints, relaxed)
+        if method is not None:
+            check_method(method, NO_METHODS, norm)
+        candidate = solve_slack(constraints, slack, settings, find_candidate(constraints, own_norm, settings))
         done, objective = certify_slack(constraints, slack, candidate.weights, candidate.multipliers)
-        status, bound = np.where(done.gap <= tol, "optimal", "inaccurate"), np.zeros(lead)
+        status, bound = np.where(done.gap <= tol, Status.OPTIMAL.value, Status.INACCURATE.value), np.zeros(batch)
 
     def own_axes(array: np.ndarray) -> np.ndarray:
         return array.reshape(sets.shape) if problem.has_query_axis else array[..., 0, :]
 
-    number = _plain if not lead else np.asarray
     return Solution(
+        status=plain_status(status),
         direction=done.weights if problem.has_queries else done.weights[..., 0],
-        value=number(done.value),
-        margin=number(done.margin),
+        value=plain(done.value),
+        margin=plain(done.margin),
         dual=own_axes(done.dual),
         support=own_axes(done.support),
-        gap=number(done.gap),
-        violation=number(done.violation),
-        raw_violation=number(done.raw_violation),
-        status=number(status),
-        bound=number(bound),
-        objective=number(objective),
-        selected=_with_lead(selected, problem, lead, sets=True),
+        gap=plain(done.gap),
+        violation=plain(done.violation),
+        raw_violation=plain(done.raw_violation),
+        bound=plain(bound),
+        objective=plain(objective),
+        selected=_with_batch_axes(selected, problem, batch, sets=True),
         norm=norm,
-        relaxed=None if relaxed is None else _with_lead(relaxed, problem, lead, sets=False),
+        relaxed=None if relaxed is None else _with_batch_axes(relaxed, problem, batch, sets=False),
         slack=slack,
         stats={
             "method": candidate.method,
             "why": candidate.why,
-            "steps": number(candidate.steps),
+            "steps": plain(candidate.steps),
             "seconds": time.perf_counter() - start,
         },
     )
 
 
-def is_euclidean(norm: Norm, problem: Problem) -> bool:
-    """Whether the norm is that of Frobenius; nuclear and spectral norm of a prompt are."""
-    return (norm if problem.has_queries else norm.of_vectors) == Lp(2.0)
+def _report(callback: Callback | None, max_steps: int | None, start: float) -> Report | None:
+    if callback is None:
+        return None
 
+    def report(step: int, gap: float) -> bool:
+        return bool(callback(Progress(step=step, steps=max_steps, seconds=time.perf_counter() - start, gap=gap)))
 
-def _candidate(
-    constraints: Constraints, norm: Norm, euclidean: bool, settings: Settings, method: str | None
-) -> Candidate:
-    """By the geometry of the norm; that of Frobenius also tells what is infeasible, in any norm."""
-    if euclidean:
-        _check_method(method, FROBENIUS_METHODS, norm)
-        return solve_frobenius(constraints, settings, method)
-    if isinstance(norm, Lp):
-        return solve_lp(constraints, norm.p, settings, solve_frobenius(constraints, Settings()), method)
-    _check_method(method, SEMIDEFINITE_METHODS, norm)
-    return solve_semidefinite(constraints, norm, settings)
-
-
-def _check_method(method: str | None, methods: tuple[str, ...], norm: Norm) -> None:
-    if method not in (None, *methods):
-        raise ProblemError(f"method: {method!r} does not solve {norm.name}; wanted {' or '.join(methods)}")
+    return report
 
 
 def _certified(
@@ -165,10 +170,10 @@ def _certified(
     """What the candidate proves; the status of each problem, and its Farkas bound."""
     done = certify(constraints, norm, candidate.weights, candidate.multipliers)
     optimal = (done.gap <= np.maximum(tol, 1e-15 * done.value)) & (done.violation <= VIOLATION_ALLOWED)
-    status = np.where(optimal, "optimal", "inaccurate")
+    status = np.where(optimal, Status.OPTIMAL.value, Status.INACCURATE.value)
     impossible = unattainable(constraints)
     if not (candidate.ray.any() or impossible.any()):
-        return done, status, np.zeros(constraints.lead)
+        return done, status, np.zeros(constraints.batch_shape)
     suspect = candidate.ray | impossible.any(axis=ALL_TOKENS)
     multipliers = np.where(impossible.any(axis=ALL_TOKENS, keepdims=True), impossible, candidate.multipliers)
     dual, bound = farkas(constraints, norm, multipliers)
@@ -189,39 +194,35 @@ def _certified(
         raw_violation=where_infeasible(np.inf, done.raw_violation),
         support=where_infeasible(False, done.support),
     )
-    return done, where_infeasible("infeasible", status), np.where(infeasible, bound, 0.0)
+    return done, where_infeasible(Status.INFEASIBLE.value, status), np.where(infeasible, bound, 0.0)
 
 
-def _with_lead(array: Any, problem: Problem, lead: tuple[int, ...], sets: bool) -> np.ndarray:
-    """A copy of what was passed, with all leading axes, so that solutions index like it."""
+def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], sets: bool) -> np.ndarray:
+    """A copy of an argument with all batch axes, so that it is indexed like the solution."""
     array = np.asarray(array)
     own = problem.query_shape[len(problem.batch_shape) :]
     if sets and array.dtype == bool:
         own = (*own, problem.num_tokens)
-    return np.array(array) if array.shape == lead + own else np.broadcast_to(array, lead + own).copy()
-
-
-def _plain(array: np.ndarray) -> Any:
-    return array.item()
+    return np.array(array) if array.shape == batch + own else np.broadcast_to(array, batch + own).copy()
 
 
 def _initial_weights(
-    problem: Problem, lead: tuple[int, ...], warm_start: "Solution | np.ndarray | None"
+    problem: Problem, batch: tuple[int, ...], warm_start: "Solution | np.ndarray | None"
 ) -> np.ndarray | None:
-    """The warm start as weights (*lead, d_k, d_q); None if there is none, or where it holds no finite numbers."""
+    """The warm start as weights (*batch, d_k, d_q), with 0 in place of numbers that are not finite."""
     if warm_start is None:
         return None
     weights = np.asarray(warm_start.direction if isinstance(warm_start, Solution) else warm_start, dtype=np.float64)
     own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
-    if weights.shape not in (own, lead + own):
-        raise ProblemError(f"warm_start: shape {weights.shape} does not fit the problem: {lead + own} wanted")
+    if weights.shape not in (own, batch + own):
+        raise ProblemError(f"warm_start: expected shape {batch + own}, got {weights.shape}")
     if not problem.has_queries:
         weights = weights[..., None]
-    return np.nan_to_num(np.broadcast_to(weights, (*lead, problem.key_dim, problem.query_dim)))
+    return np.nan_to_num(np.broadcast_to(weights, (*batch, problem.key_dim, problem.query_dim)))
 
 
 def _initial_multipliers(constraints: Constraints, warm_start: "Solution | np.ndarray | None") -> np.ndarray | None:
-    """The multipliers of a solution that has as many, with the Q axis spelled out."""
+    """The multipliers of a solution that has as many as there are constraints, with the Q axis written out."""
     if not isinstance(warm_start, Solution) or warm_start.dual.size != constraints.right.size:
         return None
     return np.nan_to_num(warm_start.dual).reshape(constraints.right.shape)

@@ -139,7 +139,7 @@ def _solution(problem: Problem, solution: Solution) -> dict[str, Any]:
     infeasible = solution.status == "infeasible"
     return {
         "status": solution.status,
-        "separable": {"optimal": True, "infeasible": False}.get(solution.status),
+        "separable": {"optimal": True, "infeasible": False}.get(str(solution.status)),
         "farkas_bound": solution.bound if infeasible else None,
         "value": solution.value,
         "margin": solution.margin,
@@ -153,7 +153,7 @@ def _head(solution: Solution, slack: np.ndarray, kept: np.ndarray) -> dict[str, 
     infeasible = solution.status == "infeasible"
     return {
         "status": solution.status,
-        "separable": {"optimal": True, "infeasible": False}.get(solution.status),
+        "separable": {"optimal": True, "infeasible": False}.get(str(solution.status)),
         "farkas_bound": solution.bound if infeasible else None,
         "margin": solution.margin,
         "relaxed_queries": None if infeasible else np.argwhere(slack & kept),

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int, Shaped
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
-Weights = Float[np.ndarray, "*lead d_k d_q"]
-TokenValues = Float[np.ndarray, "*lead n Q T"]
-TokenMask = Bool[np.ndarray, "*lead n Q T"]
+Weights = Float[np.ndarray, "*batch d_k d_q"]
+TokenValues = Float[np.ndarray, "*batch n Q T"]
+TokenMask = Bool[np.ndarray, "*batch n Q T"]
 
 
 UNROLLED_NUMBERS = 50_000
@@ -48,28 +48,28 @@ class Constraints:
 
     Attributes
     ----------
-    keys : ndarray, shape (*lead, n, T, d_k)
+    keys : ndarray, shape (*batch, n, T, d_k)
         Shifted by a vector of each sequence's own, which changes no row: the differences that make a row lose fewer
         digits. Where a sequence has one query the shift is by the reference, and the keys are the rows' left factors.
-    queries : ndarray, shape (*lead, n, Q, d_q)
-    references : ndarray, shape (*lead, n, Q, d_k), or None
+    queries : ndarray, shape (*batch, n, Q, d_q)
+    references : ndarray, shape (*batch, n, Q, d_k), or None
         The (shifted) reference keys; None where they are zero.
-    inequality, equality : bool ndarrays, shape (*lead, n, Q, T)
+    inequality, equality : bool ndarrays, shape (*batch, n, Q, T)
         ``equality`` is None where every set has a single token.
-    right : ndarray, shape (*lead, n, Q, T)
+    right : ndarray, shape (*batch, n, Q, T)
         b: 1 where a margin of 1 is asked for, else 0.
     """
 
-    keys: Float[np.ndarray, "*lead n T d_k"]
-    queries: Float[np.ndarray, "*lead n Q d_q"]
-    references: Float[np.ndarray, "*lead n Q d_k"] | None
+    keys: Float[np.ndarray, "*batch n T d_k"]
+    queries: Float[np.ndarray, "*batch n Q d_q"]
+    references: Float[np.ndarray, "*batch n Q d_k"] | None
     inequality: TokenMask
     equality: TokenMask | None
     right: TokenValues
 
     @classmethod
     def of(
-        cls, problem: Problem, sets: TokenMask, relaxed: Bool[np.ndarray, "*lead n Q"] | None = None
+        cls, problem: Problem, sets: TokenMask, relaxed: Bool[np.ndarray, "*batch n Q"] | None = None
     ) -> "Constraints":
         """The constraints that keep ``sets`` (as :func:`attsvm.selection.selection_sets` gives them).
 
@@ -103,7 +103,7 @@ class Constraints:
         return cls(keys, queries, picks @ keys, inequality, equality, right)
 
     @cached_property
-    def lead(self) -> tuple[int, ...]:
+    def batch_shape(self) -> tuple[int, ...]:
         """Shape of the leading axes: one problem each."""
         return self.inequality.shape[:-3]
 
@@ -154,17 +154,17 @@ class Constraints:
             pulled += multipliers.sum(axis=-1)[..., None] * self.references
         return _join(pulled, -3).mT @ _join(self.queries, -3)
 
-    def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*lead R"]:
+    def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*batch R"]:
         """An array over (n, Q, T) with these axes joined."""
-        return array.reshape(*self.lead, -1)
+        return array.reshape(*self.batch_shape, -1)
 
     def with_one_axis(self) -> "Constraints":
         """The leading axes joined to one, of length 1 where there are none."""
-        if len(self.lead) == 1:
+        if len(self.batch_shape) == 1:
             return self
 
         def joined(array: np.ndarray) -> np.ndarray:
-            return np.broadcast_to(array, self.lead + array.shape[-3:]).reshape(-1, *array.shape[-3:])
+            return np.broadcast_to(array, self.batch_shape + array.shape[-3:]).reshape(-1, *array.shape[-3:])
 
         return Constraints(
             joined(self.keys),
@@ -188,7 +188,7 @@ class Constraints:
         ValueError
             If there are leading axes.
         """
-        if self.lead:
+        if self.batch_shape:
             raise ValueError("rows are written out one problem at a time")
         norms = self.norms.reshape(-1)
         position = np.flatnonzero(norms if which is None else norms * which.reshape(-1))
@@ -219,8 +219,8 @@ class Constraints:
         """The nearest weights that satisfy the equalities."""
         if self.equality is None:
             return weights
-        if self.lead:
-            return np.stack([self[i].project(weights[i]) for i in range(self.lead[0])])
+        if self.batch_shape:
+            return np.stack([self[i].project(weights[i]) for i in range(self.batch_shape[0])])
         if np.count_nonzero(self.equality) * math.prod(self.weights_shape) > DENSE_EQUALITIES:
             return self._project_by_products(weights, self.equality)
         equalities = self.rows(self.equality).matrix
@@ -249,8 +249,8 @@ class Constraints:
     def __getitem__(self, index: Any) -> "Constraints":
         """The constraints of one problem, or of some, along the leading axes."""
         return Constraints(
-            np.broadcast_to(self.keys, self.lead + self.keys.shape[-3:])[index],
-            np.broadcast_to(self.queries, self.lead + self.queries.shape[-3:])[index],
+            np.broadcast_to(self.keys, self.batch_shape + self.keys.shape[-3:])[index],
+            np.broadcast_to(self.queries, self.batch_shape + self.queries.shape[-3:])[index],
             None if self.references is None else self.references[index],
             self.inequality[index],
             None if self.equality is None else self.equality[index],
@@ -258,7 +258,7 @@ class Constraints:
         )
 
 
-def check_relaxed(problem: Problem, relaxed: Any, lead: tuple[int, ...]) -> Bool[np.ndarray, "*lead n Q"] | None:
+def check_relaxed(problem: Problem, relaxed: Any, batch: tuple[int, ...]) -> Bool[np.ndarray, "*batch n Q"] | None:
     """Which queries need a margin of 0 only, with the Q axis spelled out; None if no query does.
 
     Raises
@@ -272,9 +272,9 @@ def check_relaxed(problem: Problem, relaxed: Any, lead: tuple[int, ...]) -> Bool
     if array.dtype != bool:
         raise ProblemError(f"relaxed: entries of type {array.dtype} found, booleans wanted")
     own = problem.query_shape[len(problem.batch_shape) :]
-    if array.shape not in (own, problem.query_shape, lead + own):
-        raise ProblemError(f"relaxed: shape {array.shape} does not fit the problem: {lead + own} wanted")
-    array = np.broadcast_to(array, lead + own)
+    if array.shape not in (own, problem.query_shape, batch + own):
+        raise ProblemError(f"relaxed: shape {array.shape} does not fit the problem: {batch + own} wanted")
+    array = np.broadcast_to(array, batch + own)
     if not array.any():
         return None
     return array if problem.has_query_axis else array[..., None]

@@ -34,8 +34,8 @@ class DualProducts:
     multiplications: int
 
     def __init__(self, constraints: Constraints) -> None:
-        if constraints.lead:
-            raise ValueError(f"one problem wanted, leading axes {constraints.lead} found")
+        if constraints.batch_shape:
+            raise ValueError(f"one problem wanted, leading axes {constraints.batch_shape} found")
         norms = constraints.norms
         self.constraints = constraints
         self.there = norms > 0

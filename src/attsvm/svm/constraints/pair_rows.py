@@ -111,8 +111,8 @@ def reduced_rows(constraints: Constraints) -> Reduced:
     ValueError
         If there is another number of leading axes, or no row at all.
     """
-    if len(constraints.lead) != 1:
-        raise ValueError(f"one leading axis wanted, {constraints.lead} found")
+    if len(constraints.batch_shape) != 1:
+        raise ValueError(f"one leading axis wanted, {constraints.batch_shape} found")
     N, n, Q, T = constraints.inequality.shape
     norms = constraints.norms.reshape(N, -1)
     position = np.flatnonzero((norms > 0).any(axis=0))

@@ -159,15 +159,15 @@ class Selection(NamedTuple, Generic[P]):
 
 def dense_selection(constraints: Constraints) -> Selection[DenseRows]:
     """All rows of constraints with one leading axis, written out."""
-    lead = constraints.lead[0]
-    norms = constraints.norms.reshape(lead, -1)
+    batch = constraints.batch_shape[0]
+    norms = constraints.norms.reshape(batch, -1)
     position = np.flatnonzero((norms > 0).any(axis=0))
     norms = norms[:, position]
     there = norms > 0
     norms = np.where(there, norms, 1.0)
     left, right_factor = _factors(constraints, position)
     left = left * (there / norms)[..., None]
-    matrix = (left[..., :, None] * right_factor[..., None, :]).reshape(lead, len(position), -1)
+    matrix = (left[..., :, None] * right_factor[..., None, :]).reshape(batch, len(position), -1)
     return _selection(constraints, DenseRows(matrix), there, norms, position)
 
 
@@ -186,15 +186,15 @@ def _factors(
     constraints: Constraints, position: Int[np.ndarray, " m"], with_queries: bool = True
 ) -> tuple[Float[np.ndarray, "N m d_k"], Float[np.ndarray, "N m d_q"]]:
     """The left factors k_r − k_t and the queries of the rows at ``position``."""
-    lead, n, Q, T = constraints.inequality.shape
+    batch, n, Q, T = constraints.inequality.shape
     query, token = np.divmod(position, T)
-    left = -np.broadcast_to(constraints.keys, (lead, *constraints.keys.shape[-3:]))[:, query // Q, token]
+    left = -np.broadcast_to(constraints.keys, (batch, *constraints.keys.shape[-3:]))[:, query // Q, token]
     if constraints.references is not None:
-        left += constraints.references.reshape(lead, n * Q, -1)[:, query]
+        left += constraints.references.reshape(batch, n * Q, -1)[:, query]
     if not with_queries:
-        return left, np.empty((lead, 0, 0))
-    queries = np.broadcast_to(constraints.queries, (lead, *constraints.queries.shape[-3:]))
-    return left, queries.reshape(lead, n * Q, -1)[:, query]
+        return left, np.empty((batch, 0, 0))
+    queries = np.broadcast_to(constraints.queries, (batch, *constraints.queries.shape[-3:]))
+    return left, queries.reshape(batch, n * Q, -1)[:, query]
 
 
 def _selection(
@@ -204,9 +204,9 @@ def _selection(
     norms: RowVector,
     position: Int[np.ndarray, " m"],
 ) -> Selection[P]:
-    lead = len(there)
-    right = np.where(there, constraints.right.reshape(lead, -1)[:, position] / norms, -1.0)
+    batch = len(there)
+    right = np.where(there, constraints.right.reshape(batch, -1)[:, position] / norms, -1.0)
     equality = np.zeros(there.shape, bool)
     if constraints.equality is not None:
-        equality = constraints.equality.reshape(lead, -1)[:, position] & there
+        equality = constraints.equality.reshape(batch, -1)[:, position] & there
     return Selection(products, right, equality, norms, position)

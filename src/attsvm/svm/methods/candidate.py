@@ -1,4 +1,4 @@
-"""What a solver is asked and what it answers; nothing in it is trusted before it is certified."""
+"""The settings that a solver gets and the candidate that it returns, which is not trusted until it is certified."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,10 +9,13 @@ from jaxtyping import Bool, Int
 
 from attsvm.svm.constraints.constraints import TokenValues, Weights
 
+Report = Callable[[int, float], bool]
+"""Called with the step and the relative gap; a true return value stops a solver."""
+
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user asks of a solver.
+    """How precise a solver has to be, and where it starts.
 
     Attributes
     ----------
@@ -20,23 +23,23 @@ class Settings:
         Relative gap at which an iterative method may stop.
     max_steps : int or None
         None leaves it to the method.
-    warm_start : ndarray, shape (*lead, d_k, d_q), or None
-        Weights to begin with, where the method can use them.
-    warm_multipliers : ndarray, shape (*lead, n, Q, T), or None
-        Multipliers of the original rows that belong to them, if they are known.
-    callback : callable or None
-        Called as ``callback(step, gap)`` by iterative methods; a true return value stops them.
+    warm_start : ndarray, shape (*batch, d_k, d_q), or None
+        Initial weights, for the methods that can use them.
+    report : callable or None
+        Called as ``report(step, gap)`` by iterative methods; a true return value stops them.
+    warm_multipliers : ndarray, shape (*batch, n, Q, T), or None
+        Multipliers of the original rows that belong to the initial weights, if they are known.
     """
 
     tol: float = 1e-8
     max_steps: int | None = None
     warm_start: np.ndarray | None = None
-    callback: Callable[[int, float], object] | None = None
+    report: Report | None = None
     warm_multipliers: np.ndarray | None = None
 
-    def of_problem(self, k: int, lead: tuple[int, ...]) -> "Settings":
-        """The same for one problem, the k-th of those along the leading axes."""
-        index = np.unravel_index(k, lead)
+    def of_problem(self, k: int, batch_shape: tuple[int, ...]) -> "Settings":
+        """The settings for the k-th problem of a batch."""
+        index = np.unravel_index(k, batch_shape)
         start, multipliers = self.warm_start, self.warm_multipliers
         return replace(
             self,
@@ -46,25 +49,25 @@ class Settings:
 
 
 class Candidate(NamedTuple):
-    """Weights and multipliers that a solver believes optimal, or multipliers that it believes to prove infeasibility.
+    """Weights and multipliers that may be optimal, or multipliers that may prove infeasibility.
 
     Attributes
     ----------
-    weights : ndarray, shape (*lead, d_k, d_q)
-        Any scale: only the direction counts.
-    multipliers : ndarray, shape (*lead, n, Q, T)
-        For the original rows, any positive scale.
-    ray : bool ndarray, shape (*lead,)
-        True where the multipliers are meant as Farkas multipliers.
-    steps : int ndarray, shape (*lead,)
+    weights : ndarray, shape (*batch, d_k, d_q)
+        At any scale: only their direction matters.
+    multipliers : ndarray, shape (*batch, n, Q, T)
+        Of the original rows, at any positive scale.
+    ray : bool ndarray, shape (*batch,)
+        True where the multipliers are Farkas multipliers.
+    steps : int ndarray, shape (*batch,)
     method : str
     why : str
-        In a few words, why that method.
+        Why the method was chosen, in a few words.
     """
 
     weights: Weights
     multipliers: TokenValues
-    ray: Bool[np.ndarray, "*lead"]
-    steps: Int[np.ndarray, "*lead"]
+    ray: Bool[np.ndarray, "*batch"]
+    steps: Int[np.ndarray, "*batch"]
     method: str
     why: str

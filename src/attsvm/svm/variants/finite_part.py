@@ -18,14 +18,14 @@ class FinitePart(NamedTuple):
 
     Attributes
     ----------
-    weights : ndarray, shape (*lead, d_k, d_q), or (*lead, d_k) for a prompt
+    weights : ndarray, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
         W_fin; zero where no query keeps more than one token.
-    residual : ndarray, shape (*lead,)
+    residual : ndarray, shape (*batch,)
         Largest |(k_t − k_u)' W_fin z − log(a_t / a_u)|: above rounding where no weights give these ratios.
     """
 
     weights: np.ndarray
-    residual: Float[np.ndarray, "*lead"]
+    residual: Float[np.ndarray, "*batch"]
 
 
 class Combined(NamedTuple):
@@ -33,8 +33,8 @@ class Combined(NamedTuple):
 
     Attributes
     ----------
-    weights : ndarray, shape (*lead, d_k, d_q), or (*lead, d_k) for a prompt
-    radius : ndarray, shape (*lead,)
+    weights : ndarray, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
+    radius : ndarray, shape (*batch,)
         R ≥ 0, the one nearest to the trained weights.
     finite : FinitePart
     solution : Solution
@@ -42,7 +42,7 @@ class Combined(NamedTuple):
     """
 
     weights: np.ndarray
-    radius: Float[np.ndarray, "*lead"]
+    radius: Float[np.ndarray, "*batch"]
     finite: FinitePart
     solution: Solution
 
@@ -56,9 +56,9 @@ def finite_part(problem: Problem, probabilities: Any, selected: Any) -> FinitePa
     ----------
     problem : Problem
         Only tokens (or keys), queries and masks matter.
-    probabilities : array, shape (*lead, n[, Q], T)
+    probabilities : array, shape (*batch, n[, Q], T)
         The attention; only ratios inside the sets matter.
-    selected : int array, shape (*lead, n[, Q]), or bool array, shape (*lead, n[, Q], T)
+    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
         The tokens kept.
 
     Returns
@@ -78,10 +78,10 @@ def finite_part(problem: Problem, probabilities: Any, selected: Any) -> FinitePa
     sets = selection_sets(problem, selected)
     attention = np.asarray(probabilities, dtype=np.float64)
     own = (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
-    lead = sets.shape[:-3]
-    if attention.shape not in (own, problem.batch_shape + own, lead + own):
-        raise ProblemError(f"probabilities: shape {attention.shape} does not fit the problem: {lead + own} wanted")
-    attention = np.broadcast_to(attention, lead + own).reshape(sets.shape)
+    batch = sets.shape[:-3]
+    if attention.shape not in (own, problem.batch_shape + own, batch + own):
+        raise ProblemError(f"probabilities: shape {attention.shape} does not fit the problem: {batch + own} wanted")
+    attention = np.broadcast_to(attention, batch + own).reshape(sets.shape)
     wrong = sets & ~((attention > 0) & np.isfinite(attention))
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -92,12 +92,12 @@ def finite_part(problem: Problem, probabilities: Any, selected: Any) -> FinitePa
     first = sets & (np.cumsum(sets, axis=-1) == 1)
     ratios = np.where(sets, np.sum(logs, axis=-1, where=first, keepdims=True) - logs, 0.0)
     constraints = Constraints.of(problem, sets)
-    weights = np.zeros((*lead, *constraints.weights_shape))
-    residual = np.zeros(lead)
+    weights = np.zeros((*batch, *constraints.weights_shape))
+    residual = np.zeros(batch)
     if constraints.equality is not None:
         wanted = ratios.reshape(constraints.inequality.shape)
-        for index in np.ndindex(lead):
-            weights[index], residual[index] = _least(constraints[index] if lead else constraints, wanted[index])
+        for index in np.ndindex(batch):
+            weights[index], residual[index] = _least(constraints[index] if batch else constraints, wanted[index])
     return FinitePart(weights if problem.has_queries else weights[..., 0], residual)
 
 
@@ -109,7 +109,7 @@ def combined_prediction(problem: Problem, weights: Any, probabilities: Any, sele
     Parameters
     ----------
     problem : Problem
-    weights : array, shape (*lead, d_k, d_q), or (*lead, d_k) for a prompt
+    weights : array, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
         The trained weights, W.
     probabilities, selected
         As for :func:`finite_part`.

@@ -22,7 +22,7 @@ def solve_head(problem: Problem, selected: Any, p: float = 2.0, **options: Any) 
     ----------
     problem : Problem
         With labels ±1; keys do not matter.
-    selected : int array, shape (*lead, n[, Q]), or bool array, shape (*lead, n[, Q], T)
+    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
         One token a query.
     p : float
         1 ≤ p ≤ ∞.
@@ -32,7 +32,7 @@ def solve_head(problem: Problem, selected: Any, p: float = 2.0, **options: Any) 
     Returns
     -------
     Solution
-        ``direction`` is v, shape (*lead, d); ``dual`` and ``support`` have an entry a query, shape (*lead, n[, Q]).
+        ``direction`` is v, shape (*batch, d); ``dual`` and ``support`` have an entry a query, shape (*batch, n[, Q]).
         Infeasible where no head classifies all selected tokens.
 
     Raises
@@ -51,18 +51,18 @@ def solve_head(problem: Problem, selected: Any, p: float = 2.0, **options: Any) 
     sets = selection_sets(problem, selected)
     if np.count_nonzero(sets) > np.count_nonzero(sets.any(axis=-1)):
         raise ProblemError("selected: sets of tokens found, one token a query wanted")
-    lead, (n, Q, _) = sets.shape[:-3], sets.shape[-3:]
+    batch, (n, Q, _) = sets.shape[:-3], sets.shape[-3:]
     kept = np.einsum("...qt,...td->...qd", sets.astype(np.float64), problem.tokens)
     labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
-    signed = (labels[..., None] * kept).reshape(*lead, n * Q, -1)
-    counted = np.broadcast_to(problem.canonical.active, sets.shape[:-1]).reshape(*lead, n * Q)
+    signed = (labels[..., None] * kept).reshape(*batch, n * Q, -1)
+    counted = np.broadcast_to(problem.canonical.active, sets.shape[:-1]).reshape(*batch, n * Q)
     # v must prefer y r to nothing; a padded query has nothing to compare with
     pairs = Problem(
         np.stack([signed, np.zeros_like(signed)], axis=-2),
         mask=np.stack([np.ones_like(counted), counted], axis=-1),
     )
-    solution = solve_svm(pairs, np.zeros((*lead, n * Q), dtype=int), norm=p, **options)
-    of_query = (*lead, *problem.query_shape[len(problem.batch_shape) :])
+    solution = solve_svm(pairs, np.zeros((*batch, n * Q), dtype=int), norm=p, **options)
+    of_query = (*batch, *problem.query_shape[len(problem.batch_shape) :])
     return replace(
         solution,
         dual=solution.dual[..., 1].reshape(of_query),

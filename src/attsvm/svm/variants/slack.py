@@ -63,9 +63,9 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
     hard : Candidate
         Of the Frobenius solver, for the same constraints.
     """
-    lead = constraints.lead
+    batch = constraints.batch_shape
     shape = constraints.inequality.shape
-    multipliers, steps = np.zeros(shape), np.zeros(lead, dtype=int)
+    multipliers, steps = np.zeros(shape), np.zeros(batch, dtype=int)
     inside, scaled = _hard_margin(constraints, C, hard)
     multipliers[inside] = scaled[inside]
     rest = ~inside
@@ -77,11 +77,11 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
         method, why = "decomposition", "large: the Gram matrix of part of the rows at a time"
     solve_one = _by_gram if number <= LARGEST_GRAM else _decomposed
     for index in map(tuple, np.argwhere(rest).tolist()):
-        multipliers[index], steps[index] = solve_one(constraints[index] if lead else constraints, C, settings)
+        multipliers[index], steps[index] = solve_one(constraints[index] if batch else constraints, C, settings)
     return Candidate(
         weights=_touched_up(constraints, C, multipliers),
         multipliers=multipliers,
-        ray=np.zeros(lead, dtype=bool),
+        ray=np.zeros(batch, dtype=bool),
         steps=steps,
         method=method,
         why=why,
@@ -114,8 +114,8 @@ def certify_slack(constraints: Constraints, C: float, weights: Weights, multipli
         value=length,
         margin=margin,
         gap=gap,
-        violation=np.zeros(constraints.lead),
-        raw_violation=np.zeros(constraints.lead),
+        violation=np.zeros(constraints.batch_shape),
+        raw_violation=np.zeros(constraints.batch_shape),
         support=dual > 0,
     )
     return SoftMargin(done, objective)
@@ -128,8 +128,8 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
     rounding leaves short of 1 costs C times that, where being longer costs almost nothing.
     """
     weights = constraints.adjoint(multipliers)
-    if constraints.lead:
-        pairs = ((constraints[i], multipliers[i]) for i in np.ndindex(constraints.lead))
+    if constraints.batch_shape:
+        pairs = ((constraints[i], multipliers[i]) for i in np.ndindex(constraints.batch_shape))
         return np.stack([_touched_up(each, C, own) for each, own in pairs]).reshape(weights.shape)
     inside = (multipliers > 0) & (multipliers < C)
     number = np.count_nonzero(inside)
@@ -169,16 +169,16 @@ def _hard_margin(constraints: Constraints, C: float, hard: Candidate) -> tuple[n
 
 def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:
     """Products of the chosen rows (a mask over (n, Q, T), the same number in each problem); 0 where there is none."""
-    lead, (_, Q, T) = constraints.lead, constraints.inequality.shape[-3:]
-    position = np.nonzero(rows)[-1].reshape(*lead, -1)
+    batch, (_, Q, T) = constraints.batch_shape, constraints.inequality.shape[-3:]
+    position = np.nonzero(rows)[-1].reshape(*batch, -1)
     sequence, query, token = position // (Q * T), position // T, position % T
-    keys = constraints.keys.reshape(*lead, -1, constraints.keys.shape[-1])
+    keys = constraints.keys.reshape(*batch, -1, constraints.keys.shape[-1])
     left = -np.take_along_axis(keys, (sequence * T + token)[..., None], axis=-2)
     if constraints.references is not None:
-        references = constraints.references.reshape(*lead, -1, keys.shape[-1])
+        references = constraints.references.reshape(*batch, -1, keys.shape[-1])
         left = left + np.take_along_axis(references, query[..., None], axis=-2)
     left = left * np.take_along_axis(constraints.flat(constraints.rows_mask), position, axis=-1)[..., None]
-    queries = constraints.queries.reshape(*lead, -1, constraints.queries.shape[-1])
+    queries = constraints.queries.reshape(*batch, -1, constraints.queries.shape[-1])
     right = np.take_along_axis(queries, query[..., None], axis=-2)
     return (left @ left.mT) * (right @ right.mT)
 
@@ -210,7 +210,7 @@ def _decomposed(constraints: Constraints, C: float, settings: Settings) -> tuple
         gap = float(certify_slack(constraints, C, constraints.adjoint(multipliers), multipliers).certified.gap)
         if gap < least:
             best, least = multipliers, gap
-        stop = settings.callback is not None and settings.callback(steps, least)
+        stop = settings.report is not None and settings.report(steps, least)
         if least <= min(settings.tol, 1e-10) or stop:
             break
     return best, steps

@@ -1,6 +1,6 @@
 """Inspection of trained transformers: what their heads select, and by what margin."""
 
-from attsvm.svm.margin_bounds import MarginInterval
+from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.families import FAMILIES, Family, Layout
 from attsvm.torch.inspection.inspection import inspect
 from attsvm.torch.inspection.measures import MEASURES, Measure

@@ -13,7 +13,7 @@ from torch import nn
 
 from attsvm.errors import ProblemError
 from attsvm.results import Status
-from attsvm.svm.margin_bounds import MarginInterval
+from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.capture import capture
 from attsvm.torch.inspection.families.base import Family
 from attsvm.torch.inspection.families.matrices import as_array

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
 from attsvm.results import Progress, Result, Status, per_trial, shared, unsaved
-from attsvm.svm.margin_bounds import MarginInterval
+from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.measures import MEASURES, Measure
 from attsvm.torch.inspection.view import HeadView
 

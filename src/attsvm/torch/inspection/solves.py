@@ -13,7 +13,7 @@ from joblib import Parallel, delayed, parallel_config  # type: ignore[import-unt
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm.svm.constraints.gram_products import Grams
-from attsvm.svm.margin_bounds import MarginInterval, margin_interval
+from attsvm.svm.margin_interval import MarginInterval, margin_interval
 from attsvm.torch.inspection.weights import HeadProblem, Layer
 
 MOST_WORKERS = 8

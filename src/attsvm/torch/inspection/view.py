@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.gram_products import Grams
-from attsvm.svm.margin_bounds import MarginInterval, margin_interval
+from attsvm.svm.margin_interval import MarginInterval, margin_interval
 from attsvm.torch.inspection.measures import attention_of
 from attsvm.torch.inspection.weights import Layer, singular_values
 

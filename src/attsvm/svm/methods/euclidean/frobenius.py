@@ -5,16 +5,13 @@ import math
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from attsvm.norms import Lp
-from attsvm.svm.certificate import certify, unattainable
+from attsvm.svm.certificate import FROBENIUS, certify, unattainable
 from attsvm.svm.constraints.constraints import Constraints, Rows
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius_large import METHOD as LARGE
 from attsvm.svm.methods.euclidean.frobenius_large import solve_large
 from attsvm.svm.methods.euclidean.least_distance import PADDING, SHORTFALL, LeastDistance, least_distance, least_norm
 from attsvm.svm.methods.euclidean.together import solve_together, unsolved
-
-FROBENIUS = Lp(2.0)
 
 # Below this, relative to the largest, a pivot of the equalities is rounding; so is what they leave of a row.
 DEPENDENT = 1e-13
@@ -53,23 +50,23 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
     """
     rows = _most_rows(constraints)
     large = method == LARGE or (method is None and rows * math.prod(constraints.weights_shape) > SMALL_ROWS)
-    if not constraints.lead:
+    if not constraints.batch_shape:
         return _one(constraints, settings, large, method is not None)
     flat = constraints.with_one_axis()
     found = solve_together(flat) if method != LARGE and rows <= MOST_TOGETHER else unsolved(flat)
     ray = np.zeros(len(found.done), bool)
     used, why = "least-distance", "many problems: their active rows are found together"
     for k in np.flatnonzero(~found.done):
-        one = _one(flat[k], settings.of_problem(int(k), constraints.lead), large, method is not None)
+        one = _one(flat[k], settings.of_problem(int(k), constraints.batch_shape), large, method is not None)
         found.weights[k], found.multipliers[k], ray[k], found.steps[k] = one[:4]
         if not found.done.any():
             used, why = one.method, one.why
-    lead = constraints.lead
+    batch = constraints.batch_shape
     return Candidate(
-        weights=found.weights.reshape(*lead, *constraints.weights_shape),
+        weights=found.weights.reshape(*batch, *constraints.weights_shape),
         multipliers=found.multipliers.reshape(constraints.right.shape),
-        ray=ray.reshape(lead),
-        steps=found.steps.reshape(lead),
+        ray=ray.reshape(batch),
+        steps=found.steps.reshape(batch),
         method=used,
         why=why,
     )
@@ -92,7 +89,7 @@ def _one(constraints: Constraints, settings: Settings, large: bool, forced: bool
 def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
     why = "as asked" if forced else "large: by products with keys and queries, the rows are never formed"
     candidate = solve_large(constraints, settings, why)
-    settled = forced or settings.max_steps or settings.callback or candidate.ray or unattainable(constraints).any()
+    settled = forced or settings.max_steps or settings.report or candidate.ray or unattainable(constraints).any()
     if settled or _most_rows(constraints) * math.prod(constraints.weights_shape) > DENSE_ROWS:
         return candidate
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)

@@ -151,7 +151,7 @@ class _Search:
 
     def _tell(self, steps: int) -> None:
         """Stop if the caller wishes so."""
-        self.stopped = self.settings.callback is not None and bool(self.settings.callback(steps, self.gap))
+        self.stopped = self.settings.report is not None and self.settings.report(steps, self.gap)
 
     def _ray(self, start: TokenValues) -> tuple[TokenValues, bool]:
         """Multipliers that may come near a ray, and whether they prove that there are no weights."""

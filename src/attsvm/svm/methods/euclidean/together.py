@@ -74,7 +74,7 @@ def solve_together(constraints: Constraints) -> Together:
     Beck and Teboulle (2009), *A fast iterative shrinkage-thresholding algorithm*; Júdice and Pires (1994), *A block
     principal pivoting algorithm for large-scale strictly monotone linear complementarity problems*.
     """
-    (N,) = constraints.lead
+    (N,) = constraints.batch_shape
     most = int(np.count_nonzero(constraints.flat(constraints.norms), axis=-1).max(initial=0))
     if most > MOST_ROWS * math.prod(constraints.weights_shape):
         return unsolved(constraints)
@@ -85,7 +85,7 @@ def solve_together(constraints: Constraints) -> Together:
 
 def unsolved(constraints: Constraints) -> Together:
     """Room for N answers, none of them done."""
-    (N,) = constraints.lead
+    (N,) = constraints.batch_shape
     weights = np.zeros((N, *constraints.weights_shape))
     return Together(weights, np.zeros(constraints.right.shape), np.zeros(N, bool), np.zeros(N, int))
 
@@ -121,7 +121,7 @@ def _grams(
     constraints: Constraints, position: Int[np.ndarray, "N m"], there: Bool[np.ndarray, "N m"]
 ) -> tuple[_Grams, Float[np.ndarray, " N"]]:
     """Gram matrices of the unit rows, products of those of their factors; and the largest right side of each."""
-    (N,), (n, Q, T) = constraints.lead, constraints.inequality.shape[1:]
+    (N,), (n, Q, T) = constraints.batch_shape, constraints.inequality.shape[1:]
     d_k, d_q = constraints.weights_shape
     query = position // T
     token = position if Q == 1 else query // Q * T + position % T

@@ -72,7 +72,7 @@ def growing_rows(
 
     def callback(step: int, gap: float) -> bool:
         nonlocal stop
-        stop = settings.callback is not None and bool(settings.callback(steps + step, gap))
+        stop = settings.report is not None and settings.report(steps + step, gap)
         return stop
 
     for _ in range(MAX_ROUNDS):

@@ -20,7 +20,6 @@ A step eliminates everything but λ: one symmetric matrix A Θ⁻¹ A' + diag(s/
 once for Mehrotra's predictor and corrector.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +27,7 @@ from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from attsvm.svm.constraints.row_products import RowProducts, RowVector, Vector
+from attsvm.svm.methods.candidate import Report
 from attsvm.svm.methods.lp.point import LpPoint, dual_exponent, lp_norm, relative_gap
 
 Column = Float[np.ndarray, "N 1"]
@@ -55,7 +55,7 @@ def interior_point(
     multipliers: RowVector,
     target: float = 1e-13,
     max_steps: int = 60,
-    callback: Callable[[int, float], object] | None = None,
+    report: Report | None = None,
     careful: bool = False,
 ) -> LpPoint:
     """Least ‖w‖_p with rows·w ≥ right (= right where ``equality``), for N feasible problems together.
@@ -74,8 +74,8 @@ def interior_point(
     target : float
         Relative gap at which a problem is left alone; each is also left when its gap has stopped falling.
     max_steps : int
-    callback : callable, optional
-        Called as ``callback(step, largest gap)``; a true return value stops.
+    report : callable, optional
+        Called as ``report(step, largest gap)``; a true return value stops.
     careful : bool
         Orthogonal factors, which take several times as long: for problems near infeasibility. Dense rows only.
 
@@ -108,7 +108,7 @@ def interior_point(
         going = (error > target) & (stalled < 4) & np.isfinite(state.multipliers).all(axis=-1)
         if not going.any() or step == max_steps:
             break
-        if callback is not None and callback(step, float(np.max(best.gap))):
+        if report is not None and report(step, float(np.max(best.gap))):
             break
         if not going.all():
             rows, right, equality = rows.keep(going), right[going], equality[going]

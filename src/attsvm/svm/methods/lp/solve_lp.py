@@ -1,21 +1,25 @@
 """The entrywise ℓp Att-SVM for every real p in [1, ∞]: which method, on which rows."""
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.svm.certificate import unattainable
+from attsvm.norms import Lp, Norm
+from attsvm.svm.certificate import FROBENIUS, unattainable
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.row_products import DenseRows, RowVector, Selection, dense_selection
 from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
+from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.lp.growing import growing_rows
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.linear_program import linear_program
 from attsvm.svm.methods.lp.newton import newton
 from attsvm.svm.methods.lp.point import LpPoint
+from attsvm.svm.methods.registry import solver
 
 Method = Literal["newton", "interior-point", "linear-program"]
 
@@ -44,24 +48,33 @@ MAX_STEPS = 60
 """Of Newton's method or the interior point; either takes a quarter of it."""
 
 
-def solve_lp(
-    constraints: Constraints, p: float, settings: Settings, frobenius: Candidate, method: str | None = None
-) -> Candidate:
+def _methods(norm: Norm) -> tuple[str, ...]:
+    """The methods that solve in an ℓp norm, the one for the general case first."""
+    if norm == FROBENIUS:
+        return FROBENIUS_METHODS
+    assert isinstance(norm, Lp)
+    return ("interior-point", "newton" if 1 < norm.p < np.inf else "linear-program")
+
+
+@solver(Lp, methods=_methods)
+def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
     """Least entrywise ‖W‖_p under the constraints.
+
+    Whether a selection can be kept does not depend on the norm, so the problem is first solved in the Frobenius norm:
+    its Farkas multipliers are returned where there are any, and elsewhere it is the initial point.
 
     Parameters
     ----------
     constraints : Constraints
-    p : float
+    norm : Lp
         1 ≤ p ≤ ∞.
     settings : Settings
-    frobenius : Candidate
-        The answer in the Frobenius norm. Whether a selection can be kept does not depend on the norm, so its Farkas
-        multipliers are passed on; elsewhere it is where the methods begin.
-    method : {"newton", "interior-point", "linear-program"}, optional
-        None chooses: a linear program for one small problem with p = 1 or ∞; Newton's method for small problems of
-        moderate p; else, and where these fail, an interior point. Many problems are solved together. The interior
-        point works on a growing set of rows where there are too many to be written out.
+    method : str, optional
+        "least-distance" or "projected-gradient" for p = 2, "newton" for 1 < p < ∞, "linear-program" for p = 1 and ∞,
+        "interior-point" for every p but 2. None chooses: a linear program for one small problem with p = 1 or ∞;
+        Newton's method for small problems of moderate p; in all other cases, and where these fail, an interior point.
+        Many problems are solved together. The interior point works on a growing set of rows where there are too many
+        to be written out.
 
     Returns
     -------
@@ -70,12 +83,18 @@ def solve_lp(
     Raises
     ------
     ProblemError
-        If the method forced is none of these, or does not fit p or the constraints.
+        If the method does not fit the constraints.
     """
-    forced = _checked(method, p, constraints)
-    lead = constraints.lead
+    if norm == FROBENIUS:
+        return solve_frobenius(constraints, settings, method)
+    assert isinstance(norm, Lp)
+    if method == "newton" and constraints.equality is not None:
+        raise ProblemError("method: expected interior-point for sets of tokens, got 'newton'")
+    forced, p = cast("Method | None", method), norm.p
+    frobenius = solve_frobenius(constraints, Settings())
+    batch = constraints.batch_shape
     flat = constraints.with_one_axis()
-    size = flat.lead[0]
+    size = flat.batch_shape[0]
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
     multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
     steps = np.zeros(size, dtype=int)
@@ -83,15 +102,15 @@ def solve_lp(
     # nothing to do where there is no solution, or where 0 is one
     to_solve = flat.margin_mask.any(axis=(-3, -2, -1)) & weights.any(axis=-1)
     to_solve &= ~frobenius.ray.reshape(size) & ~unattainable(flat).any(axis=(-3, -2, -1))
-    used, why = forced or "interior-point", "nothing to do beyond the Frobenius norm's answer"
+    used, why = forced or "interior-point", "the answer in the Frobenius norm is already optimal or infeasible"
     for index in _chunks(flat, to_solve):
         point, spread, used, why = _solve(flat[index], p, settings, weights[index], multipliers[index], forced)
         weights[index], multipliers[index], steps[index] = point.weights, spread, point.steps
     return Candidate(
-        weights.reshape(*lead, *constraints.weights_shape),
+        weights.reshape(*batch, *constraints.weights_shape),
         multipliers.reshape(constraints.inequality.shape),
         frobenius.ray,
-        steps.reshape(lead),
+        steps.reshape(batch),
         used,
         why,
     )
@@ -206,7 +225,7 @@ def _run(
     if attempt.method == "interior-point":
         return interior_point(
             rows.products, rows.right, rows.equality, p, weights, multipliers, TARGET, limit,
-            settings.callback, attempt.careful,
+            settings.report, attempt.careful,
         )  # fmt: skip
     points = []
     for k, matrix in enumerate(rows.products.matrix):
@@ -216,17 +235,3 @@ def _run(
         full[there] = found.multipliers
         points.append(found._replace(multipliers=full))
     return LpPoint(*(np.stack(parts) for parts in zip(*points, strict=True)))
-
-
-def _checked(method: str | None, p: float, constraints: Constraints) -> Method | None:
-    if method is None:
-        return None
-    if method not in get_args(Method):
-        raise ProblemError(f"method: {method!r} does not solve l{p:g}; wanted {' or '.join(get_args(Method))}")
-    if method == "linear-program" and p not in (1, np.inf):
-        raise ProblemError(f"method: linear-program needs p = 1 or p = inf, found p = {p:g}")
-    if method == "newton" and not 1 < p < np.inf:
-        raise ProblemError(f"method: newton needs 1 < p < inf, found p = {p:g}")
-    if method == "newton" and constraints.equality is not None:
-        raise ProblemError("method: newton needs one token a query; interior-point takes sets")
-    return cast(Method, method)

@@ -15,7 +15,6 @@ and eliminating everything but λ leaves one m × m matrix a step, cheap because
 eliminate is the cone's own affair (``nuclear.py``, ``spectral.py``).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -25,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from attsvm.svm.constraints.pair_rows import Block, PairRows, RowVector
+from attsvm.svm.methods.candidate import Report
 
 Matrix = Float[np.ndarray, "N K K"]
 Values = Float[np.ndarray, " N"]
@@ -153,8 +153,11 @@ class Cone(Protocol):
     def finish(self, problems: Problems, state: State) -> "tuple[Block, RowVector, Values] | None":
         """W, λ and N(W) of a single problem by a direct way from near its optimum, if there is one.
 
-        To be measured before they are believed; N*(A*(λ)) is 1.
+        They have to be measured before they are used; N*(A*(λ)) is 1.
         """
+
+    def cleaned(self, problems: Problems, found: "InteriorPoint", target: float) -> "InteriorPoint":
+        """The result without what an interior point leaves and the optimum does not have, as far as the gap allows."""
 
 
 class InteriorPoint(NamedTuple):
@@ -172,7 +175,7 @@ def interior_point(
     multipliers: RowVector,
     target: float,
     max_steps: int,
-    callback: Callable[[int, float], object] | None = None,
+    report: Report | None = None,
 ) -> InteriorPoint:
     """Least N(W) for N problems together.
 
@@ -188,8 +191,8 @@ def interior_point(
         Relative gap at which a problem is left alone. Each is also left when its gap has stopped falling, or when its
         lower bound says that the value is nowhere near 1.
     max_steps : int
-    callback : callable, optional
-        Called as ``callback(step, gap)``; a true return value ends the iteration.
+    report : callable, optional
+        Called as ``report(step, gap)``; a true return value ends the iteration.
 
     References
     ----------
@@ -225,7 +228,7 @@ def interior_point(
         lost = bound > DIVERGED
         best.multipliers[running[lost]] = state.multipliers[lost]
         going = (error > target) & (stalled < 3) & ~lost & np.isfinite(bound)
-        stopped = callback is not None and bool(callback(step, float(best.gap.max())))
+        stopped = report is not None and report(step, float(best.gap.max()))
         if stopped or not going.any() or step == max_steps:
             break
         if not going.all():

@@ -1,12 +1,17 @@
-"""The least nuclear norm: what training the factors of W = K Q' is drawn to."""
+"""The least nuclear norm, to which training the factors of W = K Q' converges."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
+from attsvm.norms import Norm, Nuclear
+from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block, RowVector
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.registry import solver
 from attsvm.svm.methods.semidefinite.interior_point import (
+    InteriorPoint,
     Lengths,
     Matrix,
     Problems,
@@ -17,12 +22,17 @@ from attsvm.svm.methods.semidefinite.interior_point import (
     Values,
     diagonal_of,
     lift,
+    measure,
     start_slack,
 )
 from attsvm.svm.methods.semidefinite.nuclear_face import solve_on_face
+from attsvm.svm.methods.semidefinite.solve_semidefinite import METHOD, solve_semidefinite
 
 BLOCKED_ROWS = 128
 """Rows up to which the equations are formed in one piece."""
+
+NEGLIGIBLE = 1e-6
+"""Singular values below this, relative to the first, are removed if the gap does not grow."""
 
 LEFT_OUT = np.zeros((1, 1, 1))
 """The change of D, which λ tells."""
@@ -94,6 +104,17 @@ class NuclearCone:
         value = np.linalg.svd(weights, compute_uv=False).sum()
         return weights[None], multipliers[None] / size, np.array([value])
 
+    def cleaned(self, problems: Problems, found: InteriorPoint, target: float) -> InteriorPoint:
+        """Without the singular values that an interior point keeps above 0, as long as the gap does not grow."""
+        U, sigma, Vt = np.linalg.svd(found.weights, full_matrices=False)
+        sigma = np.where(sigma > NEGLIGIBLE * sigma[:, :1], sigma, 0.0)
+        weights = (U * sigma[:, None, :]) @ Vt
+        gap, _ = measure(problems, weights, problems.rows.apply(weights), sigma.sum(axis=-1), found.multipliers, target)
+        fine = gap <= np.maximum(found.gap, target)
+        return found._replace(
+            weights=np.where(fine[:, None, None], weights, found.weights), gap=np.where(fine, gap, found.gap)
+        )
+
 
 class _Equations:
     """ΔD = −lift(A*(Δλ)) and ΔP = R T R' − G ΔD G, G = RR', in A(ΔW) − Δs = primal.
@@ -144,3 +165,9 @@ def _tied(image: Block) -> Matrix:
     tied = lift(-image)
     diagonal_of(tied)[:] = 0.5
     return tied
+
+
+@solver(Nuclear, methods=(METHOD,))
+def solve_nuclear(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Least nuclear norm; see :func:`solve_semidefinite`."""
+    return solve_semidefinite(constraints, norm, NuclearCone, settings)

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Int
 
-from attsvm.norms import Norm, Nuclear
+from attsvm.norms import Norm
 from attsvm.svm.certificate import unattainable
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.pair_rows import Block, Reduced, RowVector, reduced_rows
-from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.semidefinite.growing import Pair, Solved, growing_rows
 from attsvm.svm.methods.semidefinite.interior_point import (
@@ -19,12 +19,9 @@ from attsvm.svm.methods.semidefinite.interior_point import (
     Problems,
     Values,
     interior_point,
-    measure,
 )
-from attsvm.svm.methods.semidefinite.nuclear import NuclearCone
-from attsvm.svm.methods.semidefinite.spectral import SpectralCone
 
-METHODS = ("semidefinite",)
+METHOD = "semidefinite"
 
 GROWN_ROWS = 300
 """Rows of one problem beyond which they are taken in as they are needed, where the Frobenius norm needs but a third."""
@@ -41,20 +38,20 @@ NEAR = 0.1
 FINEST_TARGET = 1e-12
 MAX_STEPS = 50
 
-NEGLIGIBLE = 1e-6
-"""Singular values that are tried without, relative to the first."""
-
 ALL_TOKENS = (-3, -2, -1)
 
 
-def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings) -> Candidate:
-    """Least nuclear or spectral ‖W‖ under the constraints.
+def solve_semidefinite(
+    constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings
+) -> Candidate:
+    """Least N(W) under the constraints, for a norm that is a semidefinite program.
 
     Parameters
     ----------
     constraints : Constraints
     norm : Norm
-        Nuclear or spectral.
+    cone : callable
+        The cone of the norm, given d_k.
     settings : Settings
 
     Returns
@@ -63,7 +60,7 @@ def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings)
         Of its true rank in the nuclear norm; without a component off the queries' span in either.
     """
     flat = constraints.with_one_axis()
-    size = flat.lead[0]
+    size = flat.batch_shape[0]
     weights = np.zeros((size, *flat.weights_shape))
     multipliers = np.zeros(flat.inequality.shape)
     ray = np.zeros(size, bool)
@@ -71,7 +68,7 @@ def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings)
     # nothing to do where 0 is the solution, or a row of zeros leaves none
     to_solve = np.asarray(flat.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(flat).any(axis=ALL_TOKENS))
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
-    watch = _Watch(settings.callback)
+    watch = _Watch(settings.report)
     most_rows = int(flat.rows_mask.sum(axis=ALL_TOKENS).max(initial=0))
     why = f"the {norm.name} norm is a semidefinite program with rows of rank one"
     for index in _chunks(flat, most_rows, to_solve):
@@ -90,18 +87,18 @@ def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings)
             why += ", here on a growing set of them"
 
             def solve(rows: Constraints, given: Settings, pair: Pair = begin) -> Solved:
-                return _solve(rows, norm, given, pair, watch)
+                return _solve(rows, norm, cone, given, pair, watch)
 
             found = growing_rows(some, begin, own, solve, lambda: watch.stopped)
         else:
-            found = _solve(some, norm, own, begin, watch)
+            found = _solve(some, norm, cone, own, begin, watch)
         weights[go_on], multipliers[go_on], steps[go_on] = found
     return Candidate(
-        weights.reshape(*constraints.lead, *constraints.weights_shape),
+        weights.reshape(*constraints.batch_shape, *constraints.weights_shape),
         multipliers.reshape(constraints.inequality.shape),
-        ray.reshape(constraints.lead),
-        steps.reshape(constraints.lead),
-        METHODS[0],
+        ray.reshape(constraints.batch_shape),
+        steps.reshape(constraints.batch_shape),
+        METHOD,
         why,
     )
 
@@ -109,8 +106,8 @@ def solve_semidefinite(constraints: Constraints, norm: Norm, settings: Settings)
 class _Watch:
     """The user's callback over several iterations: it goes on counting steps, and remembers that it said stop."""
 
-    def __init__(self, callback: Callable[[int, float], object] | None) -> None:
-        self.callback = callback
+    def __init__(self, report: Report | None) -> None:
+        self.report = report
         self.stopped = False
         self._before = self._last = 0
 
@@ -118,8 +115,8 @@ class _Watch:
         if step == 0:
             self._before = self._last
         self._last = self._before + step
-        if self.callback is not None and not self.stopped:
-            self.stopped = bool(self.callback(self._last, gap))
+        if self.report is not None and not self.stopped:
+            self.stopped = self.report(self._last, gap)
         return self.stopped
 
 
@@ -137,7 +134,9 @@ def _pays_to_grow(num_rows: int, multipliers: TokenValues) -> bool:
     return num_rows > MOST_ROWS or (num_rows > GROWN_ROWS and num_rows > 3 * int(np.count_nonzero(multipliers)))
 
 
-def _solve(constraints: Constraints, norm: Norm, settings: Settings, begin: Pair, watch: "_Watch") -> Solved:
+def _solve(
+    constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, begin: Pair, watch: "_Watch"
+) -> Solved:
     """Some problems together, from a feasible pair of each."""
     reduced = reduced_rows(constraints)
     best = _nothing_found(reduced)
@@ -159,7 +158,16 @@ def _solve(constraints: Constraints, norm: Norm, settings: Settings, begin: Pair
         index = np.flatnonzero(best.gap > settings.tol)
         if len(index) == 0 or watch.stopped:
             break
-        _improve(best, reduced.take(index), index, norm, sizes[index], start[index], settings, watch)
+        _improve(
+            best,
+            reduced.take(index),
+            index,
+            cone(reduced.rows.left.shape[-1]),
+            sizes[index],
+            start[index],
+            settings,
+            watch,
+        )
     _keep_known(reduced, norm, best, known, sizes, settings.tol)
     shape = constraints.inequality.shape[1:]
     return Solved(reduced.expand(best.weights), reduced.spread(best.multipliers, shape), best.steps)
@@ -167,7 +175,7 @@ def _solve(constraints: Constraints, norm: Norm, settings: Settings, begin: Pair
 
 def _frobenius(constraints: Constraints) -> Candidate:
     """The answer in the Frobenius norm; one problem takes another way than many."""
-    if constraints.lead != (1,):
+    if constraints.batch_shape != (1,):
         return solve_frobenius(constraints, Settings())
     found = solve_frobenius(constraints[0], Settings())
     return found._replace(
@@ -214,7 +222,7 @@ def _improve(
     best: InteriorPoint,
     reduced: Reduced,
     index: Int[np.ndarray, " some"],
-    norm: Norm,
+    cone: Cone,
     sizes: Values,
     start: RowVector,
     settings: Settings,
@@ -227,25 +235,10 @@ def _improve(
     # the value becomes about 1
     right = np.where(reduced.right > 0, reduced.right / sizes[:, None], reduced.right)
     problems = Problems(reduced.rows, right, reduced.equality)
-    cone: Cone = (NuclearCone if isinstance(norm, Nuclear) else SpectralCone)(reduced.rows.left.shape[-1])
     target = max(0.2 * settings.tol, FINEST_TARGET)
-    found = interior_point(cone, problems, start, target, limit, watch)
-    if isinstance(norm, Nuclear):
-        found = _at_their_rank(problems, found, target)
+    found = cone.cleaned(problems, interior_point(cone, problems, start, target, limit, watch), target)
     best.steps[index] += found.steps
     better = found.gap < best.gap[index]
     index = index[better]
     best.weights[index], best.multipliers[index] = found.weights[better], found.multipliers[better]
     best.gap[index] = found.gap[better]
-
-
-def _at_their_rank(problems: Problems, found: InteriorPoint, target: float) -> InteriorPoint:
-    """The weights without the singular values that an interior point keeps above 0, where the gap does not mind."""
-    U, sigma, Vt = np.linalg.svd(found.weights, full_matrices=False)
-    sigma = np.where(sigma > NEGLIGIBLE * sigma[:, :1], sigma, 0.0)
-    weights = (U * sigma[:, None, :]) @ Vt
-    gap, _ = measure(problems, weights, problems.rows.apply(weights), sigma.sum(axis=-1), found.multipliers, target)
-    fine = gap <= np.maximum(found.gap, target)
-    return found._replace(
-        weights=np.where(fine[:, None, None], weights, found.weights), gap=np.where(fine, gap, found.gap)
-    )

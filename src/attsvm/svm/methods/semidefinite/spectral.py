@@ -1,4 +1,4 @@
-"""The least spectral norm: a conjecture for spectral descent and Muon."""
+"""The least spectral norm, to which spectral descent and Muon are conjectured to converge."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solve_triangular
 
+from attsvm.norms import Norm, Spectral
+from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block, PairRows, RowVector
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.registry import solver
 from attsvm.svm.methods.semidefinite.interior_point import (
+    InteriorPoint,
     Lengths,
     Matrix,
     Problems,
@@ -20,6 +25,7 @@ from attsvm.svm.methods.semidefinite.interior_point import (
     lift,
     start_slack,
 )
+from attsvm.svm.methods.semidefinite.solve_semidefinite import METHOD, solve_semidefinite
 
 COLUMNS = 1_000_000
 """Numbers in the factors that are multiplied at a time."""
@@ -84,6 +90,16 @@ class SpectralCone:
 
     def finish(self, problems: Problems, state: State) -> None:
         """There is none."""
+
+    def cleaned(self, problems: Problems, found: InteriorPoint, target: float) -> InteriorPoint:
+        """As it was found."""
+        return found
+
+
+@solver(Spectral, methods=(METHOD,))
+def solve_spectral(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Least spectral norm; see :func:`solve_semidefinite`."""
+    return solve_semidefinite(constraints, norm, SpectralCone, settings)
 
 
 class _Equations:

@@ -1,33 +1,49 @@
-"""How small a head's margin is: over the best that any matrix of the same Frobenius norm has for the same selection."""
+"""The margin of given weights, divided by the best margin for the same selection, as a certified interval."""
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.norms import parse_norm
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.selection import selection_sets
-from attsvm.svm import solve_svm
-from attsvm.svm.certificate import Certified, certify
+from attsvm.svm.certificate import FROBENIUS, Certified, certify
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.constraints.gram_products import GramProducts, Grams
 from attsvm.svm.methods.euclidean.bound_program import BoundProgram, Stopped
-from attsvm.torch.inspection.weights import HeadProblem
+from attsvm.svm.solve import solve_svm
 
 MAX_STEPS = 20_000
-"""Products with the constraints, if no limit is given."""
+"""Largest number of products with the constraints if no limit is given."""
 
 PATIENCE = 3_000
 """Products without a narrower interval after which a solve ends."""
 
 ROUNDING = 0.9
-"""Part of the gap asked for at which float32 stops, for float64 to confirm it."""
+"""Part of the required gap at which float32 stops, so that float64 can confirm it."""
 
-FROBENIUS = parse_norm("frobenius")
+
+class Head(Protocol):
+    """An attention head: logits k_it'W z_iq."""
+
+    @property
+    def keys(self) -> Float[np.ndarray, "n T d_k"]:
+        """Keys, k."""
+
+    @property
+    def queries(self) -> Float[np.ndarray, "n Q d_q"]:
+        """Queries, z."""
+
+    @property
+    def weights(self) -> Float[np.ndarray, "d_k d_q"]:
+        """W."""
+
+    def logits(self) -> Float[np.ndarray, "n Q T"]:
+        """The logit of each token for each query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,23 +54,23 @@ class MarginInterval:
     ----------
     status : Status
         ``optimal`` if the interval is at most as wide as required; ``inaccurate`` if it is wider, or was not found;
-        ``infeasible`` if no matrix keeps the selection. Without constraints, where every query may attend to one token
-        only, ``optimal``, and there is no ratio.
+        ``infeasible`` if no matrix keeps the selection. If there are no constraints, because every query may attend to
+        only one token, the status is ``optimal`` and there is no ratio.
     margin : float or None
-        min (k_α − k_t)'W z over all constraints, of W/‖W‖_F. Its own argmax is what it selects, so it is not negative;
-        0 where two tokens tie.
+        min (k_α − k_t)'W z over all constraints, of W/‖W‖_F. The selection is the argmax of the head's own logits, so
+        it is not negative; it is 0 where two tokens tie.
     norm : float
         ‖W‖_F.
     lower, upper : float or None
-        Of the ratio: ``margin`` times the least norm of a matrix with margins of 1, known from the dual and from the
-        primal side.
+        Bounds on the ratio: ``margin`` times the least norm of a matrix with margins of 1, which the dual bounds from
+        below and the primal from above.
     constraints, duplicates : int
-        Pairs of a query and a token that it drops; of them those left out, because the token is the selected one's
-        exact duplicate.
+        Pairs of a query and a token that it drops; and how many of them are left out because the token is an exact
+        duplicate of the selected one.
     support : int
-        Constraints that carry weight in the dual: the support tokens, as far as the solve went.
+        Constraints with a positive multiplier: the support tokens, as far as the solve went.
     steps : int
-        Of the solve.
+        Steps of the solve.
     """
 
     status: Status
@@ -69,40 +85,40 @@ class MarginInterval:
 
     @property
     def width(self) -> float | None:
-        """Of the interval, relative to its upper end; 0 where that is 0."""
+        """Width of the interval, relative to its upper end; 0 if the upper end is 0."""
         if self.lower is None or self.upper is None:
             return None
         return (self.upper - self.lower) / self.upper if self.upper else 0.0
 
 
 def margin_interval(
-    problem: HeadProblem,
+    head: Head,
     allowed: Bool[np.ndarray, "n Q T"],
     selected: Int[np.ndarray, "n Q"],
     gap: float = 1e-2,
     max_steps: int | None = None,
     grams: Grams | None = None,
 ) -> tuple[MarginInterval, Float[np.ndarray, "n Q T"] | None]:
-    """The interval of one head, and the multipliers it rests on.
+    """The interval of one head, and the multipliers that prove it.
 
     Parameters
     ----------
-    problem : HeadProblem
+    head : Head
     allowed : bool ndarray, shape (n, Q, T)
     selected : int ndarray, shape (n, Q)
         −1 where there is no query.
     gap : float
-        Relative width at which the solve is stopped.
+        Relative width at which the solve stops.
     max_steps : int, optional
-        Of the solve; 20,000 if not given.
+        Largest number of steps of the solve; 20,000 if not given.
     grams : Grams, optional
-        Of the problem's keys and queries under ``allowed``: makes the solve faster.
+        Gram matrices of the head's keys and queries under ``allowed``, which make the solve faster.
 
     Returns
     -------
     MarginInterval
     ndarray, shape (n, Q, T), or None
-        Multipliers of the constraints, which bound the best margin from above. None where no query has a choice, or no
+        Multipliers of the constraints, which bound the best margin from above. None if no query has a choice, or if no
         matrix keeps the selection.
 
     References
@@ -112,38 +128,38 @@ def margin_interval(
     asks = selected >= 0
     dropped = allowed & asks[..., None]
     np.put_along_axis(dropped, np.maximum(selected, 0)[..., None], False, axis=-1)
-    same = dropped & duplicates(problem.keys, selected)
+    same = dropped & duplicates(head.keys, selected)
     counts = int(np.count_nonzero(dropped)), int(np.count_nonzero(same))
-    norm = float(np.linalg.norm(problem.weights))
+    norm = float(np.linalg.norm(head.weights))
     kept = dropped & ~same
     if not kept.any():
         return MarginInterval(Status.OPTIMAL, None, norm, None, None, *counts, 0, 0), None
-    margin = _smallest_margin(problem, kept, selected) / norm if norm > 0 else 0.0
-    svm = Problem(problem.keys, queries=problem.queries, mask=allowed & ~same, query_mask=asks)
+    margin = _smallest_margin(head, kept, selected) / norm if norm > 0 else 0.0
+    svm = Problem(head.keys, queries=head.queries, mask=allowed & ~same, query_mask=asks)
     steps = max_steps or MAX_STEPS
     if margin > 0:
         constraints = Constraints.of(svm, selection_sets(svm, selected))
-        done, count = _solve(constraints, problem.weights, selected, gap, steps, grams)
+        done, count = _solve(constraints, head.weights, selected, gap, steps, grams)
         value, reached = float(done.value), float(done.gap)
         dual = done.dual.reshape(kept.shape)
-    else:  # W does not keep its own selection: perhaps nothing does
+    else:  # W does not keep its own selection; there may be no weights that do
         solution = solve_svm(
             svm,
             selected,
             method="projected-gradient",
             tol=gap,
             max_steps=steps,
-            callback=lambda _, now: now <= gap,
+            callback=lambda at: at.gap is not None and at.gap <= gap,
         )
         count = int(solution.stats["steps"])
         if solution.status == "infeasible":
             return MarginInterval(Status.INFEASIBLE, margin, norm, None, None, *counts, 0, count), None
-        value, reached = solution.value, solution.gap
+        value, reached = float(solution.value), float(solution.gap)
         dual = solution.dual
     support = int(np.count_nonzero(dual > 0))
     if not math.isfinite(value):
         return MarginInterval(Status.INACCURATE, margin, norm, None, None, *counts, support, count), dual
-    upper = min(1.0, margin * value)  # W itself is feasible; what rounding adds is no more than that
+    upper = min(1.0, margin * value)  # W itself is feasible, so a larger value is rounding
     lower = upper * max(0.0, 1 - reached)
     status = Status.OPTIMAL if upper - lower <= gap * upper else Status.INACCURATE
     return MarginInterval(status, margin, norm, lower, upper, *counts, support, count), dual
@@ -159,8 +175,8 @@ def _solve(
 ) -> tuple[Certified, int]:
     """Weights and multipliers within the gap of each other, and how many products that took.
 
-    That the head's own weights are feasible is known: so nothing looks for a ray, as
-    :func:`solve_large` does, and they stand in as long as none better are found.
+    The head's own weights are known to be feasible. So there is no search for a ray, as in :func:`solve_large`, and
+    they are the answer until better weights are found.
     """
     plain = DualProducts(constraints)
     taken = 0
@@ -217,7 +233,7 @@ class _Search:
 
 
 def duplicates(keys: np.ndarray, selected: Int[np.ndarray, "n Q"]) -> Bool[np.ndarray, "n Q T"]:
-    """Where a token's key equals, to the last bit, that of the token which the query selects."""
+    """Tokens whose key equals the key of the selected token bit by bit."""
     same = np.zeros((*selected.shape, keys.shape[1]), bool)
     for i, sequence in enumerate(keys):
         _, kind = np.unique(sequence, axis=0, return_inverse=True)
@@ -226,7 +242,7 @@ def duplicates(keys: np.ndarray, selected: Int[np.ndarray, "n Q"]) -> Bool[np.nd
     return same
 
 
-def _smallest_margin(problem: HeadProblem, kept: np.ndarray, selected: np.ndarray) -> float:
-    logits = problem.logits()
+def _smallest_margin(head: Head, kept: np.ndarray, selected: np.ndarray) -> float:
+    logits = head.logits()
     own = np.take_along_axis(logits, np.maximum(selected, 0)[..., None], axis=-1)
     return max(0.0, float((own - logits).min(where=kept, initial=np.inf)))

@@ -1,0 +1,114 @@
+"""Which method solves in which norm: solvers register for classes of norms."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple, Protocol, TypeVar
+
+from attsvm.errors import ProblemError
+from attsvm.norms import Norm
+from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.methods.candidate import Candidate, Settings
+
+
+class Solve(Protocol):
+    """What a solver is: a function that returns a candidate for the least norm under constraints."""
+
+    def __call__(self, constraints: Constraints, norm: Norm, settings: Settings, method: str | None) -> Candidate:
+        """The candidate, found by the method of this name; None leaves the choice to the solver."""
+
+
+class Solver(NamedTuple):
+    """A registered solver, and the names of its methods for a norm."""
+
+    solve: Solve
+    methods: Callable[[Norm], Sequence[str]]
+
+
+S = TypeVar("S", bound=Solve)
+
+_solvers: dict[type[Norm], Solver] = {}
+
+
+def solver(*norms: type[Norm], methods: Sequence[str] | Callable[[Norm], Sequence[str]]) -> Callable[[S], S]:
+    """Register a function as the solver for classes of norms, and for their subclasses.
+
+    Parameters
+    ----------
+    *norms : subclasses of Norm
+    methods : sequence of str, or callable
+        Names of the methods that a user can force; or a function that returns them for a norm.
+
+    Returns
+    -------
+    callable
+        A decorator for a function of (constraints, norm, settings, method) that returns a :class:`Candidate`. The
+        candidate is certified by the norm's ``values`` and ``dual`` alone, so a solver need not be exact.
+
+    Raises
+    ------
+    ProblemError
+        If one of the classes has a solver already.
+    """
+
+    def register(solve: S) -> S:
+        of_norm = methods if callable(methods) else lambda norm: methods
+        for kind in norms:
+            if kind in _solvers:
+                raise ProblemError(f"norm: a solver is registered for {kind.__name__} already")
+            _solvers[kind] = Solver(solve, of_norm)
+        return solve
+
+    return register
+
+
+def solver_of(norm: Norm) -> Solver:
+    """The solver that is registered for the class of a norm, or for the nearest of its base classes.
+
+    Raises
+    ------
+    ProblemError
+        If there is none.
+    """
+    _discover()
+    for kind in type(norm).__mro__:
+        found = _solvers.get(kind)
+        if found is not None:
+            return found
+    raise ProblemError(f"norm: no solver is registered for norm {norm.name!r}")
+
+
+def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """What the solver of a norm finds.
+
+    Raises
+    ------
+    ProblemError
+        If no solver is registered for the norm, or it has no method of this name.
+    """
+    solve, methods = solver_of(norm)
+    if method is not None:
+        check_method(method, methods(norm), norm)
+    return solve(constraints, norm, settings, method)
+
+
+def check_method(method: str, methods: Sequence[str], norm: Norm) -> None:
+    """Check that a method is one of those of a norm.
+
+    Raises
+    ------
+    ProblemError
+        If it is not.
+    """
+    if method not in methods:
+        expected = " or ".join(methods) or "no method"
+        raise ProblemError(f"method: expected {expected} for norm {norm.name!r}, got {method!r}")
+
+
+@cache
+def _discover() -> None:
+    """Import the modules that register the built-in solvers."""
+    package = importlib.import_module("attsvm.svm.methods")
+    for module in pkgutil.walk_packages(package.__path__, "attsvm.svm.methods."):
+        importlib.import_module(module.name)
