@@ -175,7 +175,7 @@ class _Setting:
             selected=selected,
             residual=residual,
             limit=solution.direction,
-            limit_status=Status(solution.status),
+            limit_status=Status(str(solution.status)),
             radii=self.radii[: len(points)],
             norm=self.norm,
             attention=self.attention,
