@@ -12,9 +12,9 @@ except ModuleNotFoundError as missing:  # pragma: no cover - only where the extr
     raise ModuleNotFoundError("attsvm.torch needs PyTorch: pip install 'attsvm[torch]'", name=missing.name) from missing
 
 from attsvm.torch.inspection import Family, HeadProgress, Inspection, Layout, inspect
+from attsvm.torch.optimizers.gradients import NonFiniteGradientError
 from attsvm.torch.optimizers.learning_rate import lr_from_adam, lr_from_sgd
 from attsvm.torch.optimizers.mirror_descent import MirrorDescent
-from attsvm.torch.optimizers.optimizer import NonFiniteGradientError
 from attsvm.torch.optimizers.sign_descent import SignDescent
 from attsvm.torch.optimizers.spectral_descent import SpectralDescent
 

@@ -25,8 +25,8 @@ from torch.nn import functional
 
 from attsvm.apps.experiments.checkpoints import Position, load_checkpoint, save_checkpoint
 from attsvm.errors import ProblemError
+from attsvm.torch.optimizers.gradients import NonFiniteGradientError
 from attsvm.torch.optimizers.mirror_descent import MirrorDescent
-from attsvm.torch.optimizers.optimizer import NonFiniteGradientError
 
 OPTIMIZERS = ("mirror-P", "sgd", "adam")
 """Names of optimisers; P is any number above 1, as in mirror-1.1."""

@@ -1,8 +1,8 @@
-"""The update as one compiled pass over memory: read g and z, write z and w.
+"""The update as one compiled pass over memory: it reads g and z and writes z and w.
 
-A kernel belongs to a recipe, not to a model: it takes `SLOTS` flat tensors of any length at a time, so neither the
-number of parameters, nor their shapes, nor a gradient that is None compiles anything again. Slots that are left over
-hold placeholders. Many slots share the cost of a call (some 20 µs), which small parameters would feel.
+A kernel is compiled for a recipe, not for a model. It takes `SLOTS` flat tensors of any length at a time, so it is not
+compiled again for another number of parameters, other shapes, or a gradient that is None. Unused slots hold
+placeholders. The cost of a call (about 20 µs) is shared by the slots, which matters for small parameters.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from torch import Tensor
 from attsvm.torch.optimizers.powers import power, signed_power
 
 SLOTS = 16
-# the length a kernel is first shown: long enough that the compiler spreads its loops over the threads
+# the length with which a kernel is compiled: long enough for the compiler to parallelise its loops
 TYPICAL_LENGTH = 1 << 17
 
 
@@ -38,9 +38,9 @@ class Recipe(NamedTuple):
 
 
 def fits(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether a kernel takes a parameter and what belongs to it: all dense in memory, and of more than one entry.
+    """Whether a kernel takes a parameter with its gradient and state: all contiguous, and of more than one entry.
 
-    `torch.compile` treats lengths 0 and 1 as constants, so it would compile them on their own.
+    `torch.compile` treats lengths 0 and 1 as constants, so it would compile separate kernels for them.
     """
     return all(x is None or (x.is_contiguous() and x.numel() > 1) for x in tensors)
 
@@ -60,8 +60,8 @@ def descend(
 ) -> None:
     """In place: b ← momentum·b + scale·g, d = b (or ahead of it), z ← decay·z − step·d, w ← link(z).
 
-    With ``scaling`` each tensor has a step and a divisor of its own, 0-d tensors: z ← decay·z − step·(d/divisor).
-    ``weights[i] is mirrors[i]`` where the weights are their own mirror variable.
+    With ``scaling`` each tensor has its own step and divisor, 0-d tensors: z ← decay·z − step·(d/divisor).
+    ``weights[i] is mirrors[i]`` if the weights are their own mirror variable.
     """
     first = mirrors[0]
     own_mirror = weights[0] is first
@@ -97,7 +97,7 @@ def power_sums(tensors: list[Tensor], largest: list[Tensor], q: float) -> list[T
 
 
 class _Kernel:
-    """A compiled function of `SLOTS` rows of flat tensors, and what fills the rows that a call leaves over.
+    """A compiled function of `SLOTS` rows of flat tensors, and placeholders for unused rows.
 
     Columns that the kernel does not use are None.
     """
@@ -109,11 +109,11 @@ class _Kernel:
         device: torch.device,
         *arguments: Any,
     ) -> None:
-        # isolated: kernels made from one function must not count against each other's recompile limit
+        # isolated: kernels made from one function would otherwise share one limit of recompilations
         compiler: Any = torch.compile
         self.function = compiler(function, dynamic=True, fullgraph=True, isolate_recompiles=True)
         self.placeholders = _columns(dtypes, device, [2] * SLOTS)
-        # compiled on lengths that all differ, for equal ones would be taken to be equal always
+        # compiled on different lengths, because equal ones would be assumed to be always equal
         self.function(*_columns(dtypes, device, [TYPICAL_LENGTH + i for i in range(SLOTS)]), *arguments)
 
     def __call__(self, columns: list[list[Tensor] | None], rows: slice, *arguments: Any) -> Any:
@@ -124,7 +124,7 @@ class _Kernel:
         return self.function(*filled, *arguments)
 
 
-# the number of threads is among the arguments because the compiler writes it into the loops
+# the number of threads is an argument because the compiler writes it into the loops
 @cache
 def _update_kernel(
     recipe: Recipe, scaled: bool, dtypes: tuple[torch.dtype | None, ...], device: torch.device, threads: int
@@ -153,8 +153,8 @@ def _update_kernel(
             mirror.copy_(moved)
             if weights is not None:
                 linked = signed_power(moved, recipe.exponent)
-                # A processor fetches a line of memory before it writes to it, and fetches sooner what is read. So the
-                # weights are read, for a choice that never falls on them.
+                # A processor fetches a line of memory before it writes to it, and fetches lines that are read earlier.
+                # So the weights are read, in a condition that never selects them.
                 weights[i].copy_(torch.where(scalars[4] > 0, linked, weights[i]) if on_cpu else linked)
 
     mirror_dtype, on_cpu = dtypes[0], device.type == "cpu"

@@ -1,17 +1,17 @@
-"""The update in `torch._foreach_*` operations: one pass over memory an operation, on any device, dtype and layout."""
+"""The update in `torch._foreach_*` operations: one pass over memory per operation, on any device, dtype and layout."""
 
 import torch
 from torch import Tensor
 
 from attsvm.torch.optimizers.powers import LIST, signed_power
 
-# on the CPU larger tensors are taken one by one: there an operation on a list is a loop over it, and by the next
-# operation the first of its results would have left the caches
+# on the CPU larger tensors are updated one by one: an operation on a list is a loop there, and the first results would
+# have left the caches before the next operation
 LARGEST_IN_CPU_LISTS = 1 << 14
 
 
 def pays_in_lists(parameter: Tensor) -> bool:
-    """Whether a parameter is updated faster together with others than alone."""
+    """Whether updating a parameter together with others is faster."""
     return parameter.device.type != "cpu" or parameter.numel() <= LARGEST_IN_CPU_LISTS
 
 
@@ -45,8 +45,8 @@ def descend(
 ) -> None:
     """In place: z ← decay·z − step·d, w ← sign(z)|z|^exponent.
 
-    With ``scaling`` each tensor has a step and a divisor of its own, 0-d tensors: z ← decay·z − step·(d/divisor).
-    ``weights[i] is mirrors[i]`` where the weights are their own mirror variable (exponent 1, no narrower dtype).
+    With ``scaling`` each tensor has its own step and divisor, 0-d tensors: z ← decay·z − step·(d/divisor).
+    ``weights[i] is mirrors[i]`` if the weights are their own mirror variable (exponent 1, no narrower dtype).
     """
     if decay != 1.0:
         torch._foreach_mul_(mirrors, decay)

@@ -1,4 +1,4 @@
-"""Whether gradients are finite, for one wait on each device however many tensors there are."""
+"""Whether gradients are finite, with one synchronization per device for any number of tensors."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def all_finite(gradients: Sequence[Tensor]) -> bool:
         devices.setdefault(gradient.device, []).append(local_shard(gradient))
         shardings[sharding_of(gradient)] = None
     finite = all(_finite_on(device, here) for device, here in devices.items())
-    # every process takes part in each agreement, whatever it has seen itself
+    # every process takes part in each reduction, even if its own gradients are not finite
     for sharding in shardings:
         if sharding.split:
             finite = _agreed(finite, sharding)
@@ -33,8 +33,8 @@ def _finite_on(device: torch.device, gradients: list[Tensor]) -> bool:
     if device.type != "cpu":
         filled = [x for x in gradients if x.numel()]
         return not filled or bool(torch.isfinite(torch.stack(torch._foreach_norm(filled, float("inf")))).all())
-    # A sum of squares is not finite where an entry is not, and runs at the speed of memory; where it overflowed, look
-    # again. Last to first, for the step goes first to last and so finds what was read last still in the cache.
+    # A sum of squares is not finite if an entry is not, and is limited by memory only; it can also overflow, so it is
+    # checked again. Last to first: the step goes from first to last, and finds the tensors read last in the cache.
     sums = torch.stack([_sum(x) for x in reversed(gradients)])
     return bool(torch.isfinite(sums).all()) or all(map(is_finite, gradients))
 
@@ -43,7 +43,7 @@ def _sum(x: Tensor) -> Tensor:
     if x.dtype in (torch.float16, torch.bfloat16):
         return x.sum(dtype=torch.float32)
     if x.is_contiguous():
-        # faster than the sum of the entries by a quarter
+        # a quarter faster than the sum of the entries
         flat = x.view(-1)
         return torch.dot(flat, flat)
     return x.sum()

@@ -1,7 +1,7 @@
-"""What learning rate mirror descent wants where SGD or Adam had a good one.
+"""Learning rates of mirror descent from good learning rates of SGD or Adam.
 
-Mirror descent moves a weight by about lr·|w|^(2−p)/(p−1)·g, the slope of the link times the step of z; SGD moves it by
-lr·g, Adam by about lr. Equal typical movement gives the rate: a start for a search, not its end.
+Mirror descent moves a weight by about lr·|w|^(2−p)/(p−1)·g, the slope of the link times the step of z. SGD moves it by
+lr·g, Adam by about lr. The rate is that at which the typical movements are equal. Use it as the start of a search.
 """
 
 import math
@@ -13,17 +13,17 @@ from attsvm.torch.optimizers import norms
 
 
 def lr_from_sgd(parameters: Iterable[Tensor], lr: float, p: float = 1.1, *, normalize: bool = False) -> float:
-    """The lr at which mirror descent first moves weights as far as SGD does with its own.
+    """The lr at which the first step of mirror descent is about as long as that of SGD.
 
     Parameters
     ----------
     parameters : iterable of Tensor
-        Weights, with the gradients of a representative batch in ``.grad``. Those without a gradient, or of zeros
-        only (biases at the start), say nothing and are left out.
+        Weights, with the gradients of a representative batch in ``.grad``. Parameters without a gradient, and those
+        that are zero (such as initial biases), are left out.
     lr : float
-        SGD's learning rate (without momentum, or both with the same).
+        Learning rate of SGD, without momentum or with the same momentum.
     p, normalize
-        As :class:`attsvm.torch.MirrorDescent` will be given them; the norm per tensor.
+        Options of :class:`attsvm.torch.MirrorDescent`; the norm is that of each tensor.
 
     Returns
     -------
@@ -38,14 +38,23 @@ def lr_from_sgd(parameters: Iterable[Tensor], lr: float, p: float = 1.1, *, norm
 
 
 def lr_from_adam(parameters: Iterable[Tensor], lr: float, p: float = 1.1, *, normalize: bool = False) -> float:
-    """The lr at which mirror descent first moves weights as far as Adam does with its own: by lr.
+    """The lr at which the first step of mirror descent is about as long as that of Adam.
 
-    Parameters, result and errors as :func:`lr_from_sgd`.
+    Parameters, result and errors are those of :func:`lr_from_sgd`, with the learning rate of Adam.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.torch import lr_from_adam
+    >>> model = torch.nn.Linear(4, 2)
+    >>> model(torch.ones(1, 4)).sum().backward()
+    >>> lr_from_adam([model.weight], 1e-3, p=1.5) > 0
+    True
     """
     return _matched(parameters, p, normalize, lambda gradient: lr)
 
 
-def _matched(parameters: Iterable[Tensor], p: float, normalize: bool, wanted: Callable[[Tensor], float]) -> float:
+def _matched(parameters: Iterable[Tensor], p: float, normalize: bool, step_length: Callable[[Tensor], float]) -> float:
     logarithm, count = 0.0, 0
     for parameter in parameters:
         if parameter.grad is None:
@@ -56,11 +65,11 @@ def _matched(parameters: Iterable[Tensor], p: float, normalize: bool, wanted: Ca
             continue
         length = slope / _dual_norm(gradient, p) if normalize else slope
         unit_move = size ** (2.0 - p) / (p - 1.0) * length
-        # the mean of logarithms over entries: a tensor counts by its size, and none by its scale
-        logarithm += parameter.numel() * (math.log(wanted(gradient)) - math.log(unit_move))
+        # the mean of logarithms over entries weights a tensor by its size and not by its scale
+        logarithm += parameter.numel() * (math.log(step_length(gradient)) - math.log(unit_move))
         count += parameter.numel()
     if count == 0:
-        raise ValueError("parameters: none has weights and a gradient other than zero; call backward() first")
+        raise ValueError("parameters: expected nonzero weights with nonzero gradients, got none; call backward() first")
     return math.exp(logarithm / count)
 
 

@@ -1,61 +1,64 @@
 """ℓp mirror descent: ∇ψ(w⁺) = ∇ψ(w) − lr·g with the potential ψ = (1/p)‖·‖_p^p."""
 
 import math
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.optimizers import compiled, norms
-from attsvm.torch.optimizers.optimizer import Batch, MirrorOptimizer, Shaped
+from attsvm.torch.optimizers.batches import Batch, Shaped
+from attsvm.torch.optimizers.optimizer import MirrorOptimizer
+from attsvm.torch.optimizers.options import SharedOptions
 
 SCOPES = ("each", "all")
 
 
 class MirrorDescent(MirrorOptimizer):
-    r"""ℓp mirror descent, whose implicit bias is the ℓp norm: attention goes to the ℓp-AttSVM.
+    r"""ℓp mirror descent: attention weights converge in direction to the ℓp Att-SVM.
 
     .. math:: z \leftarrow z - \mathrm{lr}\, g, \qquad w \leftarrow \mathrm{sign}(z)\,|z|^{1/(p-1)},
 
     and with ``normalize`` g is divided by its dual norm ‖g‖_q, q = p/(p−1). The state is the mirror variable
-    z = ∇ψ(w) = sign(w)\|w\|^(p−1): at p = 1.1 a weight is \|z\|^10, which underflows in float32 and would never come
-    back if z were computed from it. p below 2 favours few large weights, p above 2 many of equal size; p = 2 is
-    gradient descent.
+    z = ∇ψ(w) = sign(w)\|w\|^(p−1): at p = 1.1 a weight is \|z\|^10, which underflows in float32, and z could not be
+    recovered from it. p below 2 favours few large weights, p above 2 many of equal size; p = 2 is gradient descent.
 
     Parameters
     ----------
     params : iterable
         Parameters, named parameters or parameter groups, each of which may set any option but ``nonfinite``.
     lr : float or Tensor
-        Length of a step in the mirror variable. It is not that of SGD or Adam: see :func:`attsvm.torch.lr_from_sgd`
-        and :func:`attsvm.torch.lr_from_adam`.
+        Length of a step in the mirror variable. Learning rates of SGD and Adam do not carry over; see
+        :func:`attsvm.torch.lr_from_sgd` and :func:`attsvm.torch.lr_from_adam`.
     p : float, default 1.1
-        Of the potential, 1 < p < ∞. No `pow` is needed where 4/(p−1) is a whole number (p = 1.05, 1.1, 1.2, 1.25, 1.5,
-        2, 3, 5, ...).
+        Exponent of the potential, 1 < p < ∞. A step is fastest where 4/(p−1) is an integer (p = 1.05, 1.1, 1.2, 1.25,
+        1.5, 2, 3, 5, ...), because it needs no `pow`.
     momentum : float, default 0
-        b ← momentum·b + g, and the step is taken (and normalised) along b.
+        b ← momentum·b + g; the step is taken (and normalized) along b.
     nesterov : bool, default False
         The step is taken along g + momentum·b.
     weight_decay : float, default 0
-        Decoupled: before the step w is multiplied by 1 − lr·weight_decay, as in AdamW and whatever p is. In mirror
-        space that is z·(1 − lr·weight_decay)^(p−1), for ∇ψ is homogeneous of degree p − 1.
+        Decoupled: before the step w is multiplied by 1 − lr·weight_decay, as in AdamW, for every p. In the mirror
+        variable this is z·(1 − lr·weight_decay)^(p−1), because ∇ψ is homogeneous of degree p − 1.
     normalize : bool, default False
-        Divide by the ℓq norm, so that lr is the length of every step in that norm. A gradient of zeros moves nothing.
+        Divide by the ℓq norm, so that lr is the length of every step in that norm. A zero gradient gives no step.
     scope : {"each", "all"}, default "each"
-        What the norm spans: each tensor by itself, or all tensors of the parameter group.
+        Whether the norm is that of each tensor, or of all tensors of the parameter group together.
     maximize : bool, default False
-        Ascend.
+        Maximize instead of minimize.
     nonfinite : {"skip", "raise", "unchecked"}, default "skip"
-        What to do where a gradient holds an infinity or a NaN. "skip" warns, counts it in ``skipped_steps`` and leaves
-        weights and state as they are; "raise" raises and leaves them so too. Both wait for the device once a step.
-        "unchecked" does not look. Under a GradScaler its own test is used instead, and nothing is said.
+        What to do if a gradient holds an infinity or a NaN. "skip" warns, counts the step in ``skipped_steps`` and
+        leaves weights and state unchanged; "raise" raises an error and leaves them unchanged, too. Both synchronize
+        with the device once per step. "unchecked" does not test. With a GradScaler its test is used instead, without a
+        warning.
     foreach : bool or None, default None
         True updates many tensors at once, False one after the other, which takes less memory; None is True except for
-        large tensors on the CPU, where False is faster. Without effect on compiled tensors.
+        large tensors on the CPU, where False is faster. No effect on tensors with a compiled step.
     compiled : bool, default False
-        Take the step in one pass over memory, in a kernel that `torch.compile` makes at the first step (some seconds,
-        a compiler needed). Contiguous tensors of more than one entry go that way, the others as without it.
+        Take the step in one pass over memory, in a kernel that `torch.compile` generates at the first step. This takes
+        a few seconds and needs a compiler. Contiguous tensors of more than one entry are updated this way, the others
+        as without it.
 
     Raises
     ------
@@ -64,14 +67,15 @@ class MirrorDescent(MirrorOptimizer):
 
     Notes
     -----
-    float16 and bfloat16 weights have a float32 mirror variable (and momentum), which keeps what they round away. For
-    p = 2 and other weights the mirror variable is the weight, and no state is held.
+    The mirror variable and the momentum of float16 and bfloat16 weights are float32, so small steps are not lost to
+    rounding. For p = 2 and wider weights the mirror variable is the weight itself, and there is no extra state.
 
-    Weights that are changed between steps (a checkpoint loaded into the model, a clamp) are noticed by their version,
-    and their mirror variable is computed anew; a change through ``.data`` is not.
+    If weights are changed between steps (by loading a checkpoint into the model, or by a clamp), their mirror variable
+    is recomputed. A change through ``.data`` is not detected.
 
-    Sharded parameters: unnormalised steps are elementwise, hence right under any sharding. Norms are completed over
-    the processes for FSDP2 (``DTensor``); FSDP1 hides that it shards, so only unnormalised steps are right with it.
+    Sharded parameters: steps without ``normalize`` are elementwise and therefore correct under any sharding. Norms are
+    completed over the processes for FSDP2 (``DTensor``). FSDP1 does not show that it shards, so steps with
+    ``normalize`` are wrong with it.
 
     References
     ----------
@@ -93,29 +97,11 @@ class MirrorDescent(MirrorOptimizer):
         lr: float | Tensor,
         p: float = 1.1,
         *,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
         normalize: bool = False,
-        scope: str = "each",
-        maximize: bool = False,
-        nonfinite: str = "skip",
-        foreach: bool | None = None,
-        compiled: bool = False,
+        scope: Literal["each", "all"] = "each",
+        **shared: Unpack[SharedOptions],
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "p": p,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "weight_decay": weight_decay,
-            "normalize": normalize,
-            "scope": scope,
-            "maximize": maximize,
-            "foreach": foreach,
-            "compiled": compiled,
-        }
-        super().__init__(params, defaults, nonfinite)
+        super().__init__(params, {"lr": lr, "p": p, "normalize": normalize, "scope": scope}, shared)
 
     def _potential(self, group: dict[str, Any]) -> float:
         return float(group["p"])
@@ -124,9 +110,9 @@ class MirrorDescent(MirrorOptimizer):
         super()._check_group(group)
         p = float(group["p"])
         if not 1.0 < p < math.inf:
-            raise ValueError(f"p: {p!r} has no mirror map; 1 < p < inf is wanted (p = 1.05 is close to l1)")
+            raise ValueError(f"p: expected 1 < p < inf, got {p!r}; p = 1.05 is close to l1")
         if group["scope"] not in SCOPES:
-            raise ValueError(f"scope: {group['scope']!r} is none of 'each', 'all'")
+            raise ValueError(f"scope: expected 'each' or 'all', got {group['scope']!r}")
 
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return not group["normalize"]
@@ -139,7 +125,7 @@ class MirrorDescent(MirrorOptimizer):
         largest, sums = [], []
         for batch, tensors in zip(batches, directions, strict=True):
             here = batch.sharding.largest(torch.stack(norms.largest_entries(tensors)))
-            # a tensor of zeros: 0/1 moves nothing, where 0/0 would
+            # a tensor of zeros: 0/1 gives no step, 0/0 would give NaN
             here = torch.where(here > 0, here, 1.0)
             power_sums = compiled.power_sums if batch.compiled else norms.power_sums
             sums.append(batch.sharding.total(torch.stack(power_sums(tensors, list(here.unbind()), q))))
@@ -148,7 +134,7 @@ class MirrorDescent(MirrorOptimizer):
             largest, sums = norms.joined(largest, sums, q)
         shaped = []
         for tensors, here, total in zip(directions, largest, sums, strict=True):
-            # the sum holds a 1 for the largest entry, unless all are zero
+            # the largest entry contributes 1 to the sum, unless all are zero
             steps = lr / total.clamp(min=1.0) ** (1.0 / q)
             shaped.append((tensors, list(steps.unbind()), list(here.unbind())))
         return shaped

@@ -1,6 +1,6 @@
-"""ℓq norms of many tensors at once: never overflowing, never waiting for the device.
+"""ℓq norms of many tensors at once, without overflow and without synchronizing with the device.
 
-‖g‖_q with q = 11 (p = 1.1) of gradients near 1e-4 sums numbers near 1e-44, which float32 does not have. So each norm is
+‖g‖_q with q = 11 (p = 1.1) of gradients near 1e-4 sums numbers near 1e-44, which underflow in float32. So each norm is
 kept as a pair (m, s) with m = max|g| and s = Σ(|g|/m)^q between 1 and the number of entries: ‖g‖_q = m·s^(1/q).
 """
 
@@ -14,7 +14,7 @@ def largest_entries(tensors: list[Tensor]) -> list[Tensor]:
     """max|x| of each tensor as a 0-d tensor; 0 of an empty one."""
     if tensors[0].device.type != "cpu" and all(x.numel() for x in tensors):
         return list(torch._foreach_norm(tensors, float("inf")))
-    # on the CPU vector_norm(inf) runs at a twentieth of the memory bandwidth, aminmax at all of it
+    # on the CPU vector_norm(inf) runs at a twentieth of the memory bandwidth, aminmax at the full one
     return [_largest_entry(x) for x in tensors]
 
 
@@ -32,9 +32,10 @@ def _largest_entry(x: Tensor) -> Tensor:
 
 
 def joined(largest: list[Tensor], sums: list[Tensor], q: float) -> tuple[list[Tensor], list[Tensor]]:
-    """The (m, s) of all tensors together, in the place of each of their own.
+    """The pair (m, s) of all tensors together, repeated for each tensor.
 
-    ``largest`` and ``sums`` hold one vector a batch, maybe of several devices and dtypes; so do the results.
+    ``largest`` and ``sums`` hold one vector per batch, possibly on several devices and of several dtypes; so do the
+    results.
     """
     home = largest[0].device
     all_largest = torch.cat([x.to(home, torch.float64) for x in largest])

@@ -1,8 +1,8 @@
-"""sign(x)|x|^e, without `pow` wherever multiplications and square roots do.
+"""sign(x)|x|^e, by multiplications and square roots instead of `pow` wherever possible.
 
-A `pow` costs tens of multiplications, and the exponents that matter have cheap forms: 1/(p−1) is 10 at p = 1.1, 2 at
-1.5, 1 at 2, 1/2 at 3. The same chain serves single tensors (inside a compiled kernel) and lists of them
-(`torch._foreach_*`).
+A `pow` costs tens of multiplications, and the common exponents do not need it: 1/(p−1) is 10 at p = 1.1, 2 at 1.5, 1 at
+2, 1/2 at 3. The same code is used for single tensors (inside a compiled kernel) and for lists (`torch._foreach_*`).
+Compare :mod:`attsvm.optimizers.powers` for JAX arrays, where halves and thirds are the common exponents.
 """
 
 from collections.abc import Callable
@@ -34,10 +34,10 @@ LIST = Arithmetic(
 
 
 def quarters_of(exponent: float) -> int | None:
-    """4·exponent where that is a whole number small enough for multiplications and square roots, else None.
+    """4·exponent if that is an integer small enough for multiplications and square roots, else None.
 
-    1/(p−1) of a decimal p is off by a few ulps (1/(1.1 − 1) = 9.999999999999991), so the nearest quarter within
-    1e-12 relative counts as meant.
+    1/(p−1) of a decimal p is off by a few ulps (1/(1.1 − 1) = 9.999999999999991), so the exponent is rounded to the
+    nearest quarter if the relative difference is at most 1e-12.
     """
     quarters = round(4 * exponent)
     near = abs(4 * exponent - quarters) <= 1e-12 * quarters

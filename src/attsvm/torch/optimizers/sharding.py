@@ -1,8 +1,8 @@
-"""What a norm or a test needs where each process holds only a shard of a parameter (FSDP2's `DTensor`).
+"""Reductions over the processes that each hold a shard of a parameter (FSDP2's `DTensor`).
 
-A step along b or sign(b) is elementwise: every process takes it on its own shard. Norms, and whether a gradient is
-finite, concern the whole tensor and are completed here. FSDP1 flattens parameters into ordinary tensors that do not say
-they are shards: with it only elementwise steps are right.
+A step along b or sign(b) is elementwise, so every process makes it on its own shard. Norms and the test for finite
+gradients concern the whole tensor and are completed here. FSDP1 flattens parameters into ordinary tensors that do not
+show that they are shards; only elementwise steps are correct with it.
 """
 
 import sys
@@ -14,7 +14,7 @@ from torch.nn import Parameter
 
 
 class Sharding(NamedTuple):
-    """Over which dimensions of which device mesh a tensor is split; nothing for an ordinary tensor.
+    """The dimensions of a device mesh over which a tensor is split; none for an ordinary tensor.
 
     Attributes
     ----------
@@ -63,6 +63,6 @@ def local_shard(tensor: Tensor) -> Tensor:
 def _as_sharded(tensor: Tensor) -> Any:
     if type(tensor) in (Tensor, Parameter):
         return None
-    # importing DTensor costs a second; a tensor can only be one if somebody has
+    # importing DTensor takes a second; a tensor can only be one if it has been imported
     distributed = sys.modules.get("torch.distributed.tensor")
     return tensor if distributed is not None and isinstance(tensor, distributed.DTensor) else None

@@ -1,26 +1,28 @@
 """Sign descent: steepest descent in the ℓ∞ norm."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizers.optimizer import Batch, MirrorOptimizer, Shaped
+from attsvm.torch.optimizers.batches import Batch, Shaped
+from attsvm.torch.optimizers.optimizer import MirrorOptimizer
+from attsvm.torch.optimizers.options import SharedOptions
 
 
 class SignDescent(MirrorOptimizer):
     """Steps along the sign of the gradient (or of its momentum): steepest descent in the ℓ∞ norm.
 
-    w ← w − lr·sign(b), b ← momentum·b + g. Every weight moves by lr, so lr is of the size it has for Adam, whose
-    update this is without its running second moment.
+    w ← w − lr·sign(b), b ← momentum·b + g. Every weight moves by lr. Suitable values of lr are those of Adam, because
+    this is the update of Adam without its running second moment.
 
     Parameters
     ----------
     params, lr, momentum, nesterov, weight_decay, maximize, nonfinite, foreach, compiled
         As in :class:`attsvm.torch.MirrorDescent`.
     normalize : bool, default True
-        False multiplies the step by the dual norm ‖b‖_1 of each tensor: steepest descent, not its normalised form.
+        False multiplies the step by the dual norm ‖b‖_1 of each tensor, the plain steepest descent.
 
     Raises
     ------
@@ -29,8 +31,8 @@ class SignDescent(MirrorOptimizer):
 
     Notes
     -----
-    float16 and bfloat16 weights keep float32 weights as state. That the direction goes to the ℓ∞ Att-SVM is known for
-    linear models, and a conjecture for attention.
+    For float16 and bfloat16 weights the state holds float32 weights. Convergence in direction to the ℓ∞ Att-SVM is
+    known for linear models and a conjecture for attention.
 
     References
     ----------
@@ -38,30 +40,9 @@ class SignDescent(MirrorOptimizer):
     """
 
     def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        *,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
-        normalize: bool = True,
-        maximize: bool = False,
-        nonfinite: str = "skip",
-        foreach: bool | None = None,
-        compiled: bool = False,
+        self, params: ParamsT, lr: float | Tensor, *, normalize: bool = True, **shared: Unpack[SharedOptions]
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "weight_decay": weight_decay,
-            "normalize": normalize,
-            "maximize": maximize,
-            "foreach": foreach,
-            "compiled": compiled,
-        }
-        super().__init__(params, defaults, nonfinite)
+        super().__init__(params, {"lr": lr, "normalize": normalize}, shared)
 
     def _signs(self, group: dict[str, Any]) -> bool:
         return True

@@ -1,12 +1,14 @@
 """Spectral descent: steepest descent in the spectral norm of each weight matrix."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizers.optimizer import Batch, Given, MirrorOptimizer, Shaped, check_number
+from attsvm.torch.optimizers.batches import Batch, Given, Shaped
+from attsvm.torch.optimizers.optimizer import MirrorOptimizer
+from attsvm.torch.optimizers.options import SharedOptions, check_number
 from attsvm.torch.optimizers.sharding import sharding_of
 
 
@@ -18,26 +20,26 @@ class SpectralDescent(MirrorOptimizer):
     Parameters
     ----------
     params, lr, momentum, nesterov, weight_decay, maximize, nonfinite, foreach, compiled
-        As in :class:`attsvm.torch.MirrorDescent`. A tensor of three or more axes (a convolution) is taken as the matrix
-        (first axis, all others); a vector as one column, whose direction is b/‖b‖.
+        As in :class:`attsvm.torch.MirrorDescent`. A tensor of three or more axes (a convolution) is reshaped to the
+        matrix (first axis, all others); a vector is one column, with the direction b/‖b‖.
     normalize : bool, default True
         False multiplies the step by the dual norm of each tensor, the nuclear norm ‖b‖_*.
     iterations : int or None, default None
-        None: exact, by a singular value decomposition in float32 (float64 for float64 weights). A number: so many
-        Newton-Schulz iterations, much faster on large matrices, after which the singular values are near 1 (five:
-        between about 0.7 and 1.2).
+        None: exact, by a singular value decomposition in float32 (float64 for float64 weights). A number: that many
+        Newton-Schulz iterations. They are much faster on large matrices, and give singular values near 1 (after five
+        iterations between about 0.7 and 1.2).
 
     Raises
     ------
     ValueError
         If an option is out of range or a parameter is complex.
     RuntimeError
-        If a parameter is sharded over processes: its singular vectors are not to be had from a shard.
+        If a parameter is sharded over processes, because its singular vectors cannot be computed from a shard.
 
     Notes
     -----
-    float16 and bfloat16 weights keep float32 weights as state. That the direction goes to the spectral Att-SVM is known
-    for linear models, and a conjecture for attention.
+    For float16 and bfloat16 weights the state holds float32 weights. Convergence in direction to the spectral Att-SVM
+    is known for linear models and a conjecture for attention.
 
     References
     ----------
@@ -50,28 +52,11 @@ class SpectralDescent(MirrorOptimizer):
         params: ParamsT,
         lr: float | Tensor,
         *,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
         normalize: bool = True,
         iterations: int | None = None,
-        maximize: bool = False,
-        nonfinite: str = "skip",
-        foreach: bool | None = None,
-        compiled: bool = False,
+        **shared: Unpack[SharedOptions],
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "weight_decay": weight_decay,
-            "normalize": normalize,
-            "iterations": iterations,
-            "maximize": maximize,
-            "foreach": foreach,
-            "compiled": compiled,
-        }
-        super().__init__(params, defaults, nonfinite)
+        super().__init__(params, {"lr": lr, "normalize": normalize, "iterations": iterations}, shared)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
@@ -81,7 +66,9 @@ class SpectralDescent(MirrorOptimizer):
     def _check_gradients(self, given: list[Given]) -> None:
         super()._check_gradients(given)
         if any(sharding_of(parameter).split for _, parameter, _ in given):
-            raise RuntimeError("SpectralDescent needs whole matrices: a parameter is sharded over processes")
+            raise RuntimeError(
+                "SpectralDescent: expected whole matrices, got a parameter that is sharded over processes"
+            )
 
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return False
@@ -100,11 +87,11 @@ class SpectralDescent(MirrorOptimizer):
 
 
 def _polar_factor(tensor: Tensor, iterations: int | None) -> Tensor:
-    """UV' over the singular values that are not zero to rounding, in the shape of the tensor."""
+    """UV' over the singular values above rounding errors, in the shape of the tensor."""
     if tensor.numel() == 0:
         return tensor
     matrix = tensor.reshape(tensor.shape[0], -1) if tensor.ndim > 1 else tensor.reshape(-1, 1)
-    # the scale does not matter to UV', but squares of it must not underflow
+    # UV' does not depend on the scale, but its square must not underflow
     largest = matrix.abs().max()
     matrix = matrix / torch.where(largest > 0, largest, 1.0)
     if min(matrix.shape) == 1:
@@ -113,19 +100,21 @@ def _polar_factor(tensor: Tensor, iterations: int | None) -> Tensor:
         factor = _exact_factor(matrix)
     else:
         factor = _newton_schulz(matrix, iterations)
-    return factor.reshape(tensor.shape).contiguous()
+    shaped: Tensor = factor.reshape(tensor.shape).contiguous()
+    return shaped
 
 
 def _exact_factor(matrix: Tensor) -> Tensor:
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     kept = values > values[0] * max(matrix.shape) * torch.finfo(matrix.dtype).eps
-    return (left * kept) @ right
+    factor: Tensor = (left * kept) @ right
+    return factor
 
 
 def _newton_schulz(matrix: Tensor, iterations: int) -> Tensor:
     # the odd polynomial whose slope at 0 is steepest among those that keep [0, 1] near 1 (Jordan et al., 2024)
     a, b, c = 3.4445, -4.7750, 2.0315
-    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT
+    wide: Tensor = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.mT
     wide = wide / torch.linalg.matrix_norm(wide).clamp(min=torch.finfo(wide.dtype).tiny)
     for _ in range(iterations):
         gram = wide @ wide.mT

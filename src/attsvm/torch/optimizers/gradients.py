@@ -1,0 +1,76 @@
+"""Gradients before a step: whether they can be used, and by what they are multiplied."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from attsvm.torch.optimizers.batches import Given
+from attsvm.torch.optimizers.finiteness import all_finite, is_finite
+from attsvm.torch.optimizers.options import NonFinite
+
+
+class NonFiniteGradientError(RuntimeError):
+    """A gradient holds an infinity or a NaN; weights and state are as before the step."""
+
+
+def check_dense(optimizer: Optimizer, given: list[Given]) -> None:
+    """Raise RuntimeError if a gradient is sparse."""
+    for _, parameter, gradient in given:
+        if gradient.layout != torch.strided:
+            raise RuntimeError(
+                f"{type(optimizer).__name__} takes dense gradients only, got {gradient.layout} "
+                f"(of a parameter of shape {tuple(parameter.shape)}): use nn.Embedding(..., sparse=False)"
+            )
+
+
+def gradient_scale(optimizer: Optimizer, everything: list[list[Given]], nonfinite: NonFinite) -> float | None:
+    """The factor of all gradients; None if one is not finite and the step must be skipped.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        A GradScaler has set ``found_inf`` and ``grad_scale`` on it.
+    everything : list of list
+        For each parameter group, the parameters that have a gradient.
+    nonfinite : {"skip", "raise", "unchecked"}
+        As :class:`attsvm.torch.MirrorDescent` documents it.
+
+    Raises
+    ------
+    NonFiniteGradientError
+        With ``nonfinite="raise"``.
+    """
+    found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
+    if found_inf is not None:
+        # the scaler has tested the gradients; it lowers its scale and tries again, so there is no warning
+        grad_scale = getattr(optimizer, "grad_scale", None)
+        scale = torch.ones_like(found_inf) if grad_scale is None else grad_scale.to(found_inf.device)
+        found, value = torch.stack([found_inf.double(), scale.double()]).tolist()
+        return None if found else 1.0 / value
+    if nonfinite == "unchecked":
+        return 1.0
+    if all_finite([gradient for given in everything for _, _, gradient in given]):
+        return 1.0
+    names = [
+        _name_of(group, number, index)
+        for number, (group, given) in enumerate(zip(optimizer.param_groups, everything, strict=True))
+        for index, _, gradient in given
+        if not is_finite(gradient)
+    ] or ["a parameter on another process"]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    message = (
+        f"step skipped, weights and state are unchanged: the gradient of {', '.join(names[:3])}{more} is not finite"
+    )
+    if nonfinite == "raise":
+        raise NonFiniteGradientError(message)
+    # the caller of step, above this function, step itself and the two wrappers that torch puts around it
+    warnings.warn(message, RuntimeWarning, stacklevel=5)
+    return None
+
+
+def _name_of(group: dict[str, Any], number: int, index: int) -> str:
+    names = group.get("param_names")
+    return repr(names[index]) if names else f"parameter {index} of group {number}"
