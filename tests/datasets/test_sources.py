@@ -74,7 +74,7 @@ def test_random_problems_have_unit_rows_and_are_the_same_for_a_seed():
     assert problem.batch_shape == (7,)
     assert problem.data_hash == random_problem(4, 5, 6, seed=3, num_queries=2, batch=(7,)).data_hash
     assert problem.data_hash != random_problem(4, 5, 6, seed=4, num_queries=2, batch=(7,)).data_hash
-    with pytest.raises(attsvm.ProblemError, match="num_tokens: 0 found"):
+    with pytest.raises(attsvm.ProblemError, match="num_tokens: expected an integer >= 1, got 0"):
         random_problem(4, 0, 6)
 
 
@@ -112,5 +112,5 @@ def test_the_examples_in_the_plane_come_from_their_seeds(num_tokens, seed, sprea
     for got, drawn in ((problem.head, head), (problem.queries, queries)):
         drawn = drawn.double().numpy()
         assert np.allclose(got, drawn / np.linalg.norm(drawn, axis=-1, keepdims=True), rtol=0, atol=1e-6)
-    with pytest.raises(attsvm.ProblemError, match="num_tokens: 4 found, 3 or 5 wanted"):
+    with pytest.raises(attsvm.ProblemError, match="num_tokens: expected 3 or 5, got 4"):
         papers.in_the_plane(4)

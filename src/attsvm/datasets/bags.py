@@ -13,14 +13,14 @@ from attsvm.errors import ProblemError
 
 @dataclass(frozen=True, eq=False)
 class Bags:
-    """Bags of pictures, some to train on and some to test on, that share no picture.
+    """Bags of pictures for training and for testing. No picture occurs in both parts.
 
     Attributes
     ----------
     train, test : Sequences
         Each token a picture of 8 × 8 pixels, brightness in [0, 1], row by row: d = 64.
     train_labels, test_labels : int ndarray, shape (n,)
-        1 where a bag holds the digit that makes it positive, else 0.
+        1 if a bag contains the positive digit, otherwise 0.
     train_digits, test_digits : int ndarray, shape (N,)
         The digit of every token, in the order of ``ids``.
     """
@@ -42,20 +42,20 @@ def digit_bags(
     test_fraction: float = 0.3,
     seed: int = 0,
 ) -> Bags:
-    """Bags of scikit-learn's handwritten digits, positive when one of them is a nine.
+    """Make bags of scikit-learn's handwritten digits, which are positive if one of them is a nine.
 
-    Half of the bags are positive: they hold exactly one nine, at a random place. The pictures are split before the bags
-    are drawn, without replacement within a bag, so that no test picture was seen in training.
+    Half of the bags are positive: they contain exactly one nine, at a random place. The pictures are split before the
+    bags are drawn, so that no test picture is seen in training. A picture occurs at most once in a bag.
 
     Parameters
     ----------
     num_train, num_test : int
     size : int
-        Pictures of a bag.
+        Number of pictures in a bag.
     digit : int
-        What makes a bag positive.
+        The digit that makes a bag positive.
     test_fraction : float
-        Share of the 1,797 pictures that test bags are drawn from.
+        Share of the 1,797 pictures that the test bags are drawn from.
     seed : int
 
     Returns
@@ -69,11 +69,11 @@ def digit_bags(
     """
     for name, value in (("num_train", num_train), ("num_test", num_test), ("size", size)):
         if value < 1:
-            raise ProblemError(f"{name}: {value} found, at least 1 wanted")
+            raise ProblemError(f"{name}: expected an integer >= 1, got {value}")
     if digit not in range(10):
-        raise ProblemError(f"digit: {digit!r} found, 0 to 9 wanted")
+        raise ProblemError(f"digit: expected a digit from 0 to 9, got {digit!r}")
     if not 0 < test_fraction < 1:
-        raise ProblemError(f"test_fraction: {test_fraction!r} found, a number between 0 and 1 wanted")
+        raise ProblemError(f"test_fraction: expected a number in (0, 1), got {test_fraction!r}")
     data = load_digits()
     pictures = (data.data / BRIGHTEST).astype(np.float32)
     generator = np.random.default_rng(seed)
@@ -81,15 +81,17 @@ def digit_bags(
     held_out = round(test_fraction * len(order))
     drawn = []
     for part, rows, num_bags in (("train", order[held_out:], num_train), ("test", order[:held_out], num_test)):
-        wanted, others = rows[data.target[rows] == digit], rows[data.target[rows] != digit]
-        if not len(wanted) or len(others) < size:
-            raise ProblemError(f"size: {size} found, more than the {part} pictures allow; fewer wanted")
+        positives, others = rows[data.target[rows] == digit], rows[data.target[rows] != digit]
+        if not len(positives) or len(others) < size:
+            raise ProblemError(
+                f"size: expected at most {len(others)}, the number of {part} pictures to draw from, got {size}"
+            )
         labels = generator.permutation(np.arange(num_bags) % 2)
         bags = np.array([generator.choice(others, size, replace=False) for _ in range(num_bags)])
         positive = np.flatnonzero(labels)
         places = generator.integers(size, size=len(positive))
-        bags[positive, places] = generator.choice(wanted, len(positive))
-        # numbers among the pictures of this part
+        bags[positive, places] = generator.choice(positives, len(positive))
+        # ids: indices into the pictures of this part that are used
         used, ids = np.unique(bags.ravel(), return_inverse=True)
         sequences = Sequences(pictures[used], ids, size * np.arange(num_bags + 1))
         drawn += [sequences, labels, data.target[bags.ravel()]]

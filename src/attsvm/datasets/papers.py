@@ -1,4 +1,4 @@
-"""The worked examples of the papers, number by number."""
+"""The worked examples of the papers, with their exact numbers."""
 
 from importlib.resources import as_file, files
 
@@ -7,23 +7,22 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
-# every sequence of the first paper's planar examples scores its tokens by their last coordinate, which the projected
-# keys leave out
+# in the first paper's planar examples the last coordinate of a token is its score; the keys do not contain it
 _BY_LAST = np.array([0.0, 0.0, 1.0])
 
 
 def one_sequence(local: bool = False) -> Problem:
-    """One sequence of three tokens in the plane, whose prompt has one attractor, or two.
+    """One sequence of three tokens in the plane, with one or two locally optimal tokens.
 
     Parameters
     ----------
     local : bool
-        Lower the third token's score, so that the second token becomes locally optimal beside the first.
+        Lower the score of the third token, so that the second token is locally optimal as well as the first.
 
     Returns
     -------
     Problem
-        Tokens (1, 3, 3): two coordinates and the score; keys are the coordinates alone.
+        Tokens of shape (1, 3, 3): two coordinates and the score. The keys are the coordinates.
 
     References
     ----------
@@ -34,7 +33,7 @@ def one_sequence(local: bool = False) -> Problem:
 
 
 def several_sequences() -> Problem:
-    """Three sequences of seven tokens in the plane, equal scores among the tokens that are not optimal.
+    """Three sequences of seven tokens in the plane. All tokens that are not optimal have equal scores.
 
     References
     ----------
@@ -77,12 +76,12 @@ def several_sequences() -> Problem:
 
 
 def joint_prompt(slack: bool = False) -> Problem:
-    """Three sequences of two tokens, to train the prompt and the head on together; no head.
+    """Three sequences of two tokens, without a head, for training the prompt and the head together.
 
     Parameters
     ----------
     slack : bool
-        Move the third label's token away, so that it is no support vector of the head.
+        Move the third sequence's token away, so that it is not a support vector of the head.
 
     References
     ----------
@@ -94,12 +93,12 @@ def joint_prompt(slack: bool = False) -> Problem:
 
 
 def unequal_scores(ratio: float) -> Problem:
-    """Two sequences of two tokens whose scores differ by a factor C: what the choice of the loss is sensitive to.
+    """Two sequences of two tokens whose scores differ by a factor C, on which the choice of the loss matters.
 
     Parameters
     ----------
     ratio : float
-        C, the score of the first sequence's optimal token; the second's is 1.
+        C, the score of the optimal token of the first sequence. That of the second is 1.
 
     References
     ----------
@@ -111,7 +110,7 @@ def unequal_scores(ratio: float) -> Problem:
 
 
 def in_the_plane(num_tokens: int = 3) -> Problem:
-    """Two sequences of tokens and their queries in the plane, whose paths under W and (K, Q) can be drawn.
+    """Two sequences of tokens and queries in the plane, so that the paths of W and of (K, Q) can be drawn.
 
     Parameters
     ----------
@@ -120,12 +119,12 @@ def in_the_plane(num_tokens: int = 3) -> Problem:
     Returns
     -------
     Problem
-        Where the Frobenius and the nuclear Att-SVM of the optimal tokens clearly differ.
+        The Frobenius and the nuclear Att-SVM of its optimal tokens differ clearly.
 
     Raises
     ------
     ProblemError
-        If there is no such example.
+        If ``num_tokens`` is not 3 or 5.
 
     References
     ----------
@@ -159,12 +158,12 @@ def in_the_plane(num_tokens: int = 3) -> Problem:
         queries = [[-0.53912896, -0.8422232], [0.9525519, 0.30437642]]
         head = [0.9771238, 0.21267143]
     else:
-        raise ProblemError(f"num_tokens: {num_tokens!r} found, 3 or 5 wanted")
+        raise ProblemError(f"num_tokens: expected 3 or 5, got {num_tokens!r}")
     return Problem(tokens, labels=np.ones(2), queries=queries, head=head)
 
 
 def joint_mirror() -> Problem:
-    """Two sequences of three tokens, to train W and the head on together by mirror descent; no head.
+    """Two sequences of three tokens, without a head, for training W and the head together by mirror descent.
 
     References
     ----------
@@ -175,7 +174,7 @@ def joint_mirror() -> Problem:
 
 
 def mirror_path() -> tuple[Problem, np.ndarray]:
-    """The random problem (n = 6, T = 8, d = 10) and the start of one published run of mirror descent on W.
+    """The random problem (n = 6, T = 8, d = 10) and the initial weights of a published run of mirror descent on W.
 
     Returns
     -------
@@ -195,4 +194,5 @@ def mirror_path() -> tuple[Problem, np.ndarray]:
 
 
 def _in_plane(tokens: np.ndarray) -> np.ndarray:
-    return tokens * np.array([1.0, 1.0, 0.0])
+    projected: np.ndarray = tokens * np.array([1.0, 1.0, 0.0])
+    return projected

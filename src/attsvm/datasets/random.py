@@ -16,20 +16,20 @@ def random_problem(
     batch: tuple[int, ...] = (),
     prompt: bool = False,
 ) -> Problem:
-    """Gaussian tokens, queries and head scaled to unit norm, and fair ±1 labels.
+    """Draw Gaussian tokens, queries and head, scaled to unit norm, and labels ±1 with equal probability.
 
     Parameters
     ----------
     num_sequences, num_tokens, dim : int
         n, T and d.
     seed : int
-        Of NumPy's generator: the same seed gives the same problem on every machine.
+        Seed of NumPy's generator. The same seed gives the same problem on every machine.
     num_queries : int, optional
-        Queries per sequence, Q; None gives one query and no query axis.
+        Q, the number of queries per sequence. By default there is one query and no query axis.
     batch : tuple of int, optional
-        Leading batch axes: that many independent problems in one.
+        Shape of the batch axes: independent problems in one object.
     prompt : bool
-        Leave the queries out, so that the problem is one for prompt attention.
+        Leave out the queries, for prompt attention.
 
     Returns
     -------
@@ -47,12 +47,13 @@ def random_problem(
     sizes = {"num_sequences": num_sequences, "num_tokens": num_tokens, "dim": dim, "num_queries": num_queries}
     for name, size in sizes.items():
         if size is not None and size < 1:
-            raise ProblemError(f"{name}: {size} found, at least 1 wanted")
+            raise ProblemError(f"{name}: expected an integer >= 1, got {size}")
     generator = np.random.default_rng(seed)
 
     def unit(*shape: int) -> np.ndarray:
         draws = generator.standard_normal(batch + shape)
-        return draws / np.linalg.norm(draws, axis=-1, keepdims=True)
+        scaled: np.ndarray = draws / np.linalg.norm(draws, axis=-1, keepdims=True)
+        return scaled
 
     head = unit(dim)
     queries_per_sequence = () if num_queries is None else (num_queries,)

@@ -1,4 +1,4 @@
-"""Many ragged sequences held as token numbers into one shared table of vectors."""
+"""Sequences of different lengths, stored as token numbers into one shared table of vectors."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,18 +13,17 @@ from attsvm.errors import ProblemError
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sequences:
-    """n ragged sequences of token numbers, never held as the vectors they stand for.
+    """n sequences of different lengths, stored as token numbers and one table of vectors.
 
-    Twenty-five thousand reviews of 230 words take 23 MB of numbers and a table of vectors; padded to 400 vectors of
-    100 entries they would take 4 GB. A token may stand in any number of sequences; an array of instances is the case
-    where each stands in one (:meth:`from_arrays`).
+    For example, 25,000 reviews of 230 words take 23 MB and a table of vectors; padded to 400 vectors of 100 entries they
+    would take 4 GB. A token may occur in any number of sequences. :meth:`from_arrays` is for tokens that occur once.
 
     Parameters
     ----------
     table : float array, shape (V, d)
-        The vector of each token number. Float32 and float64 are kept as they are, anything else becomes float64.
+        The vector of each token number. Float32 and float64 are kept; other types are converted to float64.
     ids : int array, shape (N,)
-        The sequences' token numbers one after the other, kept as int32.
+        The token numbers of all sequences, concatenated; stored as int32.
     offsets : int array, shape (n + 1,)
         Sequence i is ``ids[offsets[i]:offsets[i + 1]]``.
 
@@ -32,7 +31,7 @@ class Sequences:
     ------
     ProblemError
         If a shape does not fit, a vector is not finite, a number is not in the table, or offsets do not rise from 0
-        to N. A sequence without tokens is allowed here; what cannot use one says so.
+        to N. A sequence without tokens is allowed here.
     """
 
     table: Float[np.ndarray, "V d"]
@@ -42,9 +41,9 @@ class Sequences:
     def __post_init__(self) -> None:
         table, ids, offsets = _table(self.table), _integers("ids", self.ids), _integers("offsets", self.offsets)
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
-            raise ProblemError(f"offsets: do not rise from 0 to the {len(ids)} ids; sequence i is ids[o[i]:o[i + 1]]")
+            raise ProblemError(f"offsets: expected integers that rise from 0 to {len(ids)}, the number of ids")
         if len(ids) and not (ids.min() >= 0 and ids.max() < len(table)):
-            raise ProblemError(f"ids: {ids.min()} to {ids.max()} found, the table has rows 0 to {len(table) - 1}")
+            raise ProblemError(f"ids: expected rows 0 to {len(table) - 1} of the table, got {ids.min()} to {ids.max()}")
         for name, array in (("table", table), ("ids", ids.astype(np.int32)), ("offsets", offsets.astype(np.int64))):
             array = array.view()
             array.flags.writeable = False
@@ -52,7 +51,7 @@ class Sequences:
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> "Sequences":
-        """Sequences whose tokens are their own.
+        """Sequences that share no tokens.
 
         Parameters
         ----------
@@ -66,41 +65,45 @@ class Sequences:
         Raises
         ------
         ProblemError
-            If there are none, or one is not a finite real matrix as wide as the others.
+            If there are none, or one is not a finite real matrix with as many columns as the others.
         """
         found = [_matrix(i, array) for i, array in enumerate(arrays)]
         if not found:
-            raise ProblemError("sequences: none found, a list of arrays of shape (T_i, d) wanted")
-        # an empty list says nothing of d
+            raise ProblemError("sequences: expected a list of arrays of shape (T_i, d), got an empty list")
+        # an empty list does not determine d
         filled = [array for array in found if array.size or array.shape[1]]
         d = filled[0].shape[1] if filled else 0
         for i, array in enumerate(found):
             if array.shape[1] not in (d, 0) or (array.shape[1] == 0 and len(array)):
-                raise ProblemError(f"sequences: number {i} has shape {array.shape}, (T_i, {d}) wanted like the first")
+                raise ProblemError(
+                    f"sequences: expected shape (T_i, {d}) as in the first, got {array.shape} at index {i}"
+                )
         table = np.concatenate(filled) if filled else np.zeros((0, 0))
         offsets = np.concatenate([[0], np.cumsum([len(array) for array in found])])
         return cls(table, np.arange(len(table)), offsets)
 
     @classmethod
     def from_padded(cls, tokens: Any, mask: Any) -> "Sequences":
-        """The tokens that a mask allows.
+        """Sequences of the tokens that a mask selects.
 
         Parameters
         ----------
         tokens : array, shape (n, T, d)
         mask : bool array, shape (n, T)
-            False for padding, wherever it stands in the row.
+            False for padding, which may be anywhere in a row.
 
         Raises
         ------
         ProblemError
-            If a shape does not fit or a token that the mask allows is not finite.
+            If a shape does not fit, or a selected token is not finite.
         """
         tokens, mask = np.asarray(tokens), np.asarray(mask)
         if tokens.ndim != 3:
-            raise ProblemError(f"tokens: shape {tokens.shape} found, (n, T, d) wanted")
+            raise ProblemError(f"tokens: expected shape (n, T, d), got {tokens.shape}")
         if mask.shape != tokens.shape[:2] or mask.dtype != bool:
-            raise ProblemError(f"mask: {mask.dtype} of shape {mask.shape} found, bool of {tokens.shape[:2]} wanted")
+            raise ProblemError(
+                f"mask: expected bool of shape {tokens.shape[:2]}, got {mask.dtype} of shape {mask.shape}"
+            )
         offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
         return cls(tokens[mask], np.arange(offsets[-1]), offsets)
 
@@ -126,7 +129,7 @@ class Sequences:
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        # checked once is enough: a large table is not read again for every part of a whole
+        # the table was checked already, and checking a large one for every part takes long
         part = object.__new__(Sequences)
         part.__dict__.update(table=self.table, ids=self.ids[places], offsets=offsets)
         return part
@@ -136,17 +139,17 @@ class Sequences:
 
     @cached_property
     def lengths(self) -> Int[np.ndarray, " n"]:
-        """Tokens of each sequence, T_i."""
+        """Number of tokens T_i of each sequence."""
         return np.diff(self.offsets)
 
     @property
     def dim(self) -> int:
-        """Entries of a token, d."""
-        return self.table.shape[1]
+        """Length d of a token."""
+        return int(self.table.shape[1])
 
     @property
     def shape(self) -> tuple[int]:
-        """(n,): scikit-learn asks an array's shape for its number of samples."""
+        """(n,). Scikit-learn reads the number of samples from it."""
         return (len(self),)
 
     def padded_ids(
@@ -186,32 +189,34 @@ class Sequences:
         return tokens, mask
 
 
-def _table(table: Any) -> np.ndarray:
-    table = np.asarray(table)
+def _table(given: Any) -> np.ndarray:
+    table: np.ndarray = np.asarray(given)
     if table.dtype not in (np.float32, np.float64):
         try:
             table = table.astype(np.float64)
         except (TypeError, ValueError):
-            raise ProblemError(f"table: {table.dtype} found, real numbers wanted") from None
+            raise ProblemError(f"table: expected real numbers, got {table.dtype}") from None
     if table.ndim != 2:
-        raise ProblemError(f"table: shape {table.shape} found, (V, d) wanted")
+        raise ProblemError(f"table: expected shape (V, d), got {table.shape}")
     if not np.isfinite(table).all():
         row = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
-        raise ProblemError(f"table: NaN or inf found in row {row}, finite numbers wanted; leave padding out")
+        raise ProblemError(f"table: expected finite numbers, got NaN or inf in row {row}; leave out padding")
     return table
 
 
-def _integers(name: str, array: Any) -> np.ndarray:
-    array = np.asarray(array)
+def _integers(name: str, given: Any) -> np.ndarray:
+    array: np.ndarray = np.asarray(given)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ProblemError(f"{name}: {array.dtype} of shape {array.shape} found, a vector of integers wanted")
+        raise ProblemError(f"{name}: expected a vector of integers, got {array.dtype} of shape {array.shape}")
     return array.astype(np.int64) if array.dtype.kind not in "iu" else array
 
 
-def _matrix(i: int, array: Any) -> np.ndarray:
-    array = np.asarray(array)
+def _matrix(i: int, given: Any) -> np.ndarray:
+    array: np.ndarray = np.asarray(given)
     if array.shape == (0,):
         array = array.reshape(0, 0)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
-        raise ProblemError(f"sequences: number {i} is {array.dtype} of shape {array.shape}, real (T_i, d) wanted")
+        raise ProblemError(
+            f"sequences: expected real arrays of shape (T_i, d), got {array.dtype} of shape {array.shape} at index {i}"
+        )
     return array

@@ -13,7 +13,8 @@ def mean_tokens(problem: Problem) -> Float[np.ndarray, "N d"]:
     """Mean of the unmasked tokens of each unmasked query."""
     allowed, active = problem.canonical.allowed, problem.canonical.active
     means = allowed @ problem.tokens / np.maximum(allowed.sum(axis=-1, keepdims=True), 1)
-    return means[active]
+    of_active: np.ndarray = means[active]
+    return of_active
 
 
 def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
@@ -39,7 +40,8 @@ def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
         raise ProblemError(
             "head: expected a head in the problem, got none, and logistic regression on the mean token gives zero"
         )
-    return head / length
+    unit: np.ndarray = head / length
+    return unit
 
 
 def baseline_accuracy(train: Problem, test: Problem | None) -> dict[str, float]:
@@ -64,4 +66,5 @@ def baseline_accuracy(train: Problem, test: Problem | None) -> dict[str, float]:
 
 
 def _counted_labels(problem: Problem) -> Float[np.ndarray, " N"]:
-    return problem_labels(problem)[problem.canonical.active]
+    labels: np.ndarray = problem_labels(problem)[problem.canonical.active]
+    return labels

@@ -42,7 +42,9 @@ def mean_tokens(sequences: Sequences) -> Float[np.ndarray, "n d"]:
     """Mean word vector of each text."""
     shape = len(sequences), len(sequences.table)
     shares = np.repeat(1 / sequences.lengths, sequences.lengths)
-    return sp.csr_array((shares, sequences.ids, sequences.offsets), shape=shape) @ sequences.table.astype(float)
+    weights = sp.csr_array((shares, sequences.ids, sequences.offsets), shape=shape)
+    means: np.ndarray = weights @ sequences.table.astype(float)
+    return means
 
 
 def tf_idf_accuracy(train: Texts, test: Texts, min_documents: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What attention over words looks at: how much every word receives, beside how often it occurs."""
+"""How much attention each word receives, compared with how often it occurs."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,15 @@ class WordAttention:
     Attributes
     ----------
     documents : int ndarray, shape (V,)
-        Texts that the word occurs in.
+        Number of texts that the word occurs in.
     frequency : ndarray, shape (V,)
-        Its share of a text's tokens, mean over all texts: the attention that it would receive were all tokens attended
-        to alike.
+        Its share of a text's tokens, averaged over all texts. This is the attention that it would receive if all tokens
+        of a text received the same.
     attention : ndarray, shape (V,)
-        The attention that it does receive in a text, mean over all texts.
+        Its attention in a text, averaged over all texts.
     by_class : ndarray, shape (V, C)
-        How that attention divides among the classes, were all classes of the same size; rows sum to 1, and are NaN for
-        a word that does not occur.
+        How that attention is divided among the classes, if all classes had the same size. Rows sum to 1; they are NaN
+        for a word that does not occur.
     """
 
     documents: Int[np.ndarray, " V"]
@@ -31,9 +31,10 @@ class WordAttention:
 
     @property
     def over_frequency(self) -> Float[np.ndarray, " V"]:
-        """Attention over frequency: 1 where a word is attended to as any; NaN for a word that does not occur."""
+        """Attention divided by frequency: 1 for average attention; NaN for a word that does not occur."""
         with np.errstate(invalid="ignore"):
-            return self.attention / self.frequency
+            ratio: np.ndarray = self.attention / self.frequency
+        return ratio
 
 
 def word_attention(
@@ -45,16 +46,16 @@ def word_attention(
     num_words: int,
     num_classes: int,
 ) -> WordAttention:
-    """Gather attention by word.
+    """Sum attention by word.
 
     Parameters
     ----------
     words : int ndarray, shape (N,)
-        The words of n texts, text after text, as numbers in 0..V−1.
+        The words of n texts, concatenated, as indices 0..V−1.
     lengths : int ndarray, shape (n,)
-        Words of each text.
+        Number of words of each text.
     attention : ndarray, shape (N,)
-        What each word receives; it sums to 1 in every text.
+        Attention of each word; it sums to 1 in every text.
     labels : int ndarray, shape (n,)
         The class of each text, in 0..C−1.
     num_words, num_classes : int

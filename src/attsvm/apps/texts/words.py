@@ -197,7 +197,8 @@ def _decomposed(matrix: sp.csr_array, dim: int, seed: int) -> np.ndarray:
     scaled = decomposition.fit_transform(matrix)
     tiny = np.finfo(np.float32).tiny
     vectors = scaled / np.sqrt(np.maximum(decomposition.singular_values_, tiny))
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), tiny)
+    unit: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), tiny)
+    return unit
 
 
 def _sequences(table: np.ndarray, documents: list[list[int]]) -> Sequences:
