@@ -87,6 +87,33 @@ def test_slack_relaxed_sets_and_batches(solve, problem_file, tmp_path):
     assert out.count("optimal") == 6
 
 
+NORMS = """
+from attsvm.norms import Lp, Norm
+
+ours = Lp(3.0)
+
+
+class ValueOnly(Norm):
+    name = "value only"
+
+    def value(self, x, axes=2):
+        return Lp(2.0).value(x, axes)
+"""
+
+
+def test_a_norm_is_found_by_its_import_path(solve, problem_file, tmp_path, monkeypatch):
+    path, problem = problem_file
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "norms_of_test_solve.py").write_text(NORMS)
+    code, out, _ = solve(path, "--selected", "optimal", "--norm", "norms_of_test_solve:ours", "--json")
+    assert code == 0
+    assert json.loads(out)["value"] == attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm=3).value
+    code, _, err = solve(path, "--selected", "optimal", "--norm", "norms_of_test_solve:ValueOnly")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "value only" in err
+
+
 def test_an_unfinished_answer_has_a_status_of_its_own(solve, problem_file):
     path, _ = problem_file
     code, out, _ = solve(path, "--selected", "optimal", "--norm", "nuclear", "--max-steps", 1)
@@ -100,14 +127,14 @@ def test_an_unfinished_answer_has_a_status_of_its_own(solve, problem_file):
         (["absent.npz", "--selected", "optimal"], "absent.npz: no such file"),
         (["problem.npz", "--selected", "absent.npy"], "absent.npy: no such file"),
         (["problem.npz", "--selected", "text.npy"], "text.npy: not a readable .npy file"),
-        (["problem.npz", "--selected", "problem.npz"], "has no array 'selected'"),
+        (["problem.npz", "--selected", "problem.npz"], "expected an array 'selected'"),
         (["problem.npz", "--selected", "wrong.npy"], r"selected: shape \(3,\)"),
         (["problem.npz", "--selected", "optimal", "--norm", "l0.5"], "norm: expected 1 <= p <= inf, got p = 0.5"),
         (["problem.npz", "--selected", "optimal", "--slack", "-1"], "slack: -1.0 found"),
         (["problem.npz", "--selected", "optimal", "--out", "problem.npz"], "exists already; use --force"),
         (["problem.npz", "--selected", "optimal", "--out", "no/folder.npz"], "cannot be written"),
         (["problem.npz", "--selected", "optimal", "--method", "magic"], "method: expected .* got 'magic'"),
-        (["problem.npz", "--selected", "optimal", "--threads", "0"], "--threads: 0 found"),
+        (["problem.npz", "--selected", "optimal", "--threads", "0"], "--threads: expected an integer >= 1, got 0"),
     ],
 )
 def test_a_bad_argument_is_one_line(solve, problem_file, tmp_path, monkeypatch, arguments, said):

@@ -1,14 +1,15 @@
-"""``attsvm solve``: the Att-SVM of a selection in a problem file."""
+"""``attsvm solve``: solve the Att-SVM of a selection in a problem file."""
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attsvm.cli.files import check_writable
+from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
 from attsvm.cli.shared import command_line, limit_threads
 from attsvm.errors import ProblemError
+from attsvm.norms.registry import norm_spellings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,16 +18,18 @@ if TYPE_CHECKING:
     from attsvm.svm import Solution
 
 SCHEMA = "attsvm.solve/1"
-UNFINISHED = 3
-"""Exit status where an answer is neither optimal nor proved infeasible."""
+INACCURATE = 3
+"""Exit status if a solution is neither optimal nor proved infeasible."""
+
+NORM_NAMES = norm_spellings().replace('"', "`")  # in Markdown "l<p>" would lose its <p>
 
 HELP = """
-PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens and, where there are,
-queries, keys, mask, query_mask (and labels and head for `--selected optimal`). The selection is a file with an integer
-for each query, or with booleans for each query and token: `.npy`, or `.npz` with the name `selected`; `optimal` takes
-the tokens that are best under the file's labels and head.
+PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens and optionally queries, keys,
+mask, query_mask (and labels and head for `--selected optimal`). The selection is a file `.npy`, or `.npz` with the name
+`selected`. It holds one integer for each query, or one boolean for each query and token. `--selected optimal` selects
+the optimal tokens under the labels and the head of the problem.
 
-An infeasible selection is a result, with its proof. The exit status is 0, or 3 where the answer is `inaccurate`.
+An infeasible selection is a result, with a proof. The exit status is 0, or 3 if a solution is `inaccurate`.
 
 Examples:
 
@@ -37,36 +40,42 @@ Examples:
     attsvm solve problem.npz --selected kept.npy --norm l1.75 --json
 
     attsvm solve problem.npz --selected kept.npy --slack 10
+
+    attsvm solve problem.npz --selected kept.npy --norm my_package.norms:MyNorm
 """
 
 
 def solve(
-    problem_file: Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem file `.npz`.")],
-    selected: Annotated[str, typer.Option(metavar="FILE|optimal", help="What each query keeps.")],
+    problem_file: ProblemFile,
+    selected: Annotated[str, typer.Option(metavar="FILE|optimal", help="The token that each query selects.")],
     norm: Annotated[
-        str, typer.Option(help="`frobenius`, `nuclear`, `spectral`, or `l<p>` with 1 ≤ p ≤ inf.")
+        str,
+        typer.Option(metavar="NORM", help=f"Norm of the weights: {NORM_NAMES}, or `package.module:name`."),
     ] = "frobenius",
     relaxed: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Booleans: queries that need a margin of 0 only.")
+        str | None, typer.Option(metavar="FILE", help="Booleans: the queries that need a margin of 0 only.")
     ] = None,
-    slack: Annotated[float | None, typer.Option(metavar="C", help="Price of what margins lack (soft margin).")] = None,
+    slack: Annotated[
+        float | None, typer.Option(metavar="C", help="Allow violated margins, at a price of C per unit (soft margin).")
+    ] = None,
     tol: Annotated[float, typer.Option(help="Relative duality gap to reach.")] = 1e-8,
-    max_steps: Annotated[int | None, typer.Option(help="Of an iterative method.")] = None,
-    method: Annotated[str | None, typer.Option(help="Forces one method of the norm.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the solution, an `.npz`.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
-    threads: Annotated[int | None, typer.Option(help="Cores to use at most.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    max_steps: Annotated[int | None, typer.Option(help="Largest number of steps of an iterative method.")] = None,
+    method: Annotated[str | None, typer.Option(help="Use this method of the norm.")] = None,
+    out: OutFile = None,
+    force: ForceFile = False,
+    threads: Threads = None,
+    json: Json = False,
 ) -> None:
-    """Solve the Att-SVM of a selection (the help is HELP)."""
+    """Solve the Att-SVM of a selection."""
     limit_threads(threads)
     if out is not None:
         check_writable(out, force)
 
-    from rich.console import Console
+    import numpy as np
 
     from attsvm.problem import Problem
     from attsvm.report.plain import dumps
+    from attsvm.results import Status
     from attsvm.svm import solve_svm
 
     problem = Problem.load(problem_file)
@@ -85,11 +94,11 @@ def solve(
     if json:
         print(dumps(as_numbers(problem, solution, source=problem_file, command=command_line(), threads=threads)))
     else:
-        _show(Console(), solution)
+        _show(solution)
     if out is not None:
         print(f"{out}: the solution", file=sys.stderr)
-    if "inaccurate" in _statuses(solution):
-        raise typer.Exit(UNFINISHED)
+    if (np.asarray(solution.status) == Status.INACCURATE).any():
+        raise typer.Exit(INACCURATE)
 
 
 def as_numbers(
@@ -102,7 +111,7 @@ def as_numbers(
     from attsvm.report.plain import jsonable
 
     names = ("status", "value", "margin", "objective", "gap", "violation", "raw_violation", "bound", "stats")
-    return jsonable(
+    numbers: dict[str, Any] = jsonable(
         {
             "schema": SCHEMA,
             "version": __version__,
@@ -118,6 +127,7 @@ def as_numbers(
             "direction": solution.direction,
         }
     )
+    return numbers
 
 
 def _selection(problem: "Problem", text: str) -> "np.ndarray":
@@ -137,56 +147,60 @@ def _array(path: str, name: str) -> "np.ndarray":
     if path.endswith(".npz"):
         arrays, _ = read_npz(path)
         if name not in arrays:
-            raise ProblemError(f"{path}: has no array {name!r}; found {', '.join(arrays) or 'nothing'}")
+            raise ProblemError(f"{path}: expected an array {name!r}, got {', '.join(arrays) or 'none'}")
         return arrays[name]
     try:
-        return np.load(path, allow_pickle=False)
+        array: np.ndarray = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
         raise ProblemError(f"{path}: no such file") from error
     except (OSError, ValueError, EOFError) as error:
         raise ProblemError(f"{path}: not a readable .npy file ({error})") from error
+    return array
 
 
-def _statuses(solution: "Solution") -> list[str]:
+def _show(solution: "Solution") -> None:
+    from rich.console import Console
+
+    Console().print(_table_of_batch(solution) if solution.batch_shape else _table_of_one(solution))
+
+
+def _table_of_batch(solution: "Solution") -> Any:
     import numpy as np
-
-    return [str(status) for status in np.ravel(solution.status)]
-
-
-def _show(console: Any, solution: "Solution") -> None:
     from rich import box
     from rich.table import Table
 
     from attsvm.report.fit.words import number
 
-    if solution.batch_shape:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in ("problem", "status", "value", "margin", "support tokens", "gap"):
-            table.add_column(name, justify="left" if name in ("problem", "status") else "right")
-        import numpy as np
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("problem", "status", "value", "margin", "support tokens", "gap"):
+        table.add_column(name, justify="left" if name in ("problem", "status") else "right")
+    for index in np.ndindex(solution.batch_shape):
+        one = solution[index]
+        numbers = (number(float(x)) for x in (one.value, one.margin))
+        place = ", ".join(map(str, index))
+        table.add_row(place, str(one.status), *numbers, f"{int(one.support.sum()):,}", number(float(one.gap)))
+    return table
 
-        for index in np.ndindex(solution.batch_shape):
-            one = solution[index]
-            numbers = (number(_finite(x)) for x in (one.value, one.margin))
-            place = ", ".join(map(str, index))
-            table.add_row(place, str(one.status), *numbers, f"{int(one.support.sum()):,}", number(_finite(one.gap)))
+
+def _table_of_one(solution: "Solution") -> Any:
+    from rich import box
+    from rich.table import Table
+
+    from attsvm.report.fit.words import number
+    from attsvm.results import Status
+
+    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
+    table.add_row("status", str(solution.status))
+    if solution.status == Status.INFEASIBLE:
+        table.add_row("Farkas bound: norm of any separator, unit rows, ≥", number(float(solution.bound)))
     else:
-        table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
-        table.add_row("status", str(solution.status))
-        if solution.status == "infeasible":
-            table.add_row("Farkas: norm of any separator, unit rows, ≥", number(float(solution.bound)))
-        else:
-            table.add_row(f"value, least {solution.norm.name} norm", f"{solution.value:.10g}")
-            if solution.slack is not None:
-                table.add_row(f"objective at C = {solution.slack:g}", f"{solution.objective:.10g}")
-            table.add_row("margin", "-" if _finite(solution.margin) is None else f"{solution.margin:.10g}")
-            table.add_row("support tokens", f"{int(solution.support.sum()):,}")
-            table.add_row("relative duality gap", number(float(solution.gap)))
-            table.add_row("largest violation, relative", number(float(solution.violation)))
-        table.add_row("method", f"{solution.stats['method']} ({solution.stats['why']})")
-        table.add_row("steps, seconds", f"{solution.stats['steps']:,}, {solution.stats['seconds']:.3g}")
-    console.print(table)
-
-
-def _finite(value: "float | np.ndarray") -> float | None:
-    return float(value) if abs(float(value)) < float("inf") else None
+        table.add_row(f"value, least {solution.norm.name} norm", f"{solution.value:.10g}")
+        if solution.slack is not None:
+            table.add_row(f"objective at C = {solution.slack:g}", f"{solution.objective:.10g}")
+        table.add_row("margin", f"{solution.margin:.10g}" if abs(float(solution.margin)) < float("inf") else "-")
+        table.add_row("support tokens", f"{int(solution.support.sum()):,}")
+        table.add_row("relative duality gap", number(float(solution.gap)))
+        table.add_row("largest violation, relative", number(float(solution.violation)))
+    table.add_row("method", f"{solution.stats['method']} ({solution.stats['why']})")
+    table.add_row("steps, seconds", f"{solution.stats['steps']:,}, {solution.stats['seconds']:.3g}")
+    return table

@@ -15,8 +15,9 @@ from attsvm.errors import ProblemError
 class Sequences:
     """n sequences of different lengths, stored as token numbers and one table of vectors.
 
-    For example, 25,000 reviews of 230 words take 23 MB and a table of vectors; padded to 400 vectors of 100 entries they
-    would take 4 GB. A token may occur in any number of sequences. :meth:`from_arrays` is for tokens that occur once.
+    For example, 25,000 reviews of 230 words take 23 MB and a table of vectors; padded to 400 vectors of 100 entries
+    they would take 4 GB. A token may occur in any number of sequences. :meth:`from_arrays` is for tokens that occur
+    once.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
             return read
         if text.lower() == name and not _needs_arguments(known):
             return known()
-    raise ProblemError(f"norm: expected {_spellings()}, or package.module:name, got {norm!r}")
+    raise ProblemError(f"norm: expected {norm_spellings()}, or package.module:name, got {norm!r}")
 
 
 def written_norm(norm: Norm) -> dict[str, Any]:
@@ -128,10 +128,11 @@ def _number(norm: Any) -> str:
     try:
         return repr(float(norm))
     except (TypeError, ValueError):
-        raise ProblemError(f"norm: expected {_spellings()}, got {norm!r}") from None
+        raise ProblemError(f"norm: expected {norm_spellings()}, got {norm!r}") from None
 
 
-def _spellings() -> str:
+def norm_spellings() -> str:
+    """How the registered norms are written, for help and error messages."""
     known = {name: NORMS.find(name) for name in NORMS.names()}
     return ", ".join(
         (norm.spelling if isinstance(norm, type) and norm.spelling else f'"{name}"') for name, norm in known.items()
