@@ -1,6 +1,7 @@
 """What the tests share: the reference numbers, and the hypothesis profile."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,3 +25,17 @@ def reference():
         return json.loads(path.read_text()) if path.suffix == ".json" else np.load(path, allow_pickle=False)
 
     return load
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run ``attsvm`` with these arguments: exit status, stdout, stderr."""
+    from attsvm.cli.main import main
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["attsvm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return run

@@ -17,9 +17,6 @@ NAMES_OF_DISTRIBUTIONS = {"pillow": "PIL", "scikit-learn": "sklearn", "lazy-load
 # what is left to do, and who does it; nothing may be added
 KNOWN = {
     "attsvm.svm.margin_interval imports attsvm.torch.inspection.weights",  # svm
-    "attsvm.reproduce.page imports attsvm",  # reproduce
-    "attsvm.reproduce.pieces imports attsvm",  # reproduce
-    "attsvm.reproduce.run imports attsvm",  # reproduce
 }
 
 

@@ -167,6 +167,7 @@ def as_numbers(
             "threads": threads,
             "data": {"source": source, "sha256": problem.data_hash},
             "attention": run.attention,
+            "head": run.head,
             "optimizer": run.optimizer,
             "norm_of_optimizer": None if run.norm is None else run.norm.name,
             "trials": int(np.prod(run.batch_shape, dtype=int)),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from attsvm import __version__
+from attsvm._version import __version__
 from attsvm.report.document import document, svg_element
 from attsvm.reproduce.figure import Row, Standing
 from attsvm.reproduce.run import Outcome

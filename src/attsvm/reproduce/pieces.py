@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-import attsvm
 from attsvm.errors import ProblemError
 from attsvm.reproduce.figure import Arrays
 from attsvm.storage import read_npz, write_npz
@@ -87,7 +86,7 @@ def own_source_hash(*defined: Any) -> str | None:
 @cache
 def source_hash() -> str:
     """SHA-256 over the source files of attsvm."""
-    root = Path(attsvm.__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode())
