@@ -14,12 +14,6 @@ LAYOUT = ROOT / "docs" / "guide" / "layout.md"
 NAMES_OF_DISTRIBUTIONS = {"pillow": "PIL", "scikit-learn": "sklearn", "lazy-loader": "lazy_loader"}
 
 
-# what is left to do, and who does it; nothing may be added
-KNOWN = {
-    "attsvm.svm.margin_interval imports attsvm.torch.inspection.weights",  # svm
-}
-
-
 @dataclass(frozen=True)
 class Import:
     """``module`` imports ``target``: a module of the package, or the top-level name of another one."""

@@ -9,7 +9,7 @@ from structure import imports
 from structure.imports import cycles, layers, modules, optional_dependencies
 
 LAYER, GROUP = layers()
-IMPORTS = [each for each in imports.all_imports() if f"{each.module} imports {each.target}" not in imports.KNOWN]
+IMPORTS = imports.all_imports()
 INTERNAL = [each for each in IMPORTS if each.target.split(".")[0] == "attsvm"]
 EXTERNAL = [each for each in IMPORTS if each.target.split(".")[0] != "attsvm"]
 COMMAND_LINE = {"cli", "__main__"}
