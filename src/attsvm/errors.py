@@ -1,5 +1,5 @@
-"""The one exception for what a user passed."""
+"""The exception for invalid arguments."""
 
 
 class ProblemError(ValueError):
-    """An argument that does not fit; the message names it, what was found and what was wanted."""
+    """An argument is not valid. The message names the argument, what was expected and what was given."""

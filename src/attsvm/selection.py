@@ -1,4 +1,4 @@
-"""Which tokens a layer keeps: scores, optimal tokens, selections and local optimality."""
+"""Token scores, optimal tokens, selections and local optimality."""
 
 from typing import Any
 
@@ -17,36 +17,42 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
     problem : Problem
         With ``labels`` and a ``head``.
     run : Run, optional
-        For class labels 0..C−1, where the value of a token depends on what is pooled already: the run at whose outputs
-        o, and under whose linear head, the slope of the cross-entropy is taken.
+        Required for class labels 0..C−1: the slope of the cross-entropy is taken at the outputs o and with the linear
+        head of this run. For labels ±1 the scores do not depend on a run.
 
     Returns
     -------
     ndarray, shape (*batch, n[, Q], T)
-        Larger is better for the loss; ``-inf`` where the masks exclude the token. With a run, its batch axes lead.
+        Larger values are better for the loss; ``-inf`` for tokens that the masks exclude. With a run, its batch axes
+        come first.
 
     Raises
     ------
     ProblemError
-        If the problem has no labels or no head, has classes without a run or a run without classes, or if the head of
-        the run is not linear.
+        If the problem has no labels or no head, if it has classes and no run is given or the other way round, or if
+        the head of the run is not linear.
 
     References
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Definition 1.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.Problem([[[1.0, 0.0], [0.0, 3.0]]], labels=[-1], head=[2.0, 1.0])
+    >>> attsvm.scores(problem)
+    array([[-2., -3.]])
     """
     if problem.labels is None or problem.head is None:
         missing = "labels" if problem.labels is None else "head"
-        raise ProblemError(f"problem: has no {missing}; token scores need labels and a head")
+        raise ProblemError(f"problem: has no {missing}, but token scores need labels and a head")
     if problem.num_classes is not None:
         if run is None:
-            raise ProblemError(
-                f"problem: has {problem.num_classes} classes; token scores are then those at a run: pass it"
-            )
+            raise ProblemError(f"run: expected a run, because the problem has {problem.num_classes} classes, got None")
         return _class_scores(problem, run)
     if run is not None:
-        raise ProblemError("run: given for labels ±1, whose scores do not depend on it; put its head into the problem")
-    # the logits of each token under v, once a sequence, shared by its queries
+        raise ProblemError("run: expected None for labels ±1, whose scores do not depend on a run, got a run")
+    # ⟨v, x⟩ of each token; the queries of a sequence share it
     values = np.einsum("...td,...d->...t", problem.tokens, problem.head[..., None, :])
     if problem.has_query_axis:
         values = values[..., None, :]
@@ -59,7 +65,7 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
     assert problem.head is not None
     head, num_classes = run.parameters.get("v"), problem.head.shape[-2]
     if head is None or np.shape(head)[-2:] != (num_classes, problem.dim):
-        raise ProblemError("run: token scores are defined for linear heads, and it was trained under another")
+        raise ProblemError("run: expected a run with a linear head, because token scores are defined for linear heads")
     keys, queries, allowed, active = problem.canonical
     weights = run.weights if problem.has_queries else run.weights[..., None]
     logits = queries @ np.swapaxes(weights, -1, -2)[..., None, :, :] @ np.swapaxes(keys, -1, -2)
@@ -80,16 +86,25 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
 
 
 def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
-    """The token of highest score of each query, lowest index on ties; -1 for padded queries.
+    """The token of highest score of each query, int ndarray (*batch, n[, Q]).
+
+    Ties give the lowest index; padded queries give -1.
 
     Raises
     ------
     ProblemError
-        If the problem has no labels or no head, or more than two classes.
+        If the problem has no labels or no head, or has class labels.
 
     References
     ----------
-    Tarzanagh, Li, Zhang and Oymak (2023), Definition 1.
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Definition 1.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.Problem([[[1.0, 0.0], [0.0, 3.0]]], labels=[-1], head=[2.0, 1.0])
+    >>> attsvm.optimal_tokens(problem)
+    array([0])
     """
     return selected_tokens(scores(problem))
 
@@ -97,27 +112,27 @@ def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
 def selected_tokens(
     logits: Float[np.ndarray, "*batch T"], allowed: Bool[np.ndarray, "*batch T"] | None = None
 ) -> Int[np.ndarray, "*batch"]:
-    """The allowed token of largest logit, lowest index on ties; -1 where no token is allowed."""
+    """The allowed token of largest logit, the lowest index on ties; -1 if no token is allowed."""
     if allowed is not None:
         logits = np.where(allowed, logits, -np.inf)
     return np.where(np.isneginf(logits).all(axis=-1), -1, np.argmax(logits, axis=-1))
 
 
 def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch n Q T"]:
-    """A selection as sets of tokens, with the Q axis spelled out.
+    """A selection as sets of tokens, with a Q axis.
 
     Parameters
     ----------
     problem : Problem
     selected : array
-        Integers, shape (*trials, *batch, n[, Q]), one token a query; or booleans, shape
-        (*trials, *batch, n[, Q], T), the set of tokens kept together. The batch axes may be left out when all
-        problems share the selection. Entries of padded queries do not matter.
+        Integers, shape (*trials, *batch, n[, Q]): one token for each query. Or booleans, shape
+        (*trials, *batch, n[, Q], T): the set of tokens that are kept together. The batch axes may be left out if all
+        problems share the selection. Entries of padded queries are ignored.
 
     Returns
     -------
     bool ndarray, shape (*trials, *batch, n, Q, T)
-        Q = 1 for a problem without a query axis; all False for padded queries.
+        Q = 1 for a problem without a query axis. Padded queries have False only.
 
     Raises
     ------
@@ -128,16 +143,16 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch 
     chosen = np.asarray(selected)
     T = problem.num_tokens
     if chosen.dtype == bool:
-        wanted: tuple[int, ...] = (*problem.query_shape, T)
+        expected: tuple[int, ...] = (*problem.query_shape, T)
     elif chosen.dtype.kind in "iu":
-        wanted = problem.query_shape
+        expected = problem.query_shape
     else:
-        raise ProblemError(f"selected: entries of type {chosen.dtype} found, integers or booleans wanted")
-    core = wanted[len(problem.batch_shape) :]
-    if chosen.shape == core != wanted:
-        chosen = np.broadcast_to(chosen, wanted)
-    if chosen.ndim < len(wanted) or chosen.shape[chosen.ndim - len(wanted) :] != wanted:
-        raise ProblemError(f"selected: shape {chosen.shape} does not fit the problem: {wanted} wanted")
+        raise ProblemError(f"selected: expected integers or booleans, got entries of type {chosen.dtype}")
+    core = expected[len(problem.batch_shape) :]
+    if chosen.shape == core != expected:
+        chosen = np.broadcast_to(chosen, expected)
+    if chosen.ndim < len(expected) or chosen.shape[chosen.ndim - len(expected) :] != expected:
+        raise ProblemError(f"selected: expected shape {expected} of the problem, got {chosen.shape}")
 
     allowed = _allowed(problem)
     active = np.asarray(allowed.any(axis=-1))
@@ -145,23 +160,25 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch 
         sets = chosen & active[..., None]
         empty = np.asarray(active & ~sets.any(axis=-1))
         if empty.any():
-            raise ProblemError(f"selected: the set of query {_first(empty)} is empty; at least one token wanted")
+            raise ProblemError(
+                f"selected: expected at least one token for each query, got none for query {_first(empty)}"
+            )
     else:
         outside = np.asarray(active & ((chosen < 0) | (chosen >= T)))
         if outside.any():
             where = _first(outside)
-            raise ProblemError(f"selected: {chosen[where]} found at query {where}, a token 0..{T - 1} wanted")
+            raise ProblemError(f"selected: expected tokens 0..{T - 1}, got {chosen[where]} for query {where}")
         sets = np.asarray((chosen[..., None] == np.arange(T)) & active[..., None])
     forbidden = sets & ~allowed
     if forbidden.any():
-        raise ProblemError(f"selected: token {_first(forbidden)[-1]} of query {_first(forbidden)[:-1]} is masked out")
+        raise ProblemError(f"selected: token {_first(forbidden)[-1]} of query {_first(forbidden)[:-1]} is masked")
     return sets if problem.has_query_axis else sets[..., None, :]
 
 
 def better_support_tokens(
     problem: Problem, selected: Any, support: Bool[np.ndarray, "*queries T"]
 ) -> Bool[np.ndarray, "*queries T"]:
-    """The support tokens that break local optimality: their score is not below the selected token's.
+    """The support tokens that violate local optimality: their score is not below that of the selected token.
 
     Parameters
     ----------
@@ -169,17 +186,17 @@ def better_support_tokens(
         With labels and a head.
     selected : int array, shape (*batch, n[, Q])
     support : bool array, shape (*batch, n[, Q], T)
-        Tokens whose constraint is tight in the Att-SVM of ``selected``, as ``Solution.support``.
+        Support tokens of the Att-SVM of ``selected``, as in ``Solution.support``.
 
     Returns
     -------
     bool ndarray, shape (*batch, n[, Q], T)
-        All False if and only if the selection is locally optimal. A tie breaks it.
+        All False if and only if the selection is locally optimal. A tie violates it.
 
     Raises
     ------
     ProblemError
-        As :func:`scores`, or if ``selected`` names sets: local optimality is defined for single tokens.
+        As for :func:`scores`, and if ``selected`` has sets: local optimality is defined for single tokens.
 
     References
     ----------
@@ -187,7 +204,9 @@ def better_support_tokens(
     """
     sets = selection_sets(problem, selected)
     if (sets.sum(axis=-1) > 1).any():
-        raise ProblemError("selected: sets of tokens found; local optimality is defined for one token a query")
+        raise ProblemError(
+            "selected: expected one token per query, got sets, for which local optimality is not defined"
+        )
     gamma = scores(problem)
     if not problem.has_query_axis:
         sets = sets[..., 0, :]
@@ -200,7 +219,7 @@ def is_locally_optimal(
 ) -> Bool[np.ndarray, "*batch"]:
     """Whether every support token scores strictly below the selected token of its query.
 
-    Parameters, errors and reference as :func:`better_support_tokens`.
+    The parameters, errors and reference are those of :func:`better_support_tokens`.
     """
     axes = tuple(range(-3 if problem.has_query_axis else -2, 0))
     return np.asarray(~better_support_tokens(problem, selected, support).any(axis=axes))

@@ -1,4 +1,4 @@
-"""Result files: NumPy archives without pickle, written whole or not at all."""
+"""Result files: NumPy archives without pickle. A file is written completely or not at all."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ _unfinished: set[Path] = set()
 
 @contextlib.contextmanager
 def unfinished(temporary: str | os.PathLike[str]) -> Iterator[Path]:
-    """Remove a temporary file or folder when the block ends, unless it has been renamed to its place by then."""
+    """Remove a temporary file or folder when the block ends, unless it has been renamed."""
     path = Path(temporary)
     _unfinished.add(path)
     try:
@@ -34,7 +34,7 @@ def unfinished(temporary: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def remove_unfinished() -> None:
-    """Remove every temporary file and folder that the process has not finished, before it is ended from outside."""
+    """Remove every unfinished temporary file and folder, before the process is terminated from outside."""
     for path in tuple(_unfinished):
         _remove(path)
 
@@ -48,7 +48,7 @@ def _remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file beside ``path`` and rename it there once the block has ended without an error."""
+    """Open a temporary file in the folder of ``path``, and rename it to ``path`` if the block ends without an error."""
     target = Path(path)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     with unfinished(name) as temporary:
@@ -56,7 +56,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes the file private; a result has the permissions that any new file would get
+        # mkstemp makes the file private; give it the permissions of any new file
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
@@ -81,13 +81,13 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
     path : path
         An ``.npz`` file.
     kind : str, optional
-        What the file must hold ("problem", "run", "solution"). None takes any archive, even one not made here.
+        The expected content ("problem", "run", "solution"). None accepts any archive.
 
     Returns
     -------
     arrays : dict of str to ndarray
     meta : dict
-        Empty for an archive that was not made here.
+        Empty for an archive that attsvm did not write.
 
     Raises
     ------
@@ -95,10 +95,10 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
         If the file cannot be read, holds pickled objects or another kind of result.
     """
     try:
-        # opened here, since NumPy leaves a file open that it cannot read
+        # opened here, because NumPy does not close a file that it cannot read
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ProblemError(f"{path}: a single array, not an .npz archive of named arrays")
+                raise ProblemError(f"{path}: expected an .npz archive of named arrays, got a single array")
             arrays = {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
         raise ProblemError(f"{path}: no such file") from error
@@ -110,13 +110,13 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
     if _META in arrays:
         meta = json.loads(arrays.pop(_META).tobytes().decode())
     if kind is not None and meta.get("kind", kind) != kind:
-        raise ProblemError(f"{path}: holds a {meta['kind']}, not a {kind}")
+        raise ProblemError(f"{path}: expected a {kind}, got a {meta['kind']}")
     if kind is not None and kind != "problem" and "kind" not in meta:
-        raise ProblemError(f"{path}: not a {kind} written by attsvm")
+        raise ProblemError(f"{path}: expected a {kind} written by attsvm, got another archive")
     return arrays, meta
 
 
 def _why(error: Exception) -> str:
-    if "pickled" in str(error):  # NumPy takes whatever it does not know for a pickle, and advises to trust it
+    if "pickled" in str(error):  # NumPy assumes that a file it does not recognise is a pickle
         return "neither an archive nor an array; pickles are never loaded"
     return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,0 +1,140 @@
+"""Checks of the arrays of a problem: types, shapes, labels, masks and padding. Each raises a ``ProblemError``."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+
+Core = tuple[int | None, ...]
+"""What follows the batch axes in a shape; None is any size."""
+
+
+def _asarray(name: str, value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):
+        value = value.detach()
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ProblemError(f"{name}: expected an array ({error})") from None
+    if array.dtype.kind not in "biuf":
+        if array.dtype.name != "bfloat16":
+            raise ProblemError(f"{name}: expected real numbers, got entries of type {array.dtype}")
+        array = array.astype(np.float32)
+    return array
+
+
+def real(name: str, value: Any) -> np.ndarray:
+    """A float64 copy."""
+    return np.array(_asarray(name, value), dtype=np.float64, order="C")
+
+
+def boolean(name: str, value: Any) -> np.ndarray:
+    """A boolean array; entries 0 and 1 count as booleans."""
+    array = _asarray(name, value)
+    if array.dtype != bool and not np.isin(array, (0, 1)).all():
+        raise ProblemError(f"{name}: expected booleans, got entries other than 0 and 1")
+    return array.astype(bool)
+
+
+def fit(name: str, array: np.ndarray, batch: tuple[int, ...], cores: Sequence[Core], of: str) -> np.ndarray:
+    """Broadcast ``array`` to the batch axes; the shape after them must match one of ``cores``."""
+
+    def matches(shape: tuple[int, ...]) -> bool:
+        return 0 not in shape and any(
+            len(shape) == len(core) and all(want in (None, got) for got, want in zip(shape, core, strict=True))
+            for core in cores
+        )
+
+    if array.shape[: len(batch)] == batch and matches(array.shape[len(batch) :]):
+        return array
+    if matches(array.shape):
+        return np.broadcast_to(array, batch + array.shape)
+    expected = " or ".join(_shape_in_words(core) for core in cores)
+    carried = f", with or without the batch axes {batch} in front" if batch else ""
+    raise ProblemError(f"{name}: expected shape {expected}{carried}, to fit {of}, got {array.shape}")
+
+
+def _shape_in_words(core: Core) -> str:
+    sizes = ", ".join("·" if size is None else str(size) for size in core)
+    return f"({sizes},)" if len(core) == 1 else f"({sizes})"
+
+
+def fit_head(
+    head: np.ndarray, labels: np.ndarray | None, active: np.ndarray, batch: tuple[int, ...], d: int
+) -> np.ndarray:
+    """Broadcast a head (d,) or (C, d) to the batch axes."""
+    # with one batch axis, (B, d) can be B heads or one head of B classes; the labels decide
+    binary = labels is None or bool(np.isin(labels[active], (-1, 1)).all())
+    of = f"tokens of dimension d = {d}"
+    if not batch or head.ndim != 2:
+        return fit("head", head, batch, [(d,), (None, d)], of)
+    return fit("head", head, batch, [(d,)] if binary and head.shape[0] == batch[0] else [(None, d)], of)
+
+
+def check_labels(labels: np.ndarray, num_classes: int | None) -> None:
+    """Check that labels are ±1, or class numbers of a head with ``num_classes`` rows."""
+    fine = np.isin(labels, (-1, 1)) if num_classes is None else np.isin(labels, np.arange(num_classes))
+    if not fine.all():
+        expected = "-1 or 1" if num_classes is None else f"class numbers 0..{num_classes - 1} of the head"
+        hint = " (class numbers need a head of shape (C, d))" if num_classes is None else ""
+        raise ProblemError(f"labels: expected {expected}, got {labels[~fine][0]:g}{hint}")
+
+
+def check_finite(name: str, array: np.ndarray) -> None:
+    """Check that no entry is NaN or infinite."""
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ProblemError(f"{name}: expected finite numbers, got {array[where]} at {where}")
+
+
+def tokens_in_use(mask: np.ndarray | None, active: np.ndarray, Q: tuple[int, ...], T: int) -> np.ndarray:
+    """Which tokens (*batch, n, T) some query attends to.
+
+    Raises
+    ------
+    ProblemError
+        If a query in use may attend to no token.
+    """
+    allowed = np.broadcast_to(True, (*active.shape, T))
+    if mask is not None:
+        allowed = np.asarray(allowed & (mask[..., None, :] if Q and mask.ndim < allowed.ndim else mask))
+    idle = active & ~allowed.any(axis=-1)
+    if idle.any():
+        where = tuple(int(i) for i in np.argwhere(idle)[0])
+        raise ProblemError(f"mask: query {where} may attend to no token; allow one, or exclude the query by query_mask")
+    in_use = np.asarray(allowed & active[..., None])
+    return np.asarray(in_use.any(axis=-2)) if Q else in_use
+
+
+def without_padding(array: np.ndarray, in_use: np.ndarray) -> np.ndarray:
+    """The array with excluded rows set to zero, so that their content cannot affect any result."""
+    return array if in_use.all() else np.where(in_use[..., None], array, 0.0)
+
+
+def rank_of_first(values: Any) -> int:
+    """Number of axes of the first entry; 0 if there is none."""
+    try:
+        first = next(iter(values))
+    except (StopIteration, TypeError):
+        return 0
+    return _asarray("entry", first).ndim
+
+
+def pad(name: str, arrays: Iterable[Any], ndim: int) -> tuple[np.ndarray, np.ndarray]:
+    """Stack arrays of different lengths; also return the mask of the entries that are not padding."""
+    rows = [real(f"{name}[{i}]", array) for i, array in enumerate(arrays)]
+    if not rows:
+        raise ProblemError(f"{name}: expected at least one sequence, got none")
+    for i, row in enumerate(rows):
+        if row.ndim != ndim or 0 in row.shape or row.shape[1:] != rows[0].shape[1:]:
+            expected = "(length, " + ", ".join(map(str, rows[0].shape[1:])) + ")"
+            raise ProblemError(f"{name}[{i}]: expected shape {expected} with length >= 1, got {row.shape}")
+    longest = max(len(row) for row in rows)
+    padded = np.zeros((len(rows), longest, *rows[0].shape[1:]))
+    mask = np.zeros((len(rows), longest), dtype=bool)
+    for i, row in enumerate(rows):
+        padded[i, : len(row)] = row
+        mask[i, : len(row)] = True
+    return padded, mask

@@ -1,0 +1,358 @@
+"""The arrays of a problem: tokens, queries, labels, head, keys and masks."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attsvm.errors import ProblemError
+from attsvm.problem.checks import (
+    Core,
+    boolean,
+    check_finite,
+    check_labels,
+    fit,
+    fit_head,
+    pad,
+    rank_of_first,
+    real,
+    tokens_in_use,
+    without_padding,
+)
+from attsvm.results import check_index
+from attsvm.storage import read_npz, write_npz
+
+ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask")
+
+
+class Canonical(NamedTuple):
+    """A problem with all of its axes. A prompt has one query of one dimension, equal to 1."""
+
+    keys: Float[np.ndarray, "*batch n T d_k"]
+    queries: Float[np.ndarray, "*batch n Q d_q"]
+    allowed: Bool[np.ndarray, "*batch n Q T"]
+    active: Bool[np.ndarray, "*batch n Q"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
+class Problem:
+    """n sequences of T tokens, and the arrays that attention over them needs.
+
+    Arrays may be NumPy, JAX or torch (CPU) arrays or nested lists; they are copied to float64. The batch axes are the
+    first ``tokens.ndim - 3``. Every other array has exactly these axes, or none of them; then all problems share it. If
+    a shape allows both, the array is taken to have the batch axes.
+
+    Parameters
+    ----------
+    tokens : array, shape (*batch, n, T, d)
+        Pad ragged sequences and set ``mask``, or use :meth:`from_sequences`.
+    labels : array, shape (*batch, n) or (*batch, n, Q), optional
+        ±1; with a ``head`` of shape (C, d), class numbers 0..C-1.
+    queries : array, shape (*batch, n, d_q) or (*batch, n, Q, d_q), optional
+        One query per sequence, or Q queries that share its tokens. None is a problem for prompt attention.
+    head : array, shape (*batch, d) or (*batch, C, d), optional
+        The linear head v.
+    keys : array, shape (*batch, n, T, d_k), optional
+        Replace the tokens in the logits and constraints, but not in the pooled output and the scores.
+    mask : bool array, shape (*batch, n, T) or (*batch, n, Q, T), optional
+        True for tokens that may be attended to. Other tokens are never selected and give no constraint and no score.
+    query_mask : bool array, shape (*batch, n, Q), optional
+        False for padded queries, which have no constraint, loss, score or selection.
+
+    Raises
+    ------
+    ProblemError
+        If shapes do not fit each other, an entry in use is not finite, a label has another value, or a query in use
+        may attend to no token.
+
+    Notes
+    -----
+    Stored arrays are read-only and have the batch axes; shared arrays are views without copies. Labels have the Q axis
+    if the queries have. Entries that the masks exclude are stored as zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import attsvm
+    >>> tokens = np.random.default_rng(0).standard_normal((6, 8, 10))
+    >>> attsvm.Problem(tokens, labels=[1, -1, 1, -1, 1, -1], queries=tokens[:, 0], head=np.ones(10))
+    Problem(6 sequences × 8 tokens, d = 10; one query per sequence, d_q = 10; labels ±1; head)
+    """
+
+    tokens: Float[np.ndarray, "*batch n T d"]
+    labels: Float[np.ndarray, "*queries"] | None
+    queries: Float[np.ndarray, "*queries d_q"] | None
+    head: Float[np.ndarray, "*heads d"] | None
+    keys: Float[np.ndarray, "*batch n T d_k"] | None
+    mask: Bool[np.ndarray, "*queries T"] | None
+    query_mask: Bool[np.ndarray, "*batch n Q"] | None
+
+    def __init__(
+        self,
+        tokens: Any,
+        labels: Any = None,
+        queries: Any = None,
+        head: Any = None,
+        keys: Any = None,
+        mask: Any = None,
+        query_mask: Any = None,
+    ) -> None:
+        tokens = real("tokens", tokens)
+        if tokens.ndim < 3 or 0 in tokens.shape:
+            raise ProblemError(f"tokens: expected shape (*batch, n, T, d) without empty axes, got {tokens.shape}")
+        batch, (n, T, d) = tokens.shape[:-3], tokens.shape[-3:]
+        of_tokens = f"tokens of shape {tokens.shape}"
+
+        Q: tuple[int, ...] = ()
+        if queries is not None:
+            queries = fit("queries", real("queries", queries), batch, [(n, None), (n, None, None)], of_tokens)
+            Q = queries.shape[len(batch) + 1 : -1]
+        if keys is not None:
+            keys = fit("keys", real("keys", keys), batch, [(n, T, None)], of_tokens)
+        if mask is not None:
+            shapes: list[Core] = [(n, T), (n, *Q, T)] if Q else [(n, T)]
+            mask = fit("mask", boolean("mask", mask), batch, shapes, of_tokens)
+        if query_mask is not None:
+            if not Q:
+                raise ProblemError(
+                    "query_mask: expected queries of shape (n, Q, d_q), got a problem without a query axis"
+                )
+            query_mask = fit("query_mask", boolean("query_mask", query_mask), batch, [(n, *Q)], f"Q = {Q[0]} queries")
+
+        active = np.ones((*batch, n, *Q), dtype=bool) if query_mask is None else query_mask
+        if mask is not None or query_mask is not None:
+            in_use = tokens_in_use(mask, active, Q, T)
+            tokens = without_padding(tokens, in_use)
+            keys = None if keys is None else without_padding(keys, in_use)
+            queries = None if queries is None else without_padding(queries, active)
+        for name, array in (("tokens", tokens), ("keys", keys), ("queries", queries)):
+            if array is not None:
+                check_finite(name, array)
+
+        if labels is not None:
+            labels = real("labels", labels)
+            label_shapes: list[Core] = [(n,), (n, *Q)] if Q else [(n,)]
+            labels = fit("labels", labels, batch, label_shapes, of_tokens)
+            if labels.ndim < active.ndim:
+                labels = labels[..., None]
+            labels = np.where(active, np.broadcast_to(labels, active.shape), 0.0)
+        if head is not None:
+            head = fit_head(real("head", head), labels, active, batch, d)
+            check_finite("head", head)
+        if labels is not None:
+            check_labels(labels[active], None if head is None or head.ndim == len(batch) + 1 else head.shape[-2])
+
+        for name, array in zip(ARRAY_NAMES, (tokens, labels, queries, head, keys, mask, query_mask), strict=True):
+            if array is not None:
+                array = array.view()
+                array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes: one entry for each problem."""
+        return self.tokens.shape[:-3]
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences, n."""
+        return self.tokens.shape[-3]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens per sequence including padding, T."""
+        return self.tokens.shape[-2]
+
+    @property
+    def dim(self) -> int:
+        """Dimension of a token, d."""
+        return self.tokens.shape[-1]
+
+    @property
+    def key_dim(self) -> int:
+        """Rows of W: d_k if there are keys, else d."""
+        return self.dim if self.keys is None else self.keys.shape[-1]
+
+    @property
+    def query_dim(self) -> int:
+        """Columns of W: d_q; 1 for a prompt."""
+        return 1 if self.queries is None else self.queries.shape[-1]
+
+    @property
+    def has_queries(self) -> bool:
+        """True if attention uses W, False for a prompt."""
+        return self.queries is not None
+
+    @property
+    def has_query_axis(self) -> bool:
+        """Whether several queries share each sequence."""
+        return self.queries is not None and self.queries.ndim == self.tokens.ndim
+
+    @property
+    def query_shape(self) -> tuple[int, ...]:
+        """Shape (*batch, n[, Q]), one entry for each query: the shape of a selection."""
+        return self.tokens.shape[:-2] if self.queries is None else self.queries.shape[:-1]
+
+    @property
+    def num_classes(self) -> int | None:
+        """C if the head has shape (C, d); None for labels ±1."""
+        return None if self.head is None or self.head.ndim == self.tokens.ndim - 2 else self.head.shape[-2]
+
+    @cached_property
+    def canonical(self) -> Canonical:
+        """Keys, queries and masks with all axes, for solvers and training."""
+        lead = self.tokens.shape[:-2]
+        if self.queries is None:
+            queries = np.broadcast_to(1.0, (*lead, 1, 1))
+        else:
+            queries = self.queries if self.has_query_axis else self.queries[..., None, :]
+        shape = (*queries.shape[:-1], self.num_tokens)
+        active = np.ones(shape[:-1], dtype=bool) if self.query_mask is None else self.query_mask
+        allowed = np.ones(shape, dtype=bool)
+        if self.query_mask is not None:
+            allowed &= active[..., None]
+        if self.mask is not None:
+            allowed = allowed & (self.mask if self.mask.ndim == len(shape) else self.mask[..., None, :])
+        return Canonical(self.tokens if self.keys is None else self.keys, queries, allowed, active)
+
+    @property
+    def data_hash(self) -> str:
+        """SHA-256 of the names, shapes and contents of the arrays."""
+        digest = hashlib.sha256()
+        for name, array in self._arrays().items():
+            digest.update(f"{name}{array.shape}{array.dtype}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    @classmethod
+    def from_sequences(
+        cls,
+        tokens: Iterable[Any],
+        labels: Any = None,
+        queries: Any = None,
+        head: Any = None,
+        keys: Iterable[Any] | None = None,
+    ) -> "Problem":
+        """Pad sequences of different lengths into one problem.
+
+        Parameters
+        ----------
+        tokens : iterable of n arrays, shapes (T_i, d)
+        labels : array (n,), or list of n arrays (Q_i,), optional
+        queries : array (n, d_q), or list of n arrays, each (d_q,) or (Q_i, d_q), optional
+        head : array (d,) or (C, d), optional
+        keys : iterable of n arrays, shapes (T_i, d_k), optional
+
+        Returns
+        -------
+        Problem
+            With a ``mask`` if the lengths differ, and a ``query_mask`` if the numbers of queries differ.
+
+        Raises
+        ------
+        ProblemError
+            If a sequence has no token, or the arrays do not fit each other.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import attsvm
+        >>> attsvm.Problem.from_sequences([np.ones((2, 3)), np.ones((4, 3))])
+        Problem(2 sequences × 4 tokens, d = 3; prompt; 75% of the tokens allowed)
+        """
+        padded, mask = pad("tokens", tokens, 2)
+        if keys is not None:
+            keys, key_mask = pad("keys", keys, 2)
+            if key_mask.shape != mask.shape or (key_mask != mask).any():
+                raise ProblemError("keys: expected one key per token, got other lengths")
+        query_mask = None
+        if queries is not None and rank_of_first(queries) == 2:
+            queries, query_mask = pad("queries", queries, 2)
+            if labels is not None and rank_of_first(labels) == 1:
+                labels, label_mask = pad("labels", labels, 1)
+                if label_mask.shape != query_mask.shape or (label_mask != query_mask).any():
+                    raise ProblemError("labels: expected one label per query, got other lengths")
+            query_mask = None if query_mask.all() else query_mask
+        return cls(padded, labels, queries, head, keys, None if mask.all() else mask, query_mask)
+
+    @classmethod
+    def from_attention(cls, q: Any, k: Any, mask: Any = None) -> "Problem":
+        """The problem of an attention layer with logits k_it'q_i. The layer itself has W = I.
+
+        Parameters
+        ----------
+        q : array, shape (*batch, n, d_h) or (*batch, n, Q, d_h)
+            Projected queries.
+        k : array, shape (*batch, n, T, d_h)
+            Projected keys.
+        mask : bool array, shape (*batch, n, T) or (*batch, n, Q, T), optional
+            True for tokens that may be attended to.
+
+        Returns
+        -------
+        Problem
+            Without labels and head.
+
+        Raises
+        ------
+        ProblemError
+            If the shapes do not fit.
+        """
+        k, q = real("k", k), real("q", q)
+        if q.ndim and k.ndim and q.shape[-1] != k.shape[-1]:
+            raise ProblemError(f"q: expected a last axis as that of k of shape {k.shape}, got shape {q.shape}")
+        return cls(k, queries=q, mask=mask)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the arrays to an ``.npz`` file whose names are the arguments of Problem."""
+        write_npz(path, "problem", self._arrays())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Problem":
+        """Read a problem file: an ``.npz`` archive whose names are arguments of Problem.
+
+        Raises
+        ------
+        ProblemError
+            If the file cannot be read, lacks tokens, holds other names, or its arrays do not make a problem.
+        """
+        arrays, _ = read_npz(path, "problem")
+        unknown = sorted(set(arrays) - set(ARRAY_NAMES))
+        if unknown:
+            raise ProblemError(f"{path}: expected arrays named {', '.join(ARRAY_NAMES)}, got {unknown[0]!r}")
+        if "tokens" not in arrays:
+            raise ProblemError(f"{path}: expected an array 'tokens', got none")
+        return cls(**arrays)
+
+    def __getitem__(self, index: Any) -> "Problem":
+        """The problem or problems at ``index`` of the batch axes."""
+        check_index(index, self.batch_shape, "problem")
+        return Problem(**{name: array[index] for name, array in self._arrays().items()})
+
+    def __repr__(self) -> str:
+        batch = f"{' × '.join(map(str, self.batch_shape))} problems of " if self.batch_shape else ""
+        parts = [f"{batch}{self.num_sequences} sequences × {self.num_tokens} tokens, d = {self.dim}"]
+        if self.keys is not None:
+            parts.append(f"keys of dimension {self.key_dim}")
+        if self.has_queries:
+            number = f"{self.query_shape[-1]} queries per sequence" if self.has_query_axis else "one query per sequence"
+            parts.append(f"{number}, d_q = {self.query_dim}")
+        else:
+            parts.append("prompt")
+        if self.labels is not None:
+            parts.append("labels ±1" if self.num_classes is None else f"labels 0..{self.num_classes - 1}")
+        if self.head is not None:
+            parts.append("head" if self.num_classes is None else f"head of {self.num_classes} classes")
+        if self.mask is not None:
+            parts.append(f"{self.canonical.allowed.mean():.0%} of the tokens allowed")
+        if self.query_mask is not None:
+            parts.append(f"{self.query_mask.mean():.0%} of the queries active")
+        return f"Problem({'; '.join(parts)})"
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return {name: getattr(self, name) for name in ARRAY_NAMES if getattr(self, name) is not None}
