@@ -107,7 +107,7 @@ def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
     out = tmp_path / "out"
     done = attsvm(
         "cifar10", "--data", pictures, "--preset", "tiny", "--optimizer", "mirror,adam", "--p", 1.5,
-        "--lr", "0.01,0.001", "--device", "cpu", "--out", out,
+        "--learning-rate", "0.01,0.001", "--device", "cpu", "--out", out,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     result = json.loads((out / "result.json").read_text())
@@ -130,8 +130,14 @@ def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
         (["imdb", "--preset", "tiny", "--optimizer", "lion"], "optimizer: 'lion' found"),
         (["imdb", "--preset", "tiny", "--optimizer", "mirror"], "mirror needs --p"),
         (["imdb", "--preset", "tiny", "--optimizer", "adam", "--p", "2"], "--p: goes with --optimizer mirror"),
-        (["imdb", "--preset", "tiny", "--optimizer", "mirror-7"], "--lr: the preset has none for 'mirror-7'"),
-        (["imdb", "--preset", "tiny", "--lr", "much"], "--lr: 'much' found"),
+        (
+            ["imdb", "--preset", "tiny", "--optimizer", "mirror-7"],
+            "--learning-rate: expected a number, because the preset has none for 'mirror-7'",
+        ),
+        (
+            ["imdb", "--preset", "tiny", "--learning-rate", "much"],
+            "--learning-rate: expected one number, or one for each optimizer, got 'much'",
+        ),
         (["imdb", "--preset", "tiny", "--data", "/nowhere"], "/nowhere: no such folder"),
         (
             ["imdb", "--preset", "tiny", "--data", "/nowhere", "--vocabulary", "/nowhere"],

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from attsvm.cli.options import Json, Threads
 from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, print_report, progress
 from attsvm.errors import ProblemError
 
@@ -45,9 +46,11 @@ def experiment(
         str, typer.Option(metavar="NAMES", help="mirror-P, sgd or adam; several with commas between.")
     ] = "mirror-1.1",
     p: Annotated[float | None, typer.Option("--p", help="Of an optimiser named `mirror`: p > 1.")] = None,
-    lr: Annotated[
+    learning_rate: Annotated[
         str | None,
-        typer.Option(metavar="RATES", help="Step size, one for all or one for each.  [default: the preset's]"),
+        typer.Option(
+            metavar="RATES", help="Step size, one for all optimizers or one for each.  [default: the preset's]"
+        ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="[default: the preset's]")] = None,
     vocabulary: Annotated[
@@ -60,8 +63,8 @@ def experiment(
     compile_model: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.  [default: cuda where there is one]")] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files too.")] = False,
-    threads: Annotated[int | None, typer.Option(help="Cores to use at most.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    threads: Threads = None,
+    json: Json = False,
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if it holds an earlier experiment.")] = False,
 ) -> None:
     """Run an experiment (the help is HELP)."""
@@ -87,7 +90,10 @@ def experiment(
     }
     if epochs is not None:
         changes["epochs"] = epochs
-    runs = [make_options(chosen, name, rate, **changes) for name, rate in zip(names, _rates(lr, names), strict=True)]
+    runs = [
+        make_options(chosen, name, rate, **changes)
+        for name, rate in zip(names, _rates(learning_rate, names), strict=True)
+    ]
     if tensorboard:
         _check_tensorboard()
     source = data or {"imdb": reviews.HUB_NAME, "cifar10": pictures.HUB_NAME}[task]
@@ -168,17 +174,19 @@ def _names(optimizer: str, p: float | None) -> list[str]:
     return names
 
 
-def _rates(lr: str | None, names: list[str]) -> list[float | None]:
-    if lr is None:
+def _rates(learning_rate: str | None, names: list[str]) -> list[float | None]:
+    if learning_rate is None:
         return [None] * len(names)
     try:
-        rates: list[float | None] = [float(rate) for rate in lr.split(",")]
+        rates: list[float | None] = [float(rate) for rate in learning_rate.split(",")]
     except ValueError:
-        raise ProblemError(f"--lr: {lr!r} found, a number wanted, or one for each optimiser") from None
+        raise ProblemError(
+            f"--learning-rate: expected one number, or one for each optimizer, got {learning_rate!r}"
+        ) from None
     if len(rates) == 1:
         rates = rates * len(names)
     if len(rates) != len(names):
-        raise ProblemError(f"--lr: {len(rates)} step sizes found for {len(names)} optimisers")
+        raise ProblemError(f"--learning-rate: expected one number or {len(names)}, got {len(rates)}")
     return rates
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm.cli.options import Json, Threads
 from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads
 from attsvm.errors import ProblemError
 
@@ -39,8 +40,8 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results and finished pieces.")] = Path(
         "out/reproduce"
     ),
-    threads: Annotated[int | None, typer.Option(help="Largest number of cores to use.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON on stdout.")] = False,
+    threads: Threads = None,
+    json: Json = False,
 ) -> None:
     """Measure figures and tables of the papers again (the help is HELP)."""
     limit_threads(threads)

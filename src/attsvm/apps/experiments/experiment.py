@@ -96,7 +96,9 @@ def default_learning_rate(preset: Preset, optimizer: str) -> float:
     found = preset.learning_rates.get(optimizer)
     if found is None:
         known = ", ".join(preset.learning_rates)
-        raise ProblemError(f"--lr: the preset has none for {optimizer!r} (it has for {known}); name one")
+        raise ProblemError(
+            f"--learning-rate: expected a number, because the preset has none for {optimizer!r}, only for {known}"
+        )
     return found
 
 
