@@ -22,5 +22,5 @@ def test_an_interrupted_write_keeps_the_old_file_and_leaves_no_other(tmp_path):
     arrays, meta = read_npz(path, "run")
     assert arrays["a"].tolist() == [0, 1, 2]
     assert meta == {"kind": "run", "version": attsvm.__version__, "seed": 1}
-    with pytest.raises(attsvm.ProblemError, match="holds a run, not a solution"):
+    with pytest.raises(attsvm.ProblemError, match="expected a file of kind 'solution', got 'run'"):
         read_npz(path, "solution")

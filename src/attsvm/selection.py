@@ -211,7 +211,7 @@ def better_support_tokens(
     if not problem.has_query_axis:
         sets = sets[..., 0, :]
     of_selected = np.max(np.where(sets, gamma, -np.inf), axis=-1, keepdims=True)
-    return np.asarray(support, dtype=bool) & ~sets & _allowed(problem) & (gamma >= of_selected)
+    return np.asarray(np.asarray(support, dtype=bool) & ~sets & _allowed(problem) & (gamma >= of_selected))
 
 
 def is_locally_optimal(

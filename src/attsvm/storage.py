@@ -110,9 +110,9 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
     if _META in arrays:
         meta = json.loads(arrays.pop(_META).tobytes().decode())
     if kind is not None and meta.get("kind", kind) != kind:
-        raise ProblemError(f"{path}: expected a {kind}, got a {meta['kind']}")
+        raise ProblemError(f"{path}: expected a file of kind {kind!r}, got {meta['kind']!r}")
     if kind is not None and kind != "problem" and "kind" not in meta:
-        raise ProblemError(f"{path}: expected a {kind} written by attsvm, got another archive")
+        raise ProblemError(f"{path}: expected a file of kind {kind!r} written by attsvm, got another archive")
     return arrays, meta
 
 

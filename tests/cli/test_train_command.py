@@ -115,7 +115,7 @@ def test_mini_batches_and_tolerances(train):
         (["problem.npz", "--out", "problem.npz"], "exists already; use --force"),
         (["problem.npz", "--batch-size", "9"], "batch_size: 9 found"),
         (["problem.npz", "--growth", "-1"], "--growth: -1 found"),
-        (["problem.npz", "--init", "problem.npz"], "holds a problem, not a run"),
+        (["problem.npz", "--init", "problem.npz"], "expected a file of kind 'run', got 'problem'"),
     ],
 )
 def test_a_bad_argument_is_one_line(train, tmp_path, arguments, said):

@@ -161,17 +161,17 @@ class Problem:
     @property
     def num_sequences(self) -> int:
         """Number of sequences, n."""
-        return self.tokens.shape[-3]
+        return int(self.tokens.shape[-3])
 
     @property
     def num_tokens(self) -> int:
         """Tokens per sequence including padding, T."""
-        return self.tokens.shape[-2]
+        return int(self.tokens.shape[-2])
 
     @property
     def dim(self) -> int:
         """Dimension of a token, d."""
-        return self.tokens.shape[-1]
+        return int(self.tokens.shape[-1])
 
     @property
     def key_dim(self) -> int:
