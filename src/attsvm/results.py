@@ -133,6 +133,10 @@ class Batched:
         first = self._first()
         return first.batch_shape if isinstance(first, Batched) else np.shape(first)
 
+    @classmethod
+    def _kind(cls) -> str:
+        return cls.kind
+
     def _first(self) -> Any:
         return next(getattr(self, entry.name) for entry in fields(self) if _role(entry) == "trial")
 
@@ -142,7 +146,7 @@ class Batched:
 
     def __len__(self) -> int:
         if not self.batch_shape:
-            raise TypeError(f"a {self.kind} without batch axes has no length")
+            raise TypeError(f"a {self._kind()} without batch axes has no length")
         return self.batch_shape[0]
 
     def __iter__(self) -> Iterator[Self]:
@@ -156,7 +160,7 @@ class Batched:
         TypeError, IndexError
             If the index does not fit the batch axes.
         """
-        check_index(index, self.batch_shape, self.kind)
+        check_index(index, self.batch_shape, self._kind())
         changed: dict[str, Any] = {}
         for entry in fields(self):
             value, role = getattr(self, entry.name), _role(entry)
@@ -183,8 +187,10 @@ class Batched:
         arrays, meta = self._written()
         for name, array in arrays.items():
             if array.dtype.hasobject:
-                raise TypeError(f"{self.kind}: {name}: expected numbers, strings or booleans, got an array of objects")
-        write_npz(path, self.kind, arrays, {"schema": self.schema, **meta})
+                raise TypeError(
+                    f"{self._kind()}: {name}: expected numbers, strings or booleans, got an array of objects"
+                )
+        write_npz(path, self._kind(), arrays, {"schema": self.schema, **meta})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -195,17 +201,17 @@ class Batched:
         ProblemError
             If the file cannot be read, or holds something else.
         """
-        arrays, meta = read_npz(path, cls.kind)
+        arrays, meta = read_npz(path, cls._kind())
         schema = meta.get("schema", cls.schema)
         if schema > cls.schema:
             raise ProblemError(
-                f"{path}: expected a {cls.kind} of schema {cls.schema} or lower, got schema {schema}; "
+                f"{path}: expected a {cls._kind()} of schema {cls.schema} or lower, got schema {schema}; "
                 "it was written by a newer version"
             )
         try:
             return cls._read(arrays, meta)
         except (KeyError, TypeError, ValueError) as error:
-            raise ProblemError(f"{path}: not a complete {cls.kind} ({error})") from None
+            raise ProblemError(f"{path}: not a complete {cls._kind()} ({error})") from None
 
     def __repr__(self) -> str:
         name = type(self).__name__

@@ -10,6 +10,8 @@ import pytest
 import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
+from attsvm.norms import Lp, Nuclear
+from attsvm.theory.rates import divergence_of
 
 
 def growing(step):
@@ -61,11 +63,13 @@ def test_standings():
     assert standing(optimizers.normalized_gradient_descent(growing, relative=True)).standing == "proved"
     assert standing(optimizers.normalized_gradient_descent(growing), "factored").standing == "measured"
     assert standing(optimizers.normalized_gradient_descent(growing, scope="each"), "factored").standing == "conjecture"
-    with pytest.raises(attsvm.ProblemError, match="norm: none given"):
+    with pytest.raises(
+        attsvm.ProblemError, match=r"norm: expected the norm of the Att-SVM.*got None; .* has no known one"
+    ):
         standing(optax.adam(0.1))
-    with pytest.raises(attsvm.ProblemError, match="norm: none given, and factors"):
+    with pytest.raises(attsvm.ProblemError, match=r"norm: .*got None; steps on factors"):
         standing(optimizers.mirror_descent(0.1, 3), "factored")
-    with pytest.raises(attsvm.ProblemError, match="run: a selection of shape"):
+    with pytest.raises(attsvm.ProblemError, match="run: expected a selection of shape"):
         attsvm.predict_direction(random_problem(4, 4, 5, 0), run)
 
 
@@ -225,7 +229,8 @@ def test_the_rate_of_a_power_law_is_its_power():
     assert attsvm.convergence_rate(steps, floored).slope == pytest.approx(-4, abs=1e-9)
     kinked = np.where(steps < 100, 1.0, 100.0 / steps)
     assert attsvm.convergence_rate(steps, kinked, since=100).slope == pytest.approx(-1, abs=1e-9)
-    assert attsvm.convergence_rate([1, 2, 3], [1, 0.5, 0.3]) == (0.0, -np.inf, np.inf, 3)
+    few = attsvm.convergence_rate([1, 2, 3], [1, 0.5, 0.3])
+    assert (few.slope, few.low, few.high, few.points) == (0.0, -np.inf, np.inf, 3)
     with pytest.raises(attsvm.ProblemError, match="confidence"):
         attsvm.convergence_rate(steps, floored, confidence=1)
 
@@ -240,3 +245,40 @@ def test_observed_rates_of_normalised_gradient_descent():
     np.testing.assert_allclose(rates["bregman_divergence"].slope, rates["direction_error"].slope, rtol=1e-6)
     wrong = attsvm.predict_direction(problem, run, norm="nuclear")
     assert (np.abs(attsvm.observed_rates(problem, run, wrong)["direction_error"].slope) < 0.2).all()
+
+
+# --- what comes back
+
+
+def test_answers_are_saved_loaded_and_indexed(tmp_path):
+    problem = random_problem(3, 4, 5, 0, batch=(2,))
+    starts = 0.1 * np.random.default_rng(0).standard_normal((3, 2, 5, 5))
+    run = attsvm.train(problem, steps=2000, init=starts)
+    answers = [
+        attsvm.predict_direction(problem, run),
+        attsvm.classify(problem, run.weights),
+        attsvm.feasibility(problem),
+        attsvm.global_convergence_conditions(problem, starts),
+        attsvm.observed_rates(problem, run)["direction_error"],
+    ]
+    for answer in answers:
+        answer.save(tmp_path / "answer.npz")
+        again = type(answer).load(tmp_path / "answer.npz")
+        assert repr(again) == repr(answer)
+        assert again.batch_shape == answer.batch_shape
+        last = (-1,) * len(answer.batch_shape)
+        assert repr(again[last]) == repr(answer[last])
+        assert answer[last].batch_shape == ()
+    prediction, kinds, _, conditions, _ = answers
+    np.testing.assert_array_equal(prediction[1, 0].solution.direction, prediction.solution.direction[1, 0])
+    assert prediction[0].standing is attsvm.theory.Standing.PROVED
+    assert kinds[0, 0].kind == str(kinds.kind[0, 0])
+    assert kinds[0, 0].kind in attsvm.theory.Kind
+    assert conditions[2, 1].solution.status == conditions.solution.status[2, 1] == "optimal"
+
+
+def test_the_divergence_of_a_norm_is_found_by_its_type():
+    assert divergence_of(Nuclear()) is None
+    assert divergence_of(Lp(1.0)) is None
+    a, b = np.array([1.0, 2.0]), np.array([2.0, 1.0])
+    assert divergence_of(Lp(1.5))(a, b) == attsvm.bregman_divergence(a, b, 1.5)

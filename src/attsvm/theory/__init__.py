@@ -1,21 +1,26 @@
-"""What theory says of a run: where it goes, of what kind its end is, and when that must be the best one.
+"""What theory says about a run: the direction it converges to, the kind of its limit, and when the limit is global.
 
-One idea a file: ``prediction`` names the Att-SVM of a run, ``kinds`` classifies where it ended, ``conditions`` says
-when a selection is feasible and when the end is the global one, ``rates`` measures how fast a run came.
+``prediction`` returns the Att-SVM of a run and ``standing`` what is known of it (``joint`` for a trained head), ``kinds``
+classifies the selection at its end, ``feasibility`` and ``conditions`` evaluate the conditions of the theorems, ``rates``
+measures how fast a run converged, and ``margin_ratio`` compares its margin with the best one.
 """
 
-from attsvm.theory.conditions import Feasibility, GlobalConditions, feasibility, global_convergence_conditions
-from attsvm.theory.kinds import Classification, classify
+from attsvm.theory.conditions import GlobalConditions, global_convergence_conditions
+from attsvm.theory.feasibility import Feasibility, feasibility
+from attsvm.theory.kinds import Classification, Kind, classify
 from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import Rate, convergence_rate, observed_rates
+from attsvm.theory.standing import Standing
 
 __all__ = [
     "Classification",
     "Feasibility",
     "GlobalConditions",
+    "Kind",
     "Prediction",
     "Rate",
+    "Standing",
     "classify",
     "convergence_rate",
     "feasibility",

@@ -1,119 +1,92 @@
-"""When a selection is feasible, and when gradient descent must end at the best one."""
+"""Conditions under which gradient descent converges to the optimal tokens."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from attsvm.errors import ProblemError
 from attsvm.measures import check_weights
-from attsvm.norms import Lp, Norm
+from attsvm.norms import Lp
 from attsvm.problem import Problem
+from attsvm.results import Batched, Status, per_trial, plain, repeated
 from attsvm.selection import optimal_tokens, scores
 from attsvm.svm import Solution, solve_svm
+from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.kinds import trial_axes
 from attsvm.training.gradient import loss_gradient
 
 TIED = 1e-12
 """Scores are equal if they differ by less than this part of the largest."""
 
 
-@dataclass(frozen=True, eq=False)
-class Feasibility:
-    """Whether weights exist that keep a selection.
+@dataclass(frozen=True, eq=False, repr=False)
+class GlobalConditions(Batched):
+    """The conditions under which gradient descent is known to converge to the optimal tokens.
 
     Attributes
     ----------
-    almost_sure : bool
-        Whether the sizes alone decide it: for generic tokens and queries every selection is feasible when
-        d_k ≥ T − 1 and d_q is at least the number of queries. Sufficient, not necessary. Never for a prompt.
-    feasible : bool or bool ndarray (*lead)
-        The actual answer for these data.
-    solution : Solution
-        Its certificate: the Att-SVM's optimum, or the Farkas multipliers that prove that there is none.
-    """
-
-    almost_sure: bool
-    feasible: Any
-    solution: Solution
-
-
-def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm = "frobenius") -> Feasibility:
-    """Whether the Att-SVM of a selection has a solution: what the sizes say, and the answer with its certificate.
-
-    Parameters
-    ----------
-    problem : Problem
-    selected : array, optional
-        As for :func:`attsvm.solve_svm`; by default the optimal tokens, for which labels and a head are needed.
-    norm : str, float or Norm
-        In which it is solved; the answer does not depend on it.
-
-    Returns
-    -------
-    Feasibility
-
-    Raises
-    ------
-    ProblemError
-        If the selection does not fit, or there is none and the problem has no labels or no head.
-
-    References
-    ----------
-    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, Theorem 1.
-    """
-    allowed = problem.canonical.allowed
-    queries = int(problem.canonical.active.sum(axis=(-2, -1)).max())
-    most_tokens = int(allowed.sum(axis=-1).max())
-    almost_sure = problem.has_queries and problem.key_dim >= most_tokens - 1 and problem.query_dim >= queries
-    solution = solve_svm(problem, optimal_tokens(problem) if selected is None else selected, norm=norm)
-    feasible = np.asarray(solution.status) != "infeasible"
-    return Feasibility(almost_sure, bool(feasible) if feasible.ndim == 0 else feasible, solution)
-
-
-@dataclass(frozen=True, eq=False)
-class GlobalConditions:
-    """The conditions under which gradient descent is known to end at the optimal tokens.
-
-    Attributes
-    ----------
-    feasible : bool or bool ndarray (*batch)
+    holds : bool, or bool ndarray, shape (*batch_shape,)
+        Feasible, and either equal scores or a positive gradient margin.
+    feasible : bool, or bool ndarray, shape (*batch_shape,)
         Whether some weights select the optimal tokens.
-    equal_scores : bool or bool ndarray (*batch)
-        Whether the tokens that are not optimal all score alike, in each query.
-    gradient_margin : float or ndarray (*lead)
-        min_it −⟨(x_i,opt − x_it) z_i', ∇L(W_0)⟩ over the lengths of both, in [−1, 1]; the first step favours the
-        optimal tokens where it is positive.
-    init_norm : float or ndarray (*lead)
-        ‖W_0‖: both conditions are for small starts, and from large ones some runs end elsewhere all the same.
-    holds : bool or bool ndarray (*lead)
-        Feasible, and equal scores or a positive gradient margin.
+    equal_scores : bool, or bool ndarray, shape (*batch_shape,)
+        Whether the tokens that are not optimal have equal scores, in each query.
+    gradient_margin : float, or ndarray, shape (*batch_shape,)
+        min_it −⟨(x_i,opt − x_it) z_i', ∇L(W_0)⟩ divided by the lengths of both, in [−1, 1]. If it is positive, the
+        first step favours the optimal tokens.
+    init_norm : float, or ndarray, shape (*batch_shape,)
+        ‖W_0‖. Both conditions are for small initial weights; from large ones some runs still converge elsewhere.
     solution : Solution
         The certificate of ``feasible``.
     """
 
-    feasible: Any
-    equal_scores: Any
-    gradient_margin: Any
-    init_norm: Any
-    holds: Any
-    solution: Solution
+    kind: ClassVar[str] = "global conditions"
+    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
+
+    holds: bool | np.ndarray = per_trial()
+    feasible: bool | np.ndarray = per_trial()
+    equal_scores: bool | np.ndarray = per_trial()
+    gradient_margin: float | np.ndarray = per_trial()
+    init_norm: float | np.ndarray = per_trial()
+    solution: Solution = per_trial()
+
+    @property
+    def status(self) -> Status | np.ndarray:
+        """The status of the Att-SVM."""
+        status: Status | np.ndarray = self.solution.status
+        return status
+
+    def _summary(self) -> str:
+        reasons = {
+            "infeasible": not self.feasible,
+            "equal scores": self.equal_scores,
+            f"gradient margin {self.gradient_margin:.3g}": True,
+            f"initial norm {self.init_norm:.3g}": True,
+        }
+        shown = (reason for reason, known in reasons.items() if known)
+        return f"{'hold' if self.holds else 'do not hold'}: {', '.join(shown)}"
+
+    def _batch_summary(self) -> str:
+        return f"hold for {np.sum(self.holds)}"
 
 
 def global_convergence_conditions(problem: Problem, init: Any = None, loss: str = "logistic") -> GlobalConditions:
-    """The conditions for global convergence of gradient descent on W or p, evaluated.
+    """Evaluate the conditions for global convergence of gradient descent on W or p.
 
     Parameters
     ----------
     problem : Problem
         With labels ±1 and a head.
     init : array, shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt, optional
-        Where gradient descent starts; zeros by default.
+        The initial weights of gradient descent; zeros by default.
     loss : str
         "logistic", "exponential" or "linear".
 
     Returns
     -------
     GlobalConditions
+        With the axes of the trials, then those of the problem.
 
     Raises
     ------
@@ -124,34 +97,47 @@ def global_convergence_conditions(problem: Problem, init: Any = None, loss: str 
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*; Tarzanagh, Li,
     Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*: the theorems on global convergence.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> conditions = attsvm.global_convergence_conditions(problem)
+    >>> conditions.feasible, conditions.equal_scores
+    (True, False)
     """
     gamma = scores(problem)
-    allowed = problem.canonical.allowed
     best = optimal_tokens(problem)
     core = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
     start = np.zeros(problem.batch_shape + core) if init is None else check_weights(problem, init)
-    lead = start.shape[: start.ndim - len(core)]
-    if lead[len(lead) - len(problem.batch_shape) :] != problem.batch_shape:
-        raise ProblemError(f"init: axes {lead} do not end with the batch axes {problem.batch_shape} of the problem")
+    trials = trial_axes(problem, start, "init")
 
     solution = solve_svm(problem, best)
-    feasible = np.asarray(solution.status) != "infeasible"
-    spelled = gamma if problem.has_query_axis else gamma[..., None, :]
     chosen = (best if problem.has_query_axis else best[..., None])[..., None] == np.arange(problem.num_tokens)
+    allowed = problem.canonical.allowed
     rest = allowed & ~chosen
-    highest = np.max(np.where(rest, spelled, -np.inf), axis=-1)
-    lowest = np.min(np.where(rest, spelled, np.inf), axis=-1)
-    largest = np.max(np.where(allowed, np.abs(spelled), 0.0), axis=-1)
-    equal = ~rest.any(axis=-1) | (np.where(rest.any(axis=-1), highest - lowest, 0.0) <= TIED * largest)
-    equal_scores = equal.all(axis=(-2, -1))
-
+    equal = _equal_scores(gamma if problem.has_query_axis else gamma[..., None, :], rest, allowed)
     gradient, _ = loss_gradient(problem, start, loss)
     margin = _gradient_margin(problem, gradient, chosen, rest)
-    holds = feasible & (equal_scores | (margin > 0))
-    size = Lp(2.0).values(start, len(core))
+
+    feasible, equal = (np.broadcast_to(x, trials + x.shape) for x in (is_feasible(solution), equal))
     return GlobalConditions(
-        _plain(feasible), _plain(equal_scores), _plain(margin), _plain(size), _plain(holds), solution
+        holds=plain(feasible & (equal | (margin > 0))),
+        feasible=plain(feasible),
+        equal_scores=plain(equal),
+        gradient_margin=plain(margin),
+        init_norm=plain(Lp(2.0).values(start, len(core))),
+        solution=repeated(solution, trials),
     )
+
+
+def _equal_scores(gamma: np.ndarray, rest: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Whether the scores of the tokens in ``rest`` are equal, in all queries of a problem."""
+    highest = np.max(np.where(rest, gamma, -np.inf), axis=-1)
+    lowest = np.min(np.where(rest, gamma, np.inf), axis=-1)
+    largest = np.max(np.where(allowed, np.abs(gamma), 0.0), axis=-1)
+    equal = ~rest.any(axis=-1) | (np.where(rest.any(axis=-1), highest - lowest, 0.0) <= TIED * largest)
+    return np.asarray(equal.all(axis=(-2, -1)))
 
 
 def _gradient_margin(problem: Problem, gradient: np.ndarray, chosen: np.ndarray, rest: np.ndarray) -> np.ndarray:
@@ -163,10 +149,6 @@ def _gradient_margin(problem: Problem, gradient: np.ndarray, chosen: np.ndarray,
     downhill = -np.einsum("...nqtk,...ke,...nqe->...nqt", away, matrix, queries)
     rows = np.linalg.norm(away, axis=-1) * np.linalg.norm(queries, axis=-1)[..., None]
     size = rows * length[..., None, None, None]
-    # a token that equals the optimal one is favoured by nothing
+    # a token equal to the optimal one is neither favoured nor disfavoured
     relative = np.where(size > 0, downhill / np.where(size > 0, size, 1.0), 0.0)
-    return np.min(np.where(rest, relative, 1.0), axis=(-3, -2, -1))
-
-
-def _plain(value: np.ndarray) -> Any:
-    return np.asarray(value).item() if np.ndim(value) == 0 else value
+    return np.asarray(np.min(np.where(rest, relative, 1.0), axis=(-3, -2, -1)))

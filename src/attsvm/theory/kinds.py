@@ -1,26 +1,38 @@
-"""Where a run has ended: at the best tokens, at a locally optimal selection, or at neither."""
+"""The kind of convergence: to the optimal tokens, to a locally optimal selection, or to neither."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
-from scipy.special import softmax
 
 from attsvm.errors import ProblemError
-from attsvm.measures import check_weights, token_logits
+from attsvm.measures import check_weights
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
+from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens
 from attsvm.svm import solve_svm
+from attsvm.theory.attention import logits_and_attention
 
 SATURATED = 1e-6
-"""A softmax is saturated when no dropped token has a larger probability."""
+"""A softmax is saturated if the probability of every token that is not selected is at most this."""
 
 
 class Kind(StrEnum):
-    """Kinds of convergence."""
+    """Kinds of convergence.
+
+    ============= ===========================================================================================
+    kind          meaning
+    ============= ===========================================================================================
+    ``global``    Every query selects a token of highest score.
+    ``local``     Not global, but the selection is locally optimal.
+    ``not_local`` The selection is not locally optimal.
+    ``undecided`` Some softmax is not saturated, so the selection can still change.
+    ============= ===========================================================================================
+    """
 
     GLOBAL = "global"
     LOCAL = "local"
@@ -28,54 +40,55 @@ class Kind(StrEnum):
     UNDECIDED = "undecided"
 
 
-@dataclass(frozen=True, eq=False)
-class Classification:
-    """To what kind of selection weights have converged.
+@dataclass(frozen=True, eq=False, repr=False)
+class Classification(Batched):
+    """The kind of selection that weights have converged to.
 
     Attributes
     ----------
-    kind : str, or ndarray of str (*lead)
-        ``global``: every query selects a token of highest score; ``local``: not so, but the selection is locally
-        optimal; ``not_local``: it is not; ``undecided``: some softmax is not saturated.
-    breaking : bool ndarray, shape (*lead, n[, Q], T)
-        The tokens that break local optimality: support tokens of the selection's Att-SVM whose score is not below the
-        selected token's. All False but for ``not_local``.
-    selected : int ndarray, shape (*lead, n[, Q])
+    kind : Kind, or ndarray of str, shape (*batch_shape,)
+        ``global``, ``local``, ``not_local`` or ``undecided``.
+    breaking : bool ndarray, shape (*batch_shape, n[, Q], T)
+        The tokens that violate local optimality: support tokens of the selection's Att-SVM whose score is not below the
+        score of the selected token. All False unless the kind is ``not_local``.
+    selected : int ndarray, shape (*batch_shape, n[, Q])
         The token of largest logit; -1 for padded queries.
-    largest_dropped : float or ndarray (*lead)
+    largest_dropped : float or ndarray, shape (*batch_shape,)
         The largest probability of a token that is not selected.
     """
 
-    kind: Any
-    breaking: Bool[np.ndarray, "*queries T"]
-    selected: Int[np.ndarray, "*queries"]
-    largest_dropped: Any
+    kind: Kind | np.ndarray = per_trial(words=Kind)  # type: ignore[misc]  # the field hides the base's name of files
+    breaking: Bool[np.ndarray, "*queries T"] = per_trial()
+    selected: Int[np.ndarray, "*queries"] = per_trial()
+    largest_dropped: float | np.ndarray = per_trial()
 
-    def __repr__(self) -> str:
-        if isinstance(self.kind, str):
-            return f"Classification({self.kind}; largest dropped probability {self.largest_dropped:.3g})"
-        counts = ", ".join(f"{np.sum(self.kind == kind.value)} {kind.value}" for kind in Kind)
-        return f"Classification({counts})"
+    @classmethod
+    def _kind(cls) -> str:
+        return "classification"
+
+    def _summary(self) -> str:
+        return f"{self.kind}; largest dropped probability {self.largest_dropped:.3g}"
 
 
 def classify(problem: Problem, weights: Any, norm: str | float | Norm = "frobenius") -> Classification:
-    """Tell whether trained weights select globally, locally or not optimally, by the definitions.
+    """Classify the selection of trained weights as globally, locally or not locally optimal.
 
     A selection is locally optimal if every support token of its Att-SVM scores strictly below the selected token of
-    its query; a tie breaks it.
+    its query; a tie violates this.
 
     Parameters
     ----------
     problem : Problem
         With labels ±1 and a head.
     weights : array, shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt
-        Their scale matters: it is what saturates the softmax.
+        Their scale matters: the softmax must be saturated.
     norm : str, float or Norm
-        Of the optimiser, in which the Att-SVM is solved; "nuclear" for trained factors.
+        The norm of the Att-SVM, that of the optimizer; "nuclear" for trained factors.
 
     Returns
     -------
     Classification
+        With the axes of the trials, then those of the problem.
 
     Raises
     ------
@@ -86,52 +99,73 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm = "frobeni
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Definition 2; Tarzanagh,
     Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, Definition 2.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+    >>> attsvm.classify(problem, 100 * solution.direction).kind
+    <Kind.GLOBAL: 'global'>
     """
     norm, gamma = parse_norm(norm), scores(problem)
     weights = check_weights(problem, weights)
-    trials = _trial_axes(problem, weights)
-    lead = trials + problem.batch_shape
+    batch_shape = trial_axes(problem, weights, "weights") + problem.batch_shape
     canonical = problem.canonical
-    logits = np.where(canonical.allowed, token_logits(problem, weights), -np.inf)
+    logits, probability = logits_and_attention(problem, weights)
     selected = selected_tokens(logits)
     chosen = selected[..., None] == np.arange(problem.num_tokens)
-    probability = softmax(np.where(canonical.active[..., None], logits, 0.0), axis=-1)
     dropped = np.where(canonical.allowed & ~chosen, probability, 0.0).max(axis=(-3, -2, -1))
     if not problem.has_query_axis:
         selected, chosen = selected[..., 0], chosen[..., 0, :]
 
     best = np.max(np.where(chosen, gamma, -np.inf), axis=-1) >= gamma.max(axis=-1)
-    own = tuple(range(len(lead), selected.ndim))
+    own = tuple(range(len(batch_shape), selected.ndim))
     is_global = (best | (selected < 0)).all(axis=own)
     decided = dropped <= SATURATED
-    breaking = np.zeros(chosen.shape, dtype=bool)
-    in_question = np.flatnonzero((decided & ~is_global).reshape(-1))
-    flat = selected.reshape(-1, *selected.shape[len(lead) :])
-    flat_breaking = breaking.reshape(-1, *breaking.shape[len(lead) :])
-    for which, part, choices in _distinct(problem, in_question, flat):
-        solution = solve_svm(part, choices, norm=norm)
-        flat_breaking[which] = better_support_tokens(part, choices, solution.support)
+    breaking = _breaking(problem, selected, decided & ~is_global, norm)
     is_local = ~breaking.any(axis=(*own, -1))
     kind = np.select(
         [~decided, is_global, is_local],
         [Kind.UNDECIDED.value, Kind.GLOBAL.value, Kind.LOCAL.value],
         Kind.NOT_LOCAL.value,
     )
-    if not lead:
-        return Classification(str(kind), breaking, selected, float(dropped))
+    if not batch_shape:
+        return Classification(Kind(str(kind)), breaking, selected, float(dropped))
     return Classification(kind, breaking, selected, dropped)
 
 
-def _trial_axes(problem: Problem, weights: np.ndarray) -> tuple[int, ...]:
-    lead = weights.shape[: weights.ndim - (2 if problem.has_queries else 1)]
-    trials, batch = lead[: len(lead) - len(problem.batch_shape)], lead[len(lead) - len(problem.batch_shape) :]
+def trial_axes(problem: Problem, weights: np.ndarray, name: str) -> tuple[int, ...]:
+    """The axes of weights in front of the batch axes of the problem.
+
+    Raises
+    ------
+    ProblemError
+        If the axes of the weights do not end with the batch axes of the problem.
+    """
+    found = weights.shape[: weights.ndim - (2 if problem.has_queries else 1)]
+    trials, batch = found[: len(found) - len(problem.batch_shape)], found[len(found) - len(problem.batch_shape) :]
     if batch != problem.batch_shape:
-        raise ProblemError(f"weights: axes {lead} do not end with the batch axes {problem.batch_shape} of the problem")
+        raise ProblemError(f"{name}: expected axes that end with the problem's, {problem.batch_shape}, got {found}")
     return trials
 
 
-def _distinct(problem: Problem, trials: np.ndarray, selected: np.ndarray) -> Any:
-    """Yield trials, their problems and selections, so that starts of one problem that select alike are solved once."""
+def _breaking(problem: Problem, selected: np.ndarray, in_question: np.ndarray, norm: Norm) -> np.ndarray:
+    """The tokens that violate local optimality, in the trials in question."""
+    axes = in_question.ndim
+    breaking = np.zeros((*selected.shape, problem.num_tokens), dtype=bool)
+    flat = selected.reshape(-1, *selected.shape[axes:])
+    flat_breaking = breaking.reshape(-1, *breaking.shape[axes:])
+    for which, part, choices in _distinct(problem, np.flatnonzero(in_question.reshape(-1)), flat):
+        solution = solve_svm(part, choices, norm=norm)
+        flat_breaking[which] = better_support_tokens(part, choices, solution.support)
+    return breaking
+
+
+def _distinct(
+    problem: Problem, trials: np.ndarray, selected: np.ndarray
+) -> Iterator[tuple[np.ndarray, Problem, np.ndarray]]:
+    """Trials, their problems and their selections. Trials of one problem with equal selections are solved once."""
     if not trials.size:
         return
     if problem.batch_shape:

@@ -10,27 +10,43 @@ from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.results import plain
 from attsvm.svm import solve_svm
+from attsvm.theory.feasibility import is_feasible
 
 
 def margin_ratio(
     problem: Problem, weights: Any, selected: Any, norm: str | float | Norm = "frobenius"
 ) -> np.ndarray | float:
-    """The margin over the best margin that any weights of the same norm have: value · min_it A(W)_it / N(W).
+    """The margin over the best margin of any weights of the same norm: value · min_it A(W)_it / N(W).
 
-    It compares across norms, and where the optimum is not unique. Parameters as :func:`margin`.
+    Unlike a direction error it can be compared across norms, and does not need a unique optimum.
+
+    Parameters
+    ----------
+    problem, weights, selected, norm
+        As for :func:`attsvm.margin`.
 
     Returns
     -------
-    float or ndarray, shape (*lead,)
-        At most 1 (to rounding), which the Att-SVM direction reaches; not positive where the weights do not separate.
+    float or ndarray, shape (*batch_shape,)
+        At most 1 (to rounding), which the Att-SVM direction attains; not positive if the weights do not separate.
 
     Raises
     ------
     ProblemError
-        As :func:`margin`, or if the selection is not separable.
+        As for :func:`attsvm.margin`, or if the selection is not separable.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> selected = attsvm.optimal_tokens(problem)
+    >>> solution = attsvm.solve_svm(problem, selected)
+    >>> round(attsvm.margin_ratio(problem, solution.direction, selected), 6)
+    1.0
     """
     achieved = margin(problem, weights, selected, norm)
     solution = solve_svm(problem, selected, norm=norm)
-    if np.any(np.asarray(solution.status) == "infeasible"):
-        raise ProblemError("selected: not separable (its Att-SVM is infeasible), so no margin is the best one")
-    return plain(np.asarray(achieved) * np.asarray(solution.value))
+    if not is_feasible(solution).all():
+        raise ProblemError("selected: expected a separable selection, got one whose Att-SVM is infeasible")
+    ratio: np.ndarray | float = plain(np.asarray(achieved) * np.asarray(solution.value))
+    return ratio

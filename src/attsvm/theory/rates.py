@@ -1,6 +1,9 @@
-"""How fast a run came: slopes against the number of steps, both logarithmic."""
+"""Rates of convergence: slopes against the number of steps, both on a logarithmic scale."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, singledispatch
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -8,50 +11,61 @@ from scipy.stats import theilslopes
 
 from attsvm.errors import ProblemError
 from attsvm.measures import bregman_divergence, direction_error, margin
-from attsvm.norms import Lp
+from attsvm.norms import Lp, Norm
 from attsvm.problem import Problem
+from attsvm.results import Batched, per_trial
+from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.training import Run
 
 FLOOR = 1e-14
-"""Errors below this are rounding."""
+"""Errors below this are rounding errors."""
 FEWEST = 4
 """Records that a slope needs."""
 
 
-class Rate(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Rate(Batched):
     """error ~ steps^slope.
 
     Attributes
     ----------
-    slope : float or ndarray (*batch)
-        Median of the slopes between all pairs of records (Theil and Sen), which outliers and the last digits of a run
-        do not move. 0 where there are fewer than 4 records, with an interval from −∞ to ∞.
-    low, high : float or ndarray (*batch)
-        Its confidence interval.
-    points : int or int ndarray (*batch)
-        Records that it rests on.
+    slope : float or ndarray, shape (*batch_shape,)
+        Median of the slopes between all pairs of records (Theil and Sen), which is robust to outliers. With fewer than
+        4 records it is 0, with an interval from −∞ to ∞.
+    low, high : float or ndarray, shape (*batch_shape,)
+        The confidence interval.
+    points : int or int ndarray, shape (*batch_shape,)
+        Number of records used.
     """
 
-    slope: Any
-    low: Any
-    high: Any
-    points: Any
+    kind: ClassVar[str] = "rate"
+
+    slope: float | np.ndarray = per_trial()
+    low: float | np.ndarray = per_trial()
+    high: float | np.ndarray = per_trial()
+    points: int | np.ndarray = per_trial()
+
+    def _summary(self) -> str:
+        return f"steps^{self.slope:.3g}; interval {self.low:.3g} to {self.high:.3g}; {self.points} points"
+
+    def _batch_summary(self) -> str:
+        return f"slopes {np.min(self.slope):.3g} to {np.max(self.slope):.3g}"
 
 
 def convergence_rate(steps: Any, errors: Any, since: Any = 1, confidence: float = 0.95) -> Rate:
-    """The power of the number of steps with which errors fall.
+    """The power of the number of steps with which errors decrease.
 
     Parameters
     ----------
     steps : int array, shape (R,)
-        Best spaced evenly in the logarithm, as a run's records are.
+        Preferably evenly spaced on a logarithmic scale, like the records of a run.
     errors : array, shape (R, *batch)
-        Those below 1e-14 are rounding and left out.
-    since : int or int array (*batch)
-        The first step that counts.
+        Errors below 1e-14 are rounding errors and are left out.
+    since : int or int array, shape (*batch,)
+        The first step that is used.
     confidence : float
-        Of the interval, between 0 and 1.
+        The confidence of the interval, between 0 and 1.
 
     Returns
     -------
@@ -61,12 +75,20 @@ def convergence_rate(steps: Any, errors: Any, since: Any = 1, confidence: float 
     ------
     ProblemError
         If shapes do not fit or the confidence is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import attsvm
+    >>> steps = np.array([1, 10, 100, 1000])
+    >>> attsvm.convergence_rate(steps, 1 / steps)
+    Rate(steps^-1; interval -1 to -1; 4 points)
     """
     steps, errors = np.asarray(steps), np.asarray(errors, dtype=np.float64)
     if steps.ndim != 1 or errors.shape[:1] != steps.shape:
-        raise ProblemError(f"errors: shape {errors.shape} found, {steps.shape} and the batch axes wanted")
+        raise ProblemError(f"errors: expected shape {steps.shape} and the batch axes, got {errors.shape}")
     if not 0 < confidence < 1:
-        raise ProblemError(f"confidence: {confidence!r} found, a number between 0 and 1 wanted")
+        raise ProblemError(f"confidence: expected a number between 0 and 1, got {confidence!r}")
     batch = errors.shape[1:]
     begin = np.broadcast_to(np.maximum(since, 1), batch).reshape(-1)
     columns = errors.reshape(len(steps), -1)
@@ -88,44 +110,70 @@ def _slope(
 
 
 def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = None) -> dict[str, Rate]:
-    """How fast a run approached its predicted direction, from when its selection was final.
+    """How fast a run approaches its predicted direction, from the step at which its selection is final.
 
     Parameters
     ----------
     problem : Problem
     run : Run
-        Records enough (``record=``) past the last change of its selection.
+        With enough records (``record=``) after the last change of its selection.
     prediction : Prediction, optional
         By default that of :func:`attsvm.predict_direction`.
 
     Returns
     -------
     dict of str to Rate
-        ``direction_error``; ``margin_gap``, 1 − margin ratio; and, where the norm is an ℓp norm with 1 < p < ∞,
-        ``bregman_divergence``.
+        ``direction_error``; ``margin_gap``, which is 1 − margin ratio; and ``bregman_divergence`` if the norm has one,
+        see :func:`divergence_of`.
 
     Raises
     ------
     ProblemError
-        As :func:`attsvm.predict_direction`, or if the predicted Att-SVM has no solution.
+        As for :func:`attsvm.predict_direction`, or if the predicted Att-SVM has no solution.
     """
     prediction = predict_direction(problem, run) if prediction is None else prediction
     solution, norm = prediction.solution, prediction.norm
-    if np.any(np.asarray(solution.status) == "infeasible"):
-        raise ProblemError("prediction: its Att-SVM is infeasible, so nothing can approach it")
+    if not is_feasible(solution).all():
+        raise ProblemError("prediction: expected a feasible Att-SVM, got an infeasible one, which has no direction")
     steps, weights = run.history["steps"], run.history["weights"]
     axis = (-2, -1) if problem.has_queries else (-1,)
-    best = np.asarray(solution.value)
-    since = _final_since(run)
-    gap = 1 - np.asarray(margin(problem, weights, prediction.selected, norm)) * best
+    gap = 1 - np.asarray(margin(problem, weights, prediction.selected, norm)) * np.asarray(solution.value)
     errors = {"direction_error": direction_error(weights, solution.direction, axis=axis), "margin_gap": gap}
-    if isinstance(norm, Lp) and 1 < norm.p < np.inf:
-        errors["bregman_divergence"] = bregman_divergence(weights, solution.direction, norm.p, axis=axis)
+    divergence = divergence_of(norm)
+    if divergence is not None:
+        errors["bregman_divergence"] = divergence(weights, solution.direction, axis=axis)
+    since = _final_since(run)
     return {name: convergence_rate(steps, error, since) for name, error in errors.items()}
 
 
+@singledispatch
+def divergence_of(norm: Norm) -> Callable[..., np.ndarray | float] | None:
+    """The directional Bregman divergence of a norm, found by its type; None if it has none.
+
+    Returns
+    -------
+    callable or None
+        A function of two arrays and ``axis=``. ``divergence_of.register`` adds one for another type of norm.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Lp, Nuclear
+    >>> from attsvm.theory.rates import divergence_of
+    >>> divergence_of(Nuclear()) is None
+    True
+    >>> divergence_of(Lp(1.5))([1.0, 0.0], [2.0, 0.0])
+    0.0
+    """
+    return None
+
+
+@divergence_of.register
+def _(norm: Lp) -> Callable[..., np.ndarray | float] | None:
+    return partial(bregman_divergence, p=norm.p) if 1 < norm.p < np.inf else None
+
+
 def _final_since(run: Run) -> np.ndarray:
-    """The first recorded step from which a trial's selection is that of its end."""
+    """The first recorded step from which the selection of a trial is that of its end."""
     selected, steps = run.history["selected"], run.history["steps"]
     own = tuple(range(1 + len(run.batch_shape), selected.ndim))
     same = (selected == run.selected).all(axis=own)

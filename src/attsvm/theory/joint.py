@@ -1,0 +1,68 @@
+"""The direction of a run that trains the head together with the attention."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+
+from attsvm.norms import Norm
+from attsvm.problem import Problem
+from attsvm.results import Status
+from attsvm.svm import Solution, solve_head, solve_svm
+from attsvm.theory.standing import EUCLIDEAN, MIRROR_DESCENT, TOKEN_SELECTION, Known, Standing
+from attsvm.training import Run
+
+FEWEST = 3
+"""Records that a trend needs."""
+TREND = 0.1
+"""Two radii grow at the same rate if their ratio changes by less than this power of the number of steps."""
+
+
+class Joint(NamedTuple):
+    """The Att-SVM, relaxed or plain, and the max-margin head."""
+
+    solution: Solution
+    head: Solution
+    relaxed: Bool[np.ndarray, "*queries"]
+    known: Known
+
+
+def joint_direction(problem: Problem, run: Run, used: Norm, *, of_run: bool) -> Joint:
+    """Relaxed if the radius of the head grows faster than that of the attention, plain otherwise.
+
+    ``of_run`` says whether ``used`` is the norm of the run.
+    """
+    of_head = used.of_vectors
+    head = solve_head(problem, run.selected, p=of_head.p)  # type: ignore[attr-defined]
+    active = np.broadcast_to(problem.canonical.active, (*run.batch_shape, *problem.canonical.active.shape[-2:]))
+    active = active.reshape(run.selected.shape)
+    own = tuple(range(len(run.batch_shape), active.ndim))
+    solved = np.asarray(head.status) == Status.OPTIMAL
+    slack = active & ~head.support & np.expand_dims(solved, own)
+    trend = _radius_trend(run, used)
+    relaxed = slack & np.expand_dims(trend > TREND, own)
+    solution = solve_svm(problem, run.selected, norm=used, relaxed=relaxed)
+    # the standing of a batch is that of its least certain trial
+    settled = np.asarray(solved & (~slack.any(axis=own) | (np.abs(trend) > TREND))).all()
+    if not (of_run and settled):
+        reason = "no theorem: neither radius grows faster than the other, or the norm is not that of the run"
+        return Joint(solution, head, relaxed, Known(Standing.CONJECTURE, reason))
+    source = f"{TOKEN_SELECTION}: proved for the regularization path of head and attention"
+    if of_head != EUCLIDEAN:
+        source = f"{MIRROR_DESCENT}: joint mirror descent"
+    return Joint(solution, head, relaxed, Known(Standing.MEASURED, source))
+
+
+def _radius_trend(run: Run, norm: Norm) -> np.ndarray:
+    """Slope of log(r/R) against log(step) in the last decade of steps of a trial: r of v, R of the attention."""
+    steps = run.history["steps"]
+    heads = norm.of_vectors.values(run.history["v"], 1).reshape(len(steps), -1)
+    weights = norm.values(run.history["weights"], 1 if run.attention == "prompt" else 2).reshape(len(steps), -1)
+    last = np.broadcast_to(run.step, run.batch_shape).reshape(-1)
+    trend = np.zeros(last.size)
+    for i in range(last.size):
+        # later records repeat the last weights of a trial that stopped
+        late = (steps >= last[i] / 10) & (steps <= last[i]) & (steps > 0) & (heads[:, i] > 0) & (weights[:, i] > 0)
+        if late.sum() >= FEWEST:
+            trend[i] = np.polyfit(np.log(steps[late]), np.log(heads[late, i] / weights[late, i]), 1)[0]
+    return trend.reshape(run.batch_shape)
