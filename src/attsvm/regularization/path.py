@@ -1,12 +1,12 @@
 """``regularization_path``: the minimisers of the loss in balls of increasing radius."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from attsvm.losses import Loss
+from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
 from attsvm.regularization.arguments import (
@@ -23,7 +23,7 @@ from attsvm.regularization.joint import follow_jointly
 from attsvm.regularization.point import Point
 from attsvm.regularization.progress import Watch
 from attsvm.regularization.result import RegularizationPath, is_solved
-from attsvm.regularization.scalar import parse_scalar
+from attsvm.regularization.scalar import scalar_of
 from attsvm.regularization.weight_ball import ball_of
 from attsvm.results import Callback, Status
 from attsvm.svm import solve_head, solve_svm
@@ -47,7 +47,7 @@ def regularization_path(
     *,
     attention: str | None = None,
     norm: str | float | Norm = "frobenius",
-    loss: str | Loss = "logistic",
+    loss: str | OutputLoss | Callable[..., Any] = "logistic",
     cone: tuple[Any, float] | None = None,
     head_radii: Sequence[float] | np.ndarray | None = None,
     callback: Callback | None = None,
@@ -73,9 +73,8 @@ def regularization_path(
     norm : str, float or Norm
         "frobenius", "nuclear", p of an entrywise ℓp norm with 1 < p < ∞, or a norm whose type is registered with
         ``attsvm.regularization.ball_of``. For a prompt it is the norm on vectors (``norm.of_vectors``).
-    loss : str or Loss
-        A loss of the margin: "logistic", "exponential", "linear" (with a fixed head), or a decreasing
-        :class:`attsvm.Loss`.
+    loss : str, OutputLoss or callable
+        A decreasing loss of the margin, as for :func:`attsvm.train`. With ``head_radii``: "logistic" or "exponential".
     cone : (direction, float), optional
         Restricts the path to weights whose correlation with the direction is at least that number, in (0, 1): the
         local path.
@@ -117,7 +116,7 @@ def regularization_path(
     shape = (problem.key_dim, problem.query_dim)
     norm = norm_of_ball(parse_norm(norm), kind)
     ball_of(norm, shape)
-    scalar = parse_scalar(loss)
+    scalar = scalar_of(parse_loss(loss, None))
     check_problem(problem, head_radii is not None)
     lengths = parse_head_radii(head_radii, radii, scalar)
     cones = parse_cones(problem, cone)

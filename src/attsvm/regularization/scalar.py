@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_expit, logsumexp
 
-from attsvm.errors import ProblemError
-from attsvm.losses import Loss
+from attsvm.losses import OutputLoss
+from attsvm.losses.exponential import EXPONENTIAL
+from attsvm.losses.linear import LINEAR
+from attsvm.losses.logistic import LOGISTIC
 
 # a logistic slope over an interval of this half-length is a polynomial of degree 31, up to rounding
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -48,40 +50,32 @@ def _log_logistic(margins: np.ndarray) -> np.ndarray:
     return np.where(margins > 37, -margins, np.log(np.logaddexp(0.0, -np.minimum(margins, 37))))
 
 
-SCALARS = {
-    "logistic": Scalar(
+_EXACT: dict[OutputLoss, Scalar] = {
+    LOGISTIC: Scalar(
         lambda m: np.logaddexp(0.0, -m), _log_logistic, lambda m: log_expit(-m), lambda m: np.exp(log_expit(m))
     ),
-    "exponential": Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like),
-    "linear": Scalar(np.negative, None, np.zeros_like, np.zeros_like),
+    EXPONENTIAL: Scalar(lambda m: np.exp(-m), np.negative, np.negative, np.ones_like),
+    LINEAR: Scalar(np.negative, None, np.zeros_like, np.zeros_like),
 }
-SCALARS["correlation"] = SCALARS["linear"]
 
 
-def parse_scalar(loss: "str | Loss") -> Scalar:
-    """Read a loss: a name, or a :class:`Loss`.
+def scalar_of(loss: OutputLoss) -> Scalar:
+    """A loss of the margin in NumPy: in closed form for the built-in ones, otherwise through its JAX functions."""
+    return _EXACT[loss] if loss in _EXACT else _through_jax(loss)
 
-    Raises
-    ------
-    ProblemError
-        If it is neither, or does not fit labels ±1.
-    """
-    if isinstance(loss, str) and loss in SCALARS:
-        return SCALARS[loss]
-    if not isinstance(loss, Loss):
-        found = repr(loss) if isinstance(loss, str) else type(loss).__name__
-        raise ProblemError(f"loss: expected one of {', '.join(SCALARS)}, or a Loss, got {found}")
 
-    def in_float64(function: Callable[[jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
+def _through_jax(loss: OutputLoss) -> Scalar:
+    def of_margins(function: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[[np.ndarray], np.ndarray]:
         def numpy_function(margins: np.ndarray) -> np.ndarray:
             with jax.enable_x64(True):
-                return np.asarray(function(jnp.asarray(margins)), dtype=np.float64)
+                outputs = jnp.asarray(margins.reshape(-1, 1, 1))
+                return np.asarray(function(outputs, jnp.ones_like(outputs)), dtype=np.float64).reshape(margins.shape)
 
         return numpy_function
 
-    log_slope = in_float64(loss.log_slope)
+    log_slope = of_margins(lambda outputs, labels: loss.slope(outputs, labels).log_slope)
 
     def bend(margins: np.ndarray) -> np.ndarray:
         return np.asarray((log_slope(margins - 1e-5) - log_slope(margins + 1e-5)) / 2e-5)
 
-    return Scalar(in_float64(loss.value), None, log_slope, bend)
+    return Scalar(of_margins(loss.values), None, log_slope, bend)

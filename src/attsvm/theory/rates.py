@@ -178,4 +178,4 @@ def _final_since(run: Run) -> np.ndarray:
     own = tuple(range(1 + len(run.batch_shape), selected.ndim))
     same = (selected == run.selected).all(axis=own)
     final = np.flip(np.logical_and.accumulate(np.flip(same, 0), axis=0), 0)
-    return np.where(final.any(axis=0), steps[final.argmax(axis=0)], steps[-1])
+    return np.asarray(np.where(final.any(axis=0), steps[final.argmax(axis=0)], steps[-1]))
