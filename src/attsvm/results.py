@@ -74,9 +74,8 @@ _ROLE = "attsvm.role"
 def per_trial(default: Any = MISSING, *, words: type[StrEnum] | None = None) -> Any:
     """A field with the batch axes in front: an array, a number, a dict of these, a :class:`Batched`, or None.
 
-    Entries of a dict that have no axes, such as a string, belong to all trials.
-
-    Without batch axes, a string is a member of ``words``, by default of :class:`Status`.
+    Entries of a dict that have no axes, such as a string, belong to all trials. Without batch axes, a string is a
+    member of ``words``, by default of :class:`Status`.
     """
     return field(default=default, metadata={_ROLE: "trial", "words": words or Status})
 
@@ -309,7 +308,7 @@ def repeated(result: B, trials: tuple[int, ...]) -> B:
         if isinstance(value, Batched):
             return repeated(value, trials)
         if isinstance(value, Mapping):
-            return {name: spread(x) for name, x in value.items()}
+            return {name: spread(x) if np.ndim(x) else x for name, x in value.items()}
         return None if value is None else np.broadcast_to(np.asarray(value), (*trials, *np.shape(value)))
 
     own = {entry.name: getattr(result, entry.name) for entry in fields(result) if _role(entry) == "trial"}

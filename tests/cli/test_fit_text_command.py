@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
     assert "no such file" in refused(tmp_path / "b.csv")
     assert "seed: expected an integer >= 0, got -1" in refused(source, "--seed", -1)
     assert "learning_rate: 0.0 found" in refused(source, "--learning-rate", 0)
-    assert "max_steps: 0 found" in refused(source, "--steps", 0)
+    assert "max_steps: expected an integer >= 1, got 0" in refused(source, "--steps", 0)
     assert "expected p > 1 for mirror_descent and for no other, got adam and p = 1.5" in refused(
         source, "--optimizer", "adam", "--p", 1.5
     )

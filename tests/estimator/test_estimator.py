@@ -13,8 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
-from attsvm import AttentionClassifier, ProblemError
+from attsvm import AttentionClassifier, ProblemError, Status
 from attsvm.datasets import Sequences, digit_bags
+from attsvm.estimator import MarginReport
 from attsvm.estimator.steps import Batch, objective_gradient
 
 DOES_NOT_APPLY = {
@@ -222,7 +223,7 @@ def test_partial_fit_and_warm_start_go_on():
     before = warm.history_["objective"][-1]
     assert before < 0.6
     assert warm.fit(arrays, labels).history_["objective"][1] < before
-    with pytest.raises(ProblemError, match="classes 0, 1, 2 found, 0, 1 wanted with warm_start"):
+    with pytest.raises(ProblemError, match="y: expected classes 0, 1 with warm_start, got 0, 1, 2"):
         warm.fit(arrays, np.arange(len(labels)) % 3)
 
 
@@ -230,15 +231,16 @@ def test_early_stopping_keeps_the_best_and_says_why_it_ended():
     arrays, labels, _ = bags()
     classifier = AttentionClassifier(random_state=0, n_iter_no_change=100).fit(arrays, labels)
     history = classifier.history_
-    assert classifier.status_ == "converged"
+    assert classifier.status_ is Status.CONVERGED
     assert classifier.kept_step_ == history["steps"][int(np.argmin(history["validation_loss"]))]
     assert classifier.n_iter_ == history["steps"][-1]
     assert all(len(line) == len(history["steps"]) for line in history.values())
-    assert short(max_steps=60).fit(arrays, labels).status_ == "max_steps"
+    assert short(max_steps=60).fit(arrays, labels).status_ is Status.FINISHED
     seen = []
-    stopped = short().fit(arrays, labels, callback=lambda entry: seen.append(entry) or len(seen) == 2)
-    assert stopped.status_ == "interrupted"
-    assert [entry["steps"] for entry in seen] == [25, 50]
+    stopped = short().fit(arrays, labels, callback=lambda progress: seen.append(progress) or len(seen) == 2)
+    assert stopped.status_ is Status.INTERRUPTED
+    assert [(progress.step, progress.steps) for progress in seen] == [(25, 150), (50, 150)]
+    assert [progress.loss for progress in seen] == stopped.history_["objective"][1:]
 
 
 def test_weights_count_and_weight_zero_takes_no_part():
@@ -256,7 +258,7 @@ def test_weights_count_and_weight_zero_takes_no_part():
     assert plain < 0.35 < balanced
 
 
-def test_margin_report_is_certified_and_takes_slack():
+def test_margin_report_is_certified_and_takes_slack(tmp_path):
     arrays, labels, _ = bags()
     classifier = short(early_stopping=False).fit(arrays, labels)
     report = classifier.margin_report(arrays)
@@ -272,6 +274,8 @@ def test_margin_report_is_certified_and_takes_slack():
     np.testing.assert_allclose(report.margin, least / scale, rtol=1e-6)
     np.testing.assert_allclose(report.margin_ratio, report.margin / report.solution.margin, rtol=1e-6)
     assert 0 < report.margin_ratio <= 1
+    report.save(tmp_path / "report.npz")
+    assert repr(MarginReport.load(tmp_path / "report.npz")) == repr(report)
     soft = classifier.margin_report(arrays, slack=0.1)
     assert soft.solution.slack == 0.1
     assert soft.solution.value < report.solution.value
@@ -297,23 +301,33 @@ def test_a_label_seen_once_a_single_token_and_a_long_sequence_are_answered():
 @pytest.mark.parametrize(
     ("X", "y", "given", "message"),
     [
-        ([np.ones((2, 3)), np.ones((0, 3))], [0, 1], {}, "X: sequence 1 has no token"),
-        ([], [], {}, "X: no sequence found"),
-        ([[[1, 2], [3]], [[1, 2]]], [0, 1], {}, "X: tokens of different lengths in one sequence found"),
-        (np.ones((2, 3, 0)), [0, 1], {}, "X: tokens without entries found"),
         (
-            [np.ones((2, 3)), np.ones((2, 4))],
+            [np.ones((2, 3)), np.ones((0, 3))],
             [0, 1],
             {},
-            r"sequences: expected shape \(T_i, 3\) as in the first, got \(2, 4\) at index 1",
+            "X: expected at least one token in each sequence, got none in sequence 1",
         ),
-        ([np.ones((2, 3)), np.ones((1, 3))], [1, 1], {}, "y: one class found"),
-        ([np.ones((2, 3)), np.ones((1, 3))], [0, 1, 1], {}, "y: 3 labels found, 2 wanted"),
+        ([], [], {}, "X: expected at least one sequence"),
+        ([[[1, 2], [3]], [[1, 2]]], [0, 1], {}, r"X: expected a matrix \(T_i, d\) for each sequence"),
+        (np.ones((2, 3, 0)), [0, 1], {}, "X: expected tokens with at least one entry"),
+        ([np.ones((2, 3)), np.ones((2, 4))], [0, 1], {}, r"sequences: expected shape .*, got \(2, 4\) at index 1"),
+        ([np.ones((2, 3)), np.ones((1, 3))], [1, 1], {}, "y: expected at least two classes, got one class"),
+        ([np.ones((2, 3)), np.ones((1, 3))], [0, 1, 1], {}, "y: expected 2 labels, one for each sequence, got 3"),
         ([np.ones((2, 3)), np.full((1, 3), np.nan)], [0, 1], {}, "got NaN or inf in row 2"),
-        (np.full((2, 3, 1), np.nan), [0, 1], {}, "X: NaN or inf at token 0 of sequence 0; name padding in mask="),
+        (
+            np.full((2, 3, 1), np.nan),
+            [0, 1],
+            {},
+            "X: expected finite numbers, got NaN or inf at token 0 of sequence 0; mark padding in mask=",
+        ),
         (np.ones((2, 3, 1)), [0, 1], {"mask": np.ones((2, 2), bool)}, r"mask: expected .*, got bool of shape \(2, 2\)"),
-        (np.ones((2, 3, 1)), [0, 1], {"mask": np.eye(2, 3, dtype=bool)[[0, 0]] & False}, "sequence 0 has no token"),
-        ([np.ones((2, 3)), np.ones((1, 3))], [0, 1], {"mask": np.ones((2, 2), bool)}, "mask: given with a list"),
+        (np.ones((2, 3, 1)), [0, 1], {"mask": np.eye(2, 3, dtype=bool)[[0, 0]] & False}, "got none in sequence 0"),
+        (
+            [np.ones((2, 3)), np.ones((1, 3))],
+            [0, 1],
+            {"mask": np.ones((2, 2), bool)},
+            r"mask: expected with a padded array of shape \(n, T, d\) only, got a list",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(X, y, given, message):
@@ -325,10 +339,16 @@ def test_what_does_not_fit_is_refused_in_one_line(X, y, given, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": "sgd"}, "optimizer: 'sgd' found"),
-        ({"optimizer": optax.adam(0.1), "learning_rate": 0.1}, "learning_rate: 0.1 found beside an optimiser"),
-        ({"p": 1.0}, "p: 1.0 found, a number above 1 wanted"),
-        ({"batch_size": 0}, "batch_size: 0 found"),
+        (
+            {"optimizer": "sgd"},
+            "optimizer: expected adam, mirror_descent, gradient_descent or an optax transformation, got 'sgd'",
+        ),
+        (
+            {"optimizer": optax.adam(0.1), "learning_rate": 0.1},
+            "learning_rate: expected None with an optimizer that has its own, got 0.1",
+        ),
+        ({"p": 1.0}, "p: expected a number above 1, got 1.0"),
+        ({"batch_size": 0}, "batch_size: expected an integer >= 1, got 0"),
         ({"learning_rate": 1e30, "optimizer": "gradient_descent"}, "learning_rate: training diverged"),
     ],
 )
@@ -343,9 +363,9 @@ def test_other_widths_and_labels_are_refused_after_fitting():
     classifier = short(max_steps=25).fit(arrays, labels)
     with pytest.raises(ProblemError, match="X has 2 features, but AttentionClassifier is expecting 4 features"):
         classifier.predict([np.ones((3, 2))])
-    with pytest.raises(ProblemError, match="X: numbers of sequence 1 are too large for the fitted weights"):
+    with pytest.raises(ProblemError, match="X: expected smaller numbers in sequence 1"):
         short(max_steps=25).fit([1e-9 * array for array in arrays], labels).predict([arrays[0], np.full((2, 4), 1e308)])
-    with pytest.raises(ProblemError, match="y: label 5 found, one of 0, 1 wanted"):
+    with pytest.raises(ProblemError, match="y: expected one of the labels 0, 1, got 5"):
         classifier.partial_fit(arrays, np.full(len(arrays), 5))
 
 

@@ -66,7 +66,6 @@ def fit_text(
     from attsvm.report.plain import dumps
     from attsvm.report.texts.numbers import text_numbers
     from attsvm.report.texts.words import notes, tables, verdict
-    from attsvm.results import Progress
 
     with result_folder(out, force) as folder:
         from attsvm.apps.texts.fit_text import TextOptions, text_classifier
@@ -89,9 +88,7 @@ def fit_text(
                     embed=embed,
                 ),
                 classifier=classifier,
-                callback=lambda line: advance(
-                    Progress(step=int(line["steps"]), steps=classifier.max_steps, loss=line["objective"])
-                ),
+                callback=advance,
             )
         result = text_numbers(done, source=texts, test=test, command=command, seed=seed, threads=threads)
         if folder:

@@ -1,11 +1,12 @@
-"""The scikit-learn face: prompt attention with a linear head as a classifier of sequences, bags and sets.
+"""A scikit-learn estimator: prompt attention with a linear head as a classifier of sequences, bags and sets.
 
-``inputs`` reads what users call sequences, ``forward`` computes outputs and attention, ``steps`` the gradient of a
-batch, ``fitting`` is the loop with its early stopping, ``margins`` the Att-SVM of what was selected, ``classifier`` the
-estimator.
+``classifier`` is the estimator. ``inputs`` reads sequences, ``task`` their labels and weights, ``settings`` the
+parameters. ``forward`` computes outputs and attention, and ``steps`` the gradient of a batch in ``coordinates``.
+``fitting`` is the training loop and ``state`` what it passes on. ``margins`` solves the Att-SVM of the selection.
 """
 
 from attsvm.estimator.classifier import AttentionClassifier
 from attsvm.estimator.margins import MarginReport
+from attsvm.estimator.settings import LEARNING_RATES
 
-__all__ = ["AttentionClassifier", "MarginReport"]
+__all__ = ["LEARNING_RATES", "AttentionClassifier", "MarginReport"]

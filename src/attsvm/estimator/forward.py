@@ -9,7 +9,7 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 
 ROWS_AT_ONCE = 65_536
-"""Rows of a table that are cast to float64 together."""
+"""Rows of a table that are converted to float64 at once."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Output:
-    """What a model makes of n sequences of N tokens in all.
+    """Outputs for n sequences of N tokens in total.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Output:
     attention : ndarray, shape (N,)
         Sums to 1 in each sequence.
     selected : int ndarray, shape (n,)
-        The place in its sequence of the token of largest logit, the first of equals.
+        Position of the token with the largest logit in its sequence; the first one on ties.
     """
 
     decision: Float[np.ndarray, "n C"]
@@ -48,7 +48,7 @@ class Output:
 
 
 def forward(model: Model, sequences: Sequences) -> Output:
-    """Attend to n sequences of at least one token each, in float64.
+    """Apply a model to n sequences of at least one token each, in float64.
 
     Raises
     ------
@@ -59,7 +59,9 @@ def forward(model: Model, sequences: Sequences) -> Output:
         of_tokens = _token_products(np.column_stack([model.prompt, model.head.T]), sequences)
     if not np.isfinite(of_tokens).all():
         number = int(np.searchsorted(sequences.offsets, np.argmin(np.isfinite(of_tokens).all(axis=1)), "right")) - 1
-        raise ProblemError(f"X: numbers of sequence {number} are too large for the fitted weights; smaller ones wanted")
+        raise ProblemError(
+            f"X: expected smaller numbers in sequence {number}: its outputs overflow with the fitted weights"
+        )
     starts = sequences.offsets[:-1]
     sequence_of = np.repeat(np.arange(len(sequences)), sequences.lengths)
     logits = of_tokens[:, 0]
@@ -73,7 +75,7 @@ def forward(model: Model, sequences: Sequences) -> Output:
 
 
 def effective_number(attention: Float[np.ndarray, " N"], sequences: Sequences) -> Float[np.ndarray, " n"]:
-    """exp(−Σ a log a) of each sequence: T where all tokens are attended to alike, 1 where one is."""
+    """exp(−Σ a log a) of each sequence: T for uniform attention, 1 if one token gets all of it."""
     logarithm = np.log(np.where(attention > 0, attention, 1.0))
     return np.exp(-np.add.reduceat(attention * logarithm, sequences.offsets[:-1]))
 
@@ -85,4 +87,4 @@ def _token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
         rows, ids = np.unique(ids, return_inverse=True)
         table = table[rows]
     blocks = [table[start : start + ROWS_AT_ONCE] @ columns for start in range(0, len(table), ROWS_AT_ONCE)]
-    return np.concatenate(blocks)[ids]
+    return np.asarray(np.concatenate(blocks)[ids])

@@ -1,4 +1,4 @@
-"""What users call sequences, read into one form, and per-token results given back in the form that came in."""
+"""Read sequences in any of their forms, and return numbers per token in the same form."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,46 +13,46 @@ from attsvm.errors import ProblemError
 
 @dataclass(frozen=True)
 class Given:
-    """Sequences as read, and how per-token numbers look in the form they came in.
+    """Sequences, and how to return numbers per token in the form of the input.
 
     Attributes
     ----------
     sequences : Sequences
         n sequences of at least one token each.
     restore : callable
-        Numbers (N,), one a token, to a list of (T_i,) arrays; (n, T) for padded input; (N,) for ``Sequences``.
+        Maps numbers (N,), one per token, to a list of (T_i,) arrays; (n, T) for padded input; (N,) for ``Sequences``.
     positions : callable
-        The place of a token in its sequence, (n,), to its place in a padded row.
+        Maps the position of a token in its sequence, (n,), to its position in a padded row.
     """
 
     sequences: Sequences
-    restore: Callable[[np.ndarray], Any]
+    restore: Callable[[np.ndarray], np.ndarray | list[np.ndarray]]
     positions: Callable[[np.ndarray], np.ndarray]
 
 
 def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool) -> Given:
-    """Read sequences, and see that they are as wide as those fitted.
+    """Read sequences, and check that their tokens have as many entries as in the fit.
 
     Parameters
     ----------
     estimator : BaseEstimator
-        Gets ``n_features_in_`` where ``reset``, is compared with it otherwise.
+        With ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it.
     X : list of arrays (T_i, d), Sequences, array (n, T, d), or array (n, d)
     mask : bool array, shape (n, T), optional
-        With a padded array (n, T, d): False for padding.
+        For a padded array (n, T, d): False for padding.
     reset : bool
 
     Raises
     ------
     ProblemError
-        If a sequence is no finite matrix, has no token, or is not as wide as the others or those fitted.
+        If a sequence is not a finite matrix, has no token, or its tokens have another number of entries.
     """
     if isinstance(X, Sequences):
         _no_mask(mask, "Sequences")
         given = Given(X, np.array, np.array)
     elif isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
         if not len(X):
-            raise ProblemError("X: no sequence found, at least one wanted")
+            raise ProblemError("X: expected at least one sequence, got none")
         if not _holds_matrices(X):
             return _rows(estimator, X, mask, reset)
         _no_mask(mask, "a list of sequences")
@@ -64,18 +64,18 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool) -> Given:
         return _rows(estimator, X, mask, reset)
     sequences = given.sequences
     if not len(sequences):
-        raise ProblemError("X: no sequence found, at least one wanted")
+        raise ProblemError("X: expected at least one sequence, got none")
     if not sequences.dim:
-        raise ProblemError("X: tokens without entries found, at least one wanted")
+        raise ProblemError("X: expected tokens with at least one entry, got tokens with none")
     if not sequences.lengths.all():
         empty = int(np.argmin(sequences.lengths))
-        raise ProblemError(f"X: sequence {empty} has no token; attention needs one to attend to")
+        raise ProblemError(f"X: expected at least one token in each sequence, got none in sequence {empty}")
     if reset:
         estimator.n_features_in_ = sequences.dim
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
     elif sequences.dim != estimator.n_features_in_:
-        # the sentence that scikit-learn uses
+        # the wording of scikit-learn
         raise ProblemError(
             f"X has {sequences.dim} features, but {type(estimator).__name__} is expecting "
             f"{estimator.n_features_in_} features as input"
@@ -87,11 +87,11 @@ def _holds_matrices(X: Any) -> bool:
     try:
         return any(np.ndim(entry) == 2 for entry in X)
     except ValueError:
-        raise ProblemError("X: tokens of different lengths in one sequence found, a matrix (T_i, d) wanted") from None
+        raise ProblemError("X: expected a matrix (T_i, d) for each sequence, got tokens of different lengths") from None
 
 
 def _rows(estimator: Any, X: Any, mask: Any, reset: bool) -> Given:
-    """Samples of d numbers are sequences of one token."""
+    """Rows of d numbers as sequences of one token."""
     _no_mask(mask, "sequences of one token")
     rows = validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32])
     sequences = Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1))
@@ -105,7 +105,9 @@ def _padded(tokens: np.ndarray, mask: Any) -> Given:
     except ProblemError as error:
         if tokens.dtype.kind == "f" and mask.shape == tokens.shape[:2] and not np.isfinite(tokens[mask]).all():
             i, t = np.argwhere(mask & ~np.isfinite(tokens).all(axis=2))[0]
-            raise ProblemError(f"X: NaN or inf at token {t} of sequence {i}; name padding in mask=") from None
+            raise ProblemError(
+                f"X: expected finite numbers, got NaN or inf at token {t} of sequence {i}; mark padding in mask="
+            ) from None
         raise ProblemError(f"X: {error}") from None
 
     def restore(flat: np.ndarray) -> np.ndarray:
@@ -113,11 +115,11 @@ def _padded(tokens: np.ndarray, mask: Any) -> Given:
         whole[mask] = flat
         return whole
 
-    # padding may stand anywhere in a row
+    # padding can be anywhere in a row
     places = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)[mask]
     return Given(sequences, restore, lambda at: places[sequences.offsets[:-1] + at])
 
 
 def _no_mask(mask: Any, found: str) -> None:
     if mask is not None:
-        raise ProblemError(f"mask: given with {found}; it belongs to a padded array of shape (n, T, d)")
+        raise ProblemError(f"mask: expected with a padded array of shape (n, T, d) only, got {found}")

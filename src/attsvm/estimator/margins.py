@@ -1,67 +1,77 @@
-"""The Att-SVM of what a fitted prompt selects."""
+"""The Att-SVM of the tokens that a fitted prompt selects."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
 from attsvm.datasets.sequences import Sequences
-from attsvm.estimator.fitting import State
+from attsvm.estimator.state import State
 from attsvm.measures import correlation, margin
-from attsvm.norms import parse_norm
+from attsvm.norms import Lp
 from attsvm.problem import Problem
+from attsvm.results import Batched, Status, per_trial, unsaved
 from attsvm.svm import Solution, solve_svm
 
 SAMPLE = 200
-"""Training sequences that a fit keeps: each of their tokens is a constraint."""
+"""Training sequences that a fit keeps; each of their tokens is a constraint."""
 
 SLACK = 1.0
-"""C where no prompt keeps the selection."""
+"""C of the soft margin if no prompt keeps the selection."""
 
 
-@dataclass(frozen=True, eq=False)
-class MarginReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginReport(Batched):
     """How well a fitted prompt separates the tokens it selects from the others.
 
-    Everything is in the coordinates of training: tokens centred and over one scale. A token that stands several times
-    in a sequence counts once, since no prompt tells its copies apart.
+    All numbers are in the coordinates of training: centred tokens, divided by one scale. Equal tokens of a sequence
+    count once, since no prompt separates them.
 
     Attributes
     ----------
+    separable : bool
+        Whether some prompt keeps the selection with a margin. The fitted one always does, except for rounding, ties,
+        and margins too small for the solver.
     num_sequences, num_constraints : int
     selected : int ndarray, shape (num_sequences,)
-        Place of the selected token in ``problem``.
-    separable : bool
-        Whether some prompt keeps the selection with a margin; the fitted one always does but for rounding, ties, and
-        what is too close for the solver.
+        Position of the selected token in ``problem``.
     solution : Solution
-        With slack where not separable, or where it was asked for.
+        With slack if not separable, or if slack was given.
     correlation : float
-        Of the fitted prompt and the solution's direction; NaN for a prompt of zeros.
+        Between the fitted prompt and the direction of the solution; NaN for a prompt of zeros.
     margin : float
-        Least margin of the fitted prompt over its norm.
+        Smallest margin of the fitted prompt divided by its norm.
     margin_ratio : float
-        That over the best one in the same norm, in [0, 1] where separable; NaN where not.
+        That margin over the best one in the same norm, in [0, 1] if separable; otherwise NaN.
     problem : Problem
-        The distinct tokens of each sequence.
+        The distinct tokens of each sequence. It is not saved.
     """
 
-    num_sequences: int
-    num_constraints: int
-    selected: Int[np.ndarray, " n"]
-    separable: bool
-    solution: Solution
-    correlation: float
-    margin: float
-    margin_ratio: float
-    problem: Problem
+    kind: ClassVar[str] = "margin report"
+    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
 
-    def __repr__(self) -> str:
+    separable: bool = per_trial()
+    num_sequences: int = per_trial()
+    num_constraints: int = per_trial()
+    selected: Int[np.ndarray, " n"] = per_trial()
+    solution: Solution = per_trial()
+    correlation: float = per_trial()
+    margin: float = per_trial()
+    margin_ratio: float = per_trial()
+    problem: Problem | None = unsaved()
+
+    @property
+    def status(self) -> Status:
+        """The status of the Att-SVM."""
+        return Status(str(self.solution.status))
+
+    def _summary(self) -> str:
         kind = "separable" if self.separable else "not separable"
         return (
-            f"MarginReport({self.num_sequences} sequences, {self.num_constraints} constraints, {kind}, "
-            f"correlation {self.correlation:.4f}, margin ratio {self.margin_ratio:.4g}, {self.solution!r})"
+            f"{self.num_sequences} sequences, {self.num_constraints} constraints, {kind}, "
+            f"correlation {self.correlation:.4f}, margin ratio {self.margin_ratio:.4g}, {self.solution!r}"
         )
 
 
@@ -74,39 +84,41 @@ def sample_of(sequences: Sequences, generator: np.random.RandomState, size: int 
 
 
 def margin_report(state: State, sequences: Sequences, optimizer: Any, slack: float | None) -> MarginReport:
-    """Solve the Att-SVM of what the model selects, in the optimiser's norm where it is known, else in ℓ2."""
+    """Solve the Att-SVM of the tokens that the model selects, in the norm of the optimizer, or ℓ2 if it has none."""
     prompt = np.asarray(state.average["p"], dtype=np.float64)
-    tokens = Sequences(
-        (sequences.table.astype(np.float64) - state.coordinates.centre) / state.coordinates.scale,
-        sequences.ids,
-        sequences.offsets,
+    tokens = state.coordinates.apply(sequences)
+    distinct, selected = _distinct_tokens(tokens, prompt)
+    problem = Problem.from_sequences(distinct)
+    norm = getattr(optimizer, "norm", None) or Lp(2.0)
+    hard = solve_svm(problem, selected, norm=norm)
+    separable = hard.status == Status.OPTIMAL
+    if slack is None and not separable:
+        slack = SLACK
+    solution = hard if slack is None else solve_svm(problem, selected, slack=slack)
+    nonzero = bool(prompt.any())
+    achieved = margin(problem, prompt, selected, norm) if nonzero else np.nan
+    return MarginReport(
+        separable=separable,
+        num_sequences=len(selected),
+        num_constraints=int(tokens.lengths.sum() if problem.mask is None else problem.mask.sum()) - len(selected),
+        selected=selected,
+        solution=solution,
+        correlation=float(correlation(prompt, solution.direction)) if nonzero else np.nan,
+        margin=float(achieved),
+        margin_ratio=float(achieved * hard.value) if separable else np.nan,
+        problem=problem,
     )
+
+
+def _distinct_tokens(tokens: Sequences, prompt: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """The distinct tokens of each sequence, and the position of the selected one among them."""
     distinct, selected = [], []
     for i in range(len(tokens)):
-        # words that stand twice in a text make the same constraint twice
+        # a word that occurs twice in a text gives the same constraint twice
         array = tokens.table[np.unique(tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]])]
         place = int(np.argmax(array @ prompt))
         kept = (array != array[place]).any(axis=1)
         kept[place] = True
         distinct.append(array[kept])
         selected.append(int(kept[:place].sum()))
-    problem = Problem.from_sequences(distinct)
-    norm = optimizer.norm if getattr(optimizer, "norm", None) is not None else parse_norm("frobenius")
-    hard = solve_svm(problem, selected, norm=norm)
-    separable = hard.status == "optimal"
-    if slack is None and not separable:
-        slack = SLACK
-    solution = hard if slack is None else solve_svm(problem, selected, slack=slack)
-    learnt = bool(prompt.any())
-    achieved = margin(problem, prompt, selected, norm) if learnt else np.nan
-    return MarginReport(
-        num_sequences=len(selected),
-        num_constraints=int(tokens.lengths.sum() if problem.mask is None else problem.mask.sum()) - len(selected),
-        selected=np.array(selected),
-        separable=separable,
-        solution=solution,
-        correlation=float(correlation(prompt, solution.direction)) if learnt else np.nan,
-        margin=float(achieved),
-        margin_ratio=float(achieved * hard.value) if separable else np.nan,
-        problem=problem,
-    )
+    return distinct, np.array(selected)

@@ -16,23 +16,23 @@ Array = jax.Array
 Parameters = dict[str, Any]
 
 FEWEST = 64
-"""Rows and sequences that a batch is filled up to at least: small ones share what is compiled."""
+"""Smallest number of rows and sequences of a batch after padding, so that small batches share a compiled step."""
 
 
 class Batch(NamedTuple):
-    """Some sequences of a step: each token's vector once, and where it stands.
+    """The sequences of a step: the vector of each distinct token once, and the positions of the tokens.
 
     Attributes
     ----------
     rows : Array, shape (R, d)
-        Vectors, less the centre and over the scale; zero rows at the end fill up.
+        Vectors, centred and scaled; padded with zero rows.
     places : int Array, shape (b, T)
         Rows of the tokens.
     mask : bool Array, shape (b, T)
     labels : Array, shape (b,)
         ±1, or class numbers.
     weights : Array, shape (b,)
-        They sum to 1; zero for the sequences that fill up.
+        They sum to 1; zero for padding.
     """
 
     rows: Any
@@ -45,10 +45,10 @@ class Batch(NamedTuple):
 def gather(
     sequences: Sequences, chosen: np.ndarray, labels: np.ndarray, weights: np.ndarray, centre: np.ndarray, scale: float
 ) -> Batch:
-    """Collect a batch; sizes are rounded up, so that few different ones are ever compiled.
+    """Collect a batch. Sizes are rounded up, so that few different sizes are compiled.
 
-    The vectors of words that stand in many sequences are gathered once: a batch of 256 reviews has 60,000 words and
-    10,000 different ones.
+    Vectors of words that occur several times are gathered once: a batch of 256 reviews has 60,000 words, of which
+    10,000 are different.
     """
     width = _rounded_up(int(sequences.lengths[chosen].max()))
     ids, mask = sequences.padded_ids(chosen, width)
@@ -65,7 +65,7 @@ def gather(
     )
     filled.places[: len(chosen)][mask] = inverse
     filled.mask[: len(chosen)] = mask
-    # what fills up attends to something, or it would have no winner
+    # the softmax of a padded sequence needs one token
     filled.mask[len(chosen) :, 0] = True
     filled.labels[: len(chosen)] = labels[chosen]
     total = weights[chosen].sum()
@@ -76,8 +76,8 @@ def gather(
 def objective_gradient(parameters: Parameters, batch: Batch, alpha: Any) -> tuple[Array, Parameters]:
     """Weighted mean loss plus α/2 (‖p‖² + ‖V‖²), and its gradient.
 
-    The head is linear, so it is enough to pool the tokens' scores V x_t: the softmax and its backward are those of the
-    library's training, and vectors take part in two matrix products only.
+    The head is linear, so it is enough to pool the scores V x_t of the tokens. Softmax and gradient are those of
+    :func:`attsvm.train`, and vectors occur in two matrix products only.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def step(
     share: Any,
     optimizer: optax.GradientTransformation,
 ) -> tuple[Parameters, Parameters, Any, Array]:
-    """One step of an optimiser, of which the average takes up its share; also the objective before it."""
+    """Make one step and update the average of the parameters; also returns the objective before the step."""
     value, gradient = objective_gradient(parameters, batch, alpha)
     extra = {"value": value} if isinstance(optimizer, optax.GradientTransformationExtraArgs) else {}
     updates, state = optimizer.update(gradient, state, parameters, **extra)

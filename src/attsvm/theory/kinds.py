@@ -57,7 +57,7 @@ class Classification(Batched):
         The largest probability of a token that is not selected.
     """
 
-    kind: Kind | np.ndarray = per_trial(words=Kind)  # type: ignore[assignment]  # the field hides the base's name of files
+    kind: Kind | np.ndarray = per_trial(words=Kind)  # type: ignore[assignment, misc]  # the field hides the base's name of files
     breaking: Bool[np.ndarray, "*queries T"] = per_trial()
     selected: Int[np.ndarray, "*queries"] = per_trial()
     largest_dropped: float | np.ndarray = per_trial()

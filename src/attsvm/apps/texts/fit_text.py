@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from attsvm.apps.texts.words import MAX_LENGTH, learn_word_vectors
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier
+from attsvm.results import Callback
 
 ALPHA = 20.0
 """Strength of the penalty. It keeps the head small, so that attention has to concentrate on the telling words."""
@@ -69,7 +69,7 @@ def fit_text(
     options: TextOptions | None = None,
     *,
     classifier: AttentionClassifier | None = None,
-    callback: Callable[[dict[str, float]], object] | None = None,
+    callback: Callback | None = None,
 ) -> TextFit:
     """Learn word vectors and attention from texts, and evaluate them on test texts.
 
@@ -83,7 +83,7 @@ def fit_text(
     classifier : AttentionClassifier, optional
         An unfitted classifier; by default that of :func:`text_classifier` with the seed of ``options``.
     callback : callable, optional
-        Called with each line of the classifier's history.
+        As for :meth:`attsvm.AttentionClassifier.fit`.
 
     Returns
     -------

@@ -7,8 +7,7 @@ import numpy as np
 from attsvm._version import __version__
 from attsvm.apps.fit.result import SOFT_BELOW
 from attsvm.apps.texts.result import Part, TextFit
-from attsvm.estimator import AttentionClassifier, MarginReport
-from attsvm.estimator.classifier import LEARNING_RATES
+from attsvm.estimator import LEARNING_RATES, AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
 from attsvm.report.plain import jsonable
 from attsvm.report.texts.words import LISTED

@@ -1,0 +1,92 @@
+"""The parameters of the estimator, checked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import optax
+
+from attsvm.errors import ProblemError
+from attsvm.optimizers import gradient_descent, mirror_descent
+from attsvm.results import Callback
+
+NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformation]]] = {
+    "adam": (0.01, lambda learning_rate, p: optax.adam(learning_rate)),
+    "mirror_descent": (0.1, lambda learning_rate, p: mirror_descent(learning_rate, p, normalize=False)),
+    "gradient_descent": (0.1, lambda learning_rate, p: gradient_descent(learning_rate)),
+}
+"""Optimizers by name: their default learning rate, and how they are made from a learning rate and p."""
+
+LEARNING_RATES = {name: rate for name, (rate, _) in NAMED.items()}
+"""Default learning rate of each optimizer."""
+
+_AT_LEAST_ONE: tuple[Any, Callable[[Any], bool], str] = (Integral, lambda x: x >= 1, "an integer >= 1")
+_AT_LEAST_ZERO: tuple[Any, Callable[[Any], bool], str] = (Real, lambda x: 0 <= x < np.inf, "a number >= 0")
+_EXPECTED: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
+    "alpha": _AT_LEAST_ZERO,
+    "batch_size": _AT_LEAST_ONE,
+    "max_steps": _AT_LEAST_ONE,
+    "validation_fraction": (Real, lambda x: 0 < x < 1, "a number between 0 and 1"),
+    "n_iter_no_change": _AT_LEAST_ONE,
+    "tol": _AT_LEAST_ZERO,
+    "p": (Real, lambda x: 1 < x < np.inf, "a number above 1"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train; see :class:`attsvm.AttentionClassifier`."""
+
+    optimizer: optax.GradientTransformation
+    alpha: float
+    batch_size: int
+    max_steps: int
+    tol: float
+    n_iter_no_change: int
+    callback: Callback | None = None
+    verbose: bool = False
+
+
+def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
+    """The parameters of an estimator.
+
+    Raises
+    ------
+    ProblemError
+        If a parameter is out of range or of the wrong type.
+    """
+    for name, (kind, fits, description) in _EXPECTED.items():
+        value = getattr(estimator, name)
+        if not isinstance(value, kind) or isinstance(value, bool) or not fits(value):
+            raise ProblemError(f"{name}: expected {description}, got {value!r}")
+    return Settings(
+        optimizer=_optimizer(estimator.optimizer, estimator.learning_rate, float(estimator.p)),
+        alpha=float(estimator.alpha),
+        batch_size=int(estimator.batch_size),
+        max_steps=int(estimator.max_steps),
+        tol=float(estimator.tol),
+        n_iter_no_change=int(estimator.n_iter_no_change),
+        callback=callback,
+        verbose=bool(estimator.verbose),
+    )
+
+
+def _optimizer(optimizer: Any, rate: float | None, p: float) -> optax.GradientTransformation:
+    if rate is not None and not (isinstance(rate, Real) and 0 < float(rate) < np.inf):
+        raise ProblemError(f"learning_rate: expected a positive number or None, got {rate!r}")
+    if isinstance(optimizer, optax.GradientTransformation):
+        if rate is not None:
+            raise ProblemError(f"learning_rate: expected None with an optimizer that has its own, got {rate!r}")
+        return optimizer
+    if optimizer not in NAMED:
+        raise ProblemError(f"optimizer: expected {', '.join(NAMED)} or an optax transformation, got {optimizer!r}")
+    return _named(optimizer, float(LEARNING_RATES[optimizer] if rate is None else rate), p)
+
+
+@cache
+def _named(name: str, learning_rate: float, p: float) -> optax.GradientTransformation:
+    """An optimizer by name. Equal arguments return the same object, which shares its compiled step."""
+    return NAMED[name][1](learning_rate, p)

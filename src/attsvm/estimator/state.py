@@ -1,0 +1,80 @@
+"""The state of training."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from attsvm.estimator.coordinates import Coordinates
+from attsvm.estimator.forward import Model
+from attsvm.estimator.steps import Parameters
+from attsvm.estimator.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Parameters and the state of the optimizer, from which ``partial_fit`` continues.
+
+    Attributes
+    ----------
+    coordinates : Coordinates
+    parameters : dict of str to ndarray
+        In these coordinates.
+    average : dict of str to ndarray
+        Their average over about the last 100 steps, which predicts, because single steps fluctuate with their batches.
+    optimizer : pytree of ndarray
+        The state of the optimizer.
+    steps : int
+        Steps made since the start.
+    seen : int
+        Number of sequences of the fit, or of all calls of ``partial_fit``.
+    """
+
+    coordinates: Coordinates
+    parameters: Parameters
+    average: Parameters
+    optimizer: Any
+    steps: int = 0
+    seen: int = 0
+
+    @property
+    def model(self) -> Model:
+        """The average as a model of the original tokens."""
+        return self.coordinates.model(self.average)
+
+    def on_host(self, steps: int) -> "State":
+        """The same with NumPy arrays and another number of steps."""
+        return replace(
+            self,
+            parameters=jax.device_get(self.parameters),
+            average=jax.device_get(self.average),
+            optimizer=jax.device_get(self.optimizer),
+            steps=steps,
+        )
+
+
+def start(task: Task, optimizer: optax.GradientTransformation) -> State:
+    """The initial state: uniform attention and a head of zeros."""
+    coordinates = Coordinates.of(task.sequences)
+    rows, dtype = task.num_classes if task.num_classes > 2 else 1, task.sequences.table.dtype
+    parameters = {
+        "p": np.zeros(task.sequences.dim, dtype),
+        "V": np.zeros((rows, task.sequences.dim), dtype),
+        "b": np.zeros(rows, dtype),
+    }
+    return begin(State(coordinates, parameters, parameters, None), optimizer)
+
+
+def begin(state: State, optimizer: optax.GradientTransformation) -> State:
+    """The same parameters with a new optimizer."""
+    with precision(state.parameters["p"].dtype):
+        return replace(state, optimizer=jax.device_get(optimizer.init(state.parameters)), steps=0, seen=0)
+
+
+def precision(dtype: Any) -> AbstractContextManager[Any]:
+    """A context with float64 in JAX if the tokens are float64."""
+    context: AbstractContextManager[Any] = jax.enable_x64(dtype == np.float64)
+    return context

@@ -1,0 +1,112 @@
+"""What a fit is trained on: sequences with class numbers and weights."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, column_or_1d
+
+from attsvm.datasets.sequences import Sequences
+from attsvm.errors import ProblemError
+
+
+@dataclass(frozen=True)
+class Task:
+    """Sequences to fit.
+
+    Attributes
+    ----------
+    sequences : Sequences
+        n sequences.
+    labels : ndarray, shape (n,)
+        Class numbers.
+    weights : ndarray, shape (n,)
+    num_classes : int
+    """
+
+    sequences: Sequences
+    labels: np.ndarray
+    weights: np.ndarray
+    num_classes: int
+
+    def __getitem__(self, rows: np.ndarray) -> "Task":
+        return Task(self.sequences[rows], self.labels[rows], self.weights[rows], self.num_classes)
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Labels for the loss: ±1 for two classes, otherwise class numbers."""
+        return 2.0 * self.labels - 1.0 if self.num_classes == 2 else self.labels
+
+    def loss(self, decision: np.ndarray) -> float:
+        """Weighted mean loss of outputs (n, C)."""
+        if self.num_classes == 2:
+            losses = np.logaddexp(0.0, -self.targets * decision[:, 0])
+        else:
+            losses = np.logaddexp.reduce(decision, axis=1) - decision[np.arange(len(decision)), self.labels]
+        return float(np.average(losses, weights=self.weights) if self.weights.any() else losses.mean())
+
+    def accuracy(self, decision: np.ndarray) -> float:
+        """Share of sequences classified correctly."""
+        found = decision[:, 0] > 0 if self.num_classes == 2 else decision.argmax(axis=1)
+        return float((found == self.labels).mean())
+
+    def split(self, fraction: float, generator: np.random.RandomState) -> tuple["Task", "Task | None"]:
+        """Training and validation sequences, a share of each class; at least one of each class is trained on."""
+        held_out = np.zeros(len(self.labels), dtype=bool)
+        for number in range(self.num_classes):
+            own = generator.permutation(np.flatnonzero(self.labels == number))
+            held_out[own[: min(round(fraction * len(own)), len(own) - 1)]] = True
+        if not held_out.any():
+            return self, None
+        return self[np.flatnonzero(~held_out)], self[np.flatnonzero(held_out)]
+
+
+def read_labels(y: Any, num_sequences: int, estimator: str) -> np.ndarray:
+    """Labels as an array, one for each sequence.
+
+    Raises
+    ------
+    ProblemError, ValueError
+        If there are none, their number does not fit, or they are not class labels.
+    """
+    if y is None:
+        # the wording that scikit-learn tests for
+        raise ProblemError(f"{estimator} requires y to be passed, but the target y is None")
+    labels = column_or_1d(y, warn=True)
+    check_classification_targets(labels)
+    if len(labels) != num_sequences:
+        raise ProblemError(f"y: expected {num_sequences} labels, one for each sequence, got {len(labels)}")
+    return np.asarray(labels)
+
+
+def read_task(
+    sequences: Sequences, labels: np.ndarray, classes: np.ndarray, *, sample_weight: Any, class_weight: Any
+) -> Task:
+    """Sequences, class numbers and weights; sequences of weight 0 are left out.
+
+    Raises
+    ------
+    ProblemError
+        If there is only one class, a label is none of the classes, or all weights are zero.
+    """
+    if len(classes) < 2:
+        raise ProblemError(f"y: expected at least two classes, got one class ({listed(classes)})")
+    numbers = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+    unknown = classes[numbers] != labels
+    if unknown.any():
+        raise ProblemError(f"y: expected one of the labels {listed(classes)}, got {labels[unknown].tolist()[0]!r}")
+    weights = np.array(_check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True))
+    if class_weight is not None:
+        weights *= compute_class_weight(class_weight, classes=classes, y=labels)[numbers]
+    task = Task(sequences, numbers, weights, len(classes))
+    if not weights.any():
+        raise ProblemError("sample_weight: expected at least one positive weight, got zeros")
+    return task if weights.all() else task[np.flatnonzero(weights)]
+
+
+def listed(classes: np.ndarray) -> str:
+    """The first labels, for error messages."""
+    shown = ", ".join(map(str, classes[:5]))
+    return shown if len(classes) <= 5 else f"{shown}, ... ({len(classes)} in all)"
