@@ -160,12 +160,12 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
     assert "expected a column 'stars'" in refused(source, "--label", "stars")
     assert "no such file" in refused(tmp_path / "b.csv")
     assert "seed: expected an integer >= 0, got -1" in refused(source, "--seed", -1)
-    assert "learning_rate: 0.0 found" in refused(source, "--learning-rate", 0)
+    assert "learning_rate: expected a positive number or None, got 0.0" in refused(source, "--learning-rate", 0)
     assert "max_steps: expected an integer >= 1, got 0" in refused(source, "--steps", 0)
     assert "expected p > 1 for mirror_descent and for no other, got adam and p = 1.5" in refused(
         source, "--optimizer", "adam", "--p", 1.5
     )
-    assert "p: 0.5 found, a number above 1 wanted" in refused(source, "--p", 0.5)
+    assert "p: expected a number above 1, got 0.5" in refused(source, "--p", 0.5)
     assert "test_fraction: expected a number in (0, 1), got 0" in refused(source, "--test-fraction", 0)
     assert "got no config.json" in refused(source, "--embed", tmp_path)
     other = write_csv(tmp_path / "other.csv", [*reviews(4, 1), ("so so", "middling")])

@@ -20,7 +20,7 @@ from attsvm.estimator.task import Task, listed, read_labels, read_task
 from attsvm.results import Callback
 
 
-class AttentionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class AttentionClassifier(ClassifierMixin, BaseEstimator):
     """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for sequences, bags and sets.
 
     A sequence is a matrix (T_i, d), one row per token; the order of its tokens does not matter. One prompt p weights

@@ -191,7 +191,7 @@ def _part(classifier: AttentionClassifier, texts: Texts, sequences: Sequences, w
         words,
         classifier.classes_[probability.argmax(axis=1)],
         probability.max(axis=1),
-        classifier.attention(sequences),
+        np.asarray(classifier.attention(sequences)),
     )
 
 
