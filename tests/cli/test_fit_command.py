@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 import attsvm
 from attsvm.cli.main import main
-from attsvm.report.fit.words import number
+from attsvm.report.words import number
 from attsvm.training import Run
 
 ATTSVM = [sys.executable, "-m", "attsvm"]
@@ -151,7 +151,7 @@ def test_a_joint_run_names_both_errors_when_saturated_and_none_when_soft(tmp_pat
         assert name in pages[4000]
         assert number(error) in pages[4000]
         assert f"{name} Att-SVM, step" not in pages[3]
-    assert "no direction error is named" in pages[3]
+    assert "a direction error is reported only if" in pages[3]
     assert saturated["accuracy"]["test"] is None
 
 

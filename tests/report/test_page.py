@@ -13,7 +13,8 @@ from attsvm import Problem
 from attsvm.apps.fit.fit import fit
 from attsvm.report.fit.folder import write_folder
 from attsvm.report.fit.numbers import numbers
-from attsvm.report.fit.words import number, tables
+from attsvm.report.fit.words import tables
+from attsvm.report.words import number
 
 GENERATOR = np.random.default_rng(5)
 LABELS = np.where(np.arange(8) % 2, 1.0, -1.0)
@@ -71,7 +72,12 @@ def test_awkward_input_is_drawn_without_a_warning_and_said_in_words(name, tmp_pa
         done = fit(problem, **case.options)
         result = numbers(done, problem, source="here.npz", command="attsvm fit here.npz", seed=0)
         write_folder(tmp_path, done, result, "attsvm fit here.npz")
-    words = re.sub(r"<style>.*?</style>|<svg.*?</svg>|<[^>]*>", " ", (tmp_path / "index.html").read_text(), flags=re.S)
+    words = re.sub(
+        r"<style>.*?</style>|<script>.*?</script>|<svg.*?</svg>|<[^>]*>",
+        " ",
+        (tmp_path / "index.html").read_text(),
+        flags=re.S,
+    )
     assert case.said in words
     assert not re.search(r"\b(nan|inf|None|True|False|array)\b", words)
     on_terminal = " ".join(cell for _, rows in tables(done, result) for row in rows for cell in row)

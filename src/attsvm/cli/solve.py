@@ -169,7 +169,7 @@ def _table_of_batch(solution: "Solution") -> Any:
     from rich import box
     from rich.table import Table
 
-    from attsvm.report.fit.words import number
+    from attsvm.report.words import number
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("problem", "status", "value", "margin", "support tokens", "gap"):

@@ -240,7 +240,7 @@ def _show(console: Any, result: dict[str, Any]) -> None:
     from rich import box
     from rich.table import Table
 
-    from attsvm.report.fit.words import number
+    from attsvm.report.words import number
 
     table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
     states = ", ".join(f"{name}" if result["trials"] == 1 else f"{n} {name}" for name, n in result["status"].items())

@@ -2,15 +2,19 @@
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 
+def jsonable(value: Any) -> Any: ...
+
+
 def jsonable(value: Any) -> Any:
-    """Plain Python, with None for what JSON has no number for."""
+    """Python numbers, strings, lists and dicts, with None in place of NaN and infinity."""
     if isinstance(value, dict):
-        return {name: jsonable(entry) for name, entry in value.items()}
+        return jsonable_dict(value)
     if isinstance(value, np.ndarray):
         return jsonable(value.tolist())
     if isinstance(value, list | tuple):
@@ -22,8 +26,13 @@ def jsonable(value: Any) -> Any:
     return value
 
 
+def jsonable_dict(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A dict whose values are :func:`jsonable`."""
+    return {name: jsonable(value) for name, value in values.items()}
+
+
 def dumps(value: Any, indent: str = "") -> str:
-    """JSON as people read it: an entry a line, and each list on the line of its name."""
+    """JSON with one entry per line, and each list on the line of its name."""
     if not isinstance(value, dict) or not value:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     deeper = indent + "  "

@@ -1,4 +1,4 @@
-"""The look of every figure: column width, 8 pt, the Okabe-Ito palette with line styles that survive grey."""
+"""The style of every figure: column width, 8 pt, the Okabe-Ito palette with line styles that differ in grey, too."""
 
 import io
 import re
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 WIDTH = 3.25
-"""Inches: one column."""
+"""Width of a column, in inches."""
 
 INK = "#1b1b1f"
 BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
@@ -53,12 +53,12 @@ RC: dict[str, Any] = {
 
 
 def applied() -> AbstractContextManager[None]:
-    """Draw and save inside this."""
+    """A context in which figures are drawn and saved in this style."""
     return mpl.rc_context(cast(Any, RC))
 
 
 def to_png(figure: Figure) -> bytes:
-    """The figure at 200 dots an inch, on white."""
+    """The figure as PNG, 200 dots per inch, on white."""
     stream = io.BytesIO()
     with applied():
         figure.savefig(stream, format="png", dpi=200, facecolor="white", metadata={"Software": None})
@@ -74,14 +74,14 @@ def to_svg_file(figure: Figure) -> bytes:
 
 
 def legend_above(axis: Axes, columns: int) -> None:
-    """A legend above the axes, where it covers nothing."""
+    """Place the legend above the axes."""
     axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.02), ncols=columns, columnspacing=1.2)
 
 
 def to_svg(figure: Figure, prefix: str) -> str:
-    """The figure as an SVG element for a page: self-contained, in the ink of the text around it, light or dark.
+    """The figure as an SVG element for a page. Lines and letters take the colour of the text around it.
 
-    ``prefix`` keeps the names inside it apart from those of the page's other figures.
+    The ids inside it start with ``prefix``, so that they differ from those of other figures.
     """
     stream = io.StringIO()
     with applied():
@@ -90,4 +90,5 @@ def to_svg(figure: Figure, prefix: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
     svg = re.sub(r'(\bid="|\bhref="#|url\(#)', rf"\g<1>{prefix}-", svg)
-    return svg.replace(INK, "currentColor")
+    # the page has a lighter blue in dark mode
+    return svg.replace(INK, "currentColor").replace(BLUE.lower(), f"var(--blue, {BLUE})")

@@ -1,32 +1,15 @@
-"""One page for all figures and tables: claim, figure, numbers and verdict of each."""
+"""The page of ``attsvm reproduce``: claim, drawing, numbers and verdict of each figure."""
 
 from collections.abc import Sequence
-from html import escape
+from typing import Any
 
 from attsvm._version import __version__
-from attsvm.report.document import document, svg_element
-from attsvm.reproduce.figure import Row, Standing
+from attsvm.report.render import render
+from attsvm.report.words import listed
+from attsvm.reproduce.figure import Standing
 from attsvm.reproduce.run import Outcome
 
-EXPERIMENT_STYLE = """
-section { margin: 0 0 2.6rem }
-.experiment { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: 1.2rem 1.4rem;
-  margin: 0 0 1.6rem; display: grid; gap: 1rem 2rem; align-items: start;
-  grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)) }
-.experiment h3 { margin: 0 0 .5rem; font-size: 1.12rem; font-weight: 600 }
-.experiment p { margin: .4rem 0; font-size: .95rem }
-.experiment svg { display: block; width: 100%; height: auto }
-.experiment table { margin: .8rem 0 0; font-size: .85rem }
-.experiment small { color: var(--soft); font-family: ui-sans-serif, system-ui, "Segoe UI", Arial, sans-serif }
-.verdict-word { display: inline-block; border-radius: 1rem; padding: .05rem .7rem; margin-right: .4rem;
-  font-size: .8rem; font-family: ui-sans-serif, system-ui, "Segoe UI", Arial, sans-serif;
-  border: 1px solid currentColor }
-.holds { color: #00805c } .part { color: #a86b00 } .fails { color: #c0392b }
-@media (prefers-color-scheme: dark) { .holds { color: #3fc79a } .part { color: #e8b04a } .fails { color: #ff8a75 } }
-.summary td:nth-child(2) { white-space: nowrap }
-"""
-
-_CLASSES = {Standing.HOLDS: "holds", Standing.IN_PART: "part", Standing.FAILS: "fails"}
+_LOOKS = {Standing.HOLDS: "holds", Standing.IN_PART: "part", Standing.FAILS: "fails"}
 
 
 def page(outcomes: Sequence[Outcome], command: str) -> str:
@@ -35,57 +18,69 @@ def page(outcomes: Sequence[Outcome], command: str) -> str:
     Parameters
     ----------
     outcomes : sequence of Outcome
+        Either all quick or none.
     command : str
-        That was run.
+        The command that was run.
     """
-    told = ", ".join(
-        f"{sum(o.standing == words for o in outcomes)} {words}" for words in {o.standing: 0 for o in outcomes}
-    )
+    quick = any(outcome.quick for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
-    papers = {str(outcome.figure.paper): 0 for outcome in outcomes}
-    sections = "".join(
-        f"<section><h2>{escape(paper)}</h2>"
-        f"{''.join(_experiment(o) for o in outcomes if o.figure.paper == paper)}</section>"
-        for paper in papers
-    )
-    return document(
-        "The papers’ figures, measured anew",
-        kicker=f"attsvm {__version__} · {len(outcomes)} figures and tables · {seconds:.0f} s",
-        verdict=f"Of {len(outcomes)} claims: {told}.",
-        body=sections,
-        footer=f"""<p><code>{escape(command)}</code></p>
-<p>The numbers of each are in <code>&lt;name&gt;.json</code>, the figures in <code>&lt;name&gt;.png</code> and
-<code>.svg</code> beside this page.</p>""",
-        style=EXPERIMENT_STYLE,
+    count = f"{len(outcomes)} figure{'s' * (len(outcomes) != 1)}"
+    cards = [_card(outcome) for outcome in outcomes]
+    papers = list(dict.fromkeys(str(outcome.figure.paper) for outcome in outcomes))
+    return render(
+        "reproduce.html.j2",
+        package="attsvm.reproduce",
+        title=f"Figures of the papers, measured again{' (quick run)' * quick}",
+        kicker=f"attsvm {__version__} · {count}{' · quick sizes' * quick} · {seconds:.0f} s",
+        verdict=verdict_of_all(outcomes),
+        notes=["A quick run uses small sizes. Run without --quick to judge the claims."] if quick else [],
+        cards=cards,
+        papers=[(paper, [card for card in cards if card["paper"] == paper]) for paper in papers],
+        command=command,
     )
 
 
-def _experiment(outcome: Outcome) -> str:
-    experiment, verdict = outcome.figure, outcome.verdict
-    svg = svg_element(outcome.drawing, experiment.name, experiment.title)
+def verdict_of_all(outcomes: Sequence[Outcome]) -> str:
+    """How many claims hold, or of a quick run how many criteria are met, with the names of the others."""
+    quick = any(outcome.quick for outcome in outcomes)
+    one, many = ("criterion", "criteria") if quick else ("claim", "claims")
+    holds = [outcome for outcome in outcomes if outcome.verdict.standing is Standing.HOLDS]
+    others = [outcome for outcome in outcomes if outcome.verdict.standing is not Standing.HOLDS]
+    if not others:
+        is_met, are_met = ("is met", "are met") if quick else ("holds", "hold")
+        if len(holds) == 1:
+            sentence = f"The {one} {is_met}"
+        else:
+            sentence = f"{'Both' if len(holds) == 2 else f'All {len(holds)}'} {many} {are_met}"
+    else:
+        met = "met" if quick else "hold"
+        sentence = f"{len(holds)} of {len(outcomes)} {many} {'are met' if quick else met}"
+    parts = [sentence + (" at quick sizes" if quick else "")]
+    for standing, words in (
+        (Standing.IN_PART, "met in part" if quick else "holds in part"),
+        (Standing.FAILS, "not met" if quick else "does not hold"),
+    ):
+        names = [outcome.figure.name for outcome in others if outcome.verdict.standing is standing]
+        if names:
+            parts.append(f"{words}: {listed(names)}")
+    return "; ".join(parts) + "."
+
+
+def _card(outcome: Outcome) -> dict[str, Any]:
+    figure = outcome.figure
     reused = f", {outcome.reused} of {outcome.pieces} pieces from an earlier run" if outcome.reused else ""
     sizes = "; ".join(f"{name} = {value}" for name, value in outcome.sizes.items())
-    return f"""<article class="experiment" id="{experiment.name}">
-<div><h3>{escape(experiment.title)}</h3>
-<p>{escape(experiment.claim)}</p>
-<p><span class="verdict-word {_CLASSES[verdict.standing]}">{outcome.standing}</span>{escape(verdict.why)}</p>
-{_table(outcome.rows)}
-<p><small>Criterion: {escape(experiment.criterion)}</small></p>
-<p><small>{escape(sizes)}; {outcome.seconds:.1f} s{reused}</small></p>
-<p><small><code>{outcome.command}</code></small></p></div>
-<div>{svg}</div>
-</article>"""
-
-
-def _table(rows: Sequence[Row]) -> str:
-    if not rows:
-        return ""
-    published = any(row.published for row in rows)
-    head = "<tr><th></th><th>measured</th>" + ("<th>published</th>" if published else "") + "</tr>"
-    body = "".join(
-        f'<tr><th scope="row">{escape(row.name)}</th><td>{escape(row.measured)}</td>'
-        + (f"<td>{escape(row.published)}</td>" if published else "")
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table>{head}{body}</table>"
+    return {
+        "name": figure.name,
+        "paper": str(figure.paper),
+        "title": figure.title,
+        "claim": figure.claim,
+        "criterion": figure.criterion,
+        "standing": outcome.standing,
+        "look": _LOOKS[outcome.verdict.standing],
+        "why": outcome.verdict.why,
+        "rows": outcome.rows,
+        "sizes": f"{'Quick sizes' if outcome.quick else 'Sizes'}: {sizes}; {outcome.seconds:.1f} s{reused}",
+        "command": outcome.command,
+        "drawing": outcome.drawing,
+    }

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure as Drawing
+
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.report import style
 from attsvm.report.plain import dumps, jsonable
-from attsvm.reproduce.figure import Arrays, Drawing, Figure, Row, Standing, Verdict, checked_figure, place
+from attsvm.reproduce.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.pieces import Store
 from attsvm.storage import atomic_write

@@ -1,4 +1,4 @@
-"""The figures of an experiment: learning, weights and attention, side by side for its optimisers."""
+"""The figures of an experiment: learning, weights and attention of each optimiser."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.report import style
-from attsvm.report.fit.figures import Drawn
+from attsvm.report.drawn import Drawn
 
 COLOURS = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
@@ -16,14 +16,14 @@ KIND_NAMES = {"key": "keys", "query": "queries", "value": "values"}
 
 
 def name_of(optimizer: str) -> str:
-    """What an optimiser is called on the page."""
+    """The name of an optimiser on the page."""
     if optimizer.startswith("mirror-"):
         return f"ℓ{optimizer.removeprefix('mirror-')} mirror descent"
     return {"sgd": "gradient descent", "adam": "Adam"}[optimizer]
 
 
 def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) -> list[Drawn]:
-    """Every figure that the runs have something to show in.
+    """Draw every figure that applies to the runs.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def _loss(runs: list[dict[str, Any]]) -> Drawn:
                 markersize=3,
             )
     style.legend_above(axis, 2)
-    caption = "On the test rows (thick) and on the training rows while training, dropout included (thin, with dots)."
+    caption = "Thick: on the test rows. Thin, with dots: on the training rows during training, with dropout."
     return Drawn("loss", "Loss", caption, figure)
 
 
@@ -86,7 +86,7 @@ def _histograms(runs: list[dict[str, Any]]) -> Drawn:
         axes[-1, column].set_xlabel("|weight|")
     caption = (
         "Share of the weights of keys, queries and values, over all layers, by their size. Weights below 1e-8, zeros "
-        "included, stand in the first bin."
+        "included, are in the first bin."
     )
     return Drawn("histograms", "Sizes of weights", caption, figure)
 
@@ -97,8 +97,8 @@ def _evenness(runs: list[dict[str, Any]]) -> Drawn:
         _line(axis, number, run, lambda row: float(np.mean(row["attention_evenness"]["all"])))
     style.legend_above(axis, 2)
     caption = (
-        "Mean over layers, heads and queries of test rows: 1 where a query attends to all T tokens equally, 1/T where "
-        "to one alone. Small is sparse."
+        "Mean over layers, heads and queries of the test rows. It is 1 if a query attends to all T tokens equally "
+        "and 1/T if it attends to one token; small values are sparse."
     )
     return Drawn("attention", "Sparsity of attention", caption, figure)
 
@@ -120,8 +120,8 @@ def _key_words(runs: list[dict[str, Any]]) -> Drawn:
     axis.set_ylim(bottom=0)
     style.legend_above(axis, 2)
     caption = (
-        "Share of the attention of the last layer's [CLS] query that goes to the words that carry the sentiment, mean "
-        "over heads and the sentences below. Dotted: equal attention to all tokens."
+        "Share of the attention of the last layer's [CLS] query on the words that carry the sentiment, as a mean "
+        "over the heads and the sentences below. Dotted: equal attention to all tokens."
     )
     return Drawn("key-words", "Attention to key words", caption, figure)
 
@@ -147,9 +147,8 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
     for line, run in enumerate(runs, start=1):
         axes[line, 0].set_ylabel(name_of(run["optimizer"]), fontsize=7)
     caption = (
-        "Test pictures, and over them the attention of the last layer's class token, mean over heads, from dark (the "
-        "least of the picture) to bright (the most). Over the pictures their class, over the maps the model's "
-        "answer."
+        "Test pictures with their class, and the attention of the last layer's class token (mean over heads) with the "
+        "prediction of the model. Dark is the smallest attention of the picture, bright the largest."
     )
     return Drawn("pictures", "What the class token attends to", caption, figure)
 

@@ -1,4 +1,4 @@
-"""The folder of an experiment: it exists while the runs do, so that what was killed can go on."""
+"""The folder of an experiment. It exists during the runs, so that killed runs can be resumed."""
 
 import os
 import shutil
@@ -9,34 +9,32 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.report.experiment.page import drawn_page
-from attsvm.report.plain import dumps
-from attsvm.report.style import to_png
-from attsvm.storage import atomic_write
+from attsvm.report.write import write_page
 
 RUNS = "runs"
 CONTENTS = {"index.html", "result.json", "figures", RUNS}
 
 
 def claim_experiment(out: str | os.PathLike[str], resume: bool, force: bool) -> Path:
-    """Make the folder, or find it.
+    """Create the folder, or take the existing one.
 
     Parameters
     ----------
     out : path
-        Parents are made where they are missing.
+        Missing parents are created.
     resume : bool
-        Keep the runs of an ``out`` that exists.
+        Keep the runs of an existing ``out``.
     force : bool
         Remove them.
 
     Raises
     ------
     ProblemError
-        If ``out`` exists and neither was said, if it holds anything else, or if nothing can be written there.
+        If ``out`` exists and neither is given, if it holds anything else, or if it is not writable.
     """
     folder = Path(out)
     if resume and force:
-        raise ProblemError("--resume: keeps what --force removes; one of the two wanted")
+        raise ProblemError("--resume, --force: expected one of them, got both")
     if folder.exists():
         if not folder.is_dir():
             raise ProblemError(f"{out}: is not a folder")
@@ -45,7 +43,7 @@ def claim_experiment(out: str | os.PathLike[str], resume: bool, force: bool) -> 
             stranger = min(found - CONTENTS, default=f"no {RUNS}")
             raise ProblemError(f"{out}: holds no experiment, or more than one ({stranger}); name another folder")
         if found and not (resume or force):
-            raise ProblemError(f"{out}: exists already; --resume goes on with it, --force replaces it")
+            raise ProblemError(f"{out}: exists already; --resume continues it, --force replaces it")
         if force:
             for entry in folder.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -57,14 +55,14 @@ def claim_experiment(out: str | os.PathLike[str], resume: bool, force: bool) -> 
 
 
 def run_folder(folder: Path, name: str) -> Path:
-    """Where the checkpoint of a run lies."""
+    """The folder of the checkpoint of a run."""
     path = folder / RUNS / name
     path.mkdir(exist_ok=True)
     return path
 
 
 def write_experiment(folder: Path, result: dict[str, Any], pictures: np.ndarray | None = None) -> None:
-    """Write ``index.html``, ``figures/*.png`` and ``result.json``, each whole or not at all.
+    """Write ``index.html``, ``figures/*.png`` and ``result.json``, each completely or not at all.
 
     Parameters
     ----------
@@ -75,9 +73,4 @@ def write_experiment(folder: Path, result: dict[str, Any], pictures: np.ndarray 
         The first test pictures.
     """
     page, drawn = drawn_page(result, pictures)
-    (folder / "figures").mkdir(exist_ok=True)
-    files = {f"figures/{one.name}.png": to_png(one.figure) for one in drawn}
-    files |= {"index.html": page.encode(), "result.json": (dumps(result) + "\n").encode()}
-    for name, content in files.items():
-        with atomic_write(folder / name) as stream:
-            stream.write(content)
+    write_page(folder, page, drawn, result)

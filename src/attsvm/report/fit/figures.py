@@ -1,7 +1,7 @@
 """The figures of a fit, each a function from a Fit to a matplotlib figure."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,17 +14,9 @@ from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.datasets import Pictures, Source
 from attsvm.problem import Problem
 from attsvm.report import style
+from attsvm.report.drawn import Drawn
 
 COLUMNS = 8
-
-
-class Drawn(NamedTuple):
-    """A figure, the name of its file, and what a person must know to read it."""
-
-    name: str
-    title: str
-    caption: str
-    figure: Figure
 
 
 def draw_all(fit: Fit, source: Source | None = None) -> list[Drawn]:
@@ -72,8 +64,8 @@ def _learning(fit: Fit, source: Source | None) -> Drawn | None:
     style.legend_above(bottom, 3)
     bottom.set_xlabel("steps")
     caption = (
-        f"Above: logistic loss on {fit.train.num_sequences} training sequences. Below: share classified correctly; "
-        "dotted, logistic regression on the mean token."
+        f"Top: logistic loss on {fit.train.num_sequences} training sequences. Bottom: share classified correctly. "
+        "Dotted: logistic regression on the mean token."
     )
     return Drawn("learning", "Learning", caption, figure)
 
@@ -104,8 +96,8 @@ def _saturation(fit: Fit, source: Source | None) -> Drawn | None:
     bottom.set_ylabel(f"‖{W}‖" if W == "p" else "‖W‖$_F$")
     bottom.set_xlabel("steps")
     caption = (
-        "Above: the largest softmax probability of each training query; its median decides whether the run is soft. "
-        f"Below: the norm of {W}."
+        "Top: the largest softmax probability of each training query; the attention is saturated if its median is at "
+        f"least {SOFT_BELOW}. Bottom: the norm of {W}."
     )
     return Drawn("saturation", "Saturation", caption, figure)
 
@@ -125,13 +117,13 @@ def _direction(fit: Fit, source: Source | None) -> Drawn | None:
     _line(bottom, history, "changed", style.PURPLE, "-", None)
     bottom.set_ylim(0, max(1.05 * history["changed"][history["steps"] > 0].max(), 1))
     bottom.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    bottom.set_ylabel("not yet\nsettled")
+    bottom.set_ylabel("not yet\nfinal")
     bottom.set_xlabel("steps")
     caption = (
-        f"Above: 1 − cosine between {W} and the Att-SVM of the tokens it selects in the end. Below: training queries "
-        "whose selection is still to change."
+        f"Top: 1 − cosine between {W} and the Att-SVM of the tokens that it selects at the end. Bottom: training "
+        "queries whose selection is not yet the final one."
     )
-    return Drawn("direction", f"How close {W} came", caption, figure)
+    return Drawn("direction", f"Direction error of {W}", caption, figure)
 
 
 def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
@@ -167,7 +159,7 @@ def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
         f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
         f"every other patch above 5%, by its share.{mistakes}"
     )
-    return Drawn("pictures", "What it looks at", caption, figure)
+    return Drawn("pictures", "Attention on single pictures", caption, figure)
 
 
 def _attention_map(fit: Fit, source: Source | None) -> Drawn | None:
@@ -193,7 +185,7 @@ def _attention_map(fit: Fit, source: Source | None) -> Drawn | None:
     caption = (
         f"Mean attention on each patch, over the mean {name} picture of each class; shares below 0.5% are left out."
     )
-    return Drawn("attention", "Where it looks, by class", caption, figure)
+    return Drawn("attention", "Mean attention by class", caption, figure)
 
 
 def _token_counts(fit: Fit, source: Source | None) -> Drawn | None:
@@ -216,15 +208,15 @@ def _token_counts(fit: Fit, source: Source | None) -> Drawn | None:
     axis.set_xlim(-0.7, T - 0.3)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.set_xlabel("token, by its number in the sequence")
+    axis.set_xlabel("position of the token in the sequence")
     axis.set_ylabel("queries")
     style.legend_above(axis, 2)
     caption = f"How many of the {below.sum():,} training queries give each token the largest attention."
-    return Drawn("selection", "What it selects", caption, figure)
+    return Drawn("selection", "Selected tokens", caption, figure)
 
 
 def _shown(fit: Fit) -> tuple[Problem, Evaluation, str]:
-    """The unseen sequences where there are any."""
+    """The test sequences if there are any, else the training sequences."""
     if fit.test is not None and fit.on_test is not None:
         return fit.test, fit.on_test, "test"
     return fit.train, fit.on_train, "training"
@@ -240,7 +232,7 @@ def _label_names(source: Source | None) -> tuple[Any, Any]:
 
 
 def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> None:
-    # the frame shows where an empty patch belongs
+    # the frame shows the position of empty patches
     height, width = picture.shape
     frame = Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor="#b8b8b8", linewidth=0.5, clip_on=False)
     axis.add_patch(frame)
@@ -276,6 +268,6 @@ def _panels(number: int, height: float, heights: tuple[float, ...] | None = None
 
 
 def _line(axis: Axes, history: dict[str, np.ndarray], name: str, colour: str, dashes: str, label: str | None) -> None:
-    after = history["steps"] > 0  # a log axis has no place for the start
+    after = history["steps"] > 0  # a log axis cannot show step 0
     marker = "o" if after.sum() == 1 else None
     axis.plot(history["steps"][after], history[name][after], dashes, color=colour, label=label, marker=marker, ms=3)

@@ -8,7 +8,7 @@ from attsvm._version import __version__
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.measures import margin
 from attsvm.problem import Problem
-from attsvm.report.plain import jsonable
+from attsvm.report.plain import jsonable_dict
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
 
@@ -27,18 +27,18 @@ def numbers(
     threads: int | None = None,
     classes: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
-    """The result of a fit as JSON-able numbers; what is not a number (NaN, infinite) is None.
+    """The result of a fit as JSON-able numbers; NaN and infinity become None.
 
     Parameters
     ----------
     fit : Fit
     problem : Problem
-        All of the data, as they were before the split.
+        All data, before the split.
     source, command : str
-        Where the data came from, and the command that was run.
+        The source of the data, and the command that was run.
     seed : int
     threads : int, optional
-        The limit that was set, if one was.
+        The limit on threads, if there is one.
     classes : tuple of two, optional
         Names of the labels +1 and −1.
     """
@@ -46,82 +46,83 @@ def numbers(
     kept = part.canonical.active.reshape(part.query_shape)
     largest = fit.on_train.largest
     trained_margin = _margin(fit)
-    result = {
-        "schema": SCHEMA,
-        "version": __version__,
-        "command": command,
-        "seed": seed,
-        "threads": threads,
-        "status": run.status,
-        "interrupted": fit.interrupted,
-        "data": {
-            "source": source,
-            "sha256": problem.data_hash,
-            "classes": classes,
-            "sequences": problem.num_sequences,
-            "tokens": problem.num_tokens,
-            "dim": problem.dim,
-            "queries": part.query_shape[-1] if part.has_query_axis else None,
-            "train": part.num_sequences,
-            "test": len(fit.test_rows),
-            "test_rows": fit.test_rows,
-        },
-        "training": {
-            **fit.settings,
-            "steps_done": run.step,
-            "loss": run.loss,
-            "norm": fit.history["norm"][-1],
-            "precise_until": run.precise_until,
-            "seconds": fit.seconds["training"],
-        },
-        "accuracy": {
-            "train": fit.on_train.accuracy,
-            "test": fit.on_test.accuracy if fit.on_test else None,
-            "baseline": "logistic regression on the mean token",
-            "baseline_train": fit.baseline["train"],
-            "baseline_test": fit.baseline.get("test"),
-        },
-        "saturation": {
-            "median_largest_probability": fit.median_largest,
-            "lowest_largest_probability": largest.min(),
-            "share_above_threshold": (largest >= SOFT_BELOW).mean(),
-            "threshold": SOFT_BELOW,
-            "soft": fit.soft,
-        },
-        "selection": {
-            "selected": run.selected,
-            "counts": np.bincount(run.selected[kept], minlength=part.num_tokens),
-            "share_optimal": (fit.optimal.selected == run.selected)[kept].mean(),
-            "settled_at_step": _settled(fit),
-        },
-        "optimal_tokens": _solution(part, fit.optimal),
-        "att_svm": {
-            **_solution(part, fit.plain),
-            "trained_margin": trained_margin,
-            "margin_ratio": None if trained_margin is None else trained_margin * fit.plain.value,
-            "locally_optimal": None
-            if fit.plain.status == "infeasible"
-            else bool(is_locally_optimal(part, run.selected, fit.plain.support)),
-        },
-        "head_svm": None if fit.head_svm is None or fit.slack is None else _head(fit.head_svm, fit.slack, kept),
-        "direction_error": _errors(fit),
-        "direction_error_missing": missing_error(fit),
-        "history": fit.history,
-        "seconds": fit.seconds["everything"],
-    }
-    return jsonable(result)
+    return jsonable_dict(
+        {
+            "schema": SCHEMA,
+            "version": __version__,
+            "command": command,
+            "seed": seed,
+            "threads": threads,
+            "status": run.status,
+            "interrupted": fit.interrupted,
+            "data": {
+                "source": source,
+                "sha256": problem.data_hash,
+                "classes": classes,
+                "sequences": problem.num_sequences,
+                "tokens": problem.num_tokens,
+                "dim": problem.dim,
+                "queries": part.query_shape[-1] if part.has_query_axis else None,
+                "train": part.num_sequences,
+                "test": len(fit.test_rows),
+                "test_rows": fit.test_rows,
+            },
+            "training": {
+                **fit.settings,
+                "steps_done": run.step,
+                "loss": run.loss,
+                "norm": fit.history["norm"][-1],
+                "precise_until": run.precise_until,
+                "seconds": fit.seconds["training"],
+            },
+            "accuracy": {
+                "train": fit.on_train.accuracy,
+                "test": fit.on_test.accuracy if fit.on_test else None,
+                "baseline": "logistic regression on the mean token",
+                "baseline_train": fit.baseline["train"],
+                "baseline_test": fit.baseline.get("test"),
+            },
+            "saturation": {
+                "median_largest_probability": fit.median_largest,
+                "lowest_largest_probability": largest.min(),
+                "share_above_threshold": (largest >= SOFT_BELOW).mean(),
+                "threshold": SOFT_BELOW,
+                "soft": fit.soft,
+            },
+            "selection": {
+                "selected": run.selected,
+                "counts": np.bincount(run.selected[kept], minlength=part.num_tokens),
+                "share_optimal": (fit.optimal.selected == run.selected)[kept].mean(),
+                "settled_at_step": _settled(fit),
+            },
+            "optimal_tokens": _solution(part, fit.optimal),
+            "att_svm": {
+                **_solution(part, fit.plain),
+                "trained_margin": trained_margin,
+                "margin_ratio": None if trained_margin is None else trained_margin * fit.plain.value,
+                "locally_optimal": None
+                if fit.plain.status == "infeasible"
+                else bool(is_locally_optimal(part, run.selected, fit.plain.support)),
+            },
+            "head_svm": None if fit.head_svm is None or fit.slack is None else _head(fit.head_svm, fit.slack, kept),
+            "direction_error": _errors(fit),
+            "direction_error_missing": missing_error(fit),
+            "history": fit.history,
+            "seconds": fit.seconds["everything"],
+        }
+    )
 
 
 def missing_error(fit: Fit) -> str | None:
-    """Why there is no direction error; None where there is one."""
+    """Why there is no direction error; None if there is one."""
     if fit.soft:
         return (
-            f"soft: the median largest probability, {fit.median_largest:.3g}, is below {SOFT_BELOW}; the theory speaks "
-            "of saturated attention, so no direction error is named"
+            f"the attention is soft (not saturated): the median largest probability, {fit.median_largest:.3g}, is "
+            f"below {SOFT_BELOW}"
         )
     if "plain" not in fit.history:
         if fit.train.canonical.allowed.sum(axis=-1).max() == 1:
-            return "every query has one token only, so there is nothing to select"
+            return "every query has only one token, so nothing is selected"
         if fit.plain.value == 0:
             return "the norm of the Att-SVM of the trained selection underflows; scale the tokens to about 1"
         return f"the Att-SVM of the trained selection is {fit.plain.status}"
@@ -129,7 +130,7 @@ def missing_error(fit: Fit) -> str | None:
 
 
 def missing_relaxed(fit: Fit) -> str | None:
-    """Why a run that trained its head has no relaxed Att-SVM to compare with; None where that is no question."""
+    """Why a run that trained its head is not compared with a relaxed Att-SVM; None for other runs."""
     if fit.head_svm is None or fit.relaxed is not None:
         return None
     return f"no head classifies every selected token (the head's own SVM is {fit.head_svm.status})"
@@ -161,7 +162,7 @@ def _head(solution: Solution, slack: np.ndarray, kept: np.ndarray) -> dict[str, 
 
 
 def _margin(fit: Fit) -> Any:
-    if not fit.plain.value > 0:  # nothing to drop anywhere
+    if not fit.plain.value > 0:  # no query has a token to drop
         return None
     return margin(fit.train, fit.run.weights, fit.run.selected)
 
@@ -182,7 +183,7 @@ def _errors(fit: Fit) -> dict[str, Any] | None:
 
 
 def _settled(fit: Fit) -> int | None:
-    """The first recorded step from which on the selection is the final one."""
+    """The first recorded step after which the selection does not change."""
     moving = np.flatnonzero(fit.history["changed"])
     first = 0 if not len(moving) else moving[-1] + 1
     return int(fit.history["steps"][first])

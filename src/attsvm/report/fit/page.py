@@ -1,13 +1,14 @@
-"""The page of a fit: one self-contained file, figures inside, light and dark."""
+"""The page of ``attsvm fit``."""
 
-from html import escape
 from typing import Any
 
 from attsvm.apps.fit.result import Fit
 from attsvm.datasets import Source
-from attsvm.report.document import cards_element, document, figures_element, table_element
-from attsvm.report.fit.figures import Drawn, weights_symbol
-from attsvm.report.fit.words import notes, number, percent, separable_word, tables, verdict
+from attsvm.report.drawn import Drawn
+from attsvm.report.fit.figures import weights_symbol
+from attsvm.report.fit.words import notes, separable_word, tables, verdict
+from attsvm.report.render import render
+from attsvm.report.words import number, percent
 
 
 def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str, source: Source | None = None) -> str:
@@ -21,7 +22,7 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str, sou
     drawn : list of Drawn
         The figures, in their order.
     command : str
-        That was run; it stands under the figures.
+        The command that was run.
     source : Source, optional
         Where the data came from; the title begins with its title.
     """
@@ -31,21 +32,18 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str, sou
         f" · {training['attention']} attention {weights_symbol(fit)} · head {training['head']}"
         f" · {training['steps_done']:,} steps in {training['seconds']:.1f} s"
     )
-    body = f"""<dl class="cards">{cards_element(_cards(fit, result))}</dl>
-<h2>Figures</h2>
-<div class="figures">{figures_element(drawn, command, made_by=f"Seed {result['seed']}")}</div>
-<h2>Numbers</h2>
-<div class="tables">{"".join(table_element(*one) for one in tables(fit, result))}</div>"""
-    footer = f"""<p><code>{escape(command)}</code></p>
-<p>attsvm {escape(result["version"])} · seed {result["seed"]} · {result["seconds"]:.1f} s in all · data SHA-256
-<code>{escape(data["sha256"])}</code> · all numbers in <code>result.json</code>, the run in <code>run.npz</code>.</p>"""
-    return document(
-        _title(result, source),
+    return render(
+        "fit.html.j2",
+        title=_title(result, source),
         kicker=kicker,
         verdict=verdict(fit, result),
-        notes=notes(fit, result),
-        body=body,
-        footer=footer,
+        notes=list(notes(fit, result)),
+        cards=_cards(fit, result),
+        drawn=drawn,
+        made_by=f"Seed {result['seed']}",
+        tables=list(tables(fit, result)),
+        command=command,
+        result=result,
     )
 
 
@@ -78,22 +76,20 @@ def _cards(fit: Fit, result: dict[str, Any]) -> list[tuple[str, str, str]]:
         (
             "Median largest probability",
             number(saturation["median_largest_probability"]),
-            "soft attention"
-            if fit.soft
-            else f"saturated; the lowest is {saturation['lowest_largest_probability']:.3g}",
+            "not saturated" if fit.soft else f"saturated; the lowest is {saturation['lowest_largest_probability']:.3g}",
         ),
         (
             "Optimal tokens",
             separable_word(optimal),
-            f"{percent(result['selection']['share_optimal'])} of the queries select theirs",
+            f"{percent(result['selection']['share_optimal'])} of the queries select their optimal token",
         ),
     ]
     if result["direction_error"] is not None:
         errors = result["direction_error"]
         other = errors["relaxed"]
-        against = f"against the {'plain ' if other else ''}Att-SVM of the trained selection"
-        beside = f"; {number(other['final'])} against the relaxed one" if other else ""
-        cards.append(("Direction error", number(errors["plain"]["final"]), against + beside))
+        to = f"to the {'plain ' if other else ''}Att-SVM of the trained selection"
+        beside = f"; {number(other['final'])} to the relaxed one" if other else ""
+        cards.append(("Direction error", number(errors["plain"]["final"]), to + beside))
     else:
-        cards.append(("Direction error", "not named", "see the note above"))
+        cards.append(("Direction error", "not reported", "see the note above"))
     return cards

@@ -1,4 +1,4 @@
-"""The result in words: the same sentences and tables on the terminal and on the page."""
+"""The sentences and tables of a fit, for the terminal and the page."""
 
 import math
 from collections.abc import Iterator
@@ -8,30 +8,31 @@ import numpy as np
 
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.report.fit.numbers import missing_error, missing_relaxed
-
-Rows = list[tuple[str, str]]
+from attsvm.report.words import Rows, number, percent
 
 
 def verdict(fit: Fit, result: dict[str, Any]) -> str:
-    """What was found, in one or two sentences."""
+    """The result in two sentences."""
     accuracy = result["accuracy"]
     part = "train" if accuracy["test"] is None else "test"
     where = "test" if part == "test" else "training"
     first = (
-        f"The layer classifies {percent(accuracy[part])} of the {where} data correctly, logistic regression on "
-        f"the mean token {percent(accuracy['baseline_' + part])}. "
+        f"The layer classifies {percent(accuracy[part])} of the {where} data correctly; logistic regression "
+        f"on the mean token classifies {percent(accuracy['baseline_' + part])}. "
     )
     if fit.soft:
-        return first + "Its attention is soft: it mixes tokens, so its weights are held against no Att-SVM."
+        return first + (
+            f"The attention is not saturated (median largest probability {number(fit.median_largest)}), so no Att-SVM "
+            "comparison is reported."
+        )
     errors = result["direction_error"]
     if errors is None:
-        return first + f"Its attention is saturated, but {missing_error(fit)}."
+        return first + f"The attention is saturated, but {missing_error(fit)}."
     relaxed = errors["relaxed"]
-    beside = f", and of {number(relaxed['final'])} to the relaxed one" if relaxed else ""
+    to_relaxed = f", and {number(relaxed['final'])} to the relaxed one" if relaxed else ""
     return (
-        f"{first}Its attention is saturated, and its weights have come within a direction error of "
-        f"{number(errors['plain']['final'])} to the {'plain ' if relaxed else ''}Att-SVM of the tokens they select"
-        f"{beside}."
+        f"{first}The attention is saturated. The direction error of its weights is {number(errors['plain']['final'])} "
+        f"to the {'plain ' if relaxed else ''}Att-SVM of the tokens that they select{to_relaxed}."
     )
 
 
@@ -40,25 +41,30 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
     training = result["training"]
     if fit.interrupted:
         yield (
-            f"Interrupted: training was stopped at step {training['steps_done']:,} of {training['steps']:,}; "
-            "everything here is of the partial run."
+            f"Interrupted: training was stopped at step {training['steps_done']:,} of {training['steps']:,}. All "
+            "numbers describe the partial run."
         )
     elif result["status"] != "finished":
-        yield f"Training ended early, at step {training['steps_done']:,}: {_ENDED[result['status']]}."
+        yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
     if training["precise_until"] is not None:
-        yield f"The logits passed 1e8 at step {training['precise_until']:,}; from there on their rounding shows."
+        yield f"The logits passed 1e8 at step {training['precise_until']:,}. After that step their rounding is visible."
     missing = missing_error(fit)
-    if missing:
+    if fit.soft:
+        yield (
+            "The theory describes saturated attention, so a direction error is reported only if the median largest "
+            f"probability is at least {SOFT_BELOW}."
+        )
+    elif missing:
         yield missing[0].upper() + missing[1:] + "."
     elif _still_changing(result):
         yield (
-            "The selection still changed at the last record: with more steps it may be another, and the direction "
-            "error is to the one at hand."
+            "The selection still changed at the last record, so more steps may lead to another one. The direction "
+            "error is to the present one."
         )
     if fit.soft and result["status"] == "finished" and _farthest_logits(fit) < _NEEDED:
         yield (
-            f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated yet: train "
-            "for more steps, or scale the tokens to about 1."
+            f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated. Train for "
+            "more steps, or scale the tokens to about 1."
         )
 
 
@@ -84,7 +90,7 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("median largest probability", number(saturation["median_largest_probability"])),
             ("lowest largest probability", number(saturation["lowest_largest_probability"])),
             (f"queries at {SOFT_BELOW} or above", percent(saturation["share_above_threshold"])),
-            ("attention", "soft" if fit.soft else "saturated"),
+            ("attention", "not saturated" if fit.soft else "saturated"),
         ],
     )
     yield (
@@ -110,45 +116,31 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     yield "Direction error", _of_errors(fit, result)
 
 
-def percent(share: float) -> str:
-    """A share as a percentage with one decimal."""
-    return f"{share:.1%}"
-
-
-def number(value: float | None) -> str:
-    """Three or four digits, as a person writes them; probabilities just below 1 keep their distance to 1."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    if 0.999 < value < 1:
-        return f"1 − {1 - value:.1e}"
-    return f"{value:.4g}" if value == 0 or 1e-3 <= abs(value) < 9999.5 else f"{value:.2e}"
-
-
 def separable_word(solution: dict[str, Any]) -> str:
     """Separable, not separable, or undecided."""
     return {True: "separable", False: "not separable", None: "undecided"}[solution["separable"]]
 
 
-_ENDED = {"stalled": "the gradient became exactly zero", "non_finite": "the next one would have overflowed"}
+_ENDED = {"stalled": "the gradient became exactly zero", "non_finite": "the next step would have overflowed"}
 
 _NEEDED = math.log(SOFT_BELOW / (1 - SOFT_BELOW))
-"""How far apart two logits must be for a probability to reach the threshold."""
+"""The smallest difference of two logits for which a probability can reach the threshold."""
 
 
 def _farthest_logits(fit: Fit) -> float:
-    """No two logits of a query can be farther apart under weights of this norm, whatever their direction."""
+    """Upper bound of the difference of two logits of a query under weights of this norm, for any direction."""
     problem = fit.train.canonical
     keys, queries = (np.linalg.norm(rows, axis=-1).max() for rows in (problem.keys, problem.queries))
     return float(2 * fit.history["norm"][-1] * keys * queries)
 
 
 def _still_changing(result: dict[str, Any]) -> bool:
-    return 0 < result["training"]["steps_done"] == result["selection"]["settled_at_step"]
+    return bool(0 < result["training"]["steps_done"] == result["selection"]["settled_at_step"])
 
 
 def _settled(result: dict[str, Any]) -> str:
     if _still_changing(result):
-        return "none: still changing at the last record"
+        return "still changing at the last record"
     return f"{result['selection']['settled_at_step']:,}"
 
 
@@ -162,13 +154,16 @@ def _of_solution(solution: dict[str, Any]) -> Rows:
     rows = [("Att-SVM", f"{separable_word(solution)} ({solution['status']})")]
     if solution["status"] == "infeasible":
         bound = solution["farkas_bound"]
-        # exactly infinite where a selected token equals another one of its sequence
-        return [*rows, ("Farkas: norm of any separator, unit rows, ≥", "infinity" if bound is None else number(bound))]
+        # infinite if a selected token equals another one of its sequence
+        return [
+            *rows,
+            ("lower bound of the norm of any separator (unit rows)", "infinity" if bound is None else number(bound)),
+        ]
     return [
         *rows,
         (
             "largest possible margin",
-            "no bound: nothing to drop" if solution["value"] == 0 else number(solution["margin"]),
+            "unbounded: nothing to drop" if solution["value"] == 0 else number(solution["margin"]),
         ),
         ("support tokens", f"{solution['support_tokens']:,}"),
         ("relative duality gap", number(solution["gap"])),
@@ -178,7 +173,7 @@ def _of_solution(solution: dict[str, Any]) -> Rows:
 def _of_errors(fit: Fit, result: dict[str, Any]) -> Rows:
     errors = result["direction_error"]
     if errors is None:
-        return [("not named", "soft attention" if fit.soft else str(missing_error(fit)))]
+        return [("not reported", "attention not saturated" if fit.soft else str(missing_error(fit)))]
     rows = []
     for name in ("plain", "relaxed"):
         if errors[name] is not None:
@@ -186,9 +181,14 @@ def _of_errors(fit: Fit, result: dict[str, Any]) -> Rows:
             rows += _over_steps(label, errors[name])
     if errors["relaxed"] is not None and result["head_svm"]["relaxed_queries"] is not None:
         relaxed = len(result["head_svm"]["relaxed_queries"])
-        rows.append(("queries relaxed", f"{relaxed:,}" if relaxed else "none: no label has slack, the two coincide"))
+        rows.append(
+            (
+                "queries relaxed",
+                f"{relaxed:,}" if relaxed else "none: no label has slack, so both Att-SVMs are the same",
+            )
+        )
     missing = missing_relaxed(fit)
-    return [*rows, ("relaxed Att-SVM", f"none: {missing}")] if missing else rows
+    return [*rows, ("relaxed Att-SVM", f"not reported: {missing}")] if missing else rows
 
 
 def _over_steps(label: str, errors: dict[str, Any]) -> Rows:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.report import style
-from attsvm.report.fit.figures import Drawn
+from attsvm.report.drawn import Drawn
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import Inspection, Measure

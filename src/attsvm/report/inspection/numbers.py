@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm._version import __version__
-from attsvm.report.plain import jsonable
+from attsvm.report.plain import jsonable_dict
+from attsvm.report.words import short
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import Head, HeadView, Inspection
@@ -38,7 +39,7 @@ def inspection_numbers(
     threads : int, optional
     seconds : float
     """
-    return jsonable(
+    return jsonable_dict(
         {
             "schema": SCHEMA,
             "version": __version__,
@@ -123,10 +124,3 @@ def spread(values: np.ndarray) -> str:
 def _shorter(value: float) -> str:
     """One or two digits."""
     return f"{value:.0e}" if 0 < abs(value) < 1e-2 else f"{value:.2g}"
-
-
-def short(value: float) -> str:
-    """Two or three digits."""
-    if value == 0:
-        return "0"
-    return f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"

@@ -7,14 +7,14 @@ from matplotlib.figure import Figure
 
 from attsvm.apps.texts.result import TextFit
 from attsvm.report import style
-from attsvm.report.fit.figures import Drawn
+from attsvm.report.drawn import Drawn
 from attsvm.report.texts.words import number_of_words
 
 FEW = 500
-"""Words that are few enough to be drawn larger."""
+"""Up to this many words are drawn larger."""
 
 NAMED = 24
-"""Words written into the figure of all words."""
+"""Most words that are named in the figure of all words."""
 
 
 def draw_text_figures(fit: TextFit) -> list[Drawn]:
@@ -24,7 +24,7 @@ def draw_text_figures(fit: TextFit) -> list[Drawn]:
 
 
 def _words(fit: TextFit) -> Drawn:
-    """Every listed word: how often it occurs, and how much more attention it receives than that."""
+    """Every listed word: its frequency, and its attention over its frequency."""
     words, listed = fit.words, fit.listed
     figure = Figure(figsize=(2 * style.WIDTH, 3.4))
     axis = figure.subplots()
@@ -59,13 +59,13 @@ def _words(fit: TextFit) -> Drawn:
             handle.set_alpha(0.9)
     caption = (
         f"{len(listed):,} words that occur in at least {fit.listed_from} of the {len(fit.test.texts):,} test texts. "
-        "Above the dotted line a word receives more attention than its share of the text, below it less."
+        "Above the dotted line a word receives more attention than its share of the text, below the line less."
     )
     return Drawn("words", "Which words receive attention", caption, figure)
 
 
 def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> None:
-    """Write the words that stand farthest out, where no name covers another."""
+    """Name the most extreme words whose names do not overlap."""
     if not len(x):
         return
     spread = np.maximum([np.ptp(x), np.ptp(y)], 1e-9)
@@ -98,10 +98,10 @@ def _effective(fit: TextFit) -> Drawn:
     axis.set_xlabel("words of the text that are read")
     axis.set_ylabel("effective number of words")
     caption = (
-        f"One point a test text{' (3,000 of them)' if len(lengths) > 3000 else ''}. Dotted: every word attended to "
-        f"alike; dashed: the median, {number_of_words(float(np.median(effective)))}."
+        f"One point per test text{' (3,000 of them)' if len(lengths) > 3000 else ''}. Dotted: equal attention to "
+        f"all words; dashed: the median, {number_of_words(float(np.median(effective)))}."
     )
-    return Drawn("effective", "How many words attention reads", caption, figure)
+    return Drawn("effective", "Effective number of words", caption, figure)
 
 
 def _concentration(fit: TextFit) -> Drawn:
@@ -123,8 +123,8 @@ def _concentration(fit: TextFit) -> Drawn:
     axis.set_xlabel("steps")
     axis.set_ylabel("effective number of words")
     style.legend_above(axis, 3)
-    caption = "Effective number of words of a sample of the training texts, as training goes on."
-    return Drawn("concentration", "How attention concentrates", caption, figure)
+    caption = "Effective number of words of a sample of the training texts during training."
+    return Drawn("concentration", "Concentration of attention", caption, figure)
 
 
 def _learning(fit: TextFit) -> Drawn:
@@ -143,5 +143,5 @@ def _learning(fit: TextFit) -> Drawn:
     axis.set_xlabel("steps")
     axis.set_ylabel("accuracy")
     style.legend_above(axis, 2)
-    caption = "Accuracy on the validation texts, a part of the training texts that training does not see."
+    caption = "Accuracy on the validation texts, which are held out from the training texts."
     return Drawn("learning", "Learning", caption, figure)

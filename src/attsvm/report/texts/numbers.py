@@ -9,7 +9,7 @@ from attsvm.apps.fit.result import SOFT_BELOW
 from attsvm.apps.texts.result import Part, TextFit
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
-from attsvm.report.plain import jsonable
+from attsvm.report.plain import jsonable_dict
 from attsvm.report.texts.words import LISTED
 
 SCHEMA = "attsvm.fit-text/1"
@@ -76,7 +76,7 @@ def text_numbers(
         "history": fit.classifier.history_,
         "seconds": fit.seconds,
     }
-    return jsonable(result)
+    return jsonable_dict(result)
 
 
 def word_row(fit: TextFit, word: int) -> dict[str, Any]:

@@ -1,28 +1,22 @@
-"""The page of a fit on texts: one self-contained file, figures inside, light and dark."""
+"""The page of ``attsvm fit-text``."""
 
 import re
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from attsvm.apps.texts.result import Part, TextFit
-from attsvm.report.document import cards_element, document, figures_element, table_element
-from attsvm.report.fit.figures import Drawn
-from attsvm.report.fit.words import number, percent
+from attsvm.report.drawn import Drawn
+from attsvm.report.render import render
+from attsvm.report.spans import Span, shaded
 from attsvm.report.texts.words import notes, number_of_words, tables, verdict
-
-LISTS_STYLE = """
-.lists { display: grid; gap: 0 2.4rem; align-items: start;
-  grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)) }
-.lists thead th { white-space: nowrap }
-.lists th { width: auto; color: var(--ink); font-size: .95rem }
-.lists thead th { color: var(--soft); font-size: .8rem; border-top: 0 }
-.lists td, .lists thead th + th { text-align: right; padding-left: .8rem }
-"""
+from attsvm.report.words import number, percent
 
 SHORT, LONG = 30, 120
-"""Words of an example: enough to see, few enough to read."""
+"""Fewest and most words of an example, if there are enough such texts."""
+
+LONGEST_REST = 200
+"""Characters after the last word that was read, beyond which an example is cut."""
 
 _TAG = re.compile(r"\s*</?[a-z][^<>]*>\s*", re.IGNORECASE)
 
@@ -38,7 +32,7 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Drawn], command:
     drawn : list of Drawn
         The figures, in their order.
     command : str
-        That was run; it stands under the figures.
+        The command that was run.
     """
     data, training, accuracy = result["data"], result["training"], result["accuracy"]
     title = f"{data['source'].rstrip('/').rsplit('/', 1)[-1]}: attention over {data['tokens']}"
@@ -58,34 +52,29 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Drawn], command:
             "attention's entropy",
         ),
     ]
-    body = f"""<dl class="cards">{cards_element(cards)}</dl>
-<h2>Words</h2>
-<p class="lead">{escape(_about_words(result))}</p>
-<div class="lists">{_word_lists(result)}</div>
-<h2>Examples</h2>
-<p class="lead">Test texts drawn at random, for each label two classified correctly and one wrongly. The darker a word,
-the more attention it receives; words in grey are not read. Point at a word to see its share.</p>
-<div class="examples">{"".join(_example(fit, row) for row in examples(fit, result["seed"]))}</div>
-<h2>Figures</h2>
-<div class="figures">{figures_element(drawn, command, made_by=f"Seed {result['seed']}", wide={"words"})}</div>
-<h2>Numbers</h2>
-<div class="tables">{"".join(table_element(*one) for one in tables(result))}</div>"""
-    footer = f"""<p><code>{escape(command)}</code></p>
-<p>attsvm {escape(result["version"])} · seed {result["seed"]} · {result["seconds"]["everything"]:.1f} s in all · data
-SHA-256 <code>{escape(data["sha256"])}</code> · all numbers in <code>result.json</code>.</p>"""
-    return document(
-        title,
+    words = result["words"]
+    lists = [("Most attended", words["most"]), ("Least attended", words["least"])]
+    lists += [(f"Most in “{name}”", rows) for name, rows in words["by_class"].items()]
+    return render(
+        "texts.html.j2",
+        title=title,
         kicker=kicker,
         verdict=verdict(result),
-        notes=notes(result),
-        body=body,
-        footer=footer,
-        style=LISTS_STYLE,
+        notes=list(notes(result)),
+        cards=cards,
+        about_words=_about_words(result),
+        word_lists=[(name, [_word(row) for row in rows]) for name, rows in lists],
+        examples=[_example(fit, row) for row in examples(fit, result["seed"])],
+        drawn=drawn,
+        made_by=f"Seed {result['seed']}",
+        tables=list(tables(result)),
+        command=command,
+        result=result,
     )
 
 
 def examples(fit: TextFit, seed: int) -> list[int]:
-    """Numbers of the test texts to show: for each of up to four classes two right and one wrong."""
+    """Rows of the test texts to show: for each of up to four classes two correct ones and a wrong one."""
     generator = np.random.default_rng(seed)
     lengths, right = fit.test.sequences.lengths, fit.test.predicted == fit.test.texts.labels
     readable = (lengths >= SHORT) & (lengths <= LONG)
@@ -101,53 +90,35 @@ def examples(fit: TextFit, seed: int) -> list[int]:
 
 def _about_words(result: dict[str, Any]) -> str:
     return (
-        "Attention over frequency: the attention that a word receives in a test text, over its share of the text's "
-        "words, both as means over the test texts. 1 is what equal attention would give. Class share: how a word's "
-        "attention divides among the labels, as if they had equally many texts. Listed are the "
+        "Attention over frequency: the attention that a word receives in a test text divided by its share of the words "
+        "of the text, both as means over the test texts. Equal attention to all words gives 1. Class share: how the "
+        "attention of a word divides among the labels, with equal weight for each label. The lists are over the "
         f"{result['words']['listed']:,} words that occur in at least {result['words']['listed_from']} test texts."
     )
 
 
-def _word_lists(result: dict[str, Any]) -> str:
-    words = result["words"]
-    lists = [("Most attended", words["most"]), ("Least attended", words["least"])]
-    lists += [(f"Most in “{name}”", rows) for name, rows in words["by_class"].items()]
-    return "".join(_word_list(name, rows) for name, rows in lists)
+def _word(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["word"], number(row["over_frequency"]), f"{row['class_share']:.0%} in “{row['class']}”"
 
 
-def _word_list(name: str, rows: list[dict[str, Any]]) -> str:
-    columns = "".join(f'<th scope="col">{column}</th>' for column in ("", "over frequency", "class share"))
-    body = "".join(
-        f'<tr><th scope="row">{escape(row["word"])}</th><td>{number(row["over_frequency"])}</td>'
-        f"<td>{row['class_share']:.0%} in “{escape(row['class'])}”</td></tr>"
-        for row in rows
-    )
-    return f"<table><caption>{escape(name)}</caption><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _example(fit: TextFit, row: int) -> str:
+def _example(fit: TextFit, row: int) -> dict[str, Any]:
     part: Part = fit.test
     label, predicted = part.texts.labels[row], part.predicted[row]
-    wrong = "" if label == predicted else ", wrongly"
-    heading = (
-        f"Label “{escape(label)}”, classified as “{escape(predicted)}”{wrong} "
-        f"<small>probability {part.probability[row]:.2f} · {number_of_words(part.effective[row])} of "
-        f"{part.sequences.lengths[row]} words effective</small>"
+    text, attention = part.texts.texts[row], part.attention_of(row)
+    places = [(begin, end) for _, begin, end in fit.encoder.known(text)]
+    spans = shaded(
+        text,
+        [(begin, end, float(share), False) for (begin, end), share in zip(places, attention, strict=False)],
+        between=lambda between: _TAG.sub(" ", between),
     )
-    return f"<article><h3>{heading}</h3><p>{_shaded(fit, row)}</p></article>"
-
-
-def _shaded(fit: TextFit, row: int) -> str:
-    text, attention = fit.test.texts.texts[row], fit.test.attention_of(row)
-    pieces, at = [], 0
-    for (_, begin, end), share in zip(fit.encoder.known(text), attention, strict=False):
-        opacity = share / attention.max()
-        pieces.append(_between(text[at:begin]))
-        pieces.append(f'<mark style="--a:{opacity:.2f}" title="{share:.1%}">{escape(text[begin:end])}</mark>')
-        at = end
-    rest = _between(text[at:])
-    return "".join(pieces) + (rest if len(rest) < 200 else rest[:200].rsplit(" ", 1)[0] + " … (cut here)")
-
-
-def _between(text: str) -> str:
-    return escape(_TAG.sub(" ", text))
+    rest = spans[-1].text
+    if len(rest) >= LONGEST_REST:
+        spans[-1] = Span(rest[:LONGEST_REST].rsplit(" ", 1)[0] + " … (cut here)")
+    return {
+        "heading": f"Label “{label}”, classified {'correctly' if label == predicted else f'wrongly as “{predicted}”'}",
+        "small": (
+            f"probability {part.probability[row]:.2f} · {number_of_words(part.effective[row])} of "
+            f"{part.sequences.lengths[row]} words effective"
+        ),
+        "spans": spans,
+    }

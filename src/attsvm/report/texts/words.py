@@ -1,31 +1,31 @@
-"""The result of a fit on texts in words: the same sentences and tables on the terminal and on the page."""
+"""The sentences and tables of a fit on texts, for the terminal and the page."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from attsvm.report.fit.words import Rows, number, percent
+from attsvm.report.words import Rows, number, percent
 
 LISTED = 12
 """Words in a table."""
 
 
 def verdict(result: dict[str, Any]) -> str:
-    """What was found, in three sentences."""
+    """The result in two sentences."""
     accuracy, words = result["accuracy"], result["effective_words"]
     mean, tf_idf = accuracy["mean_token"]["test"], accuracy["tf_idf"]["test"]
     first = (
-        f"Attention over {result['data']['tokens']} labels {percent(accuracy['test'])} of the test texts correctly, "
-        f"{_points(accuracy['test'] - mean)} the mean of the same vectors ({percent(mean)}) and "
+        f"Attention over {result['data']['tokens']} classifies {percent(accuracy['test'])} of the test texts "
+        f"correctly: {_points(accuracy['test'] - mean)} the mean of the same vectors ({percent(mean)}) and "
         f"{_points(accuracy['test'] - tf_idf)} TF-IDF with logistic regression ({percent(tf_idf)}). "
     )
     if not result["saturation"]["soft"]:
         return first + (
-            "Attention is saturated: in the median text one word receives "
-            f"{number(result['saturation']['median_largest_probability'])} of it."
+            "The attention is saturated: in the median text the largest probability of a word is "
+            f"{number(result['saturation']['median_largest_probability'])}."
         )
     return first + (
-        f"Attention is soft: it spreads over an effective {number_of_words(words['median'])} words of the median text, "
-        f"which has {words['median_length']:.0f}, so no single word is selected."
+        f"The attention is not saturated: its effective number of words is {number_of_words(words['median'])} in the "
+        f"median text, which has {words['median_length']:.0f} words."
     )
 
 
@@ -37,11 +37,11 @@ def notes(result: dict[str, Any]) -> Iterator[str]:
         cut, blank = data[f"{part}_cut"], data[f"{part}_without_words"]
         if cut:
             yield (
-                f"{cut:,} of the {data[part]:,} {name} texts are read up to their {data['max_length']}th known word "
-                "and cut there; TF-IDF reads them whole."
+                f"{cut:,} of the {data[part]:,} {name} texts are cut after {data['max_length']} known words; TF-IDF "
+                "reads them completely."
             )
         if blank:
-            yield f"{blank:,} of the {data[part]:,} {name} texts hold no known word: they read as no evidence."
+            yield f"{blank:,} of the {data[part]:,} {name} texts contain no known word, so their words are not used."
 
 
 def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
@@ -65,7 +65,7 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("… 10 and 90% of the texts", f"{number_of_words(words['low'])} and {number_of_words(words['high'])}"),
             ("words of the median text", number(words["median_length"])),
             ("median largest probability", number(result["saturation"]["median_largest_probability"])),
-            ("attention", "soft" if result["saturation"]["soft"] else "saturated"),
+            ("attention", "not saturated" if result["saturation"]["soft"] else "saturated"),
         ],
     )
     yield (
@@ -73,7 +73,7 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
         [
             ("vocabulary", f"{data['vocabulary']:,}"),
             ("tokens", data["tokens"]),
-            ("a word occurs in", f"at least {data['min_documents']} training texts" if data["min_documents"] else "-"),
+            ("words occur in", f"at least {data['min_documents']} training texts" if data["min_documents"] else "-"),
             ("length of a vector", f"{data['dim']}"),
             ("longest text read", f"{data['max_length']} words"),
         ],
@@ -85,7 +85,10 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("optimiser", training["optimizer"] + (f", p = {training['p']:g}" if "p" in training else "")),
             ("steps done, and kept", f"{training['steps_done']:,} and {training['kept_step']:,}"),
             ("texts a step", f"{training['batch_size']}"),
-            ("ended", "the validation loss fell no more" if training["status"] == "converged" else "at the last step"),
+            (
+                "ended",
+                "the validation loss stopped falling" if training["status"] == "converged" else "at the last step",
+            ),
             (
                 "seconds: word vectors, training",
                 f"{result['seconds']['words']:.0f}, {result['seconds']['training']:.0f}",
@@ -117,5 +120,5 @@ def _points(difference: float) -> str:
     """Percentage points above or below."""
     points = round(100 * difference, 1)
     if points == 0:
-        return "level with"
+        return "equal to"
     return f"{abs(points):.1f} points {'above' if points > 0 else 'below'}"

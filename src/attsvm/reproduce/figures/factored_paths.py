@@ -11,7 +11,7 @@ from attsvm.datasets.papers import in_the_plane
 from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
 from attsvm.report import style
-from attsvm.report.fit.words import number
+from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import optimal_tokens

@@ -11,7 +11,7 @@ from attsvm.measures import bregman_divergence, token_logits
 from attsvm.optimizers import mirror_descent
 from attsvm.problem import Problem
 from attsvm.report import style
-from attsvm.report.fit.words import number
+from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_head, solve_svm

@@ -9,7 +9,7 @@ from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.problem import Problem
 from attsvm.report import style
-from attsvm.report.fit.words import number
+from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import scores

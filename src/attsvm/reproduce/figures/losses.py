@@ -1,5 +1,6 @@
 """What depends on the loss: not the direction, but the part of the weights that stays finite."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -8,13 +9,13 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import unequal_scores
 from attsvm.measures import direction_error
 from attsvm.report import style
-from attsvm.report.fit.words import number
+from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
-LOG_SLOPES = {
+LOG_SLOPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "linear": lambda margin: np.zeros_like(margin),
     "logistic": lambda margin: -np.logaddexp(0.0, margin),
     "exponential": lambda margin: -margin,
@@ -29,7 +30,7 @@ def offset(loss: str, ratio: np.ndarray) -> np.ndarray:
     of its logits δ = p_1 ± p_2. Along p_2 the two cancel at ½ log(C |ℓ'(C)| / |ℓ'(1)|).
     """
     log_slope = LOG_SLOPES[loss]
-    return 0.5 * (np.log(ratio) + log_slope(ratio) - log_slope(np.ones_like(ratio)))
+    return np.asarray(0.5 * (np.log(ratio) + log_slope(ratio) - log_slope(np.ones_like(ratio))))
 
 
 def _run(loss: str, ratio: float, steps: int) -> Arrays:

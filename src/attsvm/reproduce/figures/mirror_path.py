@@ -9,7 +9,7 @@ from attsvm.datasets.papers import mirror_path
 from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
 from attsvm.report import style
-from attsvm.report.fit.words import number
+from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm

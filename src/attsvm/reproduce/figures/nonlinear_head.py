@@ -11,7 +11,7 @@ from attsvm.heads import MLP
 from attsvm.measures import direction_error
 from attsvm.problem import Problem
 from attsvm.report import style
-from attsvm.report.fit.words import number
+from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import combined_prediction, solve_svm
@@ -35,7 +35,7 @@ def _candidates(n: int, T: int, d: int, number: int, seed: list[int]) -> tuple[P
 
     def unit(*shape: int) -> np.ndarray:
         draws = generator.standard_normal(shape)
-        return draws / np.linalg.norm(draws, axis=-1, keepdims=True)
+        return np.asarray(draws / np.linalg.norm(draws, axis=-1, keepdims=True))
 
     hidden = generator.standard_normal((number, d, d))
     hidden /= np.linalg.norm(hidden, axis=(-2, -1), keepdims=True)
@@ -51,7 +51,7 @@ def _attention(problem: Problem, weights: np.ndarray) -> np.ndarray:
     assert problem.queries is not None
     logits = (problem.tokens @ (weights @ problem.queries.mT).mT[..., None])[..., 0]
     attention = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return attention / attention.sum(axis=-1, keepdims=True)
+    return np.asarray(attention / attention.sum(axis=-1, keepdims=True))
 
 
 def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int) -> Arrays:

@@ -9,7 +9,7 @@ from attsvm.datasets.papers import several_sequences
 from attsvm.measures import direction_error
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
 from attsvm.report import style
-from attsvm.report.fit.words import number
+from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.figures.prompt_one_sequence import draw_paths

@@ -9,7 +9,7 @@ from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style
-from attsvm.report.fit.words import number
+from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import scores
@@ -39,7 +39,7 @@ def best_attention(gamma: np.ndarray, curvature: float) -> np.ndarray:
     counts = np.arange(1, goal.shape[-1] + 1)
     excess = np.cumsum(falling, axis=-1) - 1
     size = np.sum(falling * counts > excess, axis=-1, keepdims=True)
-    return np.maximum(goal - np.take_along_axis(excess, size - 1, axis=-1) / size, 0.0)
+    return np.asarray(np.maximum(goal - np.take_along_axis(excess, size - 1, axis=-1) / size, 0.0))
 
 
 def _kept(curvature: float, T: int, d: int, runs: int, seed: int, steps: int) -> Arrays:

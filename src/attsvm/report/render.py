@@ -1,0 +1,41 @@
+"""Pages from Jinja2 templates: self-contained HTML files, light and dark."""
+
+from functools import cache
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from attsvm.report.style import to_svg
+
+
+def render(template: str, *, package: str = "attsvm.report", **values: Any) -> str:
+    """A page as HTML. Every value is escaped, except drawings.
+
+    Parameters
+    ----------
+    template : str
+        A file in the folder ``templates`` of ``package``, or of ``attsvm.report``. It extends ``base.html.j2``.
+    package : str
+        A package with a folder ``templates``.
+    **values
+        What the template shows. ``base.html.j2`` needs ``title``, ``kicker`` (the line above it), ``verdict`` (the
+        sentence below it), ``notes`` (what a reader must not overlook) and ``command``.
+    """
+    return _environment(package).get_template(template).render(values)
+
+
+@cache
+def _environment(package: str) -> Environment:
+    loaders = [PackageLoader(name) for name in dict.fromkeys((package, "attsvm.report"))]
+    environment = Environment(
+        loader=ChoiceLoader(loaders), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    environment.globals["svg"] = svg_element
+    return environment
+
+
+def svg_element(figure: Figure, name: str, title: str) -> Markup:
+    """A drawing as SVG with its title as the name for screen readers. Its ids start with ``name``."""
+    return Markup(to_svg(figure, name).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1))

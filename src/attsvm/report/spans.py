@@ -1,0 +1,45 @@
+"""Texts whose words are shaded by their attention."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """A part of a text.
+
+    Attributes
+    ----------
+    text : str
+    share : float or None
+        The attention that it receives; None for what lies between words.
+    opacity : float
+        The share over the largest one of the text.
+    key : bool
+        Whether it is underlined.
+    """
+
+    text: str
+    share: float | None = None
+    opacity: float = 0.0
+    key: bool = False
+
+
+def shaded(text: str, words: Iterable[tuple[int, int, float, bool]], between: Callable[[str], str] = str) -> list[Span]:
+    """Split a text into its words and what lies between them.
+
+    Parameters
+    ----------
+    text : str
+    words : iterable of (int, int, float, bool)
+        Begin, end, share of the attention, and whether it is a key word; in their order.
+    between : callable
+        Applied to the text between words.
+    """
+    words = list(words)
+    largest = max((share for _, _, share, _ in words), default=0.0) or 1.0
+    spans, at = [], 0
+    for begin, end, share, key in words:
+        spans.append(Span(between(text[at:begin])))
+        spans.append(Span(text[begin:end], share, share / largest, key))
+        at = end
+    return [*spans, Span(between(text[at:]))]
