@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 
 
-def jsonable(value: Any) -> Any: ...
-
-
 def jsonable(value: Any) -> Any:
     """Python numbers, strings, lists and dicts, with None in place of NaN and infinity."""
     if isinstance(value, dict):

@@ -7,7 +7,7 @@ import numpy as np
 from attsvm.report.words import listed, percent, short
 
 if TYPE_CHECKING:
-    from attsvm.svm.margin_bounds import MarginInterval
+    from attsvm.svm.margin_interval import MarginInterval
     from attsvm.torch.inspection import HeadView, Inspection
 
 REBUILT = 1e-5
