@@ -18,6 +18,7 @@ import attsvm
 from attsvm.cli.main import main
 from attsvm.report.words import number
 from attsvm.training import Run
+from oracles.attention import softmax
 
 ATTSVM = [sys.executable, "-m", "attsvm"]
 DOCS = Path(__file__).parents[2] / "docs" / "guide" / "results.md"
@@ -82,8 +83,7 @@ def test_numbers_follow_from_run_and_data_alone(digits_out):
     run = Run.load(out / "run.npz")
     p, v = run.parameters["p"], run.parameters["v"]
     logits = tokens @ p
-    attention = np.exp(logits - logits.max(axis=1, keepdims=True))
-    attention /= attention.sum(axis=1, keepdims=True)
+    attention = softmax(logits)
     correct = labels * np.einsum("nt,ntd,d->n", attention, tokens, v) > 0
     assert result["accuracy"]["test"] == correct[test].mean()
     assert result["accuracy"]["train"] == correct[train].mean()

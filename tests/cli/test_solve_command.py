@@ -2,26 +2,16 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 
 import attsvm
-from attsvm.cli.main import main
 
 
 @pytest.fixture
-def solve(monkeypatch, capsys):
-    """Run the command line: exit status, stdout, stderr."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["attsvm", "solve", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return run
+def solve(command):
+    return lambda *arguments: command("solve", *arguments)
 
 
 @pytest.fixture

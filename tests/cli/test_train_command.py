@@ -2,31 +2,22 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 
 import attsvm
-from attsvm.cli.main import main
 from attsvm.training import Run
 
 
 @pytest.fixture
-def train(monkeypatch, capsys, tmp_path):
+def train(command, monkeypatch, tmp_path):
     """Run the command line in a folder with a problem file: exit status, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     attsvm.datasets.random_problem(4, 5, 6, seed=0).save("problem.npz")
     attsvm.datasets.random_problem(3, 4, 5, seed=0, prompt=True).save("prompt.npz")
     attsvm.datasets.random_problem(3, 4, 5, seed=0, batch=(6,)).save("many.npz")
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["attsvm", "train", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
-    return run
+    return lambda *arguments: command("train", *arguments)
 
 
 def test_writes_the_run_that_python_makes(train):

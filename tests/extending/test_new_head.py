@@ -37,6 +37,7 @@ import pytest  # noqa: E402
 
 import attsvm  # noqa: E402
 from attsvm.training import Run  # noqa: E402
+from oracles.attention import softmax  # noqa: E402
 
 HERE = "test_new_head:Saturating"
 
@@ -48,9 +49,8 @@ def problem():
 
 def loss_of(problem, W, scale=3.0):
     """The mean logistic loss with this head, written out in NumPy."""
-    logits = np.einsum("ntd,de,ne->nt", problem.tokens, W, problem.queries)
-    share = np.exp(logits - logits.max(axis=1, keepdims=True))
-    pooled = np.einsum("nt,ntd->nd", share / share.sum(axis=1, keepdims=True), problem.tokens)
+    attention = softmax(np.einsum("ntd,de,ne->nt", problem.tokens, W, problem.queries))
+    pooled = np.einsum("nt,ntd->nd", attention, problem.tokens)
     outputs = scale * np.tanh(pooled @ problem.head / scale)
     return np.log1p(np.exp(-problem.labels * outputs)).mean()
 

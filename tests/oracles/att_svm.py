@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from oracles.norms import norm_and_dual
+
 
 def explicit_rows(tokens, queries, selected, allowed=None, relaxed=None):
     """Rows, right sides, equality flags and places (i, q, t) of one problem; queries (n, Q, d) or None."""
@@ -26,22 +28,9 @@ def explicit_rows(tokens, queries, selected, allowed=None, relaxed=None):
     return np.array(rows), np.array(right), np.array(equality), places
 
 
-def norms(p, shape=None):
-    """ℓp norm and its dual, of flattened weights; or "nuclear" or "spectral", of weights of that shape."""
-    if p in ("nuclear", "spectral"):
-
-        def singular_values(w):
-            return np.linalg.svd(w.reshape(shape), compute_uv=False)
-
-        both = (lambda w: singular_values(w).sum()), (lambda w: singular_values(w)[0])
-        return both if p == "nuclear" else both[::-1]
-    q = np.inf if p == 1 else 1.0 if np.isinf(p) else p / (p - 1)
-    return (lambda w: np.linalg.norm(w, p)), (lambda w: np.linalg.norm(w, q))
-
-
 def bounds(rows, right, equality, weights, multipliers, p=2.0):
     """Lower and upper bound on the optimum, and the worst row that scaling cannot repair, over ‖row‖‖W‖."""
-    norm, dual_norm = norms(p, weights.shape)
+    norm, dual_norm = norm_and_dual(p, weights.shape)
     w = weights.ravel()
     asked = right > 0
     margins = rows @ w

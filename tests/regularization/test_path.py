@@ -14,6 +14,8 @@ from attsvm.norms import Lp, Norm
 from attsvm.regularization import WeightBall, ball_of
 from attsvm.regularization.excess import Excess, HeadLoss, Separation
 from attsvm.regularization.scalar import scalar_of
+from oracles.attention import softmax
+from oracles.norms import norm_and_dual
 
 LONG = np.array([0.1, 1.0, 10.0, 100.0, 1e3, 1e4])
 
@@ -29,17 +31,9 @@ def loss_by_hand(problem, weights, loss="logistic"):
     losses = []
     for x, y, i in zip(problem.tokens, problem.labels, range(len(problem.labels)), strict=True):
         logits = x @ (weights if problem.queries is None else weights @ problem.queries[i])
-        a = np.exp(logits - logits.max())
-        m = y * problem.head @ (x.T @ (a / a.sum()))
+        m = y * problem.head @ (x.T @ softmax(logits))
         losses.append({"logistic": np.log1p(np.exp(-m)), "exponential": np.exp(-m), "linear": -m}[loss])
     return np.mean(losses)
-
-
-def norm_of(p):
-    """The ℓp norm of flat weights, or for None the nuclear norm of 3 × 3."""
-    if p is None:
-        return lambda weights: np.linalg.svd(weights.reshape(3, 3), compute_uv=False).sum()
-    return lambda weights: (np.abs(weights) ** p).sum() ** (1 / p)
 
 
 # --- the limit --------------------------------------------------------------------------------------------------
@@ -95,10 +89,10 @@ def test_factored_is_the_nuclear_ball_and_a_prompt_has_its_own():
 @pytest.mark.parametrize("norm", ["frobenius", 1.75, 3.0, "nuclear"])
 def test_no_start_of_a_plain_optimiser_gets_below_the_path(norm, loss):
     """SLSQP from four starts on two tiny problems, at radii where a loss is still a number."""
-    p = {"frobenius": 2.0, "nuclear": None}.get(norm, norm)
+    p = {"frobenius": 2.0}.get(norm, norm)
     generator = np.random.default_rng(0)
 
-    size = norm_of(p)
+    size, _ = norm_and_dual(p, (3, 3))
 
     for seed in (0, 1):
         problem = small(seed)
@@ -194,13 +188,13 @@ def test_in_a_cone_without_descent_the_path_stays_at_zero():
 @pytest.mark.parametrize("norm", ["frobenius", 1.75, "nuclear"])
 def test_no_start_of_a_plain_optimiser_gets_below_the_path_in_a_cone(norm):
     problem = small(3)
-    p = {"frobenius": 2.0, "nuclear": None}.get(norm, norm)
+    p = {"frobenius": 2.0}.get(norm, norm)
     axis = np.eye(3).reshape(-1) / np.sqrt(3)
     path = attsvm.regularization_path(problem, [0.5, 5.0], norm=norm, cone=(np.eye(3), 0.8))
     assert path.status == "optimal"
     generator = np.random.default_rng(0)
     for radius, weights, value in zip(path.radii, path.weights, path.loss, strict=True):
-        size = norm_of(p)
+        size, _ = norm_and_dual(p, (3, 3))
         assert size(weights.reshape(-1)) <= radius * (1 + 1e-9)
         assert attsvm.correlation(weights, np.eye(3)) >= 0.8 - 1e-9
         inside = [

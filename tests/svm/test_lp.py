@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import attsvm
 from attsvm.svm.methods.lp import solve_lp as lp
+from oracles import norms
 from oracles.att_svm import at, explicit_rows
 
 SEEDS = range(10)
@@ -16,17 +17,6 @@ STEEP_EXPONENTS = [1.001, 1.01, 2.0 + 1e-9, 4.0, 100.0, 1000.0]
 
 def allowed_gap(p):
     return 1e-10 if 1.2 <= p <= 3 else 1e-8
-
-
-def norm_by_hand(x, p):
-    largest = np.abs(x).max()
-    if np.isinf(p):
-        return largest
-    return largest * np.sum((np.abs(x) / largest) ** p) ** (1 / p)
-
-
-def dual_norm_by_hand(x, p):
-    return norm_by_hand(x, np.inf if p == 1 else 1 if np.isinf(p) else p / (p - 1))
 
 
 class Written:
@@ -56,9 +46,9 @@ class Written:
         ours, free = self.multipliers(solution)
         assert np.all(ours >= 0)
         pulled = ours @ self.rows + (free @ self.equalities if len(free) else 0)
-        lower = self.right @ ours / dual_norm_by_hand(pulled, p)
-        upper = norm_by_hand(weights, p) / min(1.0, images[self.right == 1].min())
-        assert solution.value == pytest.approx(norm_by_hand(weights, p), rel=1e-12)
+        lower = self.right @ ours / norms.lp(pulled, norms.conjugate(p))
+        upper = norms.lp(weights, p) / min(1.0, images[self.right == 1].min())
+        assert solution.value == pytest.approx(norms.lp(weights, p), rel=1e-12)
         assert lower <= upper * (1 + 1e-12)
         return (upper - lower) / upper
 
@@ -133,7 +123,7 @@ def test_infeasible_selections_are_proved_so(reference, p):
         assert np.all(multipliers >= 0)
         assert multipliers.sum() == pytest.approx(1.0)
         lengths = np.linalg.norm(written.rows, axis=1)
-        bound = (multipliers * lengths).sum() / dual_norm_by_hand(multipliers @ written.rows, p)
+        bound = (multipliers * lengths).sum() / norms.lp(multipliers @ written.rows, norms.conjugate(p))
         assert bound > 1e12
         assert np.isnan(solution.value)
         assert np.isnan(solution.direction).all()
@@ -252,7 +242,7 @@ def test_single_row_has_the_closed_form():
     tokens = np.array([[[2.0, -1.0, 0.5], [0.0, 0.0, 0.0]]])
     for p in EXPONENTS:
         solution = attsvm.solve_svm(attsvm.Problem(tokens), [0], norm=p)
-        assert solution.value == pytest.approx(1 / dual_norm_by_hand(tokens[0, 0], p), rel=1e-9)
+        assert solution.value == pytest.approx(1 / norms.lp(tokens[0, 0], norms.conjugate(p)), rel=1e-9)
 
 
 def test_unused_coordinates_stay_zero():

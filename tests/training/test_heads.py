@@ -12,6 +12,7 @@ from attsvm import Loss, ProblemError, heads, train
 from attsvm.datasets import random_problem
 from attsvm.training.attention.attention import Combined
 from attsvm.training.engine.objective import Objective
+from oracles.attention import softmax
 
 START = np.random.default_rng(0).normal(size=(3, 3))
 
@@ -66,8 +67,7 @@ def test_a_quadratic_head_keeps_tokens_mixed_where_a_linear_one_would_not():
     descent = attsvm.optimizers.gradient_descent(10.0)
     run = train(problem, head=heads.Quadratic(0.2), optimizer=descent, steps=5000, init=[0.1, 0.3], record=1)
     logits = problem.tokens[0] @ run.weights
-    a = np.exp(logits - logits.max())
-    a /= a.sum()
+    a = softmax(logits)
     np.testing.assert_allclose(a, [0.5, 0.5, 0.0], atol=1e-3)
     np.testing.assert_array_equal(
         train(problem, head=heads.Quadratic(0.0), steps=9).weights, train(problem, steps=9).weights
@@ -129,8 +129,8 @@ def test_scores_of_classes_are_slopes_of_the_loss_at_the_run(prompt):
             assert np.isneginf(gamma[trial, i, q]).all()
             continue
         W = run.weights[trial] if not prompt else run.weights[trial][:, None]
-        a = np.where(allowed[i, q], np.exp(tokens[i] @ W @ queries[i, q]), 0.0)
-        o, head = a @ tokens[i] / a.sum(), run.parameters["v"][trial]
+        a = softmax(np.where(allowed[i, q], tokens[i] @ W @ queries[i, q], -np.inf))
+        o, head = a @ tokens[i], run.parameters["v"][trial]
 
         def loss(o, head=head, label=int(labels[i, q])):
             return np.log(np.exp(head @ o).sum()) - (head @ o)[label]

@@ -9,13 +9,13 @@ import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.training.engine.batches import MiniBatches
+from oracles.attention import softmax
 
 
 def loss_gradient(problem, weights):
     """Of the mean logistic loss at W, by NumPy, as one writes it where nothing is saturated."""
     logits = np.einsum("ntd,de,ne->nt", problem.tokens, weights, problem.queries)
-    attention = np.exp(logits - logits.max(axis=1, keepdims=True))
-    attention /= attention.sum(axis=1, keepdims=True)
+    attention = softmax(logits)
     values = problem.labels[:, None] * (problem.tokens @ problem.head)
     margin = (attention * values).sum(axis=1, keepdims=True)
     of_logits = -attention * (values - margin) / (1 + np.exp(margin)) / len(logits)
