@@ -8,7 +8,9 @@ from jaxtyping import Float
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
+from attsvm.results import plain
 from attsvm.selection import selection_sets
+from attsvm.softmax import softmax
 
 Axis = int | tuple[int, ...] | None
 
@@ -34,7 +36,7 @@ def correlation(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
         If the shapes do not fit or an entry is not finite.
     """
     unit_a, unit_b, axis = _unit_pair(a, b, axis)
-    return _plain(np.clip(np.sum(unit_a * unit_b, axis=axis), -1.0, 1.0))
+    return plain(np.clip(np.sum(unit_a * unit_b, axis=axis), -1.0, 1.0))
 
 
 def direction_error(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
@@ -53,7 +55,7 @@ def direction_error(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
     unit_a, unit_b, axis = _unit_pair(a, b, axis)
     difference = unit_a - unit_b
     no_direction = ~(unit_a.any(axis=axis) & unit_b.any(axis=axis))
-    return _plain(np.where(no_direction, 1.0, np.minimum(0.5 * np.sum(difference * difference, axis=axis), 2.0)))
+    return plain(np.where(no_direction, 1.0, np.minimum(0.5 * np.sum(difference * difference, axis=axis), 2.0)))
 
 
 def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, axis: Axis = None) -> np.ndarray | bool:
@@ -99,7 +101,7 @@ def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, a
     relative = np.sqrt(np.sum((array / np.where(largest > 0, largest, 1.0)) ** 2, axis=over))
     length = largest.reshape(relative.shape) * relative
     inside = (error <= epsilon) & (length >= radius) & (length > 0)
-    return bool(inside) if inside.ndim == 0 else inside
+    return plain(inside)
 
 
 def bregman_divergence(a: Any, b: Any, p: float, axis: Axis = None) -> np.ndarray | float:
@@ -139,7 +141,7 @@ def bregman_divergence(a: Any, b: Any, p: float, axis: Axis = None) -> np.ndarra
     unit_a, unit_b, axis = _unit_pair(a, b, axis, float(p))
     no_direction = ~(unit_a.any(axis=axis) & unit_b.any(axis=axis))
     total = np.sum(_bregman_terms(unit_a, unit_b, float(p)), axis=axis)
-    return _plain(np.where(no_direction, 1.0, np.minimum(total, 2.0)))
+    return plain(np.where(no_direction, 1.0, np.minimum(total, 2.0)))
 
 
 def _bregman_terms(x: np.ndarray, y: np.ndarray, p: float) -> np.ndarray:
@@ -197,10 +199,6 @@ def _unit(name: str, array: np.ndarray, axis: tuple[int, ...], p: float) -> np.n
     return scaled / np.where(length > 0, length, 1.0)
 
 
-def _plain(value: np.ndarray) -> np.ndarray | float:
-    return float(value) if np.ndim(value) == 0 else np.asarray(value)
-
-
 def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | Norm = "frobenius") -> np.ndarray | float:
     """Smallest margin of the selected tokens over the others, relative to the norm: min_it A(W)_it / N(W).
 
@@ -241,7 +239,7 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
     smallest = gaps.min(axis=(-2, -1))
     relative = size / np.where(largest > 0, largest, 1.0).reshape(size.shape)
     value = np.where(relative > 0, smallest / np.where(relative > 0, relative, 1.0), 0.0)
-    return float(value) if value.ndim == 0 else value
+    return plain(value)
 
 
 def check_weights(problem: Problem, weights: Any) -> np.ndarray:
@@ -261,3 +259,8 @@ def token_logits(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "*b
     weights = weights if problem.has_queries else weights[..., None]
     projected = canonical.queries @ np.swapaxes(weights, -1, -2)[..., None, :, :]
     return projected @ np.swapaxes(canonical.keys, -1, -2)
+
+
+def attention_of(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "*batch n Q T"]:
+    """The attention under weights, with the Q axis written out; 0 for tokens that the masks exclude."""
+    return softmax(token_logits(problem, weights), problem.canonical.allowed)

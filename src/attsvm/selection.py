@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+from attsvm.softmax import softmax
 
 
 def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]:
@@ -66,16 +67,11 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
     head, num_classes = run.parameters.get("v"), problem.head.shape[-2]
     if head is None or np.shape(head)[-2:] != (num_classes, problem.dim):
         raise ProblemError("run: expected a run with a linear head, because token scores are defined for linear heads")
-    keys, queries, allowed, active = problem.canonical
+    keys, queries, allowed, _ = problem.canonical
     weights = run.weights if problem.has_queries else run.weights[..., None]
     logits = queries @ np.swapaxes(weights, -1, -2)[..., None, :, :] @ np.swapaxes(keys, -1, -2)
-    logits = np.where(allowed, logits, -np.inf)
-    largest = np.max(logits, axis=-1, keepdims=True, initial=-np.inf)
-    weight = np.exp(logits - np.where(active[..., None], largest, 0.0))
-    pooled = (weight / np.where(active, weight.sum(axis=-1), 1.0)[..., None]) @ problem.tokens
-    outputs = pooled @ np.swapaxes(head, -1, -2)[..., None, :, :]
-    probability = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-    probability /= probability.sum(axis=-1, keepdims=True)
+    pooled = softmax(logits, allowed) @ problem.tokens
+    probability = softmax(pooled @ np.swapaxes(head, -1, -2)[..., None, :, :])
     labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
     right = labels[..., None] == np.arange(num_classes)
     # 1 − p without cancellation

@@ -46,9 +46,9 @@ def test_a_head_in_batches_with_padded_queries():
 def test_contradicting_labels_leave_no_head():
     problem = attsvm.Problem(np.ones((2, 1, 3)), labels=[1, -1])
     assert attsvm.solve_head(problem, [0, 0]).status == "infeasible"
-    with pytest.raises(attsvm.ProblemError, match="no labels found"):
+    with pytest.raises(attsvm.ProblemError, match="got no labels"):
         attsvm.solve_head(attsvm.Problem(np.ones((2, 1, 3))), [0, 0])
-    with pytest.raises(attsvm.ProblemError, match="sets of tokens"):
+    with pytest.raises(attsvm.ProblemError, match="got sets of tokens"):
         attsvm.solve_head(attsvm.Problem(np.ones((1, 2, 3)), labels=[1]), [[True, True]])
 
 
@@ -85,7 +85,7 @@ def test_one_token_a_query_has_no_finite_part_and_impossible_ratios_show():
     assert found.residual == 0
     same = attsvm.Problem(np.ones((1, 2, 3)), queries=np.ones((1, 3)))
     assert attsvm.finite_part(same, [[0.2, 0.8]], [[True, True]]).residual == pytest.approx(np.log(4))
-    with pytest.raises(attsvm.ProblemError, match="probabilities: 0 found"):
+    with pytest.raises(attsvm.ProblemError, match="kept tokens, got 0"):
         attsvm.finite_part(same, [[0.0, 1.0]], [[True, True]])
 
 
@@ -96,8 +96,34 @@ def test_the_combined_prediction_is_as_near_as_the_published_one(reference):
     for case in cases:
         problem = attsvm.Problem(data[f"{case}_X"], queries=data[f"{case}_Z"])
         attention, trained = data[f"{case}_softmax"], data[f"{case}_W_at"][-1]
-        found = attsvm.combined_prediction(problem, trained, attention, attention > 1e-3)
+        found = attsvm.combined_prediction(problem, trained, attention > 1e-3)
         ours, published = (attsvm.direction_error(W, trained) for W in (found.weights, data[f"{case}_svm_eq"]))
         assert ours <= 1.01 * published
         # and it is nearer than the direction alone, or there is nothing to add, which rounding may see either way
         assert ours <= attsvm.direction_error(found.solution.direction, trained) * (1 + 1e-13)
+
+
+def test_weights_and_their_attention_have_the_same_finite_part():
+    for num_queries, prompt in ((None, False), (3, False), (None, True)):
+        problem = attsvm.datasets.random_problem(3, 5, 8, seed=0, num_queries=num_queries, prompt=prompt)
+        weights = np.random.default_rng(1).standard_normal((2, 8) if prompt else (2, 8, 8))
+        if prompt:
+            logits = np.einsum("rk,ntk->rnt", weights, problem.tokens)
+        else:
+            logits = np.einsum("rke,n...e,ntk->rn...t", weights, problem.queries, problem.tokens)
+        attention = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+        sets = np.zeros(attention.shape, bool)
+        sets[..., :2] = True
+        of_weights = attsvm.finite_part(problem, weights, sets)
+        of_attention = attsvm.finite_part(problem, attention, sets)
+        np.testing.assert_allclose(of_weights.weights, of_attention.weights, atol=1e-12)
+        assert of_weights[1].weights.shape == weights.shape[1:]
+
+
+def test_square_arrays_are_told_apart_by_their_sums():
+    problem = attsvm.datasets.random_problem(4, 4, 4, seed=0)
+    attention, sets = np.full((4, 4), 0.25), np.arange(4) < np.array([[2], [2], [1], [1]])
+    assert not attsvm.finite_part(problem, attention, sets).weights.any()
+    assert attsvm.finite_part(problem, 4 * attention, sets).weights.any()
+    with pytest.raises(attsvm.ProblemError, match=r"expected shape \(4, 4\) or \(4, 4\), got \(4, 5\)"):
+        attsvm.finite_part(problem, np.ones((4, 5)), sets)

@@ -8,11 +8,11 @@ from torch.nn import functional
 
 import attsvm
 import attsvm.torch
+from attsvm.softmax import softmax
 from attsvm.torch.inspection.capture import capture
 from attsvm.torch.inspection.families import Family, LayerInputs, allowed_tokens, projections_of
 from attsvm.torch.inspection.layers import attention_layers
 from attsvm.torch.inspection.sampling import Sampler
-from attsvm.torch.inspection.weights import softmax
 
 transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
 

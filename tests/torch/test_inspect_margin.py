@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 import attsvm
 from attsvm.selection import selection_sets
+from attsvm.softmax import softmax
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.constraints.gram_products import GramProducts, Grams
 from attsvm.svm.margin_interval import duplicates, margin_interval
-from attsvm.torch.inspection.weights import HeadProblem, softmax
+from attsvm.torch.inspection.weights import HeadProblem
 
 
 def head(seed, n=3, Q=4, T=5, d=6, ragged=True):

@@ -18,6 +18,7 @@ from attsvm.estimator.settings import read_settings
 from attsvm.estimator.state import State, begin, start
 from attsvm.estimator.task import Task, listed, read_labels, read_task
 from attsvm.results import Callback
+from attsvm.softmax import softmax
 
 
 class AttentionClassifier(ClassifierMixin, BaseEstimator):
@@ -241,8 +242,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         decision = self.decision_function(X, mask=mask)
         if decision.ndim == 1:
             decision = np.column_stack([np.zeros_like(decision), decision])
-        exponential = np.exp(decision - decision.max(axis=1, keepdims=True))
-        return np.asarray(exponential / exponential.sum(axis=1, keepdims=True))
+        return softmax(decision)
 
     def attention(self, X: Any, *, mask: Any = None) -> np.ndarray | list[np.ndarray]:
         """The attention of each token; it sums to 1 in each sequence.

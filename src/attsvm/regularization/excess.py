@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 from attsvm.problem import Problem
 from attsvm.regularization.objectives import Curvature, Expansion
 from attsvm.regularization.scalar import Scalar
+from attsvm.softmax import softmax
 
 # smallest attention of the selected tokens for which the loss is compared to theirs alone
 SATURATED = 0.999
@@ -273,6 +274,4 @@ class Separation:
 
 
 def _softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    shortfall = logits - logits.max(axis=1, keepdims=True)
-    weight = np.exp(shortfall)
-    return weight / weight.sum(axis=1, keepdims=True), shortfall
+    return softmax(logits), logits - logits.max(axis=1, keepdims=True)

@@ -190,7 +190,7 @@ class _Setting:
         """The queries that are relaxed in the limit, and the direction of the head; None for a fixed head."""
         if self.head_radii is None:
             return None, None
-        of_head = solve_head(problem, selected, self.norm.of_vectors.p)  # type: ignore[attr-defined]
+        of_head = solve_head(problem, selected, self.norm.of_vectors)
         # if the head's radius is the one that keeps growing, a label with slack only needs its token not to fall behind
         relax = self.head_radii[last] > self.radii[last] and of_head.status != "infeasible"
         return ~of_head.support if relax else None, of_head.direction

@@ -33,7 +33,7 @@ def joint_direction(problem: Problem, run: Run, used: Norm, *, of_run: bool) -> 
     ``of_run`` says whether ``used`` is the norm of the run.
     """
     of_head = used.of_vectors
-    head = solve_head(problem, run.selected, p=of_head.p)  # type: ignore[attr-defined]
+    head = solve_head(problem, run.selected, of_head)
     active = np.broadcast_to(problem.canonical.active, (*run.batch_shape, *problem.canonical.active.shape[-2:]))
     active = active.reshape(run.selected.shape)
     own = tuple(range(len(run.batch_shape), active.ndim))

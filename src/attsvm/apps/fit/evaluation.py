@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.measures import token_logits
+from attsvm.measures import attention_of
 from attsvm.problem import Problem
 
 
@@ -47,20 +47,11 @@ def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray) -> Evaluat
     -------
     Evaluation
     """
-    allowed, active = problem.canonical.allowed, problem.canonical.active
-    attention = softmax(token_logits(problem, weights), allowed)
+    active = problem.canonical.active
+    attention = attention_of(problem, weights)
     outputs = (attention * (problem.tokens @ head)[:, None, :]).sum(axis=-1)
     labels = problem_labels(problem)
     return Evaluation((labels * outputs > 0)[active], attention.max(axis=-1)[active], attention)
-
-
-def softmax(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Probabilities over the last axis; 0 where not allowed."""
-    logits = np.where(allowed, logits, -np.inf)
-    highest = logits.max(axis=-1, keepdims=True)
-    # a query that may attend to nothing has no largest logit
-    exponentials = np.exp(logits - np.where(np.isfinite(highest), highest, 0.0))
-    return exponentials / np.maximum(exponentials.sum(axis=-1, keepdims=True), np.finfo(float).tiny)
 
 
 def problem_labels(problem: Problem) -> Float[np.ndarray, "n Q"]:

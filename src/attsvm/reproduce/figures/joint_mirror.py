@@ -4,10 +4,10 @@ from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 from attsvm.datasets.papers import joint_mirror
-from attsvm.measures import bregman_divergence, token_logits
+from attsvm.measures import attention_of, bregman_divergence
 from attsvm.optimizers import mirror_descent
 from attsvm.problem import Problem
 from attsvm.report import style
@@ -34,7 +34,7 @@ def _run(p: float, powers: list[float], steps: int) -> Arrays:
     solutions = [solve_svm(data, run.selected, norm=power) for power in powers]
     weights, v = run.history["weights"], run.history["v"]
     assert data.labels is not None
-    attention = softmax(token_logits(data, weights)[..., 0, :], axis=-1)
+    attention = attention_of(data, weights)[..., 0, :]
     margins = data.labels * np.einsum("rnt,ntd,rd->rn", attention, data.tokens, v)
     return {
         "steps": run.history["steps"],

@@ -13,6 +13,7 @@ from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import scores
+from attsvm.softmax import softmax
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -51,8 +52,7 @@ def _plain(sizes: Sizes, steps: int) -> Arrays:
     recorded = []
     for step in range(1, steps + 1):
         logits = (problem.tokens @ (queries @ weights.mT)[..., None])[..., 0]
-        attention = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        attention /= attention.sum(axis=-1, keepdims=True)
+        attention = softmax(logits)
         margin = np.sum(attention * values, axis=-1, keepdims=True)
         of_values = -values / (1 + np.exp(margin))
         of_logits = attention * (of_values - np.sum(attention * of_values, axis=-1, keepdims=True))

@@ -14,6 +14,7 @@ from attsvm.report import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
+from attsvm.softmax import softmax
 from attsvm.svm import combined_prediction, solve_svm
 from attsvm.training import train
 
@@ -50,8 +51,7 @@ def _candidates(n: int, T: int, d: int, number: int, seed: list[int]) -> tuple[P
 def _attention(problem: Problem, weights: np.ndarray) -> np.ndarray:
     assert problem.queries is not None
     logits = (problem.tokens @ (weights @ problem.queries.mT).mT[..., None])[..., 0]
-    attention = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(attention / attention.sum(axis=-1, keepdims=True))
+    return softmax(logits)
 
 
 def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int) -> Arrays:
@@ -64,7 +64,7 @@ def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int) -> A
     # if nothing is dropped the weights converge, and have no direction
     chosen = np.flatnonzero(~undecided & ~kept.all(axis=(-2, -1)))
     problem, attention, kept = problem[chosen], attention[chosen], kept[chosen]
-    combined = combined_prediction(problem, run.weights[chosen], attention, kept)
+    combined = combined_prediction(problem, run.weights[chosen], kept)
     single = solve_svm(problem, attention.argmax(axis=-1))
     feasible = (np.asarray(combined.solution.status) == "optimal") & (np.asarray(single.status) == "optimal")
     predicted = (combined.weights, combined.solution.direction, single.direction)

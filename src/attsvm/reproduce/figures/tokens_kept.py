@@ -13,6 +13,7 @@ from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import scores
+from attsvm.softmax import softmax
 from attsvm.training import train
 
 KEPT = 1e-3
@@ -49,8 +50,7 @@ def _kept(curvature: float, T: int, d: int, runs: int, seed: int, steps: int) ->
     run = train(problem, head=Quadratic(curvature), steps=steps, record=1, optimizer=optimizer)
     assert problem.queries is not None
     logits = (problem.tokens @ (problem.queries @ run.weights.mT)[..., None])[..., 0]
-    attention = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    attention /= attention.sum(axis=-1, keepdims=True)
+    attention = softmax(logits)
     best = best_attention(scores(problem), curvature)
     return {
         "kept": np.sum(attention > KEPT, axis=-1)[:, 0],

@@ -1,63 +1,81 @@
 """Several tokens kept together: the finite weights that share the attention among them."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from attsvm.errors import ProblemError
+from attsvm.measures import attention_of, check_weights
 from attsvm.problem import Problem
+from attsvm.results import Batched, per_trial, plain
 from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.solution import Solution
 from attsvm.svm.solve import solve_svm
 
+SUMS_TO_ONE = 1e-6
+"""How far the sum of the probabilities of a query may differ from 1."""
 
-class FinitePart(NamedTuple):
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FinitePart(Batched):
     """The finite part of weights that keep several tokens.
 
     Attributes
     ----------
-    weights : ndarray, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
-        W_fin; zero where no query keeps more than one token.
-    residual : ndarray, shape (*batch,)
-        Largest |(k_t − k_u)' W_fin z − log(a_t / a_u)|: above rounding where no weights give these ratios.
+    residual : float, or ndarray of shape (*batch_shape,)
+        Largest |(k_t − k_u)' W_fin z − log(a_t / a_u)|; above rounding if no weights give these ratios.
+    weights : ndarray, shape (*batch_shape, d_k, d_q), or (*batch_shape, d_k) for a prompt
+        W_fin; zero if no query keeps more than one token.
     """
 
-    weights: np.ndarray
-    residual: Float[np.ndarray, "*batch"]
+    kind: ClassVar[str] = "finite part"
+
+    residual: float | np.ndarray = per_trial()
+    weights: np.ndarray = per_trial()
 
 
-class Combined(NamedTuple):
-    """What theory says of weights that keep several tokens, W ≈ W_fin + R·W_mm.
+@dataclass(frozen=True, eq=False, repr=False)
+class Combined(Batched):
+    """The prediction of the theory for weights that keep several tokens, W ≈ W_fin + R·W_mm.
 
     Attributes
     ----------
-    weights : ndarray, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
-    radius : ndarray, shape (*batch,)
-        R ≥ 0, the one nearest to the trained weights.
+    radius : float, or ndarray of shape (*batch_shape,)
+        R ≥ 0, for which the prediction is nearest to the trained weights.
+    weights : ndarray, shape (*batch_shape, d_k, d_q), or (*batch_shape, d_k) for a prompt
+        W_fin + R·W_mm.
     finite : FinitePart
     solution : Solution
         Its direction is W_mm.
     """
 
-    weights: np.ndarray
-    radius: Float[np.ndarray, "*batch"]
-    finite: FinitePart
-    solution: Solution
+    kind: ClassVar[str] = "combined prediction"
+    nested: ClassVar = {"finite": FinitePart, "solution": Solution}
+
+    radius: float | np.ndarray = per_trial()
+    weights: np.ndarray = per_trial()
+    finite: FinitePart = per_trial()
+    solution: Solution = per_trial()
 
 
-def finite_part(problem: Problem, probabilities: Any, selected: Any) -> FinitePart:
+def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) -> FinitePart:
     """The smallest weights whose attention has the given ratios inside each kept set.
 
-    Minimise ‖W‖_F subject to (k_t − k_u)' W z = log(a_t / a_u) for all t, u that a query keeps together.
+    Minimise ‖W‖_F subject to (k_t − k_u)' W z = log(a_t / a_u) for all t, u that a query keeps together, where a is
+    the attention.
 
     Parameters
     ----------
     problem : Problem
         Only tokens (or keys), queries and masks matter.
-    probabilities : array, shape (*batch, n[, Q], T)
-        The attention; only ratios inside the sets matter.
+    weights_or_probabilities : array
+        Either weights, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt, whose attention is computed; or the
+        attention itself, shape (*batch, n[, Q], T), of which only ratios inside the sets matter. The shape decides. An
+        array that has both shapes is read as attention if it is not negative and the allowed entries of each query
+        sum to 1, and as weights otherwise.
     selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
         The tokens kept.
 
@@ -74,35 +92,38 @@ def finite_part(problem: Problem, probabilities: Any, selected: Any) -> FinitePa
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, section 6: W_fin lies in
     the span of the differences of tokens kept together, and W ≈ W_fin + C·W_mm.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> attsvm.finite_part(problem, [[0.5, 0.5]], [[True, True]]).weights
+    array([0., 0.])
     """
     sets = selection_sets(problem, selected)
-    attention = np.asarray(probabilities, dtype=np.float64)
-    own = (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
-    batch = sets.shape[:-3]
-    if attention.shape not in (own, problem.batch_shape + own, batch + own):
-        raise ProblemError(f"probabilities: shape {attention.shape} does not fit the problem: {batch + own} wanted")
-    attention = np.broadcast_to(attention, batch + own).reshape(sets.shape)
+    attention = _attention(problem, weights_or_probabilities, sets)
     wrong = sets & ~((attention > 0) & np.isfinite(attention))
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise ProblemError(
-            f"probabilities: {attention[where]:g} found for a token that is kept; positive numbers wanted"
+            f"weights_or_probabilities: expected positive probabilities of kept tokens, got {attention[where]:g}"
         )
     logs = np.log(np.where(sets, attention, 1.0))
     first = sets & (np.cumsum(sets, axis=-1) == 1)
     ratios = np.where(sets, np.sum(logs, axis=-1, where=first, keepdims=True) - logs, 0.0)
     constraints = Constraints.of(problem, sets)
+    batch = sets.shape[:-3]
     weights = np.zeros((*batch, *constraints.weights_shape))
     residual = np.zeros(batch)
     if constraints.equality is not None:
-        wanted = ratios.reshape(constraints.inequality.shape)
+        goal = ratios.reshape(constraints.inequality.shape)
         for index in np.ndindex(batch):
-            weights[index], residual[index] = _least(constraints[index] if batch else constraints, wanted[index])
-    return FinitePart(weights if problem.has_queries else weights[..., 0], residual)
+            weights[index], residual[index] = _least(constraints[index] if batch else constraints, goal[index])
+    return FinitePart(residual=plain(residual), weights=weights if problem.has_queries else weights[..., 0])
 
 
-def combined_prediction(problem: Problem, weights: Any, probabilities: Any, selected: Any) -> Combined:
-    """Finite part and direction together, W_fin + R·W_mm, at the R that comes nearest to the weights.
+def combined_prediction(problem: Problem, weights: Any, selected: Any) -> Combined:
+    """Finite part and direction together, W_fin + R·W_mm, at the R for which it is nearest to the weights.
 
     R = max(0, ⟨W − W_fin, W_mm⟩ / ‖W_mm‖²).
 
@@ -110,9 +131,9 @@ def combined_prediction(problem: Problem, weights: Any, probabilities: Any, sele
     ----------
     problem : Problem
     weights : array, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
-        The trained weights, W.
-    probabilities, selected
-        As for :func:`finite_part`.
+        The trained weights, W. Their attention gives the ratios of the finite part.
+    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
+        The tokens kept.
 
     Returns
     -------
@@ -122,27 +143,63 @@ def combined_prediction(problem: Problem, weights: Any, probabilities: Any, sele
     Raises
     ------
     ProblemError
-        As :func:`finite_part`, or if the weights do not fit.
+        If the shapes do not fit, or the attention to a kept token underflows to zero.
 
     References
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, section 6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import attsvm
+    >>> problem = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]])
+    >>> attsvm.combined_prediction(problem, [9.0, 8.0], [[True, True, False]]).weights.round(6)
+    array([9., 8.])
     """
-    finite = finite_part(problem, probabilities, selected)
-    trained = np.asarray(weights, dtype=np.float64)
+    trained = check_weights(problem, weights)
+    finite = finite_part(problem, trained, selected)
     if trained.shape != finite.weights.shape:
-        raise ProblemError(f"weights: shape {trained.shape} found, {finite.weights.shape} wanted")
+        raise ProblemError(f"weights: expected shape {finite.weights.shape}, got {trained.shape}")
     solution = solve_svm(problem, selected)
     axes = (-2, -1) if problem.has_queries else (-1,)
     along = np.sum((trained - finite.weights) * solution.direction, axis=axes)
     length = np.asarray(np.sum(solution.direction**2, axis=axes))
     radius = np.maximum(along, 0.0) / np.where(length == 0, 1.0, length)
     combined = finite.weights + np.expand_dims(radius, axes) * solution.direction
-    return Combined(combined, radius, finite, solution)
+    return Combined(radius=plain(radius), weights=combined, finite=finite, solution=solution)
+
+
+def _attention(
+    problem: Problem, given: Any, sets: Bool[np.ndarray, "*batch n Q T"]
+) -> Float[np.ndarray, "*batch n Q T"]:
+    """The attention that weights or probabilities describe."""
+    array = np.asarray(given, dtype=np.float64)
+    batch, own = sets.shape[:-3], (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
+    of_weights = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+
+    def fits(shape: tuple[int, ...]) -> bool:
+        return array.shape in (shape, problem.batch_shape + shape, batch + shape)
+
+    if fits(own):
+        attention = np.broadcast_to(array, batch + own).reshape(sets.shape)
+        if not (fits(of_weights) and not _are_probabilities(attention, problem)):
+            return attention
+    elif not fits(of_weights):
+        raise ProblemError(
+            f"weights_or_probabilities: expected shape {batch + of_weights} or {batch + own}, got {array.shape}"
+        )
+    weights = check_weights(problem, array)
+    return np.broadcast_to(attention_of(problem, weights), sets.shape)
+
+
+def _are_probabilities(attention: Float[np.ndarray, "*batch n Q T"], problem: Problem) -> bool:
+    total = np.sum(attention, axis=-1, where=problem.canonical.allowed)
+    return bool((attention >= 0).all() and (np.abs(total - 1) <= SUMS_TO_ONE)[..., problem.canonical.active].all())
 
 
 def _least(constraints: Constraints, ratios: np.ndarray) -> tuple[np.ndarray, float]:
-    """Weights of least norm on the equalities' rows, and what they lack."""
+    """Weights of least norm that satisfy the equalities, and the largest residual."""
     rows = constraints.rows()
     matrix, places = rows.matrix[rows.equality], rows.position[rows.equality]
     goal = ratios.reshape(-1)[places] / constraints.norms.reshape(-1)[places]

@@ -6,33 +6,46 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
+from attsvm.norms import Norm
 from attsvm.problem import Problem
+from attsvm.results import Callback
 from attsvm.selection import selection_sets
 from attsvm.svm.solution import Solution
 from attsvm.svm.solve import solve_svm
 
 
-def solve_head(problem: Problem, selected: Any, p: float = 2.0, **options: Any) -> Solution:
-    """The head of least ℓp norm that classifies the selected tokens by a margin of 1.
+def solve_head(
+    problem: Problem,
+    selected: Any,
+    norm: str | float | Norm = 2.0,
+    *,
+    slack: float | None = None,
+    tol: float = 1e-8,
+    max_steps: int | None = None,
+    callback: Callback | None = None,
+    method: str | None = None,
+) -> Solution:
+    """Solve for the head of least norm that classifies the selected tokens with a margin of 1.
 
-    Minimise ‖v‖_p subject to y_i v'r_i ≥ 1, r_i the selected token: the limit of v when it is trained together with the
-    attention.
+    Minimise N(v) subject to y_i v'r_i ≥ 1, where r_i is the selected token. The head v converges to this direction when
+    it is trained together with the attention.
 
     Parameters
     ----------
     problem : Problem
         With labels ±1; keys do not matter.
     selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
-        One token a query.
-    p : float
-        1 ≤ p ≤ ∞.
-    **options
-        ``tol``, ``max_steps``, ``callback``, ``slack`` and ``method`` of :func:`attsvm.solve_svm`.
+        One token per query.
+    norm : str, float or Norm
+        As for :func:`attsvm.solve_svm`; the p of an ℓp norm, for instance.
+    slack, tol, max_steps, callback, method
+        As for :func:`attsvm.solve_svm`.
 
     Returns
     -------
     Solution
-        ``direction`` is v, shape (*batch, d); ``dual`` and ``support`` have an entry a query, shape (*batch, n[, Q]).
+        ``direction`` is v, shape (*batch, d); ``dual`` and ``support`` have an entry for each query, shape
+        (*batch, n[, Q]).
         Infeasible where no head classifies all selected tokens.
 
     Raises
@@ -44,24 +57,40 @@ def solve_head(problem: Problem, selected: Any, p: float = 2.0, **options: Any) 
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, equation (SVM) for v;
     Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, (ℓp-SVM).
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.Problem([[[2.0, 0.0], [0.0, 0.0]]], labels=[1])
+    >>> attsvm.solve_head(problem, [0]).direction
+    array([0.5, 0. ])
     """
     if problem.labels is None or problem.num_classes is not None:
         found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
-        raise ProblemError(f"problem: {found} found, labels -1 and 1 wanted")
+        raise ProblemError(f"problem: expected labels -1 and 1, got {found}")
     sets = selection_sets(problem, selected)
     if np.count_nonzero(sets) > np.count_nonzero(sets.any(axis=-1)):
-        raise ProblemError("selected: sets of tokens found, one token a query wanted")
+        raise ProblemError("selected: expected one token per query, got sets of tokens")
     batch, (n, Q, _) = sets.shape[:-3], sets.shape[-3:]
     kept = np.einsum("...qt,...td->...qd", sets.astype(np.float64), problem.tokens)
     labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
     signed = (labels[..., None] * kept).reshape(*batch, n * Q, -1)
     counted = np.broadcast_to(problem.canonical.active, sets.shape[:-1]).reshape(*batch, n * Q)
-    # v must prefer y r to nothing; a padded query has nothing to compare with
+    # y r is compared with a token of zeros, except for padded queries
     pairs = Problem(
         np.stack([signed, np.zeros_like(signed)], axis=-2),
         mask=np.stack([np.ones_like(counted), counted], axis=-1),
     )
-    solution = solve_svm(pairs, np.zeros((*batch, n * Q), dtype=int), norm=p, **options)
+    solution = solve_svm(
+        pairs,
+        np.zeros((*batch, n * Q), dtype=int),
+        norm,
+        slack=slack,
+        tol=tol,
+        max_steps=max_steps,
+        callback=callback,
+        method=method,
+    )
     of_query = (*batch, *problem.query_shape[len(problem.batch_shape) :])
     return replace(
         solution,

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
+from attsvm.softmax import softmax
 from attsvm.torch.inspection.families.base import LayerInputs
 from attsvm.torch.inspection.families.fused import FusedCall
 from attsvm.torch.inspection.families.matrices import as_array
 from attsvm.torch.inspection.layers import AttentionLayer
 from attsvm.torch.inspection.model_calls import call_model, chunks, evaluating
 from attsvm.torch.inspection.sampling import Sampler
-from attsvm.torch.inspection.weights import Layer, Projections, softmax
+from attsvm.torch.inspection.weights import Layer, Projections
 
 STATES_BYTES = 2**29
 """Largest size of the tokens of the layers that are recorded in one pass of the model."""

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.torch.inspection.weights import HeadProblem, softmax
+from attsvm.softmax import softmax
+from attsvm.torch.inspection.weights import HeadProblem
 
 
 class Measure(NamedTuple):

@@ -189,18 +189,6 @@ def singular_values(projections: Projections, head: int) -> Float[np.ndarray, " 
     return values
 
 
-def softmax(
-    logits: Float[np.ndarray, "*shape T"], allowed: Bool[np.ndarray, "*shape T"]
-) -> Float[np.ndarray, "*shape T"]:
-    """Attention over the allowed tokens; zeros for queries that may attend to none."""
-    logits = np.where(allowed, logits, -np.inf)
-    largest = logits.max(axis=-1, keepdims=True)
-    exponentials = np.exp(logits - np.where(np.isfinite(largest), largest, 0.0))
-    total = exponentials.sum(axis=-1, keepdims=True)
-    shares: np.ndarray = np.divide(exponentials, total, out=np.zeros_like(exponentials), where=total > 0)
-    return shares
-
-
 def _rotated(vectors: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
     """Each pair of coordinates (i, i + d_h/2) rotated by its angle; the other coordinates are unchanged."""
     size = cosine.shape[-1]
