@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import optax
 import pytest
 
 import attsvm
@@ -122,6 +123,16 @@ def test_the_kind_depends_on_the_norm():
             kinds = {attsvm.classify(problem, 1e3 * weights, norm).kind for norm in ("frobenius", 1.0, "nuclear")}
             differing += len(kinds) > 1
     assert differing > 0
+
+
+def test_a_run_is_classified_in_the_norm_of_its_optimizer():
+    problem = tiny(0, 3, 1)[0]
+    run = attsvm.train(problem, optimizer=attsvm.optimizers.mirror_descent(p=1.5, learning_rate=1.0), steps=3000)
+    assert repr(attsvm.classify(problem, run)) == repr(attsvm.classify(problem, run.weights, 1.5))
+    foreign = attsvm.train(problem, optimizer=optax.sgd(0.1), steps=10)
+    with pytest.raises(attsvm.ProblemError, match="norm: expected the norm of the Att-SVM"):
+        attsvm.classify(problem, foreign)
+    assert attsvm.classify(problem, foreign, "frobenius").kind == "undecided"
 
 
 def test_what_is_refused():

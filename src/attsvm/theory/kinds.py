@@ -16,6 +16,8 @@ from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens
 from attsvm.svm import solve_svm
 from attsvm.theory.attention import logits_and_attention
+from attsvm.theory.standing import norm_for
+from attsvm.training import Run
 
 SATURATED = 1e-6
 """A softmax is saturated if the probability of every token that is not selected is at most this."""
@@ -70,7 +72,7 @@ class Classification(Batched):
         return f"{self.kind}; largest dropped probability {self.largest_dropped:.3g}"
 
 
-def classify(problem: Problem, weights: Any, norm: str | float | Norm = "frobenius") -> Classification:
+def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = None) -> Classification:
     """Classify the selection of trained weights as globally, locally or not locally optimal.
 
     A selection is locally optimal if every support token of its Att-SVM scores strictly below the selected token of
@@ -80,10 +82,11 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm = "frobeni
     ----------
     problem : Problem
         With labels ±1 and a head.
-    weights : array, shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt
-        Their scale matters: the softmax must be saturated.
-    norm : str, float or Norm
-        The norm of the Att-SVM, that of the optimizer; "nuclear" for trained factors.
+    weights : Run, or array of shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt
+        A run, or its weights. Their scale matters: the softmax must be saturated.
+    norm : str, float or Norm, optional
+        The norm of the Att-SVM. By default that of the run, as in :func:`attsvm.predict_direction`; the Frobenius norm
+        for an array. Required for a run whose optimizer has no norm.
 
     Returns
     -------
@@ -93,7 +96,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm = "frobeni
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1 or no head, or the weights do not fit.
+        If the problem has no labels ±1 or no head, the weights do not fit, or the norm of the run is not known.
 
     References
     ----------
@@ -108,7 +111,11 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm = "frobeni
     >>> attsvm.classify(problem, 100 * solution.direction).kind
     <Kind.GLOBAL: 'global'>
     """
-    norm, gamma = parse_norm(norm), scores(problem)
+    gamma = scores(problem)
+    if isinstance(weights, Run):
+        used, weights = norm_for(weights, norm), weights.weights
+    else:
+        used = parse_norm("frobenius" if norm is None else norm)
     weights = check_weights(problem, weights)
     batch_shape = trial_axes(problem, weights, "weights") + problem.batch_shape
     canonical = problem.canonical
@@ -123,7 +130,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm = "frobeni
     own = tuple(range(len(batch_shape), selected.ndim))
     is_global = (best | (selected < 0)).all(axis=own)
     decided = dropped <= SATURATED
-    breaking = _breaking(problem, selected, decided & ~is_global, norm)
+    breaking = _breaking(problem, selected, decided & ~is_global, used)
     is_local = ~breaking.any(axis=(*own, -1))
     kind = np.select(
         [~decided, is_global, is_local],

@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Bool
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Norm, parse_norm, read_norm, written_norm
+from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.problem import Problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.attention import logits_and_attention
 from attsvm.theory.joint import Joint, joint_direction
-from attsvm.theory.standing import Standing, natural_norm, standing_of, standing_of_sets
+from attsvm.theory.standing import Standing, natural_norm, norm_for, standing_of, standing_of_sets
 from attsvm.training import Run
 
 KEPT = 1e-3
@@ -124,17 +124,13 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     shape = run.batch_shape + problem.query_shape[len(problem.batch_shape) :]
     if run.selected.shape != shape:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
-    natural = natural_norm(run)
-    used = natural if norm is None else parse_norm(norm)
-    if used is None:
-        reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
-        raise ProblemError(f"norm: expected the norm of the Att-SVM to compare with, got None; {reason} no known one")
+    used = norm_for(run, norm)
     if run.head != "linear":
         selected = _kept_sets(problem, run)
         known = standing_of_sets(run, used)
         return Prediction(solve_svm(problem, selected, norm=used), used, selected, known.standing, known.source)
     if "v" in run.history and problem.num_classes is None:
-        joint: Joint = joint_direction(problem, run, used, of_run=natural == used)
+        joint: Joint = joint_direction(problem, run, used, of_run=natural_norm(run) == used)
         return Prediction(
             joint.solution, used, run.selected, joint.known.standing, joint.known.source, joint.relaxed, joint.head
         )

@@ -3,7 +3,8 @@
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from attsvm.norms import Lp, Norm, Nuclear
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.problem import Problem
 from attsvm.training import Run
 
@@ -49,6 +50,21 @@ def natural_norm(run: Run) -> Norm | None:
     if run.attention != "factored":
         return run.norm
     return NUCLEAR if run.norm == EUCLIDEAN else None
+
+
+def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
+    """The norm that is given, otherwise that of the run.
+
+    Raises
+    ------
+    ProblemError
+        If none is given and theory names none for the optimizer of the run.
+    """
+    used = natural_norm(run) if norm is None else parse_norm(norm)
+    if used is None:
+        reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
+        raise ProblemError(f"norm: expected the norm of the Att-SVM to compare with, got None; {reason} no known one")
+    return used
 
 
 def standing_of(problem: Problem, run: Run, used: Norm) -> Known:
