@@ -235,9 +235,9 @@ def bad_file(tmp_path: Path, name: str) -> Path:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nan", r"tokens: nan found at \(1, 2, 3\)"),
-        ("shape", r"labels: shape \(5,\)"),
-        ("label 0", "labels: 0 found"),
+        ("nan", r"tokens: .*nan at \(1, 2, 3\)"),
+        ("shape", r"labels: .*\(5,\)"),
+        ("label 0", "labels: expected -1 or 1, got 0"),
         ("masked", r"mask: query \(2,\) may attend to no token"),
         ("unknown name", "weights"),
         ("no labels", "attsvm solve"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from attsvm.cli.options import Json, Threads
-from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, print_report, progress
+from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, print_result, progress
 from attsvm.errors import ProblemError
 
 HELP = """
@@ -76,8 +76,10 @@ def experiment(
     from attsvm.apps.experiments import pictures, reviews
     from attsvm.apps.experiments.experiment import SHOWN_PICTURES, load_data, make_options, run
     from attsvm.apps.experiments.presets import preset as find_preset
+    from attsvm.report.experiment.figures import name_of
     from attsvm.report.experiment.folder import claim_experiment, run_folder, write_experiment
-    from attsvm.report.plain import dumps, jsonable
+    from attsvm.report.experiment.page import notes, rows_of, verdict
+    from attsvm.report.plain import jsonable
 
     chosen = find_preset(task, preset)
     names = _names(optimizer, p)
@@ -136,10 +138,8 @@ def experiment(
     if task == "cifar10":
         shown = found.test.inputs[:SHOWN_PICTURES].permute(0, 2, 3, 1).numpy()
     write_experiment(folder, result, shown)
-    if json:
-        print(dumps(result))
-    else:
-        _print(result)
+    tables = ((name_of(run["optimizer"]), rows_of(run)) for run in result["runs"])
+    print_result(result, json, tables, verdict(result), notes(result))
     print(f"{out}: index.html, figures, result.json and runs", file=sys.stderr)
     if len(done) < len(runs) or done[-1]["status"] == "interrupted":
         raise typer.Exit(INTERRUPTED)
@@ -229,11 +229,3 @@ def result_of(
         },
         "runs": runs,
     }
-
-
-def _print(result: dict[str, Any]) -> None:
-    from attsvm.report.experiment.figures import name_of
-    from attsvm.report.experiment.page import notes, rows_of, verdict
-
-    tables = ((name_of(run["optimizer"]), rows_of(run)) for run in result["runs"])
-    print_report(tables, verdict(result), notes(result))

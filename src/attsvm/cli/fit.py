@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from attsvm.cli.options import ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads
-from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, print_report, progress, result_folder
+from attsvm.cli.options import ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads, named_values
+from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, print_result, progress, result_folder
 from attsvm.datasets.source import source_help
-from attsvm.errors import ProblemError
 
 HELP = f"""
 SOURCE is the name of a data source, a file that one of them reads, or an import path `package.module:name` of a
@@ -63,12 +62,12 @@ def fit(
     """Train attention on a labelled problem."""
     limit_threads(threads)
     command = command_line()
-    options = _options(option or [], classes)
+    shorthand = [] if classes is None else [f"classes={classes}"]
+    options = named_values([*shorthand, *(option or [])])
 
     from attsvm.datasets import find_source
     from attsvm.report.fit.numbers import numbers
     from attsvm.report.fit.words import notes, tables, verdict
-    from attsvm.report.plain import dumps
 
     found = find_source(source, options)
     with result_folder(out, force) as folder:
@@ -93,24 +92,8 @@ def fit(
             from attsvm.report.fit.folder import write_folder
 
             write_folder(folder, done, result, command, found)
-    if json:
-        print(dumps(result))
-    else:
-        print_report(tables(done, result), verdict(done, result), notes(done, result))
+    print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
     if out:
         print(f"{out}: index.html, figures, result.json and run.npz", file=sys.stderr)
     if done.interrupted:
         raise typer.Exit(INTERRUPTED)
-
-
-def _options(given: list[str], classes: str | None) -> dict[str, str]:
-    """The options of the source by name."""
-    options = {} if classes is None else {"classes": classes}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ProblemError(f"--option: expected NAME=VALUE, got {text!r}")
-        if name in options:
-            raise ProblemError(f"--option: expected {name!r} once, got it twice")
-        options[name] = value
-    return options

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from attsvm.cli.options import ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads
-from attsvm.cli.shared import command_line, limit_threads, print_report, progress, result_folder
+from attsvm.cli.shared import command_line, limit_threads, print_result, progress, result_folder
 
 HELP = """
 TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, or a folder with one
@@ -63,7 +63,6 @@ def fit_text(
     limit_threads(threads)
     command = command_line()
 
-    from attsvm.report.plain import dumps
     from attsvm.report.texts.numbers import text_numbers
     from attsvm.report.texts.words import notes, tables, verdict
 
@@ -95,9 +94,6 @@ def fit_text(
             from attsvm.report.texts.folder import write_text_folder
 
             write_text_folder(folder, done, result, command)
-    if json:
-        print(dumps(result))
-    else:
-        print_report(tables(result), verdict(result), notes(result))
+    print_result(result, json, tables(result), verdict(result), notes(result))
     if out:
         print(f"{out}: index.html, figures and result.json", file=sys.stderr)

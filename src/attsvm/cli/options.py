@@ -1,9 +1,12 @@
 """Options that several commands have."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from attsvm.errors import ProblemError
 
 OutFolder = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for page, figures and results.")]
 ForceFolder = Annotated[bool, typer.Option("--force", help="Replace DIR if it holds an earlier result.")]
@@ -18,3 +21,22 @@ SplitSeed = Annotated[int, typer.Option("--seed", help="Seed of the split into t
 TestFraction = Annotated[float, typer.Option(help="Share of each class that is set apart for testing.")]
 
 ProblemFile = Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem file `.npz`.")]
+
+
+def named_values(texts: Iterable[str]) -> dict[str, str]:
+    """Read the values of ``--option NAME=VALUE``, which can be given several times.
+
+    Raises
+    ------
+    ProblemError
+        If a text has no ``=``, or a name is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ProblemError(f"--option: expected NAME=VALUE, got {text!r}")
+        if name in found:
+            raise ProblemError(f"--option: expected {name!r} once, got it twice")
+        found[name] = value
+    return found

@@ -83,10 +83,21 @@ def progress(name: str = "training") -> Iterator[Callable[[Any], None]]:
         yield lambda at: bar.update(task, completed=at.step, total=at.steps, loss=at.loss)
 
 
-def print_report(tables: Iterable[tuple[str, list[tuple[str, str]]]], verdict: str, notes: Iterable[str]) -> None:
-    """Print a result on the terminal: its tables, its verdict, and notes that must not be overlooked."""
+def print_result(
+    result: dict[str, Any],
+    json: bool,
+    tables: Iterable[tuple[str, list[tuple[str, str]]]],
+    verdict: str,
+    notes: Iterable[str],
+) -> None:
+    """Print a result on stdout: as JSON, or as its tables, its verdict, and notes that must not be overlooked."""
     from rich.console import Console
 
+    from attsvm.report.plain import dumps
+
+    if json:
+        print(dumps(result))
+        return
     console = Console()
     console.print(terminal_table(tables))
     console.print(verdict, highlight=False)

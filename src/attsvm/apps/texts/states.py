@@ -138,8 +138,9 @@ def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH) -> S
         raise ProblemError("--embed needs transformers, which is not installed: pip install attsvm[torch]") from error
     if not (Path(path) / "config.json").is_file():
         raise ProblemError(f"{path}: expected a folder with a Hugging Face model, got no config.json in it")
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quiet: Any = logging
+    quiet.set_verbosity_error()
+    quiet.disable_progress_bar()
     try:
         model = transformers.AutoModel.from_pretrained(path, local_files_only=True).eval()
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
