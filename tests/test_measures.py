@@ -75,9 +75,9 @@ def test_direction_error_along_axes_and_without_direction():
     assert errors[0] == 1
     assert errors[3] == pytest.approx(attsvm.direction_error(path[3], target), rel=1e-14)
     assert attsvm.direction_error(target, -target) == pytest.approx(2, abs=1e-15)
-    with pytest.raises(attsvm.ProblemError, match="not finite"):
+    with pytest.raises(attsvm.ProblemError, match="expected finite numbers"):
         attsvm.correlation(path, np.nan * target, axis=(-2, -1))
-    with pytest.raises(attsvm.ProblemError, match="equal shapes"):
+    with pytest.raises(attsvm.ProblemError, match="expected the shape"):
         attsvm.correlation(path, target)
 
 
@@ -126,11 +126,11 @@ def test_bregman_divergence_along_axes_without_direction_and_out_of_range():
     assert found[3] != pytest.approx(attsvm.bregman_divergence(path[3], target, 1.75), rel=1e-3)
     assert attsvm.bregman_divergence(target, -target, 3.0) == pytest.approx(2, abs=1e-14)
     for p in (1, 0.5, np.inf, np.nan, "2"):
-        with pytest.raises(attsvm.ProblemError, match=r"p: .* found, 1 < p < inf wanted"):
+        with pytest.raises(attsvm.ProblemError, match=r"p: expected 1 < p < inf, got"):
             attsvm.bregman_divergence(target, target, p)
-    with pytest.raises(attsvm.ProblemError, match="equal shapes"):
+    with pytest.raises(attsvm.ProblemError, match="expected the shape"):
         attsvm.bregman_divergence(path, target, 3.0)
-    with pytest.raises(attsvm.ProblemError, match="not finite"):
+    with pytest.raises(attsvm.ProblemError, match="expected finite numbers"):
         attsvm.bregman_divergence(target, np.nan * target, 3.0)
 
 
@@ -175,7 +175,7 @@ def test_margin_ratio_is_one_at_the_solution_and_below_elsewhere():
 
 def test_margin_refuses_what_has_none():
     problem = random_problem(2, 1, 3)
-    with pytest.raises(attsvm.ProblemError, match="no query has a token to drop"):
+    with pytest.raises(attsvm.ProblemError, match="so there is no margin"):
         attsvm.margin(problem, np.ones((3, 3)), [0, 0])
-    with pytest.raises(attsvm.ProblemError, match=r"weights: shape \(3,\) does not fit"):
+    with pytest.raises(attsvm.ProblemError, match=r"weights: expected shape \(..., 3, 3\), got \(3,\)"):
         attsvm.margin(random_problem(2, 3, 3), np.ones(3), [0, 0])
