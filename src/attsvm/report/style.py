@@ -2,12 +2,15 @@
 
 import io
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 WIDTH = 3.25
 """Width of a column, in inches."""
@@ -71,6 +74,55 @@ def to_svg_file(figure: Figure) -> bytes:
     with applied():
         figure.savefig(stream, format="svg", metadata={"Date": None})
     return stream.getvalue()
+
+
+def panel(x: str, y: str, height: float, *, columns: int = 1, log: bool = False) -> tuple[Figure, Axes]:
+    """A figure of one pair of axes with these labels; on a logarithmic scale if ``log``."""
+    figure = Figure(figsize=(columns * WIDTH, height))
+    axis = figure.subplots()
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    if log:
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+    return figure, axis
+
+
+def band(axis: Axes, x: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str, label: str | None = None) -> None:
+    """Shade the range between two curves."""
+    axis.fill_between(
+        np.asarray(x), np.asarray(low), np.asarray(high), color=colour, alpha=0.2, linewidth=0, label=label
+    )
+
+
+def spread(
+    axis: Axes,
+    x: np.ndarray,
+    values: np.ndarray,
+    colour: str,
+    line: Any,
+    label: str,
+    *,
+    middle: Callable[..., np.ndarray] = np.median,
+    **options: Any,
+) -> None:
+    """Draw the median of several runs and the band of their 10-90 % range.
+
+    Parameters
+    ----------
+    axis : Axes
+    x : ndarray, shape (R,)
+    values : ndarray, shape (R, runs)
+    colour, line, label
+        Of the curve.
+    middle : callable
+        ``np.mean`` draws the mean in place of the median.
+    **options
+        Of ``axis.plot``.
+    """
+    low, high = np.quantile(values, [0.1, 0.9], axis=1)
+    band(axis, x, low, high, colour)
+    axis.plot(x, middle(values, axis=1), linestyle=line, color=colour, label=label, **options)
 
 
 def legend_above(axis: Axes, columns: int) -> None:

@@ -161,10 +161,7 @@ def _picture(axis: Axes, picture: np.ndarray, **options: Any) -> None:
 
 
 def _figure(x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(style.WIDTH, 2.6))
-    axis = figure.subplots()
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
+    figure, axis = style.panel(x, y, 2.6)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure, axis
 

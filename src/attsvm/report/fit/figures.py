@@ -75,16 +75,7 @@ def _saturation(fit: Fit, source: Source | None) -> Drawn | None:
         return None
     figure, (top, bottom) = _panels(2, 2.9)
     history, W = fit.history, weights_symbol(fit)
-    steps = history["steps"]
-    top.fill_between(
-        steps,
-        history["largest_low"],
-        history["largest_high"],
-        color=style.BLUE,
-        alpha=0.22,
-        linewidth=0,
-        label="10-90%",
-    )
+    style.band(top, history["steps"], history["largest_low"], history["largest_high"], style.BLUE, "10-90%")
     _line(top, history, "largest_median", style.BLUE, "-", "median")
     top.axhline(SOFT_BELOW, color=style.INK, linestyle=":", linewidth=1, label=f"{SOFT_BELOW}")
     top.set_ylim(0, 1.03)

@@ -59,15 +59,13 @@ def _map(measure: "Measure", inspection: "Inspection", twin: "Inspection | None"
 def _against_steps(measure: "Measure", steps: "list[tuple[int, Inspection]]") -> Drawn:
     at = [step for step, _ in steps]
     values = np.stack([one.measure(measure.name).reshape(-1) for _, one in steps])
-    figure = Figure(figsize=(style.WIDTH, 2.2))
-    axis = figure.subplots()
+    figure, axis = style.panel("training steps", measure.title, 2.2)
     low, middle, high = np.nanpercentile(values, [10, 50, 90], axis=1)
-    axis.fill_between(at, low, high, color=style.BLUE, alpha=0.2, linewidth=0, label="10 to 90 % of heads")
+    style.band(axis, at, low, high, style.BLUE, "10 to 90 % of heads")
     axis.plot(at, middle, color=style.BLUE, marker="o", markersize=3, label="median head")
     if measure.name == "margin_ratio" and np.nanmin(values) > 0:
         axis.set_yscale("log")
-    axis.set_xlabel("training steps")
-    axis.set_ylabel(measure.title, wrap=True)
+    axis.yaxis.label.set_wrap(True)
     style.legend_above(axis, 2)
     return Drawn(f"{measure.name}_steps", f"{measure.title}, over training", _sentence(measure), figure)
 

@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
-from matplotlib.figure import Figure
 
 from attsvm.apps.texts.result import TextFit
 from attsvm.report import style
@@ -26,8 +25,7 @@ def draw_text_figures(fit: TextFit) -> list[Drawn]:
 def _words(fit: TextFit) -> Drawn:
     """Every listed word: its frequency, and its attention over its frequency."""
     words, listed = fit.words, fit.listed
-    figure = Figure(figsize=(2 * style.WIDTH, 3.4))
-    axis = figure.subplots()
+    figure, axis = style.panel("share of a text's words", "attention over frequency", 3.4, columns=2, log=True)
     frequency, ratio = words.frequency[listed], words.over_frequency[listed]
     favoured = words.by_class[listed].argmax(axis=1)
     colours = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
@@ -46,11 +44,7 @@ def _words(fit: TextFit) -> Drawn:
             rasterized=True,
         )
     axis.axhline(1, color=style.INK, linestyle=":", linewidth=1)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
     _name_apart(axis, np.log(frequency), np.log(ratio), [fit.encoder.vocabulary[word] for word in listed])
-    axis.set_xlabel("share of a text's words")
-    axis.set_ylabel("attention over frequency")
     style.legend_above(axis, min(len(fit.classes), 3))
     legend = axis.get_legend()
     for handle in legend.legend_handles if legend else ():
@@ -85,8 +79,7 @@ def _name_apart(axis: Axes, x: np.ndarray, y: np.ndarray, names: list[str]) -> N
 
 
 def _effective(fit: TextFit) -> Drawn:
-    figure = Figure(figsize=(style.WIDTH, 2.6))
-    axis = figure.subplots()
+    figure, axis = style.panel("words of the text that are read", "effective number of words", 2.6)
     lengths, effective = fit.test.sequences.lengths, fit.test.effective
     shown = np.random.default_rng(0).permutation(len(lengths))[:3000]
     axis.scatter(lengths[shown], effective[shown], s=3, color=style.BLUE, alpha=0.3, linewidths=0, rasterized=True)
@@ -95,8 +88,6 @@ def _effective(fit: TextFit) -> Drawn:
     axis.axhline(np.median(effective), color=style.VERMILLION, linestyle="--", linewidth=1)
     axis.set_xlim(0, longest * 1.03)
     axis.set_ylim(0, longest * 1.03)
-    axis.set_xlabel("words of the text that are read")
-    axis.set_ylabel("effective number of words")
     caption = (
         f"One point per test text{' (3,000 of them)' if len(lengths) > 3000 else ''}. Dotted: equal attention to "
         f"all words; dashed: the median, {number_of_words(float(np.median(effective)))}."
@@ -105,31 +96,19 @@ def _effective(fit: TextFit) -> Drawn:
 
 
 def _concentration(fit: TextFit) -> Drawn:
-    figure = Figure(figsize=(style.WIDTH, 2.6))
-    axis = figure.subplots()
+    figure, axis = style.panel("steps", "effective number of words", 2.6)
     history = fit.classifier.history_
-    axis.fill_between(
-        history["steps"],
-        history["effective_low"],
-        history["effective_high"],
-        color=style.BLUE,
-        alpha=0.22,
-        linewidth=0,
-        label="10-90%",
-    )
+    style.band(axis, history["steps"], history["effective_low"], history["effective_high"], style.BLUE, "10-90%")
     axis.plot(history["steps"], history["effective_median"], color=style.BLUE, label="median")
     axis.axvline(fit.classifier.kept_step_, color=style.INK, linestyle=":", linewidth=1, label="kept")
     axis.set_ylim(bottom=0)
-    axis.set_xlabel("steps")
-    axis.set_ylabel("effective number of words")
     style.legend_above(axis, 3)
     caption = "Effective number of words of a sample of the training texts during training."
     return Drawn("concentration", "Concentration of attention", caption, figure)
 
 
 def _learning(fit: TextFit) -> Drawn:
-    figure = Figure(figsize=(style.WIDTH, 2.6))
-    axis = figure.subplots()
+    figure, axis = style.panel("steps", "accuracy", 2.6)
     history = fit.classifier.history_
     held_out = "validation_accuracy" in history
     name = "validation_accuracy" if held_out else "objective"
@@ -140,8 +119,6 @@ def _learning(fit: TextFit) -> Drawn:
     axis.axhline(
         fit.baselines["tf_idf"]["test"], color=style.VERMILLION, linestyle="--", linewidth=1, label="TF-IDF, test"
     )
-    axis.set_xlabel("steps")
-    axis.set_ylabel("accuracy")
     style.legend_above(axis, 2)
     caption = "Accuracy on the validation texts, which are held out from the training texts."
     return Drawn("learning", "Learning", caption, figure)

@@ -135,9 +135,7 @@ class Bregman(Figure):
         for axis, (p, divergence) in zip(axes, _kept(sizes, found).items(), strict=True):
             steps = found[f"steps {p:g}"]
             for power, values, (colour, dashes) in zip(sizes["p"], divergence, LINES, strict=True):
-                low, high = np.quantile(values, [0.1, 0.9], axis=-1)
-                axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-                axis.plot(steps, values.mean(axis=-1), dashes, color=colour, label=f"ℓ$_{{{power:g}}}$ Att-SVM")
+                style.spread(axis, steps, values, colour, dashes, f"ℓ$_{{{power:g}}}$ Att-SVM", middle=np.mean)
             axis.set_xscale("log")
             axis.set_yscale("log")
             axis.set_title(f"mirror descent, p = {p:g}")

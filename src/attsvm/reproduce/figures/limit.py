@@ -143,17 +143,10 @@ class Limit(Figure):
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 2.4))
-        axis = figure.subplots()
+        figure, axis = style.panel("steps", "direction error", 2.4, log=True)
         for name, colour, dashes in (("exact", style.BLUE, "-"), ("plain", style.VERMILLION, "--")):
             steps, errors = found[f"steps {name}"], found[f"error {name}"][:, ~found["undecided"]]
-            low, high = np.quantile(errors, [0.1, 0.9], axis=1)
-            axis.fill_between(steps, low, high, color=colour, alpha=0.22, linewidth=0)
-            axis.plot(steps, np.median(errors, axis=1), dashes, color=colour, label=GRADIENTS[name])
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xlabel("steps")
-        axis.set_ylabel("direction error")
+            style.spread(axis, steps, errors, colour, dashes, GRADIENTS[name])
         style.legend_above(axis, 2)
         return figure
 

@@ -102,8 +102,7 @@ class Path(Figure):
         ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 2.5))
-        axis = figure.subplots()
+        figure, axis = style.panel(r"$\|W\|_F$", "direction error", 2.5, log=True)
         best = found["at_best"]
         for name, label, which, colour, dashes in (
             ("error path", "path", best, style.BLUE, "-"),
@@ -114,13 +113,7 @@ class Path(Figure):
             if not which.any():
                 continue
             lengths = np.median(found["norm"][:, which], axis=1)
-            low, high = np.quantile(found[name][:, which], [0.1, 0.9], axis=1)
-            axis.fill_between(lengths, low, high, color=colour, alpha=0.18, linewidth=0)
-            axis.plot(lengths, np.median(found[name][:, which], axis=1), linestyle=dashes, color=colour, label=label)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xlabel(r"$\|W\|_F$")
-        axis.set_ylabel("direction error")
+            style.spread(axis, lengths, found[name][:, which], colour, dashes, label)
         style.legend_above(axis, 2)
         return figure
 

@@ -175,9 +175,7 @@ class Saturation(Figure):
         for axis, (key, label) in zip(axes, panels, strict=True):
             for way, (colour, dashes) in zip(WAYS, LINES, strict=True):
                 steps, values = found[f"steps {way}"][1:], found[f"{key} {way}"][1:]
-                low, high = np.quantile(values, [0.1, 0.9], axis=1)
-                axis.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-                axis.plot(steps, np.median(values, axis=1), dashes, color=colour, label=NAMES[way])
+                style.spread(axis, steps, values, colour, dashes, NAMES[way])
             axis.axvline(PUBLISHED_STEPS, color=style.INK, linewidth=0.6, linestyle=":")
             axis.set_xscale("log")
             axis.set_ylabel(label)

@@ -131,14 +131,10 @@ class TokensKept(Figure):
         ]
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 2.3))
-        axis = figure.subplots()
+        figure, axis = style.panel("λ", "tokens kept", 2.3)
         curvatures = np.array(sizes["lambda"])
-        low, high = np.quantile(found["kept"], [0.1, 0.9], axis=1)
-        axis.fill_between(curvatures, low, high, color=style.BLUE, alpha=0.22, linewidth=0)
-        axis.plot(
-            curvatures, found["kept"].mean(axis=1), "-o", color=style.BLUE, markersize=3.5, label="after training"
-        )
+        name, kept = "after training", found["kept"]
+        style.spread(axis, curvatures, kept, style.BLUE, "-", name, middle=np.mean, marker="o", markersize=3.5)
         axis.plot(
             curvatures, found["predicted"].mean(axis=1), "--", color=style.VERMILLION, label="optimum of the head"
         )
@@ -146,8 +142,6 @@ class TokensKept(Figure):
         axis.set_xticks(curvatures, [f"{curvature:g}" for curvature in curvatures])
         axis.set_xlim(curvatures[0], curvatures[-1] * 1.05)
         axis.set_ylim(0, sizes["T"] + 0.5)
-        axis.set_xlabel("λ")
-        axis.set_ylabel("tokens kept")
         style.legend_above(axis, 2)
         return figure
 
