@@ -1,5 +1,7 @@
 """One callback for everything: it receives a Progress, and a true return value stops the work."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -49,4 +51,4 @@ def test_any_other_return_value_lets_it_end(name):
     steps = [progress.step for progress in seen]
     assert steps == sorted(steps)
     assert all(progress.steps is None or 0 <= progress.step <= progress.steps for progress in seen)
-    assert all(one.seconds <= other.seconds for one, other in zip(seen, seen[1:], strict=False))
+    assert all(one.seconds <= other.seconds for one, other in pairwise(seen))
