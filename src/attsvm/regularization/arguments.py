@@ -1,6 +1,7 @@
 """Checks of the arguments of a regularization path."""
 
 from collections.abc import Sequence
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from attsvm.norms import Lp, Norm, Nuclear
 from attsvm.problem import Problem
 from attsvm.regularization.scalar import Scalar
 from attsvm.regularization.weight_ball import WeightBall
+from attsvm.training.attention.attention import Attention, Combined, Factored, Prompt
 
 MOST_LOGITS = 6_000
 MOST_NUMBERS = 50_000_000
@@ -48,16 +50,36 @@ def parse_head_radii(head_radii: Sequence[float] | np.ndarray | None, radii: np.
     return array
 
 
-def norm_of_ball(norm: Norm, attention: str) -> Norm:
-    """The norm that bounds W or p, for a kind of attention."""
-    if attention == "factored":
-        if norm not in FACTORED:
-            raise ProblemError(
-                f'norm: expected "frobenius" or "nuclear" for factored attention, whose ball ‖K‖² + ‖Q‖² ≤ 2R is the '
-                f"nuclear one, got {norm.name}"
-            )
-        return Nuclear()
-    return norm.of_vectors if attention == "prompt" else norm
+@singledispatch
+def norm_of_ball(attention: Attention, norm: Norm) -> Norm:
+    """The norm that bounds the weights of the Att-SVM, found by the type of the attention.
+
+    Raises
+    ------
+    ProblemError
+        If paths of this attention are not known, or not in this norm.
+    """
+    raise ProblemError(f"attention: expected combined, factored or prompt, got {attention.name}")
+
+
+@norm_of_ball.register
+def _(attention: Combined, norm: Norm) -> Norm:
+    return norm
+
+
+@norm_of_ball.register
+def _(attention: Prompt, norm: Norm) -> Norm:
+    return norm.of_vectors
+
+
+@norm_of_ball.register
+def _(attention: Factored, norm: Norm) -> Norm:
+    if norm not in FACTORED:
+        raise ProblemError(
+            f'norm: expected "frobenius" or "nuclear" for factored attention, whose ball ‖K‖² + ‖Q‖² ≤ 2R is the '
+            f"nuclear one, got {norm.name}"
+        )
+    return Nuclear()
 
 
 def check_problem(problem: Problem, trains_head: bool) -> None:

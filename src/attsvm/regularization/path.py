@@ -112,9 +112,9 @@ def regularization_path(
     True
     """
     radii = parse_radii("radii", radii)
-    kind = parse_attention(attention, problem, None).name
+    layer = parse_attention(attention, problem, None)
     shape = (problem.key_dim, problem.query_dim)
-    norm = norm_of_ball(parse_norm(norm), kind)
+    norm = norm_of_ball(layer, parse_norm(norm))
     ball_of(norm, shape)
     scalar = scalar_of(parse_loss(loss, None))
     check_problem(problem, head_radii is not None)
@@ -124,7 +124,7 @@ def regularization_path(
 
     batch = problem.batch_shape
     watch = Watch(callback, len(radii) * int(np.prod(batch)))
-    setting = _Setting(radii, lengths, norm, kind)
+    setting = _Setting(radii, lengths, norm, layer.name)
     paths: list[RegularizationPath] = []
     for index in np.ndindex(*batch):
         one = problem[index] if batch else problem

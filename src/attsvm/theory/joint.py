@@ -57,7 +57,7 @@ def _radius_trend(run: Run, norm: Norm) -> np.ndarray:
     """Slope of log(r/R) against log(step) in the last decade of steps of a trial: r of v, R of the attention."""
     steps = run.history["steps"]
     heads = norm.of_vectors.values(run.history["v"], 1).reshape(len(steps), -1)
-    weights = norm.values(run.history["weights"], 1 if run.attention == "prompt" else 2).reshape(len(steps), -1)
+    weights = norm.values(run.history["weights"], run.weights.ndim - len(run.batch_shape)).reshape(len(steps), -1)
     last = np.broadcast_to(run.step, run.batch_shape).reshape(-1)
     trend = np.zeros(last.size)
     for i in range(last.size):
