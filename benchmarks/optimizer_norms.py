@@ -83,11 +83,13 @@ def with_long_steps(norm: str, length: str, counts: list[int], seeds: int) -> di
 
 
 LONG_STEPS = {
-    "constant, 0.05": lambda norm: optimizers.steepest_descent(0.05, norm),
-    "constant, 0.1": lambda norm: optimizers.steepest_descent(0.1, norm),
-    "constant, 0.2": lambda norm: optimizers.steepest_descent(0.2, norm),
-    "constant, 1": lambda norm: optimizers.steepest_descent(1.0, norm),
-    "growing, 0.1 (1 + k/100)": lambda norm: optimizers.steepest_descent(lambda k: 0.1 * (1 + k / 100), norm),
+    "constant, 0.05": lambda norm: optimizers.steepest_descent(learning_rate=0.05, norm=norm),
+    "constant, 0.1": lambda norm: optimizers.steepest_descent(learning_rate=0.1, norm=norm),
+    "constant, 0.2": lambda norm: optimizers.steepest_descent(learning_rate=0.2, norm=norm),
+    "constant, 1": lambda norm: optimizers.steepest_descent(learning_rate=1.0, norm=norm),
+    "growing, 0.1 (1 + k/100)": lambda norm: optimizers.steepest_descent(
+        learning_rate=lambda k: 0.1 * (1 + k / 100), norm=norm
+    ),
 }
 LONG_COUNTS = {"frobenius": [50_000], "l1": [50_000], "linf": [10_000, 50_000, 200_000]}
 

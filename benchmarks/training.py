@@ -103,7 +103,7 @@ WAYS = (
     Way(
         f"W, mirror descent p = {P}",
         lambda problem, starts, steps: attsvm.train(
-            problem, optimizer=optimizers.mirror_descent(STEP, P), init=starts[0], steps=steps
+            problem, optimizer=optimizers.mirror_descent(learning_rate=STEP, p=P), init=starts[0], steps=steps
         ),
         lambda problem, starts, steps: torch_loop(problem, starts, steps, p=P),
         1,

@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[Callable[[int], dict[str, Any]], tuple[Any, ...]]] = {
     "W, normalised GD": (lambda d: {}, (style.BLUE, "-", "o")),
     "(K, Q), one norm": (lambda d: {"attention": "factored"}, (style.ORANGE, "--", "s")),
     "W, mirror descent p = 1.75": (
-        lambda d: {"optimizer": optimizers.mirror_descent(0.1, 1.75)},
+        lambda d: {"optimizer": optimizers.mirror_descent(learning_rate=0.1, p=1.75)},
         (style.VERMILLION, "-.", "^"),
     ),
     "W, ReLU head": (_relu, (style.GREEN, ":", "D")),

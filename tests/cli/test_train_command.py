@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import optax
 import pytest
 
 import attsvm
@@ -38,9 +39,14 @@ def test_writes_the_run_that_python_makes(train):
 @pytest.mark.parametrize(
     ("arguments", "optimizer"),
     [
-        (["--optimizer", "mirror_descent", "--p", "1.75"], attsvm.optimizers.mirror_descent(0.1, 1.75)),
-        (["--optimizer", "steepest_descent", "--norm", "linf"], attsvm.optimizers.steepest_descent(0.1, "linf")),
+        (["--optimizer", "mirror_descent", "--p", "1.75"], attsvm.optimizers.mirror_descent(learning_rate=0.1, p=1.75)),
+        (
+            ["--optimizer", "steepest_descent", "--norm", "linf"],
+            attsvm.optimizers.steepest_descent(learning_rate=0.1, norm="linf"),
+        ),
         (["--optimizer", "gradient_descent", "--learning-rate", "0.5"], attsvm.optimizers.gradient_descent(0.5)),
+        (["--optimizer", "muon"], attsvm.optimizers.normalized(optax.contrib.muon(0.01))),
+        (["--optimizer", "attsvm.optimizers:polyak"], "polyak"),
     ],
 )
 def test_every_optimizer_by_its_name(train, arguments, optimizer):
@@ -94,18 +100,18 @@ def test_mini_batches_and_tolerances(train):
     ("arguments", "said"),
     [
         (["absent.npz"], "absent.npz: no such file"),
-        (["problem.npz", "--p", "2"], "--p: 2 found; it goes with mirror_descent alone"),
+        (["problem.npz", "--p", "2"], "--p: not an option of normalized_gradient_descent"),
         (["problem.npz", "--optimizer", "mirror_descent"], "--p: not given"),
         (["problem.npz", "--optimizer", "steepest_descent"], "--norm: not given"),
-        (["problem.npz", "--optimizer", "mirror_descent", "--p", "1"], "p: 1"),
-        (["problem.npz", "--optimizer", "adam", "--relative"], "--relative: does not go with adam"),
+        (["problem.npz", "--optimizer", "mirror_descent", "--p", "1"], "p: expected 1 < p < inf, got 1"),
+        (["problem.npz", "--optimizer", "adam", "--relative"], "--relative: not an option of adam"),
         (["problem.npz", "--steps", "-1"], "steps: -1 found"),
         (["problem.npz", "--attention", "prompt"], "attention: 'prompt'"),
         (["problem.npz", "--rank", "2"], "rank: given for combined attention"),
         (["problem.npz", "--loss", "hinge"], "loss: .*'hinge'"),
         (["problem.npz", "--out", "problem.npz"], "exists already; use --force"),
         (["problem.npz", "--batch-size", "9"], "batch_size: 9 found"),
-        (["problem.npz", "--growth", "-1"], "--growth: -1 found"),
+        (["problem.npz", "--growth", "-1"], "--growth: expected a number >= 0, got -1"),
         (["problem.npz", "--init", "problem.npz"], "expected a file of kind 'run', got 'problem'"),
     ],
 )

@@ -1,5 +1,6 @@
 """Optimisers: each step against its formula, far below the smallest float, composed, and written to files."""
 
+from dataclasses import dataclass
 from functools import cache
 
 import jax
@@ -12,21 +13,21 @@ import pytest
 import attsvm
 from attsvm import ProblemError, Run, optimizers, train
 from attsvm.datasets import random_problem
-from attsvm.norms import parse_norm
+from attsvm.norms import Norm, parse_norm
 from attsvm.optimizers import configuration, from_configuration
 from attsvm.optimizers.powers import power, signed_power
 from attsvm.optimizers.singular import singular_values_and_vectors
-from attsvm.optimizers.steepest_descent import steepest
+from attsvm.optimizers.sizes import steepest
 
 SCALE_FREE = {
     "normalized": optimizers.normalized_gradient_descent(0.1),
     "normalized each": optimizers.normalized_gradient_descent(0.1, scope="each"),
     "normalized relative": optimizers.normalized_gradient_descent(0.1, relative=True),
-    "mirror 1.75": optimizers.mirror_descent(0.1, 1.75),
-    "mirror 3 relative": optimizers.mirror_descent(0.1, 3.0, relative=True),
-    "sign": optimizers.steepest_descent(0.1, "linf"),
-    "coordinate": optimizers.steepest_descent(0.1, "l1"),
-    "spectral": optimizers.steepest_descent(0.1, "spectral"),
+    "mirror 1.75": optimizers.mirror_descent(learning_rate=0.1, p=1.75),
+    "mirror 3 relative": optimizers.mirror_descent(learning_rate=0.1, p=3.0, relative=True),
+    "sign": optimizers.steepest_descent(learning_rate=0.1, norm="linf"),
+    "coordinate": optimizers.steepest_descent(learning_rate=0.1, norm="l1"),
+    "spectral": optimizers.steepest_descent(learning_rate=0.1, norm="spectral"),
     "polyak": optimizers.polyak(longest=0.5),
     "momentum": optimizers.momentum(optimizers.normalized_gradient_descent(0.1)),
     "adam, normalized": optimizers.normalized(optax.adam(0.1)),
@@ -35,8 +36,8 @@ SCALE_FREE = {
 SCALED = {
     "plain": optimizers.gradient_descent(0.1),
     "plain relative": optimizers.gradient_descent(0.1, relative=True),
-    "mirror plain": optimizers.mirror_descent(0.1, 1.75, normalize=False),
-    "steepest plain": optimizers.steepest_descent(0.1, "linf", normalize=False),
+    "mirror plain": optimizers.mirror_descent(learning_rate=0.1, p=1.75, normalize=False),
+    "steepest plain": optimizers.steepest_descent(learning_rate=0.1, norm="linf", normalize=False),
     "heavy ball": optimizers.momentum(optimizers.gradient_descent(0.1), nesterov=True),
     "adam": optax.adam(0.1),
     "muon": optax.contrib.muon(0.1),
@@ -153,7 +154,10 @@ def test_a_zero_gradient_moves_nothing(name):
 def test_a_small_parameter_beside_a_large_one_steps_by_itself_at_full_length():
     gradient = {"a": 1e-250 * np.ones((2, 2)), "b": 1e200 * np.ones((2, 2))}
     params = {"a": np.ones((2, 2)), "b": np.ones((2, 2))}
-    for optimizer in (optimizers.normalized_gradient_descent(0.1, scope="each"), optimizers.steepest_descent(0.1, 2)):
+    for optimizer in (
+        optimizers.normalized_gradient_descent(0.1, scope="each"),
+        optimizers.steepest_descent(learning_rate=0.1, norm=2),
+    ):
         updates, _ = one_update(optimizer, gradient, params)
         np.testing.assert_allclose(updates["a"], -0.05)
         np.testing.assert_allclose(updates["b"], -0.05)
@@ -171,7 +175,7 @@ def test_the_steepest_direction_has_norm_one_and_reaches_the_dual_norm(name, sha
     norm = parse_norm(name)
     with jax.enable_x64(True):
         trials_last = jnp.asarray(np.moveaxis(gradients, 0, -1))
-        directions = np.moveaxis(np.asarray(jax.jit(lambda g: steepest(g, norm))(trials_last)), -1, 0)
+        directions = np.moveaxis(np.asarray(jax.jit(lambda g: steepest(norm, g))(trials_last)), -1, 0)
     np.testing.assert_allclose(norm.values(directions, len(shape)), 1.0, rtol=1e-12)
     reached = np.sum(directions * gradients, axis=tuple(range(1, gradients.ndim)))
     np.testing.assert_allclose(reached, norm.dual.values(gradients, len(shape)), rtol=1e-12)
@@ -219,7 +223,7 @@ def test_powers_of_both_precisions_keep_the_sign():
 
 def test_entries_that_underflow_come_back_by_the_mirror_variable():
     # θ = z^20: it is zero until |z| > 7e-17, and computed anew from θ = 0 it would stay there
-    optimizer = optimizers.mirror_descent(3e-17, 1.05, normalize=False)
+    optimizer = optimizers.mirror_descent(learning_rate=3e-17, p=1.05, normalize=False)
     params, state = {"w": np.zeros(1)}, None
     for _ in range(100):
         updates, state = one_update(optimizer, {"w": -np.ones(1)}, params, state=state)
@@ -248,7 +252,7 @@ def test_a_gradient_without_a_scale_is_taken_as_it_stands():
 
 
 def test_a_schedule_counts_the_steps_taken():
-    optimizer = optimizers.mirror_descent(lambda k: 0.1 * (k + 1.0), 2.0)
+    optimizer = optimizers.mirror_descent(learning_rate=lambda k: 0.1 * (k + 1.0), p=2.0)
     params, state = {"w": np.zeros(2)}, None
     for step in range(3):
         updates, state = one_update(optimizer, {"w": np.array([3.0, 4.0])}, params, state=state)
@@ -269,8 +273,8 @@ def test_polyak_rests_at_its_target_and_lands_on_a_line():
 
 def test_updates_that_need_the_parameters_say_so():
     with pytest.raises(ProblemError, match="params"):
-        optimizers.mirror_descent(0.1, 3.0).update(
-            {"w": jnp.ones(2)}, optimizers.mirror_descent().init({"w": jnp.ones(2)})
+        optimizers.mirror_descent(learning_rate=0.1, p=3.0).update(
+            {"w": jnp.ones(2)}, optimizers.mirror_descent(p=3.0).init({"w": jnp.ones(2)})
         )
 
 
@@ -337,7 +341,7 @@ def test_each_norm_descends_to_its_own_margin():
     problem = random_problem(6, 8, 10, seed=0)
     steps = {"frobenius": 0.1, "linf": 0.01, "spectral": 0.05, "l1": 0.1}
     for row, (norm, step) in enumerate(steps.items()):
-        run = train(problem, optimizer=optimizers.steepest_descent(step, norm), steps=4000, record=1)
+        run = train(problem, optimizer=optimizers.steepest_descent(learning_rate=step, norm=norm), steps=4000, record=1)
         ratios = [attsvm.margin_ratio(problem, run.weights, run.selected, other) for other in steps]
         assert np.argmax(ratios) == row, (norm, ratios)
         assert run.norm == parse_norm(norm)
@@ -348,7 +352,7 @@ def test_each_norm_descends_to_its_own_margin():
 
 WRITTEN = [name for name in OURS if "," not in name]
 COMPOSED = optimizers.momentum(
-    optimizers.normalized(optimizers.mirror_descent(0.05, 3.0), scope="each"), decay=0.5, nesterov=True
+    optimizers.normalized(optimizers.mirror_descent(learning_rate=0.05, p=3.0), scope="each"), decay=0.5, nesterov=True
 )
 
 
@@ -386,12 +390,12 @@ def test_schedules_and_foreign_optimizers_are_not_written():
         (lambda: optimizers.gradient_descent("fast"), "learning_rate"),
         (lambda: optimizers.normalized_gradient_descent(np.inf), "learning_rate"),
         (lambda: optimizers.normalized_gradient_descent(0.1, scope="some"), "scope"),
-        (lambda: optimizers.mirror_descent(0.1, 1.0), "p:"),
-        (lambda: optimizers.mirror_descent(0.1, np.inf), "p:"),
-        (lambda: optimizers.mirror_descent(0.1, 3.0, scope="some"), "scope"),
-        (lambda: optimizers.steepest_descent(0.1, "round"), "norm"),
-        (lambda: optimizers.steepest_descent(0.1, 0.5), "norm"),
-        (lambda: optimizers.polyak(np.nan), "target"),
+        (lambda: optimizers.mirror_descent(learning_rate=0.1, p=1.0), "p:"),
+        (lambda: optimizers.mirror_descent(learning_rate=0.1, p=np.inf), "p:"),
+        (lambda: optimizers.mirror_descent(learning_rate=0.1, p=3.0, scope="some"), "scope"),
+        (lambda: optimizers.steepest_descent(learning_rate=0.1, norm="round"), "norm"),
+        (lambda: optimizers.steepest_descent(learning_rate=0.1, norm=0.5), "norm"),
+        (lambda: optimizers.polyak(target=np.nan), "target"),
         (lambda: optimizers.polyak(longest=0.0), "longest"),
         (lambda: optimizers.momentum(optimizers.polyak(), 1.0), "decay"),
         (lambda: optimizers.momentum(optimizers.momentum(optimizers.polyak())), "momentum"),
@@ -403,3 +407,130 @@ def test_schedules_and_foreign_optimizers_are_not_written():
 def test_arguments_that_do_not_fit_are_named(build, name):
     with pytest.raises(ProblemError, match=name):
         build()
+
+
+# --- chains, names, norms of users
+
+
+def test_a_factory_is_the_chain_it_documents(problem):
+    o, start = optimizers, np.random.default_rng(0).normal(size=(3, 3))
+    pairs = [
+        (o.gradient_descent(0.5), o.chain(o.LearningRate(0.5), o.Descent())),
+        (o.mirror_descent(p=3, scope="each"), o.chain(o.Normalize("each"), o.LearningRate(0.1), o.Mirror(3))),
+        (o.steepest_descent(norm="linf"), o.chain(o.Normalize("each"), o.LearningRate(0.1), o.Steepest("linf"))),
+    ]
+    for factory, chained in pairs:
+        assert factory.rule == chained.rule
+        assert configuration(chained) is None
+        found, other = (train(problem, optimizer=x, init=start, steps=20).weights for x in (factory, chained))
+        np.testing.assert_array_equal(found, other)
+
+
+def test_the_learning_rate_and_a_norm_or_exponent_are_not_confused():
+    for build in (optimizers.mirror_descent, optimizers.steepest_descent, optimizers.polyak):
+        with pytest.raises(TypeError):
+            build(1.5)
+
+
+def test_a_step_in_any_gradient_norm_follows_its_formula():
+    # sign descent on the gradient divided by its joint ℓ2 norm: N*(g) = ‖g‖₁ is no longer 1
+    chained = optimizers.chain(optimizers.Normalize(norm=2), optimizers.LearningRate(0.1), optimizers.Steepest("linf"))
+    gradient, params = tree(0), tree(1)
+    for log_scale in (0.0, -1e5):
+        updates, _ = one_update(chained, gradient, params, log_scale=log_scale)
+        for got, g in zip(leaves(updates), leaves(gradient), strict=True):
+            np.testing.assert_allclose(got, -0.1 * np.abs(g).sum() / l2(leaves(gradient)) * np.sign(g), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["adam", "muon", "normalized_gradient_descent", "attsvm.optimizers:polyak"])
+def test_training_takes_the_names_of_the_registry(problem, tmp_path, name):
+    run = train(problem, optimizer=name, steps=20)
+    made = optimizers.parse_optimizer(name)
+    np.testing.assert_array_equal(run.weights, train(problem, optimizer=made, steps=20).weights)
+    run.save(tmp_path / "run.npz")
+    loaded = Run.load(tmp_path / "run.npz")
+    assert loaded.limit == run.limit == made.limit("combined")
+    assert repr(from_configuration(loaded.optimizer_config)) == repr(made)
+
+
+def test_names_and_options_that_do_not_exist_are_refused():
+    for name, options, words in (
+        ("newton", {}, "optimizer: expected one of adam, "),
+        ("polyak", {"p": 2}, "p: not an option of polyak; its options are target, longest"),
+        ("mirror_descent", {}, "p: not given, but mirror_descent needs it"),
+        ("momentum", {}, "inner: not given"),
+        ("attsvm.norms:Lp.missing", {}, "cannot be imported"),
+    ):
+        with pytest.raises(ProblemError, match=words):
+            optimizers.parse_optimizer(name, **options)
+    with pytest.raises(ProblemError, match="learning_rate: expected once"):
+        optimizers.chain(optimizers.LearningRate(0.1), optimizers.gradient_descent(0.1))
+
+
+@dataclass(frozen=True)
+class LargestRow(Norm):
+    """The largest ℓ2 norm of a row; its steepest direction has unit rows."""
+
+    name = "largest row"
+
+    def value(self, x, axes=2):
+        return (x * x).sum(axis=-1).max() ** 0.5
+
+    def steepest(self, g):
+        xp = g.__array_namespace__()
+        length = xp.sqrt(xp.sum(g * g, axis=-1, keepdims=True))
+        return g / xp.where(length > 0, length, 1.0)
+
+
+@dataclass(frozen=True)
+class ValueOnly(Norm):
+    """A norm without directions."""
+
+    name = "value only"
+
+    def value(self, x, axes=2):
+        return float(np.abs(x).max())
+
+
+def test_steepest_descent_in_a_norm_of_the_user():
+    problem = random_problem(4, 5, 3, 0, batch=(3,))
+    start = np.random.default_rng(0).normal(size=(3, 3, 3))
+    run = train(
+        problem, optimizer=optimizers.steepest_descent(norm=LargestRow()), init=start, steps=40, record=[0, 1, 40]
+    )
+    first = run.history["weights"][1] - start
+    np.testing.assert_allclose(np.linalg.norm(first, axis=-1), 0.1, rtol=1e-12)
+    assert run.norm == LargestRow()
+    alone = train(problem[1], optimizer=optimizers.steepest_descent(norm=LargestRow()), init=start[1], steps=40)
+    np.testing.assert_allclose(run.weights[1], alone.weights, rtol=1e-12, atol=1e-13)
+    # without normalizing, a step has length N*(g) = Σ of the rows' norms; relative steps are multiplied by N(θ)
+    g = np.random.default_rng(1).normal(size=(3, 4))
+    plain = optimizers.steepest_descent(norm=LargestRow(), normalize=False, relative=True)
+    updates, _ = one_update(plain, {"w": g}, {"w": 2 * np.ones((3, 4))})
+    rows = np.linalg.norm(g, axis=1)
+    np.testing.assert_allclose(updates["w"], -0.1 * 4 * rows.sum() * g / rows[:, None], rtol=1e-10)
+    with pytest.raises(ProblemError, match="value only does not provide `steepest`"):
+        optimizers.steepest_descent(norm=ValueOnly())
+
+
+def test_the_limit_of_an_optimizer_depends_on_the_attention():
+    o = optimizers
+    known = {
+        (o.normalized_gradient_descent(0.1), "combined"): ("frobenius", "proved"),
+        (o.normalized_gradient_descent(0.1), "factored"): ("nuclear", "measured"),
+        (o.normalized_gradient_descent(0.1, scope="each"), "factored"): ("nuclear", "conjecture"),
+        (o.mirror_descent(p=1.75), "prompt"): ("l1.75", "proved"),
+        (o.adam(), "combined"): ("linf", "conjecture"),
+        (o.polyak(), "combined"): ("frobenius", "conjecture"),
+    }
+    for (optimizer, attention), (norm, standing) in known.items():
+        limit = optimizer.limit(attention)
+        assert (limit.norm.name, limit.standing) == (norm, standing)
+    assert o.mirror_descent(p=1.75).limit("factored").norm is None
+    assert o.mirror_descent(p=1.75).standing == "proved"
+
+
+def test_the_module_lists_its_documented_names():
+    for module in (optimizers, attsvm.heads, attsvm.losses):
+        assert dir(module) == sorted(module.__all__)
+        assert all(hasattr(module, name) for name in module.__all__)

@@ -22,7 +22,7 @@ def growing(step):
     ("options", "norm", "standing", "below"),
     [
         ({"optimizer": optimizers.normalized_gradient_descent(growing)}, "frobenius", "proved", 1e-6),
-        ({"optimizer": optimizers.mirror_descent(growing, 1.75)}, "l1.75", "proved", 1e-5),
+        ({"optimizer": optimizers.mirror_descent(learning_rate=growing, p=1.75)}, "l1.75", "proved", 1e-5),
         ({"attention": "factored", "optimizer": None}, "nuclear", "measured", 2e-3),
     ],
 )
@@ -57,7 +57,7 @@ def test_standings():
         )
         return attsvm.predict_direction(problem, made, norm)
 
-    sign = standing(optimizers.steepest_descent(0.1, "linf"))
+    sign = standing(optimizers.steepest_descent(learning_rate=0.1, norm="linf"))
     assert (sign.standing, sign.norm.name) == ("conjecture", "linf")
     assert standing(optax.adam(0.1), norm="linf").standing == "conjecture"
     assert standing(optimizers.normalized_gradient_descent(growing, relative=True)).standing == "proved"
@@ -68,7 +68,7 @@ def test_standings():
     ):
         standing(optax.adam(0.1))
     with pytest.raises(attsvm.ProblemError, match=r"norm: .*got None; steps on factors"):
-        standing(optimizers.mirror_descent(0.1, 3), "factored")
+        standing(optimizers.mirror_descent(learning_rate=0.1, p=3), "factored")
     with pytest.raises(attsvm.ProblemError, match="run: expected a selection of shape"):
         attsvm.predict_direction(random_problem(4, 4, 5, 0), run)
 

@@ -28,7 +28,7 @@ def test_both_take_the_same_hundred_steps(p, options):
         optimizer.step()
 
     with jax.enable_x64(True):
-        transformation = attsvm.optimizers.mirror_descent(0.02, p, **options)
+        transformation = attsvm.optimizers.mirror_descent(learning_rate=0.02, p=p, **options)
         update = jax.jit(transformation.update)
         weights = jax.tree.map(jax.numpy.asarray, start)
         state = transformation.init(weights)

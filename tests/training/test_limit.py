@@ -60,9 +60,9 @@ def test_a_seed_that_changes_its_selection_late_shows_it_in_the_history(referenc
     ("norm", "optimizer", "steps", "below"),
     [
         ("frobenius", optimizers.normalized_gradient_descent(lambda k: 0.1 * (1 + k / 100)), 20_000, 1e-6),
-        (1.5, optimizers.mirror_descent(lambda k: 0.1 * (1 + k / 100), 1.5), 50_000, 1e-6),
-        (1.75, optimizers.mirror_descent(lambda k: 0.1 * (1 + k / 100), 1.75), 50_000, 1e-6),
-        (3.0, optimizers.mirror_descent(lambda k: 0.1 * (1 + k / 100) ** 1.5, 3.0), 100_000, 1e-6),
+        (1.5, optimizers.mirror_descent(learning_rate=lambda k: 0.1 * (1 + k / 100), p=1.5), 50_000, 1e-6),
+        (1.75, optimizers.mirror_descent(learning_rate=lambda k: 0.1 * (1 + k / 100), p=1.75), 50_000, 1e-6),
+        (3.0, optimizers.mirror_descent(learning_rate=lambda k: 0.1 * (1 + k / 100) ** 1.5, p=3.0), 100_000, 1e-6),
         (
             "nuclear",
             optimizers.normalized_gradient_descent(

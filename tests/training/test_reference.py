@@ -113,7 +113,7 @@ def test_combined_weights_by_mirror_descent(reference, p):
     expected = np.stack([data[f"s{seed}_{name}_W_at"][:4] for seed in seeds], axis=1)
     run = attsvm.train(
         problem,
-        optimizer=optimizers.mirror_descent(0.1, p),
+        optimizer=optimizers.mirror_descent(learning_rate=0.1, p=p),
         init=expected[0],
         steps=100,
         record=upto(data[f"s1_{name}_marks"], 100),
@@ -130,7 +130,7 @@ def test_weights_and_head_together_by_mirror_descent(reference, p):
     marks = upto(data[f"{name}_marks"], 10)
     run = attsvm.train(
         problem,
-        optimizer=optimizers.mirror_descent(0.1, p, scope="each"),
+        optimizer=optimizers.mirror_descent(learning_rate=0.1, p=p, scope="each"),
         train_head=True,
         steps=10,
         record=marks,

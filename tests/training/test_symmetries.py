@@ -10,14 +10,14 @@ from attsvm import heads, optimizers, train
 
 N, T, D, WIDTH, TRIALS = 3, 4, 3, 4, 3
 
-MIRROR = optimizers.mirror_descent(0.1, 1.75, scope="each")
+MIRROR = optimizers.mirror_descent(learning_rate=0.1, p=1.75, scope="each")
 KINDS = {
     "factored, ReLU": {"attention": "factored", "rank": 2},
     "prompt, GELU trained": {"attention": "prompt", "train_head": True, "optimizer": MIRROR},
     "several queries with keys, classes": {
         "loss": "cross_entropy",
         "train_head": True,
-        "optimizer": optimizers.steepest_descent(0.1, "spectral"),
+        "optimizer": optimizers.steepest_descent(learning_rate=0.1, norm="spectral"),
     },
 }
 

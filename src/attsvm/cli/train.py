@@ -37,6 +37,7 @@ Examples:
     attsvm train problem.npz --init run.npz --steps 100000 --out longer.npz
 """
 
+OPTIMIZER_HELP = "By default normalized gradient descent. `package.module:function` is read, too."
 LOSS_HELP = "`logistic`, `exponential`, `linear`, `cross_entropy`, or `package.module:object`."
 HEAD_HELP = "A head of `attsvm.heads`, or `package.module:object`.  [default: linear, the problem's]"
 
@@ -49,22 +50,10 @@ class Attention(StrEnum):
     PROMPT = "prompt"
 
 
-class Rule(StrEnum):
-    """Optimisers by name."""
-
-    NORMALIZED_GRADIENT_DESCENT = "normalized_gradient_descent"
-    GRADIENT_DESCENT = "gradient_descent"
-    POLYAK = "polyak"
-    MIRROR_DESCENT = "mirror_descent"
-    STEEPEST_DESCENT = "steepest_descent"
-    ADAM = "adam"
-    MUON = "muon"
-
-
 def train(
     problem_file: Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem file `.npz`.")],
     attention: Annotated[Attention | None, typer.Option(help="By default combined with queries, else prompt.")] = None,
-    optimizer: Annotated[Rule | None, typer.Option(help="By default normalised gradient descent.")] = None,
+    optimizer: Annotated[str | None, typer.Option(metavar="NAME", help=OPTIMIZER_HELP)] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Step size.  [default: the optimiser's]")] = None,
     growth: Annotated[float, typer.Option(help="Step k is 1 + GROWTH·k times as long.")] = 0.0,
     p: Annotated[float | None, typer.Option(help="Of mirror descent, p > 1.")] = None,
@@ -185,55 +174,31 @@ def as_numbers(
     )
 
 
-def _optimizer(
-    name: Rule | None,
-    learning_rate: float | None,
-    growth: float,
-    *,
-    p: float | None,
-    norm: str | None,
-    scope: str | None,
-    relative: bool,
-) -> Any:
-    """The optimiser named; None leaves the choice to the attention."""
-    import optax
+def _optimizer(name: str | None, learning_rate: float | None, growth: float, **options: Any) -> Any:
+    """The optimizer of this name and options; None leaves the choice to the attention."""
+    from attsvm.optimizers import optimizer_options, parse_optimizer
 
-    from attsvm import optimizers
-
-    if (p is not None) != (name is Rule.MIRROR_DESCENT):
-        raise ProblemError(f"--p: {'not given' if p is None else f'{p:g} found'}; it goes with mirror_descent alone")
-    if (norm is not None) != (name is Rule.STEEPEST_DESCENT):
-        raise ProblemError(f"--norm: {norm or 'not given'}; it goes with steepest_descent alone")
     if not growth >= 0:
-        raise ProblemError(f"--growth: {growth:g} found, at least 0 wanted")
-    if name is None:
-        if learning_rate is None and not growth and scope is None and not relative:
-            return None
-        name = Rule.NORMALIZED_GRADIENT_DESCENT
-    if scope is not None and name not in (Rule.NORMALIZED_GRADIENT_DESCENT, Rule.MIRROR_DESCENT):
-        raise ProblemError(f"--scope: does not go with {name}")
-    if relative and name in (Rule.POLYAK, Rule.ADAM, Rule.MUON):
-        raise ProblemError(f"--relative: does not go with {name}")
-    rate: Any = 0.1 if learning_rate is None else learning_rate
+        raise ProblemError(f"--growth: expected a number >= 0, got {growth:g}")
+    given = {option: value for option, value in options.items() if value not in (None, False)}
+    if name is None and learning_rate is None and not growth and not given:
+        return None
+    name = "normalized_gradient_descent" if name is None else name
+    known = optimizer_options(name)
+    if learning_rate is not None:
+        given["learning_rate"] = learning_rate
     if growth:
+        rate: float = given.get("learning_rate", getattr(known.get("learning_rate"), "default", 0.1))
         if not rate > 0:
-            raise ProblemError(f"--learning-rate: {rate:g} found, a positive number wanted")
-        length = rate
-
-        def rate(step: Any) -> Any:
-            return length * (1 + growth * step)
-
-    if name in (Rule.ADAM, Rule.MUON):
-        base = 0.01 if learning_rate is None and not growth else rate
-        inner = optax.adam(base) if name is Rule.ADAM else optax.contrib.muon(base)
-        return optimizers.normalized(inner)
-    if name is Rule.POLYAK:
-        return optimizers.polyak()
-    options: dict[str, Any] = {"relative": relative} if relative else {}
-    options |= {"scope": scope} if scope is not None else {}
-    options |= {"p": p} if p is not None else {}
-    options |= {"norm": norm} if norm is not None else {}
-    return getattr(optimizers, name)(rate, **options)
+            raise ProblemError(f"--learning-rate: expected a positive number, got {rate:g}")
+        given["learning_rate"] = lambda step: rate * (1 + growth * step)
+    for option in given:
+        if option not in known:
+            raise ProblemError(f"--{option.replace('_', '-')}: not an option of {name}")
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in given:
+            raise ProblemError(f"--{option.replace('_', '-')}: not given, but {name} needs it")
+    return parse_optimizer(name, **given)
 
 
 def _show(console: Any, result: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from attsvm.results import Callback
 
 NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformation]]] = {
     "adam": (0.01, lambda learning_rate, p: optax.adam(learning_rate)),
-    "mirror_descent": (0.1, lambda learning_rate, p: mirror_descent(learning_rate, p, normalize=False)),
+    "mirror_descent": (0.1, lambda learning_rate, p: mirror_descent(p=p, learning_rate=learning_rate, normalize=False)),
     "gradient_descent": (0.1, lambda learning_rate, p: gradient_descent(learning_rate)),
 }
 """Optimizers by name: their default learning rate, and how they are made from a learning rate and p."""

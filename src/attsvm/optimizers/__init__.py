@@ -1,50 +1,88 @@
-"""Optimisers as gradient transformations in optax's sense, which know the scale that was taken out of the gradient.
+"""Optimizers as gradient transformations in optax's sense, which know the scale that was taken out of the gradient.
 
 =============================== ======================================================= ====================
-optimiser                       step                                                    Att-SVM norm
+optimizer                       step                                                    Att-SVM norm
 =============================== ======================================================= ====================
-``gradient_descent``            θ − η ∇L; constant, scheduled or relative η             ℓ2
+``gradient_descent``            θ − η ∇L                                                ℓ2
 ``normalized_gradient_descent`` θ − η ∇L/‖∇L‖, one norm over all parameters or each     ℓ2
 ``polyak``                      θ − (L − L*)/‖∇L‖² ∇L                                   ℓ2
 ``mirror_descent``              ∇ψ(θ⁺) = ∇ψ(θ) − η ∇L[/‖∇L‖_q], ψ = (1/p)‖·‖_p^p        ℓp
 ``steepest_descent``            θ − η argmax of ⟨∇L, D⟩ over N(D) ≤ 1: sign, coordinate N
-                                (greedy), spectral
+                                (greedy), spectral, any other norm
+``adam``, ``muon``              those of optax, on the normalized gradient              ℓ∞, spectral
 ``momentum(inner)``             any of them, or of optax's, on decaying sums            inner's
-``normalized(inner)``           any of them, or of optax's, on the normalised gradient  inner's, or as given
+``normalized(inner)``           any of them, or of optax's, on the normalized gradient  inner's, or as given
 =============================== ======================================================= ====================
 
-Normalised ones step on, exactly, where the gradient is too small for a float; for the others it is an honest zero.
-``optimizer`` holds what they are made of, ``scales`` the arithmetic of gradients with a scale taken out, ``foreign``
-how optax's own are run, ``configuration`` how they are written to a file.
+Each is a short :func:`chain` of transformations of the gradient (:class:`Normalize`, :class:`Relative`,
+:class:`LearningRate`, :class:`DecayingSum`) and a rule (:class:`Descent`, :class:`Mirror`, :class:`Steepest`,
+:class:`Polyak`). Normalized optimizers continue, exactly, where the gradient is too small for a float; for the others
+training stalls there. A new optimizer is a function that returns a chain, registered in ``OPTIMIZERS``; a new kind of
+step is a :class:`Rule`.
 """
 
-from attsvm.optimizers.configuration import FACTORIES, configuration, from_configuration
-from attsvm.optimizers.foreign import Foreign, rule_of
-from attsvm.optimizers.gradient_descent import gradient_descent, normalized_gradient_descent
+from attsvm.optimizers.adam import adam
+from attsvm.optimizers.chain import Chain, Context, Transformation, chain
+from attsvm.optimizers.configuration import configuration, from_configuration
+from attsvm.optimizers.decaying_sum import DecayingSum
+from attsvm.optimizers.descent import Descent
+from attsvm.optimizers.foreign import rule_of
+from attsvm.optimizers.gradient_descent import gradient_descent
+from attsvm.optimizers.learning_rate import LearningRate
+from attsvm.optimizers.mirror import Mirror
 from attsvm.optimizers.mirror_descent import mirror_descent
 from attsvm.optimizers.momentum import momentum
+from attsvm.optimizers.muon import muon
+from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.normalized import normalized
-from attsvm.optimizers.optimizer import Optimizer, Rule
-from attsvm.optimizers.polyak import polyak
-from attsvm.optimizers.scales import Tree, over_trials, rescaled
+from attsvm.optimizers.normalized_gradient_descent import normalized_gradient_descent
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.polyak import Polyak, polyak
+from attsvm.optimizers.registry import OPTIMIZERS, optimizer_options, parse_optimizer
+from attsvm.optimizers.relative import Relative
+from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.scales import Scale, Scales, rescaled
+from attsvm.optimizers.standing import Limit, Standing
+from attsvm.optimizers.steepest import Steepest
 from attsvm.optimizers.steepest_descent import steepest_descent
 
 __all__ = [
-    "FACTORIES",
-    "Foreign",
+    "OPTIMIZERS",
+    "Chain",
+    "Context",
+    "DecayingSum",
+    "Descent",
+    "LearningRate",
+    "Limit",
+    "Mirror",
+    "Normalize",
     "Optimizer",
+    "Polyak",
+    "Relative",
     "Rule",
-    "Tree",
+    "Scale",
+    "Scales",
+    "Standing",
+    "Steepest",
+    "Transformation",
+    "adam",
+    "chain",
     "configuration",
     "from_configuration",
     "gradient_descent",
     "mirror_descent",
     "momentum",
+    "muon",
     "normalized",
     "normalized_gradient_descent",
-    "over_trials",
+    "optimizer_options",
+    "parse_optimizer",
     "polyak",
     "rescaled",
     "rule_of",
     "steepest_descent",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,38 +1,22 @@
-"""Optimisers written to a file and read back."""
+"""Optimizers written to a file and read back."""
 
-from collections.abc import Callable
 from typing import Any
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.gradient_descent import gradient_descent, normalized_gradient_descent
-from attsvm.optimizers.mirror_descent import mirror_descent
-from attsvm.optimizers.momentum import momentum
-from attsvm.optimizers.normalized import normalized
+from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.polyak import polyak
-from attsvm.optimizers.steepest_descent import steepest_descent
-
-FACTORIES: dict[str, Callable[..., Optimizer]] = {
-    factory.__name__: factory
-    for factory in (
-        gradient_descent,
-        normalized_gradient_descent,
-        polyak,
-        mirror_descent,
-        steepest_descent,
-        momentum,
-        normalized,
-    )
-}
-"""Every optimiser by its name."""
+from attsvm.optimizers.registry import OPTIMIZERS, parse_optimizer
 
 
 def configuration(optimizer: Any) -> dict[str, Any] | None:
-    """What a file needs to rebuild an optimiser: its name and arguments. None where a part cannot be written."""
-    if not isinstance(optimizer, Optimizer):
+    """What a file needs to rebuild an optimizer: its name and arguments. None where a part cannot be written."""
+    if not isinstance(optimizer, Optimizer) or optimizer.arguments is None:
         return None
     written: dict[str, Any] = {}
     for name, value in optimizer.arguments.items():
+        if isinstance(value, Norm):
+            written[name] = {"norm": written_norm(value)}
+            continue
         inner = configuration(value) if callable(getattr(value, "update", None)) else value
         if callable(inner) or (inner is None and value is not None):
             return None
@@ -40,21 +24,24 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
     return {"name": optimizer.name, "arguments": written}
 
 
-def from_configuration(written: dict[str, Any]) -> Optimizer:
-    """The optimiser that :func:`configuration` wrote.
+def from_configuration(written: dict[str, Any]) -> Any:
+    """The optimizer that :func:`configuration` wrote.
 
     Raises
     ------
     ProblemError
         If the name is unknown or the arguments do not fit.
     """
-    if written.get("name") not in FACTORIES:
-        raise ProblemError(f"optimizer: {written.get('name')!r} found, one of {', '.join(FACTORIES)} wanted")
-    arguments = {
-        name: from_configuration(value) if isinstance(value, dict) else value
-        for name, value in written["arguments"].items()
-    }
+    name = str(written.get("name"))
+    if name not in OPTIMIZERS and ":" not in name:
+        raise ProblemError(f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, got {name!r}")
     try:
-        return FACTORIES[written["name"]](**arguments)
-    except TypeError as error:
-        raise ProblemError(f"optimizer: {error}") from None
+        return parse_optimizer(name, **{key: _read(value) for key, value in written["arguments"].items()})
+    except (TypeError, ProblemError) as error:
+        raise ProblemError(f"optimizer: {name} cannot be rebuilt from the file ({error})") from None
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, dict):
+        return read_norm(value["norm"]) if "norm" in value else from_configuration(value)
+    return value

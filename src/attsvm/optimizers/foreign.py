@@ -1,35 +1,46 @@
-# ruff: noqa: D102 (methods are documented in the protocol Rule)
-"""Optimisers that know nothing of scales: any of optax's."""
+"""Optimizers that do not use scales: any of optax's."""
 
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers.optimizer import Optimizer, Rule
-from attsvm.optimizers.scales import Array, Tree, over_trials
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.scales import Scales, Tree
+from attsvm.optimizers.sizes import over_trials
+
+Array = jax.Array
 
 
 @dataclass(frozen=True)
-class Foreign:
-    """An optimiser that does not know of scales: it gets the gradient itself, gradient·exp(log_scale)."""
+class Foreign(Rule):
+    """An optax optimizer, which gets the gradient itself: gradient·exp(scale).
+
+    If its ``update`` has a parameter ``log_scale``, it gets the scaled gradient and the logarithms of the scales.
+    """
 
     transformation: optax.GradientTransformation
 
     @property
     def scale_free(self) -> bool:
+        """Whether it uses the scales."""
         return "log_scale" in inspect.signature(self.transformation.update).parameters
 
     def init(self, params: Tree) -> Any:
+        """Its own state, for each trial."""
         return over_trials(self.transformation.init)(params)
 
     def update(
-        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], log_scale: Tree, value: Array
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, Any]:
+        """Its own update, for each trial."""
+
         def of_trial(gradient: Tree, state: Any, params: Tree, log_scale: Tree, value: Array) -> tuple[Tree, Any]:
             extra: dict[str, Any] = {}
             if isinstance(self.transformation, optax.GradientTransformationExtraArgs):
@@ -39,21 +50,25 @@ class Foreign:
             else:
                 gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
                 extra |= {"grad": gradient} if extra else {}
-            return self.transformation.update(gradient, state, params, **extra)
+            updates, state = self.transformation.update(gradient, state, params, **extra)
+            return updates, state
 
-        return over_trials(of_trial)(gradient, state, params, log_scale, value)
+        updates, state = over_trials(of_trial)(gradient, state, params, dict(scales.items()), value)
+        return updates, state
 
 
-def rule_of(optimizer: optax.GradientTransformation) -> tuple[Rule, dict[str, float]]:
-    """The method, which the compiled program depends on, and the numbers, which it does not.
+def rule_of(optimizer: object) -> Rule:
+    """The rule of an optimizer: what the compiled training depends on.
 
     Raises
     ------
     ProblemError
-        If it is no optimiser.
+        If it is not an optimizer.
     """
+    if isinstance(optimizer, Rule):
+        return optimizer
     if isinstance(optimizer, Optimizer):
-        return optimizer.rule, optimizer.numbers
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise ProblemError(f"optimizer: {optimizer!r} found, one of attsvm.optimizers or an optax optimiser wanted")
-    return Foreign(optimizer), {}
+        return optimizer.rule
+    if isinstance(optimizer, optax.GradientTransformation):
+        return Foreign(optimizer)
+    raise ProblemError(f"optimizer: expected one of attsvm.optimizers or an optax optimizer, got {optimizer!r}")

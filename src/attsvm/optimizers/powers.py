@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 
@@ -55,7 +56,7 @@ def cube_root(x: Array) -> Array:
     for _ in range(3):
         cube = y * y * y
         y = y * ((cube + 2.0 * x) / (2.0 * cube + x))
-    return jnp.where(x >= jnp.finfo(x.dtype).tiny, y, 0.0)
+    return jnp.where(x >= float(np.finfo(x.dtype).tiny), y, 0.0)
 
 
 # two thirds of the exponent's offset 1023, less what makes the guess's errors even: (682 - 0.03306235651) 2^20

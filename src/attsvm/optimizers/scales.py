@@ -1,95 +1,172 @@
-"""Gradients with a scale taken out of them: largest entries, common factors, norms; and one trial as one of many."""
+"""Gradients with a scale taken out of them, and what remains to be done to them before a step.
 
-from collections.abc import Callable
+The trailing axis of each array holds the trials.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import over_entries, settle
+from attsvm.contractions import settle
+from attsvm.norms import Norm
+from attsvm.optimizers.sizes import Tree as Tree
+from attsvm.optimizers.sizes import log_size_of, over_all, size_of
 
 Array = jax.Array
-Tree = dict[str, Array]
+Scope = Literal["all", "each"]
 
 
-def rescaled(gradient: Tree, log_scale: Tree) -> tuple[Tree, Tree, Tree]:
-    """Gradients over the largest entry of all parameters that share a scale, that scale with it taken in, and it.
+@dataclass(frozen=True)
+class Scale:
+    """The factor by which the gradients of some parameters are multiplied.
 
-    Parameters share a scale if it is one array. They then keep sharing one: far in the limit it is so large a number
-    that adding the logarithm of each one's own largest entry would lose how they compare.
+    Attributes
+    ----------
+    names : tuple of str
+        The parameters that share it.
+    log : Array, shape (B,)
+        Logarithm of the factor that was taken out of the gradients.
+    unit : Norm or None
+        The norm by which the gradients are divided, jointly; ``log`` then has no effect.
+    length : Array or None
+        A further factor: learning rates and the like.
     """
-    sharing: dict[int, list[str]] = {}
-    for name, scale in log_scale.items():
-        sharing.setdefault(id(scale), []).append(name)
+
+    names: tuple[str, ...]
+    log: Array
+    unit: Norm | None = None
+    length: Array | None = None
+
+    def times(self, factor: Array) -> "Scale":
+        """The scale with one more factor."""
+        return replace(self, length=factor if self.length is None else self.length * factor)
+
+    def factor(self, gradient: Tree) -> Array:
+        """The factor as a number, zero for a zero gradient; ``gradient`` holds the parameters of this scale."""
+        if self.unit is None:
+            common = jnp.exp(self.log)
+            return common if self.length is None else self.length * common
+        size = settle(size_of(self.unit, gradient))
+        # a zero gradient has no direction and moves nothing
+        positive = jnp.where(size > 0, size, 1.0)
+        return jnp.where(size > 0, (1.0 if self.length is None else self.length) / positive, 0.0)
+
+    def resolved(self, gradient: Tree) -> "Scale":
+        """The same scale as a logarithm alone, which does not underflow."""
+        log = self.log
+        if self.unit is not None:
+            log = -log_size_of(self.unit, gradient)
+        return Scale(self.names, log if self.length is None else log + jnp.log(self.length))
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Which parameters share a scale, and what it is.
+
+    Parameters that share a scale keep sharing it: far in the limit its logarithm is so large a number that adding the
+    logarithm of a parameter's own largest entry to it would lose how they compare.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from attsvm.optimizers import Scales
+    >>> scales = Scales.shared(["K", "Q"], jnp.array([-3.0])) | Scales.separate({"v": jnp.array([0.0])})
+    >>> [group.names for group in scales.groups]
+    [('K', 'Q'), ('v',)]
+    >>> float(scales["Q"][0])
+    -3.0
+    """
+
+    groups: tuple[Scale, ...]
+
+    @classmethod
+    def shared(cls, names: Iterable[str], log: Array) -> "Scales":
+        """One scale for several parameters."""
+        return cls((Scale(tuple(names), log),))
+
+    @classmethod
+    def separate(cls, logs: Mapping[str, Array]) -> "Scales":
+        """A scale for each parameter."""
+        return cls(tuple(Scale((name,), log) for name, log in logs.items()))
+
+    def __or__(self, other: "Scales") -> "Scales":
+        return Scales(self.groups + other.groups)
+
+    def __getitem__(self, name: str) -> Array:
+        """Logarithm of the scale of a parameter."""
+        return next(group.log for group in self.groups if name in group.names)
+
+    def items(self) -> Iterator[tuple[str, Array]]:
+        """Each parameter and the logarithm of its scale."""
+        return ((name, group.log) for group in self.groups for name in group.names)
+
+    def resolved(self, gradient: Tree) -> "Scales":
+        """The same scales as logarithms alone."""
+        return Scales(tuple(group.resolved(subtree(gradient, group.names)) for group in self.groups))
+
+
+for _kind, _data, _meta in ((Scale, ["log", "length"], ["names", "unit"]), (Scales, ["groups"], [])):
+    jax.tree_util.register_dataclass(_kind, data_fields=_data, meta_fields=_meta)
+
+
+def subtree(tree: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The entries of some names."""
+    return {name: tree[name] for name in names}
+
+
+def rescaled(gradient: Tree, scales: Scales) -> tuple[Tree, Scales, Tree]:
+    """Divide gradients by the largest entry of all parameters that share a scale.
+
+    Returns
+    -------
+    gradient : dict of str to Array
+        The largest entry of each group is 1, or 0.
+    scales : Scales
+        With the largest entries taken in; −inf for a group of zeros.
+    largest : dict of str to Array, shape (B,)
+        The largest entry of each parameter's group.
+    """
     scaled: Tree = {}
-    scales: Tree = {}
+    groups: list[Scale] = []
     largest: Tree = {}
-    for names in sharing.values():
-        most = over_all(jnp.maximum, {name: jnp.abs(gradient[name]) for name in names})
+    for group in scales.groups:
+        most = over_all(jnp.maximum, {name: jnp.abs(gradient[name]) for name in group.names})
         # 1 and no tiny number for a zero gradient: two divisions in a row are compiled into one by their product
         positive = jnp.where(most > 0, most, 1.0)
-        scaled |= {name: gradient[name] / positive for name in names}
-        scales |= dict.fromkeys(names, log_scale[names[0]] + jnp.log(most))
-        largest |= dict.fromkeys(names, most)
-    return {name: scaled[name] for name in gradient}, scales, largest
+        scaled |= {name: gradient[name] / positive for name in group.names}
+        groups.append(Scale(group.names, group.log + jnp.log(most)))
+        largest |= dict.fromkeys(group.names, most)
+    return subtree(scaled, gradient), Scales(tuple(groups)), largest
 
 
-def grouped(gradient: Tree, log_scale: Tree, scope: str) -> list[tuple[Tree, Array]]:
-    """The parameters that share a norm, all of them or each by itself, and the scale taken out of each group.
+def regrouped(gradient: Tree, scales: Scales, scope: Scope) -> tuple[Tree, Scales]:
+    """Let all parameters share one scale, or give each its own. The largest entry of a group is 1, or 0."""
+    names = tuple(gradient)
+    if len(names) == 1:
+        return gradient, scales
+    if scope == "all":
+        return (gradient, scales) if len(scales.groups) == 1 else _aligned(gradient, scales)
+    return separated(gradient, scales)
 
-    The largest entry of a group is 1, or 0.
-    """
-    if scope == "all" or len(gradient) == 1:
-        return [_aligned(gradient, log_scale)]
-    groups = []
+
+def separated(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
+    """Give each parameter its own scale: one that shares its scale with a larger one may be too small for squares."""
+    own: Tree = {}
+    groups: list[Scale] = []
     for name, g in gradient.items():
-        # one that shares its scale with a larger one may be too small for squares
-        own, scale, _ = rescaled({name: g}, {name: log_scale[name]})
-        groups.append((own, scale[name]))
-    return groups
+        (group,) = (group for group in scales.groups if name in group.names)
+        single, of_one, _ = rescaled({name: g}, Scales.separate({name: group.log}))
+        own |= single
+        groups.append(replace(of_one.groups[0], length=group.length))
+    return own, Scales(tuple(groups))
 
 
-def _aligned(gradient: Tree, log_scale: Tree) -> tuple[Tree, Array]:
-    distinct = list({id(c): c for c in log_scale.values()}.values())
-    if len(distinct) == 1:
-        return gradient, distinct[0]
-    largest = reduce(jnp.maximum, distinct)
+def _aligned(gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
+    largest = reduce(jnp.maximum, [group.log for group in scales.groups])
     common = jnp.where(jnp.isneginf(largest), 0.0, largest)
-    return {name: g * jnp.exp(log_scale[name] - common) for name, g in gradient.items()}, largest
-
-
-def l2_norm(tree: Tree) -> Array:
-    """ℓ2 norm over all entries, relative to the largest, so that squares neither overflow nor underflow."""
-    scaled, scale = over_largest(tree)
-    return scale * jnp.sqrt(sum_of_squares(scaled))
-
-
-def sum_of_squares(tree: Tree) -> Array:
-    """Σ x² over all entries of all parameters, shape (B,)."""
-    return over_all(jnp.add, {name: x * x for name, x in tree.items()})
-
-
-def over_all(operation: Callable[[Array, Array], Array], tree: Tree) -> Array:
-    """Reduce all entries of all parameters: to shape (B,)."""
-    return reduce(operation, [over_entries(operation, x) for x in tree.values()])
-
-
-def over_largest(tree: Tree) -> tuple[Tree, Array]:
-    """All parameters over their largest entry (1 where all are zero), and that."""
-    largest = over_all(jnp.maximum, {name: jnp.abs(x) for name, x in tree.items()})
-    scale = settle(jnp.where(largest > 0, largest, 1.0))
-    return {name: x / scale for name, x in tree.items()}, scale
-
-
-def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one trial as one of all, the trials along the trailing axis of each argument and result."""
-
-    def of_all(*arguments: Any) -> Any:
-        num_trials = jax.tree.leaves(arguments)[0].shape[-1]
-        if num_trials > 1:
-            return jax.vmap(function, -1, -1)(*arguments)
-        result = function(*jax.tree.map(lambda x: jnp.squeeze(x, -1), arguments))
-        return jax.tree.map(lambda x: jnp.expand_dims(x, -1), result)
-
-    return of_all
+    gradient = {name: g * jnp.exp(scales[name] - common) for name, g in gradient.items()}
+    return gradient, Scales.shared(gradient, largest)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attsvm.contractions import over_entries, settle, total
 
@@ -52,13 +53,13 @@ def singular_values_and_vectors(matrix: Array) -> Singular:
 
 def _orthogonal(dtype: jnp.dtype) -> float:
     """The cosine of two columns that are orthogonal but for rounding."""
-    return 16.0 * float(jnp.finfo(dtype).eps)
+    return 16.0 * float(np.finfo(dtype).eps)
 
 
 def _sweep(columns: Array, rows: int) -> tuple[Array, Array]:
     """Rotate every pair of columns once; the largest cosine that there was between two."""
     number = columns.shape[1]
-    floor = _largest_square(columns[:rows]) * float(jnp.finfo(columns.dtype).eps) ** 2
+    floor = _largest_square(columns[:rows]) * float(np.finfo(columns.dtype).eps) ** 2
 
     def one_round(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         columns, worst = carry
@@ -70,7 +71,9 @@ def _sweep(columns: Array, rows: int) -> tuple[Array, Array]:
         columns = jnp.concatenate(seats if half > 1 else [top, bottom], axis=1)
         return settle(columns), jnp.maximum(worst, cosine)
 
-    return jax.lax.fori_loop(0, number - 1, one_round, (columns, jnp.zeros(columns.shape[-1:], columns.dtype)))
+    start = columns, jnp.zeros(columns.shape[-1:], columns.dtype)
+    turned, worst = jax.lax.fori_loop(0, number - 1, one_round, start)
+    return turned, worst
 
 
 def _rotate(columns: Array, rows: int, floor: Array) -> tuple[Array, Array]:

@@ -7,7 +7,8 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers import from_configuration
+from attsvm.optimizers import Limit, from_configuration
+from attsvm.optimizers.standing import read_limit, written_limit
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 
 
@@ -43,6 +44,8 @@ class Run(Result):
         Names of the attention, of the head ("linear", "quadratic", "mlp", ...) and of the optimizer.
     norm : Norm or None
         The norm of the optimizer; None if it is not known.
+    limit : Limit
+        The Att-SVM that the optimizer is expected to converge to under this attention, and how well that is known.
     seed : int
         The seed of the initial weights and of the mini-batches.
     optimizer_state : dict of str to ndarray
@@ -66,6 +69,7 @@ class Run(Result):
     head: str = shared()
     optimizer: str = shared()
     norm: Norm | None = shared(write=written_norm, read=read_norm)
+    limit: Limit = shared(write=written_limit, read=read_limit)
     seed: int = shared()
     precise_until: int | np.ndarray | None = per_trial(None)
     optimizer_state: dict[str, np.ndarray] = per_trial(None)

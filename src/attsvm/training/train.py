@@ -12,7 +12,15 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Lp, Norm, Nuclear
-from attsvm.optimizers import Optimizer, configuration, normalized_gradient_descent, rule_of
+from attsvm.optimizers import (
+    Limit,
+    Optimizer,
+    Rule,
+    configuration,
+    normalized_gradient_descent,
+    parse_optimizer,
+    rule_of,
+)
 from attsvm.problem import Problem
 from attsvm.results import Callback, Progress, Status, plain, plain_status
 from attsvm.training.attention.attention import Attention, parse_attention
@@ -39,7 +47,7 @@ def train(
     problem: Problem,
     *,
     attention: str | None = None,
-    optimizer: optax.GradientTransformation | None = None,
+    optimizer: str | optax.GradientTransformation | Rule | None = None,
     steps: int = 2000,
     loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
     head: str | Head | None = None,
@@ -66,9 +74,10 @@ def train(
         With labels, and a head unless ``head`` is given. Its batch axes are trained side by side.
     attention : {"combined", "factored", "prompt"}, optional
         s = k'Wz, k'KQ'z or k'p. By default combined for a problem with queries, else a prompt.
-    optimizer : optax.GradientTransformation, optional
-        One of :mod:`attsvm.optimizers` or any of optax's. Normalised gradient descent with step 0.1 by default; for
-        factored attention with one norm over both factors and steps of 1 % of the norm of (K, Q).
+    optimizer : optax.GradientTransformation, str or Rule, optional
+        One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
+        optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with
+        one norm over both factors and steps of 1 % of the norm of (K, Q).
     steps : int
         Updates to make, in addition to those of a run that is resumed.
     loss : str, Loss or callable
@@ -141,8 +150,7 @@ def train(
     )
     if optimizer is None:
         optimizer = optimizer_of(resumed) if resumed is not None else _default_optimizer(layer)
-    if not isinstance(optimizer, optax.GradientTransformation):
-        raise ProblemError(f"optimizer: {optimizer!r} found, one of attsvm.optimizers or an optax optimiser wanted")
+    optimizer = parse_optimizer(optimizer)
     head = parse_head("linear" if head is None else head)
     of_head = head.initial(problem)
     taken = sorted({*layer.shapes(problem), *_HISTORY} & set(of_head))
@@ -197,15 +205,15 @@ class _Session:
             problem.dim, problem.key_dim
         )
         self.slices = slices(self.num_trials, self.trial_size)
-        rule, of_rule = rule_of(optimizer)
+        rule = rule_of(optimizer)
         # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
         row = len(self.slices[0]) * sum(x[0].size for x in trained.values())
         capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))
         watches = numbers["gradient_tol"] >= 0
-        self.program: Program = program(objective, rule, capacity, batches, watches)  # type: ignore[arg-type]  # rules hash
+        self.program: Program = program(objective, rule, capacity, batches, watches)
         self.fixed = {name: x for name, x in of_head.items() if name not in objective.head_names}
         data = TrialData(problem, dtype)
-        scalars = {name: np.asarray(number, dtype) for name, number in of_rule.items()}
+        scalars = {name: np.asarray(number, dtype) for name, number in rule.numbers.items()}
         constants = {name: np.asarray(number, dtype) for name, number in numbers.items()}
         # making a key takes as long as a hundred steps
         key = np.zeros(2, np.uint32) if batches is None else np.asarray(jax.random.PRNGKey(seed))
@@ -247,7 +255,7 @@ class _Session:
         checks = [] if plateau is None else plateau.checks(start, marks[-1])
         marks = sorted({*marks, *checks})
         began = time.perf_counter()
-        threads = min(num_threads(), len(self.slices))
+        threads = min(num_threads(), len(self.slices)) if self.program.rule.concurrent else 1
         # a guess at the length of the first stretch; how long that took sets the next
         work = self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads)
         budget = max(1, int(_SECONDS_A_CALL / max(2e-6, 1e-8 * work)))
@@ -379,6 +387,7 @@ class _Session:
             head=self.objective.head.name,
             optimizer=getattr(optimizer, "name", "optax"),
             norm=getattr(optimizer, "norm", None),
+            limit=optimizer.limit(layer.name) if isinstance(optimizer, Optimizer) else Limit(None),
             seed=seed,
             optimizer_state={str(i): self._first(leaf) for i, leaf in enumerate(jax.tree.leaves(state.optimizer))},
             optimizer_config=configuration(optimizer),

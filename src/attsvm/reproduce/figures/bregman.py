@@ -26,7 +26,7 @@ PUBLISHED = {(1.75, 1500): "0.0156 (four seeds)", (2.0, 2000): "0.0100 (four see
 def _run(p: float, steps: int, powers: list[float], n: int, T: int, d: int, seed: int, seeds: int) -> Arrays:
     problem = random_problem(n, T, d, seed, batch=(seeds,))
     start = np.random.default_rng(seed + 1).standard_normal((seeds, d, d))
-    run = train(problem, optimizer=mirror_descent(STEP, p), init=start, steps=steps, record=40)
+    run = train(problem, optimizer=mirror_descent(learning_rate=STEP, p=p), init=start, steps=steps, record=40)
     weights = run.history["weights"][1:]
     solutions = [solve_svm(problem, run.selected, norm=power) for power in powers]
     return {

@@ -28,7 +28,7 @@ def _run(p: float, powers: list[float], steps: int) -> Arrays:
     data = joint_mirror()
     # from W = 0 and v = 0, as published: the first step is v's alone, since W's gradient is exactly zero
     problem = Problem(data.tokens, labels=data.labels, queries=data.queries, head=np.zeros(2))
-    optimizer = mirror_descent(STEP, p, scope="each")
+    optimizer = mirror_descent(learning_rate=STEP, p=p, scope="each")
     run = train(problem, optimizer=optimizer, train_head=True, steps=steps, record=120)
     head = solve_head(data, run.selected, p)
     solutions = [solve_svm(data, run.selected, norm=power) for power in powers]

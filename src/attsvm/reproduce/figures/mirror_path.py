@@ -24,7 +24,7 @@ PUBLISHED = {(1.75, 1500): 0.020407, (2.0, 2000): 0.010006, (3.0, 20_000): 0.003
 
 def _path(p: float, powers: list[float], steps: int) -> Arrays:
     problem, start = mirror_path()
-    run = train(problem, optimizer=mirror_descent(STEP, p), init=start, steps=steps, record=120)
+    run = train(problem, optimizer=mirror_descent(learning_rate=STEP, p=p), init=start, steps=steps, record=120)
     directions = np.stack([solve_svm(problem, run.selected, norm=power).direction for power in powers])
     weights = run.history["weights"]
     return {

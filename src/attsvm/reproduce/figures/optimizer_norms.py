@@ -73,11 +73,19 @@ def _relative(steps: int) -> Callable[[Any], Any]:
 
 
 def _mirror(p: float, power: float) -> Way:
-    return Way(f"l{p:g}", lambda: mirror_descent(STEP, p), cache(lambda _: mirror_descent(_growing(power), p)))
+    return Way(
+        f"l{p:g}",
+        lambda: mirror_descent(learning_rate=STEP, p=p),
+        cache(lambda _: mirror_descent(learning_rate=_growing(power), p=p)),
+    )
 
 
 def _steepest(norm: str, first: float) -> Way:
-    return Way(norm, lambda: steepest_descent(STEP, norm), cache(lambda _: steepest_descent(_shrinking(first), norm)))
+    return Way(
+        norm,
+        lambda: steepest_descent(learning_rate=STEP, norm=norm),
+        cache(lambda _: steepest_descent(learning_rate=_shrinking(first), norm=norm)),
+    )
 
 
 def _muon(expected: bool, **options: Any) -> Way:

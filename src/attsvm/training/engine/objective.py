@@ -14,6 +14,7 @@ from attsvm.contractions import over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss
+from attsvm.optimizers import Scale, Scales
 from attsvm.problem import Problem
 from attsvm.training.attention.attention import AnyArray, Attention, Data, Parameters
 from attsvm.training.engine.softmax import logit_gradient, pool
@@ -26,7 +27,7 @@ class Evaluation(NamedTuple):
 
     value: Array  # (B,)
     gradient: Parameters  # of each trained parameter, times exp(−log_scale)
-    log_scale: dict[str, Array]  # (B,) each: attention and head have different common factors
+    log_scale: Scales  # attention and head have different common factors
 
 
 class Observation(NamedTuple):
@@ -101,7 +102,7 @@ class Objective:
             pooled, data.tokens, output_gradient, log_slope, data.query_weight
         )
         (gradient,) = pull_logits(gradient_of_logits)
-        log_scales = dict.fromkeys(gradient, log_scale)
+        log_scales = Scales.shared(gradient, log_scale)
         if self.head_names:
             log_slope = jnp.where(data.query_weight > 0, log_slope, -jnp.inf)
             log_scale = over_entries(jnp.maximum, log_slope)
@@ -109,7 +110,7 @@ class Objective:
             size = settle(jnp.exp(log_slope - log_scale) * data.query_weight)
             of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), outputs))
             gradient |= {name: of_outputs[name] for name in self.head_names}
-            log_scales |= dict.fromkeys(self.head_names, log_scale)
+            log_scales = log_scales | Scales.shared(self.head_names, log_scale)
         value = self._mean_loss(outputs, data)
         if self.penalized:
             value = value + penalty * _sum_of_squares(trained)
@@ -173,25 +174,22 @@ class Objective:
 
 
 def _add_penalty(
-    gradient: Parameters, log_scales: dict[str, Array], trained: Parameters, penalty: Array
-) -> tuple[Parameters, dict[str, Array]]:
+    gradient: Parameters, scales: Scales, trained: Parameters, penalty: Array
+) -> tuple[Parameters, Scales]:
     """Add 2 penalty θ, on the scale of whichever is larger: exp(−c) alone would overflow once the loss is tiny.
 
     Parameters that share a scale keep sharing one.
     """
-    groups: dict[int, list[str]] = {}
-    for name, scale in log_scales.items():
-        groups.setdefault(id(scale), []).append(name)
     added: Parameters = {}
-    scales: dict[str, Array] = {}
-    for names in groups.values():
-        old = log_scales[names[0]]
-        largest = jnp.max(jnp.stack([over_entries(jnp.maximum, jnp.abs(trained[name])) for name in names]), axis=0)
-        new = settle(jnp.maximum(old, jnp.log(2.0 * penalty * largest)))
-        for name in names:
-            added[name] = gradient[name] * jnp.exp(old - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
-            scales[name] = new
-    return added, scales
+    groups: list[Scale] = []
+    for group in scales.groups:
+        sizes = [over_entries(jnp.maximum, jnp.abs(trained[name])) for name in group.names]
+        largest = jnp.max(jnp.stack(sizes), axis=0)
+        new = settle(jnp.maximum(group.log, jnp.log(2.0 * penalty * largest)))
+        for name in group.names:
+            added[name] = gradient[name] * jnp.exp(group.log - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
+        groups.append(Scale(group.names, new))
+    return added, Scales(tuple(groups))
 
 
 def _traced(name: str, function: Callable[..., Any], *arguments: Any) -> Any:

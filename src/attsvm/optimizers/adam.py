@@ -1,0 +1,42 @@
+"""Adam on the normalized gradient."""
+
+import numpy as np
+import optax
+
+from attsvm.norms import Lp
+from attsvm.optimizers.chain import chain
+from attsvm.optimizers.learning_rate import LearningRate, Schedule
+from attsvm.optimizers.normalize import Normalize
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.registry import OPTIMIZERS
+
+
+def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
+    """Optax's Adam on the gradient divided by its ℓ2 norm, so that training continues where the gradient underflows.
+
+    Its limit is expected to be the ℓ∞ Att-SVM, by analogy with linear models.
+
+    Parameters
+    ----------
+    learning_rate : float or callable
+        A positive number, or a schedule: a JAX function of the number of steps taken.
+
+    Raises
+    ------
+    ProblemError
+        If the learning rate is not a positive number.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> from attsvm.datasets import random_problem
+    >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="adam", steps=100).norm.name
+    'linf'
+    """
+    rate = LearningRate(learning_rate).rate
+    inner = optax.adam(rate)
+    arguments = {"learning_rate": rate}
+    return chain(Normalize("all", norm=2.0), inner, name="adam", arguments=arguments, norm=Lp(np.inf))
+
+
+OPTIMIZERS.register("adam", adam)

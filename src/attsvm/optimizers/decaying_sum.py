@@ -1,0 +1,80 @@
+"""Momentum: decaying sums of gradients."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.contractions import settle
+from attsvm.optimizers.chain import Context, Transformation
+from attsvm.optimizers.numbers import read_number
+from attsvm.optimizers.scales import Scale, Scales, Tree, rescaled
+
+Array = jax.Array
+
+
+class SumState(NamedTuple):
+    """The decaying sum of gradients, with its scale taken out: it does not underflow with them."""
+
+    sum: Tree
+    log_scale: Tree
+
+
+@dataclass(frozen=True)
+class DecayingSum(Transformation):
+    """Replace the gradient by m⁺ = β m + ∇L, or by β m⁺ + ∇L (Nesterov).
+
+    Parameters
+    ----------
+    decay : float
+        β, 0 ≤ β < 1.
+    nesterov : bool
+
+    Raises
+    ------
+    ProblemError
+        If the decay is out of range.
+    """
+
+    # numbers are not compared: equal chains share their compiled training
+    decay: float = field(default=0.9, compare=False)
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decay", read_number("decay", self.decay, "0 <= decay < 1", lambda x: 0 <= x < 1))
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """β, as ``momentum``."""
+        return {"momentum": self.decay}
+
+    def init(self, params: Tree) -> SumState:
+        """Zeros."""
+        zeros = {name: jnp.zeros_like(x) for name, x in params.items()}
+        return SumState(zeros, {name: jnp.full(x.shape[-1:], -jnp.inf, x.dtype) for name, x in params.items()})
+
+    def apply(self, gradient: Tree, scales: Scales, state: SumState, context: Context) -> tuple[Tree, Scales, Any]:
+        """Add the gradient to the sum."""
+        decay, scales = context.numbers["momentum"], scales.resolved(gradient)
+        added, sum_scales = _add(decay, state, gradient, scales)
+        kept = SumState(added, dict(sum_scales.items()))
+        if not self.nesterov:
+            return added, sum_scales, kept
+        return (*_add(decay, kept, gradient, scales), kept)
+
+
+def _add(decay: Array, state: SumState, gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
+    """The sum decay · state + gradient. Parameters that share a scale keep sharing one."""
+    groups = []
+    for group in scales.groups:
+        largest = jnp.maximum(group.log, state.log_scale[group.names[0]])
+        groups.append(Scale(group.names, settle(jnp.where(jnp.isneginf(largest), 0.0, largest))))
+    common = Scales(tuple(groups))
+    total = {
+        name: decay * jnp.exp(state.log_scale[name] - c) * state.sum[name] + jnp.exp(scales[name] - c) * gradient[name]
+        for name, c in common.items()
+    }
+    added, sum_scales, _ = rescaled(total, common)
+    return added, sum_scales

@@ -1,0 +1,42 @@
+"""The rule of gradient descent."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from attsvm.norms import Lp
+from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.scales import Scales, Tree, subtree
+from attsvm.optimizers.sizes import norm_of
+
+Array = jax.Array
+
+
+@dataclass(frozen=True)
+class Descent(Rule):
+    """Subtract the gradient: θ⁺ = θ − g. Its norm is ℓ2."""
+
+    @property
+    def norm(self) -> Lp:
+        """ℓ2."""
+        return Lp(2.0)
+
+    def update(
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+    ) -> tuple[Tree, Any]:
+        """−g."""
+        updates: Tree = {}
+        for group in scales.groups:
+            own = subtree(gradient, group.names)
+            factor = -group.factor(own)
+            updates |= {name: factor * g for name, g in own.items()}
+        return updates, state
+
+    # scales that are marked as normalized are used as they are
+    follow = update
+
+    def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
+        """Their ℓ2 norm."""
+        return norm_of(self.norm, subtree(params, names))

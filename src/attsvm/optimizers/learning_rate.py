@@ -1,0 +1,67 @@
+"""The length of a step: a number or a schedule."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.optimizers.chain import Context, Transformation
+from attsvm.optimizers.numbers import read_number
+from attsvm.optimizers.scales import Scales, Tree
+from attsvm.optimizers.sizes import over_trials
+
+Array = jax.Array
+Schedule = Callable[[Array], Array]
+
+
+class Taken(NamedTuple):
+    """Number of steps taken, shape (B,)."""
+
+    steps: Array
+
+
+@dataclass(frozen=True)
+class LearningRate(Transformation):
+    """Multiply the gradient by a number, or by a function of the number of steps taken.
+
+    Parameters
+    ----------
+    rate : float or callable
+        A positive number, or a schedule: a JAX function of the number of steps taken.
+
+    Raises
+    ------
+    ProblemError
+        If it is neither.
+    """
+
+    # numbers are not compared: equal chains share their compiled training
+    rate: float | Schedule = field(compare=False)
+    schedule: Schedule | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.rate):
+            rate = read_number("learning_rate", self.rate, "a positive number or a schedule")
+            object.__setattr__(self, "rate", rate)
+        object.__setattr__(self, "schedule", self.rate if callable(self.rate) else None)
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """The learning rate, unless it is a schedule."""
+        return {} if callable(self.rate) else {"learning_rate": self.rate}
+
+    def init(self, params: Tree) -> Taken | tuple[()]:
+        """No steps taken; nothing without a schedule."""
+        if self.schedule is None:
+            return ()
+        return Taken(jnp.zeros(next(iter(params.values())).shape[-1], jnp.int32))
+
+    def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
+        """Multiply all gradients by the rate of this step."""
+        if self.schedule is None:
+            rate = context.numbers["learning_rate"]
+        else:
+            rate, state = over_trials(self.schedule)(state.steps), Taken(state.steps + 1)
+        return gradient, Scales(tuple(group.times(rate) for group in scales.groups)), state

@@ -1,0 +1,41 @@
+"""Muon on the normalized gradient."""
+
+import optax
+
+from attsvm.norms import Spectral
+from attsvm.optimizers.chain import chain
+from attsvm.optimizers.learning_rate import LearningRate, Schedule
+from attsvm.optimizers.normalize import Normalize
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.registry import OPTIMIZERS
+
+
+def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
+    """Optax's Muon on the gradient divided by its ℓ2 norm, so that training continues where the gradient underflows.
+
+    Its limit is expected to be the spectral Att-SVM, by analogy with linear models.
+
+    Parameters
+    ----------
+    learning_rate : float or callable
+        A positive number, or a schedule: a JAX function of the number of steps taken.
+
+    Raises
+    ------
+    ProblemError
+        If the learning rate is not a positive number.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> from attsvm.datasets import random_problem
+    >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="muon", steps=100).norm.name
+    'spectral'
+    """
+    rate = LearningRate(learning_rate).rate
+    inner = optax.contrib.muon(rate)
+    arguments = {"learning_rate": rate}
+    return chain(Normalize("all", norm=2.0), inner, name="muon", arguments=arguments, norm=Spectral())
+
+
+OPTIMIZERS.register("muon", muon)

@@ -1,0 +1,45 @@
+"""How the arguments of optimizers are read."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.optimizers.scales import Scope
+
+
+def _positive(number: float) -> bool:
+    return bool(0 < number < np.inf)
+
+
+def read_number(name: str, value: Any, expected: str, fits: Callable[[float], bool] = _positive) -> float:
+    """A number that fits.
+
+    Raises
+    ------
+    ProblemError
+        If it is not a number, or does not fit.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not fits(number):
+        raise ProblemError(f"{name}: expected {expected}, got {value!r}")
+    return number
+
+
+def read_scope(scope: str) -> Scope:
+    """A scope, "all" or "each".
+
+    Raises
+    ------
+    ProblemError
+        If it is neither.
+    """
+    if scope == "all":
+        return "all"
+    if scope == "each":
+        return "each"
+    raise ProblemError(f'scope: expected "all" or "each", got {scope!r}')

@@ -1,0 +1,108 @@
+"""The optimizers that are known by name, and how ``optimizer=`` is read."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import optax
+
+from attsvm.errors import ProblemError
+from attsvm.extensions import Registry
+from attsvm.optimizers.chain import chain
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.rule import Rule
+
+Factory = Callable[..., optax.GradientTransformation | Rule]
+
+
+def _factory(found: object) -> Factory | optax.GradientTransformation | Rule:
+    if isinstance(found, optax.GradientTransformation | Rule) or callable(found):
+        return found
+    raise ProblemError(f"expected an optimizer or a function that returns one, got {type(found).__name__}")
+
+
+OPTIMIZERS: Registry[Factory | optax.GradientTransformation | Rule] = Registry(
+    "optimizer", group="attsvm.optimizers", package="attsvm.optimizers", check=_factory
+)
+
+
+def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
+    """The options of an optimizer: the parameters of its factory that are not optimizers themselves.
+
+    Parameters
+    ----------
+    name : str
+        A registered name, or an import path ``package.module:name``.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such optimizer.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import optimizer_options
+    >>> list(optimizer_options("steepest_descent"))
+    ['norm', 'learning_rate', 'normalize', 'relative']
+    """
+    found = OPTIMIZERS.find(name)
+    if isinstance(found, optax.GradientTransformation | Rule):
+        return {}
+    parameters = inspect.signature(found).parameters
+    return {option: parameter for option, parameter in parameters.items() if option != "inner"}
+
+
+def parse_optimizer(
+    optimizer: str | optax.GradientTransformation | Rule, **options: Any
+) -> optax.GradientTransformation:
+    """Read an optimizer.
+
+    Parameters
+    ----------
+    optimizer : str, optax.GradientTransformation or Rule
+        A registered name, an import path ``package.module:name`` of an optimizer or of a function that returns one, or
+        an optimizer, which is returned as it is.
+    **options
+        Arguments of the function.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such optimizer, it does not have an option, or it lacks one.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import parse_optimizer
+    >>> parse_optimizer("mirror_descent", p=1.75)
+    mirror_descent(p=1.75, learning_rate=0.1, normalize=True, scope='all', relative=False)
+    """
+    if isinstance(optimizer, str):
+        return _by_name(optimizer, options)
+    if isinstance(optimizer, Rule):
+        return chain(optimizer)
+    if isinstance(optimizer, optax.GradientTransformation):
+        return optimizer
+    names = ", ".join(OPTIMIZERS.names())
+    raise ProblemError(f"optimizer: expected one of {names}, an optax optimizer or a Rule, got {optimizer!r}")
+
+
+def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation:
+    found = OPTIMIZERS.find(name)
+    known = optimizer_options(name)
+    for option in options:
+        if option not in known and option != "inner":
+            has = f"its options are {', '.join(known)}" if known else "it has none"
+            raise ProblemError(f"{option}: not an option of {name}; {has}")
+    if isinstance(found, optax.GradientTransformation | Rule):
+        return parse_optimizer(found)
+    parameters = inspect.signature(found).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for parameter in parameters:
+        required = parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
+        if required and parameter.name not in options:
+            raise ProblemError(f"{parameter.name}: not given, but {name} needs it")
+    made = parse_optimizer(found(**options))
+    if isinstance(made, Optimizer) and made.arguments is None:
+        # with its name and options a run can be resumed from a file
+        return Optimizer(made.rule, name, norm=made.norm, arguments=options, limits=made.limits)
+    return made

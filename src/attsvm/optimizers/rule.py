@@ -1,0 +1,107 @@
+"""What an optimizer's step is: the extension point behind every optimizer."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm
+from attsvm.optimizers.scales import Scales, Tree
+
+Array = jax.Array
+
+
+class Rule(ABC):
+    """How an optimizer steps. Equal rules share their compiled training: define a rule as a frozen dataclass.
+
+    A subclass provides :meth:`update`, and :meth:`init` if it has a state. The trailing axis of each array holds the
+    trials. Numbers that may change without compiling anew, such as a learning rate, are returned by :attr:`numbers`,
+    take no part in comparisons, and are shared by the trials.
+
+    Examples
+    --------
+    Gradient descent with a step that does not exceed 1:
+
+    >>> from dataclasses import dataclass
+    >>> import jax.numpy as jnp
+    >>> import attsvm
+    >>> from attsvm.datasets import random_problem
+    >>> @dataclass(frozen=True)
+    ... class Clipped(attsvm.optimizers.Rule):
+    ...     def update(self, gradient, state, params, numbers, scales, value):
+    ...         return {x: -jnp.clip(g * jnp.exp(scales[x]), -1, 1) for x, g in gradient.items()}, state
+    >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=Clipped(), steps=100).optimizer
+    'Clipped'
+    """
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """Learning rate and the like."""
+        return {}
+
+    @property
+    def norm(self) -> Norm | None:
+        """The norm in which the rule descends, whose Att-SVM it is compared with; None if it is not known."""
+        return None
+
+    @property
+    def gradient_norm(self) -> Norm:
+        """The norm by which :class:`Normalize` divides the gradient by default."""
+        return Lp(2.0)
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether steps do not depend on the gradient's size, so that a gradient too small for a float still counts."""
+        return False
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether steps may run on several threads at once. Steps that call LAPACK must not: they can deadlock."""
+        return True
+
+    def init(self, params: Tree) -> Any:
+        """State before the first step: any tree of arrays whose trailing axis holds the trials."""
+        return ()
+
+    @abstractmethod
+    def update(
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+    ) -> tuple[Tree, Any]:
+        """Updates and next state.
+
+        Parameters
+        ----------
+        gradient : dict of str to Array, shape (..., B)
+            The true gradient is gradient·exp(scales[name]). The largest entry over the parameters that share a scale
+            is 1, or 0 if they all are zero; then their scale is −inf.
+        state : tree of Array
+        params : dict of str to Array
+        numbers : dict of str to Array
+        scales : Scales
+        value : Array, shape (B,)
+            The loss.
+
+        Returns
+        -------
+        updates : dict of str to Array
+            They are added to the parameters.
+        state : tree of Array
+        """
+
+    def follow(
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+    ) -> tuple[Tree, Any]:
+        """As :meth:`update`, for scales that transformations have changed."""
+        return self.update(gradient, state, params, numbers, scales.resolved(gradient), value)
+
+    def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
+        """The size of some parameters, by which relative steps are multiplied, shape (B,).
+
+        Raises
+        ------
+        ProblemError
+            If the rule does not define it.
+        """
+        raise ProblemError(f"Relative: {type(self).__name__} does not define the size of its weights")

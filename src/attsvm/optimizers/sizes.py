@@ -1,0 +1,196 @@
+"""Norms of parameters and steepest directions, over all trials at once; the trailing axis of each array holds them.
+
+For ℓp, nuclear and spectral norms there are implementations that run over all trials in vector registers. Any other
+norm is mapped over the trials.
+"""
+
+from collections.abc import Callable
+from functools import reduce, singledispatch
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attsvm.contractions import contract, over_entries, settle
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm, Nuclear, Spectral
+from attsvm.optimizers.powers import power
+from attsvm.optimizers.singular import Singular, singular_values_and_vectors
+
+Array = jax.Array
+Tree = dict[str, Array]
+
+
+@singledispatch
+def size_of(norm: Norm, tree: Tree) -> Array:
+    """The norm of all entries of some parameters together, shape (B,). Their largest entry is about 1.
+
+    Parameters
+    ----------
+    norm : Norm
+        A norm that is not entrywise takes one parameter.
+    tree : dict of str to Array, shape (..., B)
+    """
+    x = _only(norm, tree)
+    own = norm.of_vectors if x.ndim <= 2 else norm
+    return jnp.asarray(over_trials(_traced(own, "value", own.value))(x))
+
+
+@size_of.register
+def _(norm: Lp, tree: Tree) -> Array:
+    if np.isinf(norm.p):
+        return over_all(jnp.maximum, {name: jnp.abs(x) for name, x in tree.items()})
+    if norm.p == 2:
+        return jnp.sqrt(sum_of_squares(tree))
+    powers = {name: power(jnp.abs(x), norm.p) for name, x in tree.items()}
+    return power(over_all(jnp.add, powers), 1.0 / norm.p)
+
+
+@size_of.register
+def _(norm: Nuclear, tree: Tree) -> Array:
+    return _of_singular_values(norm, jnp.add, tree)
+
+
+@size_of.register
+def _(norm: Spectral, tree: Tree) -> Array:
+    return _of_singular_values(norm, jnp.maximum, tree)
+
+
+@singledispatch
+def log_size_of(norm: Norm, tree: Tree) -> Array:
+    """Logarithm of :func:`size_of`; +inf for zeros, so that a zero gradient divided by its norm stays zero."""
+    return _log(size_of(norm, tree), 1.0)
+
+
+@log_size_of.register
+def _(norm: Lp, tree: Tree) -> Array:
+    return _log(sum_of_squares(tree), 0.5) if norm.p == 2 else _log(size_of(norm, tree), 1.0)
+
+
+def norm_of(norm: Norm, tree: Tree) -> Array:
+    """The norm of parameters of any size, relative to their largest entry: powers neither overflow nor underflow."""
+    largest = over_all(jnp.maximum, {name: jnp.abs(x) for name, x in tree.items()})
+    scale = settle(jnp.where(largest > 0, largest, 1.0))
+    return scale * size_of(norm, {name: x / scale for name, x in tree.items()})
+
+
+@singledispatch
+def steepest(norm: Norm, gradient: Array) -> Array:
+    """The D with N(D) ≤ 1 along which a linear function grows fastest; 0 for a zero gradient.
+
+    Parameters
+    ----------
+    norm : Norm
+        With the ℓ1 norm, ties go to the first coordinate. With the spectral norm D has the rank of the gradient: its
+        singular values below rounding give no direction.
+    gradient : Array, shape (d_k, d_q, B) or (d, B)
+        Its largest entry is 1 or 0 in each trial. Spectral and nuclear norms of a vector are its ℓ2 norm.
+    """
+    own = norm.of_vectors if gradient.ndim <= 2 else norm
+    return jnp.asarray(over_trials(_traced(own, "steepest", own.steepest))(gradient))
+
+
+@steepest.register
+def _(norm: Lp, gradient: Array) -> Array:
+    if np.isinf(norm.p):
+        return jnp.sign(gradient)
+    if norm.p == 1:
+        shape = gradient.shape[:-1]
+        index = jnp.arange(int(np.prod(shape)), dtype=jnp.int32).reshape(*shape, 1)
+        size = jnp.abs(gradient)
+        largest = over_entries(jnp.maximum, size)
+        first = over_entries(jnp.minimum, jnp.where(size == largest, index, index.size))
+        return jnp.sign(gradient) * (index == first)
+    q = norm.p / (norm.p - 1.0)
+    size = settle(size_of(Lp(q), {"": gradient}))
+    scaled = gradient / jnp.where(size > 0, size, 1.0)
+    return scaled if q == 2 else jnp.sign(scaled) * power(jnp.abs(scaled), q - 1.0)
+
+
+@steepest.register
+def _(norm: Nuclear, gradient: Array) -> Array:
+    if gradient.ndim <= 2:
+        return steepest(norm.of_vectors, gradient)
+    left, values, right = _decomposed(norm, gradient)
+    index = jnp.arange(len(values), dtype=jnp.int32)[:, None]
+    largest = over_entries(jnp.maximum, values)
+    counts = index == over_entries(jnp.minimum, jnp.where(values == largest, index, len(values)))
+    return contract("rk,ck->rc", jnp.where(counts, left, 0.0), right)
+
+
+@steepest.register
+def _(norm: Spectral, gradient: Array) -> Array:
+    if gradient.ndim <= 2:
+        return steepest(norm.of_vectors, gradient)
+    left, values, right = _decomposed(norm, gradient)
+    eps = float(np.finfo(gradient.dtype).eps)
+    counts = values > max(gradient.shape[:-1]) * eps * over_entries(jnp.maximum, values)
+    return contract("rk,ck->rc", jnp.where(counts, left, 0.0), right)
+
+
+def has_fast_steps(norm: Norm) -> bool:
+    """Whether steepest directions in this norm are computed for all trials at once."""
+    return steepest.dispatch(type(norm)) is not steepest.dispatch(Norm)
+
+
+def sum_of_squares(tree: Tree) -> Array:
+    """Σ x² over all entries of all parameters, shape (B,)."""
+    return over_all(jnp.add, {name: x * x for name, x in tree.items()})
+
+
+def over_all(operation: Callable[[Array, Array], Array], tree: Tree) -> Array:
+    """Reduce all entries of all parameters: to shape (B,)."""
+    return reduce(operation, [over_entries(operation, x) for x in tree.values()])
+
+
+def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one trial as one of all, the trials along the trailing axis of each argument and result."""
+
+    def of_all(*arguments: Any) -> Any:
+        num_trials = jax.tree.leaves(arguments)[0].shape[-1]
+        if num_trials > 1:
+            return jax.vmap(function, -1, -1)(*arguments)
+        result = function(*jax.tree.map(lambda x: jnp.squeeze(x, -1), arguments))
+        return jax.tree.map(lambda x: jnp.expand_dims(x, -1), result)
+
+    return of_all
+
+
+def _of_singular_values(norm: Norm, operation: Callable[[Array, Array], Array], tree: Tree) -> Array:
+    x = _only(norm, tree)
+    if x.ndim <= 2:
+        return size_of(norm.of_vectors, tree)
+    return over_entries(operation, _decomposed(norm, x).values)
+
+
+def _log(power_of_size: Array, exponent: float) -> Array:
+    positive = power_of_size > 0
+    logarithm = jnp.log(jnp.where(positive, power_of_size, 1.0))
+    return jnp.where(positive, logarithm if exponent == 1 else exponent * logarithm, jnp.inf)
+
+
+def _only(norm: Norm, tree: Tree) -> Array:
+    if len(tree) > 1:
+        raise ProblemError(f'scope: the {norm.name} norm is one of single parameters; expected "each", got "all"')
+    (x,) = tree.values()
+    return x
+
+
+def _decomposed(norm: Norm, x: Array) -> Singular:
+    if x.ndim != 3:
+        raise ProblemError(f"norm: {norm.name} is a norm of matrices, but a parameter has {x.ndim - 1} axes")
+    return singular_values_and_vectors(x)
+
+
+def _traced(norm: Norm, method: str, function: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    """The method of a norm; a :class:`ProblemError` names it where JAX cannot trace it."""
+
+    def call(x: Array) -> Any:
+        try:
+            return function(x)
+        except (jax.errors.JAXTypeError, TypeError, AttributeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ProblemError(f"norm: {norm.name}.{method}: JAX cannot trace it: {reason}") from error
+
+    return call

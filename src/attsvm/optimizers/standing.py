@@ -1,0 +1,85 @@
+"""What is known about the direction that an optimizer converges to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from attsvm.norms import Lp, Norm, Nuclear, read_norm, written_norm
+
+TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
+TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"
+MIRROR_DESCENT = "Julistiono, Tarzanagh and Azizan (2025), Optimizing Attention with Mirror Descent"
+
+
+class Standing(StrEnum):
+    """How well a statement about a limit direction is known."""
+
+    PROVED = "proved"
+    """A theorem covers it."""
+
+    PATH_PROVED = "path proved"
+    """A theorem covers the regularization path, but not the iterates."""
+
+    MEASURED = "measured"
+    """Experiments agree with it."""
+
+    CONJECTURE = "conjecture"
+    """It is expected by analogy."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The Att-SVM that an optimizer is expected to converge to.
+
+    Attributes
+    ----------
+    norm : Norm or None
+        The norm that the Att-SVM minimises; None if it is not known.
+    standing : Standing
+    source : str
+        Where the statement comes from.
+    """
+
+    norm: Norm | None
+    standing: Standing = Standing.CONJECTURE
+    source: str = "no theorem; by analogy with the implicit bias of linear models"
+
+
+def written_limit(limit: Limit) -> dict[str, Any]:
+    """A limit as JSON-able data."""
+    norm = None if limit.norm is None else written_norm(limit.norm)
+    return {"norm": norm, "standing": limit.standing.value, "source": limit.source}
+
+
+def read_limit(written: dict[str, Any]) -> Limit:
+    """The limit that :func:`written_limit` wrote."""
+    norm = None if written["norm"] is None else read_norm(written["norm"])
+    return Limit(norm, Standing(written["standing"]), written["source"])
+
+
+Limits = Mapping[str, Limit]
+"""The limit for each attention: "combined", "prompt", "factored"."""
+
+
+def conjectured(norm: Norm | None) -> Limits:
+    """The limits of an optimizer about which no theorem is known; for factors, the nuclear norm if it is Euclidean."""
+    factored = Nuclear() if norm == Lp(2.0) else None
+    return {"combined": Limit(norm), "prompt": Limit(norm), "factored": Limit(factored)}
+
+
+def euclidean(scope: str = "all") -> Limits:
+    """The limits of gradient descent, whose gradients are normalized over this scope, if at all."""
+    measured = Limit(Nuclear(), Standing.MEASURED, f"{TRANSFORMERS}: proved for the regularisation path")
+    stalls = "no theorem; with each factor normalised by itself runs stall off this solution"
+    return {
+        "combined": Limit(Lp(2.0), Standing.PROVED, f"{TRANSFORMERS}: local convergence"),
+        "prompt": Limit(Lp(2.0), Standing.PROVED, f"{TOKEN_SELECTION}: local convergence"),
+        "factored": measured if scope == "all" else Limit(Nuclear(), Standing.CONJECTURE, stalls),
+    }
+
+
+def mirrored(p: float) -> Limits:
+    """The limits of ℓp mirror descent."""
+    proved = Limit(Lp(p), Standing.PROVED, f"{MIRROR_DESCENT}: convergence in direction")
+    return {**conjectured(Lp(p)), "combined": proved, "prompt": proved}
