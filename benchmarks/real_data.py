@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 
-from attsvm.apps.experiments.experiment import Data, load_data, make_options, run
-from attsvm.apps.experiments.presets import Preset, preset
-from attsvm.apps.experiments.training import At
+from attsvm.apps.experiments.experiment import Experiment, make_options
+from attsvm.apps.experiments.tasks import find_task
 from attsvm.report.experiment.figures import name_of
 from attsvm.report.experiment.folder import write_experiment
 from attsvm.report.plain import dumps, jsonable
+from attsvm.results import Progress
 from attsvm.storage import atomic_write
 
 SEEDS = (0, 1, 2)
@@ -52,7 +52,7 @@ def finished(out: Path, size: str, entry: Entry) -> dict | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def trained(out: Path, size: str, entry: Entry, chosen: Preset, data: Data) -> dict:
+def trained(out: Path, size: str, entry: Entry, loaded: Experiment) -> dict:
     """The result of a run: from its file if it is finished, else by training it, or continuing it."""
     found = finished(out, size, entry)
     if found is not None:
@@ -61,15 +61,15 @@ def trained(out: Path, size: str, entry: Entry, chosen: Preset, data: Data) -> d
     path = file_of(out, size, entry)
     folder = path.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    options = make_options(chosen, optimizer, rate, seed=seed, checkpoint_every=20)
+    options = make_options(loaded.preset, optimizer, rate, seed=seed, checkpoint_every=20)
     started = time.perf_counter()
 
-    def show(at: At) -> None:
+    def show(at: Progress) -> None:
         if at.step % 50 == 0:
             seconds = time.perf_counter() - started
             print(f"  {path.stem}: step {at.step} of {at.steps}, loss {at.loss:.3f}, {seconds:.0f} s", flush=True)
 
-    result = jsonable(run(chosen, data, options, folder, resume=True, progress=show))
+    result = jsonable(loaded.run(options, folder, resume=True, callback=show))
     if result["status"] == "interrupted":
         raise SystemExit("interrupted; start the script again to continue")
     with atomic_write(path) as stream:
@@ -89,38 +89,34 @@ def best_rate(results: dict[float, dict]) -> float:
 
 
 def measure(task: str, size: str, source: Path, out: Path, vocabulary: str | None, validation_rows: int) -> None:
-    chosen = preset(task, size)
     folder = str(source / task)
     entries = [(task, name, rate, 0, True) for name, rates in RATES[task].items() for rate in rates]
-    data = None
+    loaded = None
     if any(finished(out, size, entry) is None for entry in entries):
-        data = load_data(chosen, folder, vocabulary, validation_rows)
-    validation = {entry: finished(out, size, entry) or trained(out, size, entry, chosen, data) for entry in entries}
+        loaded = Experiment.load(task, size, folder, vocabulary=vocabulary, validation_rows=validation_rows)
+    validation = {entry: finished(out, size, entry) or trained(out, size, entry, loaded) for entry in entries}
     rates = {
         name: best_rate({entry[2]: result for entry, result in validation.items() if entry[1] == name})
         for name in RATES[task]
     }
-    data = load_data(chosen, folder, vocabulary)
+    loaded = Experiment.load(task, size, folder, vocabulary=vocabulary)
     shown = []
     # all optimisers with one seed before the next seed, so that an interrupted benchmark can compare them
     for seed in SEEDS:
         for name, rate in rates.items():
-            result = trained(out, size, (task, name, rate, seed, False), chosen, data)
+            result = trained(out, size, (task, name, rate, seed, False), loaded)
             if seed == SEEDS[0]:
                 shown.append(result)
-    write_page(task, size, out, chosen, data, shown)
+    write_page(size, out, loaded, shown)
 
 
-def write_page(task: str, size: str, out: Path, chosen: Preset, data: Data, runs: list[dict]) -> None:
+def write_page(size: str, out: Path, loaded: Experiment, runs: list[dict]) -> None:
     """The page of the runs with the first seed, as `attsvm experiment` writes it."""
-    from attsvm.cli.experiment import result_of
-
     command = f"python benchmarks/real_data.py --data DATA --preset {size}"
-    result = result_of(task, size, chosen, data, runs, command=command, seed=SEEDS[0], threads=None, device="cpu")
-    pictures = data.test.inputs[:6].permute(0, 2, 3, 1).numpy() if task == "cifar10" else None
-    folder = out / size / f"page-{task}"
+    result = loaded.result(runs, command=command, seed=SEEDS[0], threads=None, device="cpu")
+    folder = out / size / f"page-{loaded.task.name}"
     folder.mkdir(exist_ok=True)
-    write_experiment(folder, jsonable(result), pictures)
+    write_experiment(folder, jsonable(result), loaded.task.pictures(loaded.data))
 
 
 def spread(values: list[float], scale: float = 1.0, digits: int = 2) -> str:
@@ -195,7 +191,7 @@ def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int, t
         "  per run, on a machine that may have had other work.",
     ]
     for task, size in sizes_of:
-        chosen = preset(task, size)
+        chosen = find_task(task).preset(size)
         blocks = chosen.shape.blocks
         rows = "all" if chosen.train_rows is None else f"{chosen.train_rows:,}"
         parts += [

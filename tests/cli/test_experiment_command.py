@@ -17,8 +17,9 @@ import pyarrow.parquet as pq  # noqa: E402
 from PIL import Image  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
+from attsvm.apps.experiments.blocks import Blocks  # noqa: E402
 from attsvm.apps.experiments.measurements import attention_evenness, evenness, key_query_norms, weight_histograms  # noqa: E402
-from attsvm.apps.experiments.models import Blocks, TextShape, build  # noqa: E402
+from attsvm.apps.experiments.models import TextShape  # noqa: E402
 from attsvm.apps.experiments.pictures import load_pictures, varied  # noqa: E402
 from attsvm.apps.experiments.reviews import load_reviews, load_tokenizer  # noqa: E402
 from attsvm.apps.experiments.sentences import SENTENCES, read_sentences  # noqa: E402
@@ -125,25 +126,28 @@ def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mnist"], "task: 'mnist' found"),
-        (["imdb", "--preset", "huge"], "preset: 'huge' found, one of paper-3"),
-        (["imdb", "--preset", "tiny", "--optimizer", "lion"], "optimizer: 'lion' found"),
-        (["imdb", "--preset", "tiny", "--optimizer", "mirror"], "mirror needs --p"),
-        (["imdb", "--preset", "tiny", "--optimizer", "adam", "--p", "2"], "--p: goes with --optimizer mirror"),
+        (["mnist"], "task: expected imdb or cifar10, got 'mnist'"),
+        (["imdb", "--preset", "huge"], "preset: expected one of paper-3"),
         (
-            ["imdb", "--preset", "tiny", "--optimizer", "mirror-7"],
-            "--learning-rate: expected a number, because the preset has none for 'mirror-7'",
+            ["imdb", "--preset", "tiny", "--optimizer", "lion"],
+            "optimizer: expected one of mirror-P with P > 1, sgd, adam, got 'lion'",
         ),
+        (["imdb", "--preset", "tiny", "--optimizer", "mirror"], "mirror needs --p"),
+        (
+            ["imdb", "--preset", "tiny", "--optimizer", "adam", "--p", "2"],
+            "--p: expected --optimizer mirror, got 'adam'",
+        ),
+        (["imdb", "--preset", "tiny", "--optimizer", "mirror-7"], "--learning-rate: expected one for 'mirror-7'"),
         (
             ["imdb", "--preset", "tiny", "--learning-rate", "much"],
-            "--learning-rate: expected one number, or one for each optimizer, got 'much'",
+            "--learning-rate: expected a number, or one per optimizer, got 'much'",
         ),
         (["imdb", "--preset", "tiny", "--data", "/nowhere"], "/nowhere: no such folder"),
         (
             ["imdb", "--preset", "tiny", "--data", "/nowhere", "--vocabulary", "/nowhere"],
             "no tokenizer.json or vocab.txt",
         ),
-        (["imdb", "--preset", "tiny", "--precision", "fp8"], "precision: 'fp8' found"),
+        (["imdb", "--preset", "tiny", "--precision", "fp8"], "precision: expected 'float32' or 'bf16', got 'fp8'"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(arguments, message, tmp_path, vocabulary):
@@ -171,7 +175,7 @@ def test_data_and_vocabulary_that_do_not_fit_are_named(reviews, vocabulary, pict
         load_reviews(str(pictures), tokenizer, 8)
     for name in ("train", "test"):
         pq.write_table(pa.table({"text": ["a", "b"], "label": [0, 2]}), tmp_path / f"{name}.parquet")
-    with pytest.raises(ProblemError, match="label 2 found"):
+    with pytest.raises(ProblemError, match=r"expected labels 0 .*, got 2"):
         load_reviews(str(tmp_path), tokenizer, 8)
     for name in ("train", "test"):
         pq.write_table(pa.table({"img": [{"bytes": b"x", "path": ""}], "label": [0]}), tmp_path / f"{name}.parquet")
@@ -181,7 +185,7 @@ def test_data_and_vocabulary_that_do_not_fit_are_named(reviews, vocabulary, pict
     bad.write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n")
     with pytest.raises(ProblemError, match="as number 0"):
         load_tokenizer(str(bad))
-    with pytest.raises(ProblemError, match="validation: 48 rows found"):
+    with pytest.raises(ProblemError, match="validation: expected fewer rows than the 48 to train on, got 48"):
         load_reviews(str(reviews), tokenizer, 8, validation_rows=48)
 
 
@@ -231,11 +235,11 @@ def test_what_is_not_installed_is_named(monkeypatch, reviews, tmp_path):
     with pytest.raises(ProblemError, match="Parquet needs pyarrow"):
         read_splits(str(reviews), "text")
     monkeypatch.setattr("attsvm.apps.experiments.reviews.VOCABULARY_PACKAGE", "no_such_package")
-    with pytest.raises(ProblemError, match="vocabulary: none found"):
+    with pytest.raises(ProblemError, match=r"vocabulary: expected .*, got none"):
         load_tokenizer()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     done = attsvm("imdb", "--preset", "tiny", "--tensorboard", "--out", tmp_path / "out")
-    assert "--tensorboard: TensorBoard is not installed" in str(done.exception)
+    assert "--tensorboard: it is not installed" in str(done.exception)
 
 
 def test_rows_to_choose_on_are_not_trained_on(tmp_path, vocabulary):
@@ -279,7 +283,7 @@ def test_measures_agree_with_their_formulas(vocabulary):
     values = torch.tensor([[0.25, 0.25, 0.25, 0.25], [1.0, 0.0, 0.0, 0.0], [-3.0, 3.0, 0.0, 0.0]])
     assert evenness(values, 4).tolist() == pytest.approx([1.0, 0.25, 0.5])
     torch.manual_seed(0)
-    model = build(TextShape(Blocks(width=12, layers=2, heads=3, hidden=8), length=24, vocabulary=200))
+    model = TextShape(Blocks(width=12, layers=2, heads=3, hidden=8), length=24, vocabulary=200).build()
     attention = model.blocks[1].attention
     keys, queries = attention.key.weight.detach().double(), attention.query.weight.detach().double()
     by_hand = [torch.linalg.norm(keys[4 * h : 4 * h + 4].T @ queries[4 * h : 4 * h + 4]) for h in range(3)]

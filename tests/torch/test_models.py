@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from attsvm.apps.experiments.models import Blocks, PictureShape, TextShape, build
-from attsvm.apps.experiments.presets import PRESETS, preset
+from attsvm.apps.experiments.blocks import Blocks
+from attsvm.apps.experiments.models import PictureShape, TextShape
+from attsvm.apps.experiments.tasks import TASKS, find_task
 from attsvm.errors import ProblemError
 
 BLOCKS = Blocks(width=12, layers=3, heads=3, hidden=20, dropout=0.3)
@@ -18,8 +19,8 @@ def cases():
     pictures = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8, generator=generator)
     torch.manual_seed(1)
     return [
-        pytest.param(build(TextShape(BLOCKS, length=9, vocabulary=30)), texts, id="texts"),
-        pytest.param(build(PictureShape(BLOCKS, size=16, patch=4)), pictures, id="pictures"),
+        pytest.param(TextShape(BLOCKS, length=9, vocabulary=30).build(), texts, id="texts"),
+        pytest.param(PictureShape(BLOCKS, size=16, patch=4).build(), pictures, id="pictures"),
     ]
 
 
@@ -57,26 +58,28 @@ def test_padding_changes_nothing():
 
 def test_presets_have_the_papers_sizes():
     for name, depth in (("paper-3", 3), ("paper-4", 4), ("paper-6", 6)):
-        of_text = preset("imdb", name)
+        of_text = find_task("imdb").preset(name)
         blocks = of_text.shape.blocks
         assert (blocks.layers, blocks.heads, blocks.width, blocks.dropout) == (depth, depth, 384, 0.2)
         assert (of_text.shape.length, of_text.batch, of_text.reduction, of_text.stop_at) == (512, 100, "sum", 0.995)
         assert not blocks.bias
-    of_pictures = preset("cifar10", "paper")
+    of_pictures = find_task("cifar10").preset("paper")
     blocks = of_pictures.shape.blocks
     assert (blocks.layers, blocks.heads, blocks.width) == (6, 8, 512)
     assert (of_pictures.shape.size, of_pictures.shape.patch, of_pictures.epochs) == (48, 4, 1000)
-    assert [name for name, _ in build(preset("imdb", "tiny").shape).named_parameters() if name.endswith("bias")] == []
-    assert {task: set(found) for task, found in PRESETS.items()} == {
+    assert [
+        name for name, _ in find_task("imdb").preset("tiny").shape.build().named_parameters() if name.endswith("bias")
+    ] == []
+    assert {name: set(task.presets) for name, task in TASKS.items()} == {
         "imdb": {"paper-3", "paper-4", "paper-6", "small", "tiny"},
         "cifar10": {"paper", "small", "tiny"},
     }
 
 
 def test_sizes_that_do_not_fit_are_refused():
-    with pytest.raises(ProblemError, match="heads: 5 found, a divisor of the width 12 wanted"):
+    with pytest.raises(ProblemError, match="heads: expected a divisor of the width 12, got 5"):
         Blocks(width=12, layers=1, heads=5, hidden=4)
-    with pytest.raises(ProblemError, match="patch: 5 found"):
+    with pytest.raises(ProblemError, match="patch: expected a divisor of the size 16, got 5"):
         PictureShape(BLOCKS, size=16, patch=5)
-    with pytest.raises(ProblemError, match="preset: 'huge' found, one of paper-3, "):
-        preset("imdb", "huge")
+    with pytest.raises(ProblemError, match=r"preset: expected one of paper-3, .*, got 'huge'"):
+        find_task("imdb").preset("huge")

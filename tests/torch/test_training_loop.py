@@ -12,9 +12,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from attsvm.apps.experiments.models import build
-from attsvm.apps.experiments.presets import preset
-from attsvm.apps.experiments.training import CHECKPOINT, Options, Rows, data_order, fit, seed_everything
+from attsvm.apps.experiments.options import Options
+from attsvm.apps.experiments.rows import Rows
+from attsvm.apps.experiments.seeding import data_order, seed_everything
+from attsvm.apps.experiments.tasks import find_task
+from attsvm.apps.experiments.training import CHECKPOINT, Hooks, fit
 from attsvm.errors import ProblemError
 
 OPTIMIZERS = ["mirror-1.1", "mirror-2", "mirror-3", "sgd", "adam"]
@@ -29,7 +31,7 @@ import torch._dynamo  # what every optimiser loads when it is made, here once fo
 for folder, step in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
     child = os.fork()
     if child == 0:
-        tests.run(Path(folder), Path(folder).name, progress=lambda at: at.step < int(step) or os.kill(os.getpid(), 9))
+        tests.run(Path(folder), Path(folder).name, callback=lambda at: at.step >= int(step) and os.kill(os.getpid(), 9))
         os._exit(0)
     os.waitpid(child, 0)
 """
@@ -46,15 +48,17 @@ def texts(n, seed=0):
     return Rows(inputs, labels, padding=0)
 
 
-def run(folder, optimizer, *, resume=False, progress=None, train=None, **changes):
+def run(folder, optimizer, *, resume=False, callback=None, train=None, **changes):
     folder.mkdir(exist_ok=True)
     options = replace(Options(optimizer, 1e-3, epochs=EPOCHS, batch=8, checkpoint_every=2, seed=3), **changes)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         seed_everything(options.seed)
-        model = build(replace(preset("imdb", "tiny").shape, vocabulary=40))
-        outcome = fit(model, train or texts(50), texts(20, 1), options, folder, resume=resume, progress=progress)
+        model = replace(find_task("imdb").preset("tiny").shape, vocabulary=40).build()
+        outcome = fit(
+            model, train or texts(50), texts(20, 1), options, folder, resume=resume, hooks=Hooks(callback=callback)
+        )
     finally:
         torch.set_num_threads(threads)
     return model, outcome
@@ -101,24 +105,32 @@ def test_ctrl_c_ends_after_a_whole_step_and_the_run_goes_on_from_there(tmp_path)
             os.kill(os.getpid(), signal.SIGINT)
 
     _, whole = run(tmp_path / "whole", "mirror-1.1")
-    _, cut = run(tmp_path / "cut", "mirror-1.1", progress=interrupt)
+    _, cut = run(tmp_path / "cut", "mirror-1.1", callback=interrupt)
     assert (cut.status, cut.step, meta(tmp_path / "cut")["position"]["batch"]) == ("interrupted", 9, 2)
     _, resumed = run(tmp_path / "cut", "mirror-1.1", resume=True)
     assert resumed.status == "finished"
     assert resumed.history[-1]["train_loss"] == whole.history[-1]["train_loss"]
 
 
+def test_a_callback_that_returns_true_interrupts_the_run_which_can_be_resumed(tmp_path):
+    _, whole = run(tmp_path / "whole", "adam")
+    _, cut = run(tmp_path / "cut", "adam", callback=lambda at: at.step == 5)
+    assert (cut.status, cut.step, meta(tmp_path / "cut")["position"]["step"]) == ("interrupted", 5, 5)
+    _, resumed = run(tmp_path / "cut", "adam", resume=True)
+    assert resumed.history[-1]["train_loss"] == whole.history[-1]["train_loss"]
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "mirror-1.1"])
 def test_a_run_that_diverges_says_so_and_leaves_finite_weights(tmp_path, optimizer):
     _, outcome = run(tmp_path, optimizer, learning_rate=1e30)
-    assert outcome.status == "diverged"
+    assert outcome.status == "non_finite"
     assert all(row["test_loss"] < float("inf") for row in outcome.history)
 
 
 def test_the_gradient_is_that_of_the_sum_or_of_the_mean(tmp_path):
     once = {"epochs": 1, "train": texts(8)}
     seed_everything(3)
-    start = build(replace(preset("imdb", "tiny").shape, vocabulary=40)).state_dict()
+    start = replace(find_task("imdb").preset("tiny").shape, vocabulary=40).build().state_dict()
     of_sum, _ = run(tmp_path / "sum", "sgd", learning_rate=1e-3, reduction="sum", **once)
     of_mean, _ = run(tmp_path / "mean", "sgd", learning_rate=8e-3, reduction="mean", **once)
     for name, value in of_sum.state_dict().items():
@@ -148,7 +160,7 @@ def test_the_order_of_the_data_is_a_function_of_seed_and_epoch():
 
 def test_another_run_is_not_resumed(tmp_path):
     run(tmp_path, "adam", epochs=1)
-    with pytest.raises(ProblemError, match=r"is a run with learning_rate 0\.001; resumed with 0\.01"):
+    with pytest.raises(ProblemError, match=r"expected a run with learning_rate 0\.01, got one with 0\.001"):
         run(tmp_path, "adam", epochs=1, learning_rate=1e-2, resume=True)
     (tmp_path / CHECKPOINT).write_bytes(b"half a file")
     with pytest.raises(ProblemError, match="not a checkpoint of attsvm"):
@@ -158,14 +170,14 @@ def test_another_run_is_not_resumed(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": "lion"}, "optimizer: 'lion' found"),
-        ({"optimizer": "mirror-1"}, "optimizer: 'mirror-1' found"),
-        ({"optimizer": "mirror-inf"}, "optimizer: 'mirror-inf' found"),
-        ({"learning_rate": 0.0}, "learning_rate: 0 found"),
-        ({"epochs": 0}, "epochs: 0 found"),
-        ({"seed": -1}, "seed: -1 found"),
-        ({"precision": "fp8"}, "precision: 'fp8' found"),
-        ({"reduction": "max"}, "reduction: 'max' found"),
+        ({"optimizer": "lion"}, "optimizer: expected .*mirror-P.* got 'lion'"),
+        ({"optimizer": "mirror-1"}, "optimizer: expected .* got 'mirror-1'"),
+        ({"optimizer": "mirror-inf"}, "optimizer: expected .* got 'mirror-inf'"),
+        ({"learning_rate": 0.0}, "learning_rate: expected .* got 0"),
+        ({"epochs": 0}, "epochs: expected .* got 0"),
+        ({"seed": -1}, "seed: expected .* got -1"),
+        ({"precision": "fp8"}, "precision: expected .* got 'fp8'"),
+        ({"reduction": "max"}, "reduction: expected .* got 'max'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, message):

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: one safetensors file with all that the next step depends on, never half-written."""
+"""Checkpoints of a training run: one safetensors file with everything that the next step depends on."""
 
 import json
 import random
@@ -19,18 +19,18 @@ MODEL, OPTIMIZER, GENERATOR = "model/", "optimizer/", "generator/"
 
 @dataclass
 class Position:
-    """Where a run stands.
+    """How far a run is.
 
     Attributes
     ----------
     epoch, batch : int
         The next batch to train on.
     step : int
-        Updates done.
+        Updates made.
     loss, correct, seen : float, int, int
-        Sum of losses, right answers and rows so far in this epoch.
+        Sum of the losses, number of right answers and number of rows so far in this epoch.
     seconds : float
-        Trained so far, evaluations included.
+        Time so far, evaluations included.
     """
 
     epoch: int = 0
@@ -50,12 +50,12 @@ def save_checkpoint(
     history: list[dict[str, Any]],
     identity: Mapping[str, Any],
 ) -> None:
-    """Write weights, optimiser state, generators, position and history as one file, whole or not at all.
+    """Write weights, optimizer state, random generators, position and history to one file, atomically.
 
     Parameters
     ----------
     identity : mapping
-        What must be equal for a run to go on from here, as JSON has it.
+        JSON-able values that must be equal for a run to resume from this checkpoint.
     """
     from safetensors.torch import save
 
@@ -86,7 +86,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: Mapping[str, Any]
 ) -> tuple[Position, list[dict[str, Any]]]:
-    """Bring model, optimiser and generators to where a run was saved.
+    """Restore model, optimizer and random generators from a checkpoint.
 
     Returns
     -------
@@ -96,14 +96,14 @@ def load_checkpoint(
     Raises
     ------
     ProblemError
-        If the file is no checkpoint, or that of another run.
+        If the file is not a checkpoint, or belongs to another run.
     """
     meta, tensors = _read(path)
     _check_identity(path, meta["identity"], json.loads(json.dumps(identity)))
     try:
         model.load_state_dict(_under(MODEL, tensors))
     except RuntimeError as error:
-        raise ProblemError(f"{path}: holds the weights of another model") from error
+        raise ProblemError(f"{path}: expected weights of this model, got those of another one") from error
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**_under(OPTIMIZER, tensors), **meta["optimizer"]}.items():
         index, name = key.split("/", 1)
@@ -111,12 +111,6 @@ def load_checkpoint(
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     _restore_generators(_under(GENERATOR, tensors), meta)
     return Position(**meta["position"]), meta["history"]
-
-
-def load_weights(path: Path, model: nn.Module) -> None:
-    """The weights of a checkpoint alone."""
-    _, tensors = _read(path)
-    model.load_state_dict(_under(MODEL, tensors))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -132,12 +126,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ProblemError(f"{path}: not a checkpoint of attsvm") from error
 
 
-def _check_identity(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    for name in sorted(set(found) | set(wanted)):
-        if found.get(name) != wanted.get(name):
+def _check_identity(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    for name in sorted(set(found) | set(expected)):
+        if found.get(name) != expected.get(name):
             raise ProblemError(
-                f"{path}: is a run with {name} {found.get(name)!r}; resumed with {wanted.get(name)!r}, "
-                "which would be another run"
+                f"{path}: expected a run with {name} {expected.get(name)!r}, got one with {found.get(name)!r}; "
+                "a run is resumed with the same settings"
             )
 
 

@@ -1,170 +1,177 @@
-"""One of the paper's experiments: a preset, its data, and a run of each optimiser, with what is measured in them."""
+"""One of the paper's experiments: a preset of a task, its data, and the runs of optimizers on them."""
 
-import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from attsvm._version import __version__
 from attsvm.apps.experiments.measurements import EDGES, measure, weight_histograms
-from attsvm.apps.experiments.models import Classifier, PictureShape, TextClassifier, TextShape, build
-from attsvm.apps.experiments.pictures import CLASSES, load_pictures, varied
+from attsvm.apps.experiments.models import Classifier
+from attsvm.apps.experiments.optimizers import find_optimizer
+from attsvm.apps.experiments.options import Options
 from attsvm.apps.experiments.presets import Preset
-from attsvm.apps.experiments.reviews import load_reviews, load_tokenizer
-from attsvm.apps.experiments.sentences import read_sentences
-from attsvm.apps.experiments.training import At, Options, Outcome, Rows, answers, fit, potential_of, seed_everything
+from attsvm.apps.experiments.seeding import seed_everything
+from attsvm.apps.experiments.task import Data, Task
+from attsvm.apps.experiments.tasks import find_task
+from attsvm.apps.experiments.training import Hooks, Outcome, fit
 from attsvm.errors import ProblemError
+from attsvm.results import Callback
 
 MEASURED_ROWS = 100
-"""Test rows on which attention is measured after every epoch."""
-
-SHOWN_PICTURES = 6
+"""Number of test rows on which attention is measured after every epoch."""
 
 
-@dataclass(frozen=True)
-class Data:
-    """What a preset is trained and tested on.
-
-    Attributes
-    ----------
-    train, test : Rows
-    tokenizer : Tokenizer or None
-        Of texts.
-    source : str
-    sha256 : str
-        Hash of all of it.
-    """
-
-    train: Rows
-    test: Rows
-    tokenizer: Any
-    source: str
-    sha256: str
-
-
-def load_data(preset: Preset, source: str, vocabulary: str | None = None, validation_rows: int = 0) -> Data:
-    """The rows that a preset wants.
+def make_options(preset: Preset[Any], optimizer: str, learning_rate: float | None = None, **changes: Any) -> Options:
+    """The options of a run with a preset.
 
     Parameters
     ----------
     preset : Preset
-    source : str
-        As :func:`read_splits` takes it.
-    vocabulary : str, optional
-        As :func:`attsvm.apps.experiments.reviews.load_tokenizer` takes it.
-    validation_rows : int
-        If any, so many rows of the training set, none of them trained on, take the place of the test rows.
+    optimizer : str
+    learning_rate : float, optional
+        By default that of the preset.
+    **changes
+        Other attributes of :class:`Options`.
 
     Raises
     ------
     ProblemError
-        If data or vocabulary cannot be read, or do not fit the preset.
+        If an option is out of range, or the preset has no learning rate for the optimizer.
     """
-    drawn: dict[str, Any] = {
-        "train_rows": preset.train_rows,
-        "test_rows": preset.test_rows,
-        "validation_rows": validation_rows,
-    }
-    tokenizer = None
-    if isinstance(preset.shape, TextShape):
-        tokenizer = load_tokenizer(vocabulary)
-        if tokenizer.get_vocab_size() > preset.shape.vocabulary:
+    if learning_rate is None:
+        find_optimizer(optimizer)
+        learning_rate = preset.learning_rates.get(optimizer)
+        if learning_rate is None:
+            known = ", ".join(preset.learning_rates)
             raise ProblemError(
-                f"vocabulary: {tokenizer.get_vocab_size()} tokens found, at most {preset.shape.vocabulary} wanted"
+                f"--learning-rate: expected one for {optimizer!r}, because the preset has them for {known} only"
             )
-        train, test = load_reviews(source, tokenizer, preset.shape.length, **drawn)
-    else:
-        train, test = load_pictures(source, **drawn)
-    found = hashlib.sha256()
-    for rows in (train, test):
-        found.update(rows.inputs.numpy().tobytes())
-        found.update(rows.labels.numpy().tobytes())
-    return Data(train, test, tokenizer, source, found.hexdigest())
-
-
-def default_learning_rate(preset: Preset, optimizer: str) -> float:
-    """What the preset gives an optimiser.
-
-    Raises
-    ------
-    ProblemError
-        If it gives none.
-    """
-    potential_of(optimizer)
-    found = preset.learning_rates.get(optimizer)
-    if found is None:
-        known = ", ".join(preset.learning_rates)
-        raise ProblemError(
-            f"--learning-rate: expected a number, because the preset has none for {optimizer!r}, only for {known}"
-        )
-    return found
-
-
-def make_options(preset: Preset, optimizer: str, learning_rate: float | None = None, **changes: Any) -> Options:
-    """The options of a run with the preset, changed where told."""
-    rate = default_learning_rate(preset, optimizer) if learning_rate is None else learning_rate
-    options = Options(optimizer, rate, preset.epochs, preset.batch, reduction=preset.reduction, stop_at=preset.stop_at)
+    options = Options(
+        optimizer, learning_rate, preset.epochs, preset.batch, reduction=preset.reduction, stop_at=preset.stop_at
+    )
     return replace(options, **changes)
 
 
-def run(
-    preset: Preset,
-    data: Data,
-    options: Options,
-    folder: Path,
-    *,
-    resume: bool = False,
-    progress: Callable[[At], None] | None = None,
-    tensorboard: bool = False,
-) -> dict[str, Any]:
-    """Train one model and measure it.
+@dataclass(frozen=True)
+class Experiment:
+    """A preset of a task with its data.
 
-    Parameters
+    Attributes
     ----------
-    preset : Preset
+    task : Task
+    preset_name : str
     data : Data
-    options : Options
-    folder : Path
-        That exists, for the checkpoint.
-    resume, progress, tensorboard
-        As :func:`attsvm.apps.experiments.training.fit` takes them.
-
-    Returns
-    -------
-    dict
-        What ``result.json`` holds of a run: see :doc:`docs/notes/real_data.md`.
     """
-    seed_everything(options.seed)
-    model = build(preset.shape)
-    sample = data.test.batch(torch.arange(min(MEASURED_ROWS, len(data.test))), torch.device(options.device))[0]
 
-    def measured(trained: Any) -> dict[str, Any]:
-        found = measure(trained, sample)
-        if isinstance(trained, TextClassifier):
-            found["key_word_score"], _, _ = _sentences(trained, preset, data, options)
-        return found
+    task: Task[Any]
+    preset_name: str
+    data: Data
 
-    outcome = fit(
-        model,
-        data.train,
-        data.test,
-        options,
-        folder,
-        resume=resume,
-        identity={"data": data.sha256, "model": repr(preset.shape)},
-        augment=varied if preset.augment else None,
-        measure=measured,
-        progress=progress,
-        tensorboard=tensorboard,
-    )
-    return {**_numbers(outcome, options, model), **_shown(model, preset, data, options)}
+    @classmethod
+    def load(
+        cls,
+        task: str,
+        preset_name: str,
+        source: str | None = None,
+        *,
+        vocabulary: str | None = None,
+        validation_rows: int = 0,
+    ) -> "Experiment":
+        """Load the data of a preset; arguments as for :meth:`attsvm.apps.experiments.task.Task.load`.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such task or preset, or its data cannot be read.
+        """
+        found = find_task(task)
+        preset = found.preset(preset_name)
+        source = found.hub_name if source is None else source
+        data = found.load(preset, source, vocabulary=vocabulary, validation_rows=validation_rows)
+        return cls(found, preset_name, data)
+
+    @property
+    def preset(self) -> Preset[Any]:
+        """The preset."""
+        return self.task.preset(self.preset_name)
+
+    def run(
+        self, options: Options, folder: Path, *, resume: bool = False, callback: Callback | None = None
+    ) -> dict[str, Any]:
+        """Train one model and measure it.
+
+        Parameters
+        ----------
+        options : Options
+        folder : Path
+            An existing folder for the checkpoint.
+        resume : bool
+            Continue from the checkpoint in ``folder``, if there is one.
+        callback : callable, optional
+            Called with a :class:`attsvm.results.Progress` after every step. If it returns True, the run stops.
+
+        Returns
+        -------
+        dict
+            What ``result.json`` holds for a run.
+        """
+        task, preset, data = self.task, self.preset, self.data
+        seed_everything(options.seed)
+        model: Classifier = preset.shape.build()
+        sample = data.test.batch(torch.arange(min(MEASURED_ROWS, len(data.test))), torch.device(options.device))[0]
+
+        def measured(_: nn.Module) -> dict[str, Any]:
+            return {**measure(model, sample), **task.measured(model, preset, data, options.device)}
+
+        outcome = fit(
+            model,
+            data.train,
+            data.test,
+            options,
+            folder,
+            resume=resume,
+            identity={"data": data.sha256, "model": repr(preset.shape)},
+            hooks=Hooks(task.augment if preset.augment else None, measured, callback),
+        )
+        return {**_numbers(outcome, options, model), **task.shown(model, preset, data, options.device)}
+
+    def result(
+        self, runs: list[dict[str, Any]], *, command: str, seed: int, threads: int | None, device: str
+    ) -> dict[str, Any]:
+        """What ``result.json`` holds.
+
+        Parameters
+        ----------
+        runs : list of dict
+            From :meth:`run`.
+        command : str
+        seed : int
+        threads : int or None
+        device : str
+        """
+        shape, data = self.preset.shape, self.data
+        names = ("layers", "heads", "width", "hidden", "dropout", "bias")
+        parameters = sum(weights.numel() for weights in shape.build().parameters())
+        return {
+            "kind": "experiment",
+            "version": __version__,
+            "command": command,
+            "task": self.task.name,
+            "preset": self.preset_name,
+            "seed": seed,
+            "threads": threads,
+            "device": device,
+            "data": {"source": data.source, "train": len(data.train), "test": len(data.test), "sha256": data.sha256},
+            "model": {**{name: getattr(shape.blocks, name) for name in names}, "parameters": parameters},
+            "runs": runs,
+        }
 
 
 def _numbers(outcome: Outcome, options: Options, model: Classifier) -> dict[str, Any]:
-    trained = outcome.history[1:]
-    best = max(trained, key=lambda row: row["test_accuracy"], default=None)
+    best = outcome.best
     return {
         "optimizer": options.optimizer,
         "learning_rate": options.learning_rate,
@@ -177,29 +184,3 @@ def _numbers(outcome: Outcome, options: Options, model: Classifier) -> dict[str,
         "histograms": weight_histograms(model),
         "edges": EDGES.tolist(),
     }
-
-
-def _shown(model: Classifier, preset: Preset, data: Data, options: Options) -> dict[str, Any]:
-    """What the page shows of a model's attention."""
-    if isinstance(model, TextClassifier):
-        score, even, readings = _sentences(model, preset, data, options)
-        return {"key_words": {"score": score, "even": even, "sentences": readings}}
-    if not isinstance(preset.shape, PictureShape):
-        return {}
-    inputs = data.test.inputs[:SHOWN_PICTURES].to(options.device)
-    side = preset.shape.size // preset.shape.patch
-    attention = model.attention_maps(inputs)[-1][:, :, 0, 1:].mean(1).unflatten(-1, (side, side)).cpu()
-    with torch.no_grad():
-        predicted = answers(model.eval()(inputs)).tolist()
-    labels = data.test.labels[:SHOWN_PICTURES].tolist()
-    return {
-        "pictures": [
-            {"row": row, "label": CLASSES[label], "predicted": CLASSES[found], "attention": attention[row].tolist()}
-            for row, (label, found) in enumerate(zip(labels, predicted, strict=True))
-        ]
-    }
-
-
-def _sentences(model: TextClassifier, preset: Preset, data: Data, options: Options) -> tuple[float, float, list[Any]]:
-    assert isinstance(preset.shape, TextShape)
-    return read_sentences(model, data.tokenizer, preset.shape.length, options.device)

@@ -1,4 +1,4 @@
-"""What the papers look at in a trained transformer: sizes and sparsity of its weights and of its attention."""
+"""Measures of a trained transformer: sizes and sparsity of its weights and of its attention."""
 
 from typing import Any
 
@@ -6,33 +6,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attsvm.apps.experiments.models import PADDING, Attention, Classifier
+from attsvm.apps.experiments.blocks import Attention
+from attsvm.apps.experiments.models import Classifier
 
 KINDS = ("key", "query", "value")
 EDGES = np.logspace(-8, 1, 55)
-"""Of the histogram bins of |weights|; smaller weights count into the first bin, larger into the last."""
+"""Edges of the histogram bins of |weights|. Smaller weights are counted in the first bin, larger ones in the last."""
 
 NEGLIGIBLE = 1e-4
-"""Weights below this count as none."""
+"""Weights below this are counted as negligible."""
 
 
 def evenness(values: Tensor, count: Tensor | int) -> Tensor:
-    """‖a‖₁²/(T‖a‖₂²) along the last axis: 1 where all T entries are equal in size, 1/T where one has everything.
+    """‖a‖₁²/(T‖a‖₂²) along the last axis: 1 if all T entries are equal in size, 1/T if only one is not zero.
 
     Parameters
     ----------
     values : Tensor, shape (..., T)
     count : int or Tensor, shape (...)
-        T, less where the rest is padding.
+        T, without padding.
     """
     values = values.double()
     squares = values.square().sum(-1)
-    # a row of zeros has no shape; weights that are all zero are as even as can be
+    # a row of zeros is counted as even
     return torch.where(squares > 0, values.abs().sum(-1).square() / (count * squares.clamp(min=1e-300)), 1.0)
 
 
 def weight_measures(model: Classifier) -> dict[str, dict[str, float]]:
-    """Of keys, queries and values, over all layers: evenness, and the share of negligible weights."""
+    """Evenness, share of negligible weights and largest weight of keys, queries and values, over all layers."""
     found = {}
     for kind in KINDS:
         weights = _weights(model, kind)
@@ -45,7 +46,7 @@ def weight_measures(model: Classifier) -> dict[str, dict[str, float]]:
 
 
 def weight_histograms(model: Classifier) -> dict[str, list[float]]:
-    """Of keys, queries and values: the share of |weights| in each bin of :data:`EDGES`."""
+    """Share of |weights| in each bin of :data:`EDGES`, for keys, queries and values."""
     found = {}
     for kind in KINDS:
         sizes = _weights(model, kind).abs().double().cpu().numpy().clip(EDGES[0], EDGES[-1])
@@ -55,41 +56,36 @@ def weight_histograms(model: Classifier) -> dict[str, list[float]]:
 
 
 def key_query_norms(model: Classifier) -> list[float]:
-    """‖W_K W_Q'‖ in the Frobenius norm, the mean over heads, of every layer."""
+    """Frobenius norm of W_K W_Q', averaged over heads, for every layer."""
     return [_key_query_norm(attention) for attention in model.attentions()]
 
 
 def attention_evenness(model: Classifier, inputs: Tensor) -> dict[str, list[float]]:
-    """‖a‖₁²/(T‖a‖₂²) of every layer, the mean over heads and inputs; small where attention is sparse.
+    """‖a‖₁²/(T‖a‖₂²) for every layer, averaged over heads and inputs; small if attention is sparse.
 
     Parameters
     ----------
     model : Classifier
     inputs : Tensor
-        As the model takes them; a batch that fits into memory with its maps.
+        A batch for the model that fits into memory together with its attention maps.
 
     Returns
     -------
     dict
-        "all": over all queries that are no padding; "class": of the class token's query.
+        "all": over all queries that are no padding; "class": for the query of the class token.
     """
     maps = model.attention_maps(inputs)
+    present = model.present(inputs)
     of_all, of_class = [], []
     for attention in maps:
-        if inputs.ndim == 2:
-            real = inputs != PADDING
-            lengths = real.sum(-1)[:, None, None]
-        else:
-            real = torch.ones(len(inputs), attention.shape[-1], dtype=torch.bool, device=inputs.device)
-            lengths = torch.full((len(inputs), 1, 1), attention.shape[-1], device=inputs.device)
-        even = evenness(attention, lengths).mean(1)
-        of_all.append(float(even[real].mean()))
+        even = evenness(attention, present.sum(-1)[:, None, None]).mean(1)
+        of_all.append(float(even[present].mean()))
         of_class.append(float(even[:, 0].mean()))
     return {"all": of_all, "class": of_class}
 
 
 def measure(model: Classifier, inputs: Tensor) -> dict[str, Any]:
-    """All that is recorded after every epoch, on some test inputs."""
+    """What is recorded after every epoch, on some test inputs."""
     return {
         "weights": weight_measures(model),
         "attention_evenness": attention_evenness(model, inputs),
@@ -103,7 +99,8 @@ def _weights(model: Classifier, kind: str) -> Tensor:
 
 def _key_query_norm(attention: Attention) -> float:
     keys, queries = (
-        layer.weight.detach().double().unflatten(0, (attention.heads, -1)) for layer in (attention.key, attention.query)
+        layer.weight.detach().double().unflatten(0, (attention.heads, -1))  # type: ignore[no-untyped-call]
+        for layer in (attention.key, attention.query)
     )
     # ‖K'Q‖² = ⟨KK', QQ'⟩, and the Gram matrices are the small ones
     products = (keys @ keys.mT) * (queries @ queries.mT)

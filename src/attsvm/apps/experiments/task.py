@@ -1,0 +1,103 @@
+"""What a task of the experiments provides: its data, and what is measured besides weights and attention."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic
+
+import numpy as np
+from torch import Tensor
+
+from attsvm.apps.experiments.presets import Preset, Shape
+from attsvm.apps.experiments.rows import Rows
+from attsvm.errors import ProblemError
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a model is trained and tested on.
+
+    Attributes
+    ----------
+    train, test : Rows
+    source : str
+    tokenizer : Tokenizer or None
+        Of texts.
+    """
+
+    train: Rows
+    test: Rows
+    source: str
+    tokenizer: Any = None
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of all rows."""
+        found = hashlib.sha256()
+        for rows in (self.train, self.test):
+            found.update(rows.inputs.numpy().tobytes())
+            found.update(rows.labels.numpy().tobytes())
+        return found.hexdigest()
+
+
+class Task(ABC, Generic[Shape]):
+    """A task: data, presets, and measurements of its own."""
+
+    name: str
+    """How a user calls it."""
+
+    hub_name: str
+    """Name of its data on the Hugging Face hub."""
+
+    presets: dict[str, Preset[Shape]]
+
+    augment: Callable[[Tensor], Tensor] | None = None
+    """Changes a batch of inputs at random, for presets with ``augment``."""
+
+    def preset(self, name: str) -> Preset[Shape]:
+        """The preset of this name.
+
+        Raises
+        ------
+        ProblemError
+            If there is none.
+        """
+        if name not in self.presets:
+            raise ProblemError(f"preset: expected one of {', '.join(self.presets)} for {self.name}, got {name!r}")
+        return self.presets[name]
+
+    @abstractmethod
+    def load(
+        self, preset: Preset[Shape], source: str, *, vocabulary: str | None = None, validation_rows: int = 0
+    ) -> Data:
+        """The rows of a preset.
+
+        Parameters
+        ----------
+        preset : Preset
+        source : str
+            As for :func:`attsvm.apps.experiments.tables.read_splits`.
+        vocabulary : str, optional
+            As for :func:`attsvm.apps.experiments.reviews.load_tokenizer`.
+        validation_rows : int
+            If positive, that many training rows are not trained on and replace the test rows.
+
+        Raises
+        ------
+        ProblemError
+            If data or vocabulary cannot be read, or do not fit the preset.
+        """
+
+    def measured(self, model: Any, preset: Preset[Shape], data: Data, device: str) -> dict[str, Any]:
+        """Numbers for the history after every epoch, besides those of every task."""
+        return {}
+
+    def shown(self, model: Any, preset: Preset[Shape], data: Data, device: str) -> dict[str, Any]:
+        """What the page shows of the attention of a trained model."""
+        return {}
+
+    def pictures(self, data: Data) -> np.ndarray | None:
+        """Test pictures for the page, bytes (n, height, width, 3)."""
+        return None

@@ -1,0 +1,111 @@
+"""The tasks of the experiments: movie reviews and pictures."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from attsvm.apps.experiments.evaluation import answers
+from attsvm.apps.experiments.models import PictureShape, TextClassifier, TextShape
+from attsvm.apps.experiments.pictures import CLASSES, load_pictures, varied
+from attsvm.apps.experiments.presets import PICTURES, REVIEWS, Preset
+from attsvm.apps.experiments.reviews import load_reviews, load_tokenizer
+from attsvm.apps.experiments.sentences import KeyWords, read_sentences
+from attsvm.apps.experiments.task import Data, Task
+from attsvm.errors import ProblemError
+
+SHOWN_PICTURES = 6
+
+
+class Reviews(Task[TextShape]):
+    """Movie reviews; measures the attention to words that carry the sentiment."""
+
+    name = "imdb"
+    hub_name = "stanfordnlp/imdb"
+    presets = REVIEWS
+
+    def load(
+        self, preset: Preset[TextShape], source: str, *, vocabulary: str | None = None, validation_rows: int = 0
+    ) -> Data:
+        """Reviews as token numbers."""
+        tokenizer = load_tokenizer(vocabulary)
+        if tokenizer.get_vocab_size() > preset.shape.vocabulary:
+            raise ProblemError(
+                f"vocabulary: expected at most {preset.shape.vocabulary} tokens, got {tokenizer.get_vocab_size()}"
+            )
+        train, test = load_reviews(
+            source,
+            tokenizer,
+            preset.shape.length,
+            train_rows=preset.train_rows,
+            test_rows=preset.test_rows,
+            validation_rows=validation_rows,
+        )
+        return Data(train, test, source, tokenizer)
+
+    def measured(self, model: Any, preset: Preset[TextShape], data: Data, device: str) -> dict[str, Any]:
+        """The key-word score."""
+        return {"key_word_score": self._key_words(model, preset, data, device).score}
+
+    def shown(self, model: Any, preset: Preset[TextShape], data: Data, device: str) -> dict[str, Any]:
+        """The attention to every word of the sentences."""
+        return {"key_words": self._key_words(model, preset, data, device)._asdict()}
+
+    def _key_words(self, model: TextClassifier, preset: Preset[TextShape], data: Data, device: str) -> KeyWords:
+        return read_sentences(model, data.tokenizer, preset.shape.length, device)
+
+
+class Pictures(Task[PictureShape]):
+    """CIFAR-10; shows the attention of the class token to the patches."""
+
+    name = "cifar10"
+    hub_name = "uoft-cs/cifar10"
+    presets = PICTURES
+    augment = staticmethod(varied)
+
+    def load(
+        self, preset: Preset[PictureShape], source: str, *, vocabulary: str | None = None, validation_rows: int = 0
+    ) -> Data:
+        """Pictures as bytes."""
+        train, test = load_pictures(
+            source, train_rows=preset.train_rows, test_rows=preset.test_rows, validation_rows=validation_rows
+        )
+        return Data(train, test, source)
+
+    def shown(self, model: Any, preset: Preset[PictureShape], data: Data, device: str) -> dict[str, Any]:
+        """Attention of the class token to the patches, and predicted classes, for some test pictures."""
+        inputs = data.test.inputs[:SHOWN_PICTURES].to(device)
+        side = preset.shape.size // preset.shape.patch
+        of_class = model.attention_maps(inputs)[-1][:, :, 0, 1:].mean(1)
+        attention = of_class.unflatten(-1, (side, side)).cpu()
+        with torch.no_grad():
+            predicted = answers(model.eval()(inputs)).tolist()
+        labels = data.test.labels[:SHOWN_PICTURES].tolist()
+        return {
+            "pictures": [
+                {"row": row, "label": CLASSES[label], "predicted": CLASSES[found], "attention": attention[row].tolist()}
+                for row, (label, found) in enumerate(zip(labels, predicted, strict=True))
+            ]
+        }
+
+    def pictures(self, data: Data) -> np.ndarray | None:
+        """The first test pictures."""
+        shown: np.ndarray = data.test.inputs[:SHOWN_PICTURES].permute(0, 2, 3, 1).numpy()
+        return shown
+
+
+TASKS: dict[str, Task[Any]] = {task.name: task for task in (Reviews(), Pictures())}
+"""Every task by its name. A new one is a new entry."""
+
+
+def find_task(name: str) -> Task[Any]:
+    """The task of this name.
+
+    Raises
+    ------
+    ProblemError
+        If there is none.
+    """
+    if name not in TASKS:
+        raise ProblemError(f"task: expected {' or '.join(TASKS)}, got {name!r}")
+    return TASKS[name]
