@@ -7,6 +7,7 @@ attention; attention maps are computed separately, and only on request.
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -71,8 +72,7 @@ class Attention(nn.Module):
         return result
 
     def _split(self, states: Tensor) -> Tensor:
-        heads: Tensor = states.unflatten(-1, (self.heads, -1))  # type: ignore[no-untyped-call]
-        return heads.transpose(1, 2)
+        return torch.unflatten(states, -1, (self.heads, -1)).transpose(1, 2)
 
 
 class Block(nn.Module):

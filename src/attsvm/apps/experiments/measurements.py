@@ -99,7 +99,7 @@ def _weights(model: Classifier, kind: str) -> Tensor:
 
 def _key_query_norm(attention: Attention) -> float:
     keys, queries = (
-        layer.weight.detach().double().unflatten(0, (attention.heads, -1))  # type: ignore[no-untyped-call]
+        torch.unflatten(layer.weight.detach().double(), 0, (attention.heads, -1))
         for layer in (attention.key, attention.query)
     )
     # ‖K'Q‖² = ⟨KK', QQ'⟩, and the Gram matrices are the small ones

@@ -222,7 +222,7 @@ class _Run:
         loss = of_rows.sum() if options.reduction == "sum" else of_rows.mean()
         total = float(of_rows.detach().sum())
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         parameters = (x for group in self.optimizer.param_groups for x in group["params"])
         if not math.isfinite(total) or not all_finite([x.grad for x in parameters if x.grad is not None]):
             return None
