@@ -34,4 +34,4 @@ def softmax(
     largest = logits.max(axis=-1, keepdims=True)
     exponentials = np.exp(logits - np.where(np.isfinite(largest), largest, 0.0))
     total = exponentials.sum(axis=-1, keepdims=True)
-    return np.divide(exponentials, total, out=np.zeros_like(exponentials), where=total > 0)
+    return np.asarray(np.divide(exponentials, total, out=np.zeros_like(exponentials), where=total > 0))

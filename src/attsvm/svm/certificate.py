@@ -139,7 +139,7 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
 
 def unattainable(constraints: Constraints) -> TokenMask:
     """Rows of zeros of which a margin of 1 is asked: duplicate tokens, or a query that is zero."""
-    return constraints.margin_mask & (constraints.norms == 0)
+    return np.asarray(constraints.margin_mask & (constraints.norms == 0))
 
 
 def _feasible_multipliers(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tuple[TokenValues, Values]:
@@ -153,4 +153,4 @@ def _feasible_multipliers(constraints: Constraints, norm: Norm, multipliers: Tok
 
 def _length(weights: Weights) -> Values:
     flat = weights.reshape(*weights.shape[:-2], -1)
-    return np.sqrt(np.vecdot(flat, flat))
+    return np.asarray(np.sqrt(np.vecdot(flat, flat)))

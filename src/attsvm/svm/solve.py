@@ -225,4 +225,4 @@ def _initial_multipliers(constraints: Constraints, warm_start: "Solution | np.nd
     """The multipliers of a solution that has as many as there are constraints, with the Q axis written out."""
     if not isinstance(warm_start, Solution) or warm_start.dual.size != constraints.right.size:
         return None
-    return np.nan_to_num(warm_start.dual).reshape(constraints.right.shape)
+    return np.asarray(np.nan_to_num(warm_start.dual).reshape(constraints.right.shape))

@@ -6,22 +6,23 @@ from functools import cache
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 WORTH_SHARING = 10_000_000
-"""Multiplications in a product from which a second thread gains more than waiting for it may cost."""
+"""Multiplications in a product from which a second thread saves time."""
 
 
 def threads_for(multiplications: int) -> AbstractContextManager[object]:
-    """One thread for small products, while others compute: where processors are busy each would wait for its threads.
+    """Limit BLAS to one thread: small products do not scale.
 
     Parameters
     ----------
     multiplications : int
-        In one product, of many that follow each other.
+        In each of many products.
     """
     if multiplications >= WORTH_SHARING:
         return nullcontext()
-    return _controller().limit(limits=1, user_api="blas")
+    limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
+    return limited
 
 
 @cache
 def _controller() -> ThreadpoolController:
-    return ThreadpoolController()  # takes milliseconds: it looks through the libraries loaded
+    return ThreadpoolController()  # searching the loaded libraries takes milliseconds

@@ -137,22 +137,22 @@ class Constraints:
             for q in range(left.shape[-2]):  # one query at a time: the differences of all would copy the tokens Q times
                 difference = self.keys - self.references[..., q, None, :]
                 left[..., q, :] = np.sqrt(np.vecdot(difference, difference))
-        return left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None] * self.rows_mask
+        return np.asarray(left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None] * self.rows_mask)
 
     def apply(self, weights: Weights) -> TokenValues:
         """A(W): how far the reference's logit lies above each other token's; 0 where there is no row."""
         images = self.queries @ weights.mT[..., None, :, :]
         logits = images @ self.keys.mT
         if self.references is None:
-            return -logits * self.rows_mask
-        return (np.vecdot(images, self.references)[..., None] - logits) * self.rows_mask
+            return np.asarray(-logits * self.rows_mask)
+        return np.asarray((np.vecdot(images, self.references)[..., None] - logits) * self.rows_mask)
 
     def adjoint(self, multipliers: TokenValues) -> Weights:
         """A*(λ) = Σ λ_it (k_r − k_t) z_i'; ``multipliers`` must be 0 where there is no row."""
         pulled = -(multipliers @ self.keys)
         if self.references is not None:
             pulled += multipliers.sum(axis=-1)[..., None] * self.references
-        return _join(pulled, -3).mT @ _join(self.queries, -3)
+        return np.asarray(_join(pulled, -3).mT @ _join(self.queries, -3))
 
     def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*batch R"]:
         """An array over (n, Q, T) with these axes joined."""

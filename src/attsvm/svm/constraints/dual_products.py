@@ -67,11 +67,11 @@ class DualProducts:
         if references is not None:
             image += np.vecdot(images, references)[..., None]
         image *= self._inverse
-        return image
+        return np.asarray(image)
 
     def apply(self, weights: Weights) -> TokenValues:
         """A w."""
-        return self.constraints.apply(weights) * self._inverse
+        return np.asarray(self.constraints.apply(weights) * self._inverse)
 
     def adjoint(self, multipliers: TokenValues) -> Weights:
         """A'μ."""
@@ -79,12 +79,12 @@ class DualProducts:
 
     def of_original_rows(self, multipliers: TokenValues) -> TokenValues:
         """Multipliers of the unit rows as multipliers of the original rows."""
-        return multipliers * self._inverse
+        return np.asarray(multipliers * self._inverse)
 
     def of_unit_rows(self, multipliers: TokenValues) -> TokenValues:
         """The reverse of :meth:`of_original_rows`, made feasible."""
         multipliers = np.where(self.there, multipliers * self.constraints.norms, 0.0)
-        return np.maximum(multipliers, 0.0, out=multipliers, where=self.bounded)
+        return np.asarray(np.maximum(multipliers, 0.0, out=multipliers, where=self.bounded))
 
     def largest_eigenvalue(self, steps: int = 10) -> float:
         """Of K, from below, by power iteration; 1 where K is zero."""

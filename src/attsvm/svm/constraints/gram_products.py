@@ -32,7 +32,7 @@ class Places(NamedTuple):
     @property
     def total(self) -> int:
         """Over all sequences."""
-        return self.joined[-1].stop
+        return int(self.joined[-1].stop)
 
     def gram(self, vectors: Float[np.ndarray, "n T d"], dtype: type) -> list[Float[np.ndarray, "N t"]]:
         """The inner products of all vectors with those of each sequence."""

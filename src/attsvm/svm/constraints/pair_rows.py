@@ -31,12 +31,12 @@ class PairRows(NamedTuple):
 
     def apply(self, weights: Block) -> RowVector:
         """A(W)."""
-        return np.vecdot(self.left, (self.queries @ weights.mT)[:, self.query_of])
+        return np.asarray(np.vecdot(self.left, (self.queries @ weights.mT)[:, self.query_of]))
 
     def adjoint(self, multipliers: RowVector) -> Block:
         """A*(λ)."""
         pulled = np.add.reduceat(self.left * multipliers[:, :, None], self.first, axis=1)
-        return pulled.mT @ self.queries
+        return np.asarray(pulled.mT @ self.queries)
 
     def keep(self, some: Bool[np.ndarray, " N"]) -> "PairRows":
         """The rows of some of the problems."""
@@ -100,7 +100,7 @@ class Reduced(NamedTuple):
 
     def gather(self, multipliers: TokenValues) -> RowVector:
         """The reverse of :meth:`spread`."""
-        return multipliers.reshape(len(multipliers), -1)[:, self.position] * self.norms
+        return np.asarray(multipliers.reshape(len(multipliers), -1)[:, self.position] * self.norms)
 
 
 def reduced_rows(constraints: Constraints) -> Reduced:

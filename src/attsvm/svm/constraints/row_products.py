@@ -38,20 +38,20 @@ class DenseRows:
 
     def apply(self, weights: Vector) -> RowVector:
         """A w."""
-        return np.matmul(self.matrix, weights[..., None])[..., 0]
+        return np.asarray(np.matmul(self.matrix, weights[..., None])[..., 0])
 
     def adjoint(self, multipliers: RowVector) -> Vector:
         """A'λ."""
-        return np.matmul(multipliers[:, None, :], self.matrix)[:, 0]
+        return np.asarray(np.matmul(multipliers[:, None, :], self.matrix)[:, 0])
 
     def gram(self, scale: Vector) -> Float[np.ndarray, "N m m"]:
         """A diag(scale) A', as S S' so that BLAS does half the work."""
         scaled = self.scaled(np.sqrt(scale))
-        return np.matmul(scaled, scaled.mT)
+        return np.asarray(np.matmul(scaled, scaled.mT))
 
     def scaled(self, scale: Vector) -> Float[np.ndarray, "N m D"]:
         """A diag(scale), written out."""
-        return self.matrix * scale[:, None, :]
+        return np.asarray(self.matrix * scale[:, None, :])
 
     def keep(self, problems: Bool[np.ndarray, " N"]) -> "DenseRows":
         """The rows of some of the problems."""
@@ -83,12 +83,12 @@ class FactoredRows:
     def apply(self, weights: Vector) -> RowVector:
         """A w."""
         images = self.queries @ weights.reshape(self.left.shape[1], -1).T
-        return np.vecdot(self.left, images[self.query_of])[None]
+        return np.asarray(np.vecdot(self.left, images[self.query_of])[None])
 
     def adjoint(self, multipliers: RowVector) -> Vector:
         """A'λ."""
         pulled = np.add.reduceat(self.left * multipliers[0, :, None], self.first, axis=0)
-        return (pulled.T @ self.queries).reshape(1, -1)
+        return np.asarray((pulled.T @ self.queries).reshape(1, -1))
 
     def gram(self, scale: Vector) -> Float[np.ndarray, "1 m m"]:
         """A diag(scale) A': entry (i, j) is l_i' diag(H z_i∘z_j) l_j, H the scale as a matrix."""
@@ -106,7 +106,7 @@ class FactoredRows:
     def scaled(self, scale: Vector) -> Float[np.ndarray, "1 m D"]:
         """A diag(scale), written out, for the few rows of which that is wanted."""
         rows = self.left[:, :, None] * self.queries[self.query_of][:, None, :]
-        return rows.reshape(1, len(rows), -1) * scale[:, None, :]
+        return np.asarray(rows.reshape(1, len(rows), -1) * scale[:, None, :])
 
     def keep(self, problems: Bool[np.ndarray, " N"]) -> "FactoredRows":
         """Itself: there is one problem."""
@@ -154,7 +154,7 @@ class Selection(NamedTuple, Generic[P]):
 
     def gather(self, multipliers: TokenValues) -> RowVector:
         """The reverse of :meth:`spread`."""
-        return multipliers.reshape(len(multipliers), -1)[:, self.position] * self.norms
+        return np.asarray(multipliers.reshape(len(multipliers), -1)[:, self.position] * self.norms)
 
 
 def dense_selection(constraints: Constraints) -> Selection[DenseRows]:

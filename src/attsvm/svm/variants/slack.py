@@ -180,7 +180,7 @@ def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:
     left = left * np.take_along_axis(constraints.flat(constraints.rows_mask), position, axis=-1)[..., None]
     queries = constraints.queries.reshape(*batch, -1, constraints.queries.shape[-1])
     right = np.take_along_axis(queries, query[..., None], axis=-2)
-    return (left @ left.mT) * (right @ right.mT)
+    return np.asarray((left @ left.mT) * (right @ right.mT))
 
 
 def _decomposed(constraints: Constraints, C: float, settings: Settings) -> tuple[TokenValues, int]:

@@ -129,7 +129,7 @@ class BoundProgram:
 
     def _clipped(self, point: Vector) -> Vector:
         """The nearest feasible point, in place."""
-        return np.maximum(point, 0.0, out=point, where=True if self.all_bounded else self.bounded)
+        return np.asarray(np.maximum(point, 0.0, out=point, where=True if self.all_bounded else self.bounded))
 
     def _inside(self) -> Bool[np.ndarray, "*shape"]:
         """Entries that no bound holds."""

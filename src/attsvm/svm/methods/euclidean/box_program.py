@@ -146,10 +146,10 @@ def _equations(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
     try:
         found = cho_solve(cho_factor(matrix, check_finite=False), right, check_finite=False)
     except LinAlgError:
-        return np.linalg.lstsq(matrix, right, rcond=1e-14)[0]
+        return np.asarray(np.linalg.lstsq(matrix, right, rcond=1e-14)[0])
     if np.abs(matrix @ found - right).max() > DEPENDENT * np.abs(right).max():
-        return np.linalg.lstsq(matrix, right, rcond=1e-14)[0]
-    return found
+        return np.asarray(np.linalg.lstsq(matrix, right, rcond=1e-14)[0])
+    return np.asarray(found)
 
 
 def _excess(matrix: np.ndarray, right: np.ndarray, upper: np.ndarray, point: np.ndarray) -> float:

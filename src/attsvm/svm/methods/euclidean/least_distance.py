@@ -183,4 +183,4 @@ def _gap(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.ndarra
     if not (short > -1 and size > 0 and pulled > 0):
         return math.inf
     lacking = -slack.min(where=h == 0, initial=0.0) / size
-    return abs(1.0 - (h @ multipliers) * (1 + short) / (pulled * size)) + lacking
+    return float(abs(1.0 - (h @ multipliers) * (1 + short) / (pulled * size)) + lacking)

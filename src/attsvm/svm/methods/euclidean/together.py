@@ -233,7 +233,7 @@ def _solved(
     allowed = ROUNDING * np.maximum(1.0, np.sqrt(np.vecdot(flat, flat)))[:, None]
     lowest = -np.where(right > 0, np.minimum(allowed, SHORTFALL * right), allowed)
     kept = (slack >= lowest) & ((np.abs(slack) <= allowed) | ~active)
-    return (kept | ~there).all(axis=-1)
+    return np.asarray((kept | ~there).all(axis=-1))
 
 
 def _clipped(grams: _Grams) -> Bool[np.ndarray, "N m"] | bool:
@@ -248,4 +248,4 @@ def _lengths(vectors: Float[np.ndarray, "N m"]) -> Float[np.ndarray, "N 1"]:
 
 
 def _times(matrix: Float[np.ndarray, "N m m"], vector: Float[np.ndarray, "N m"]) -> Float[np.ndarray, "N m"]:
-    return np.matmul(matrix, vector[..., None])[..., 0]
+    return np.asarray(np.matmul(matrix, vector[..., None])[..., 0])

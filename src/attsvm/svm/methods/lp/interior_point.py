@@ -28,7 +28,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 from attsvm.svm.constraints.row_products import RowProducts, RowVector, Vector
 from attsvm.svm.methods.candidate import Report
-from attsvm.svm.methods.lp.point import LpPoint, dual_exponent, lp_norm, relative_gap
+from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
+from attsvm.svm.methods.lp.point import dual_exponent, lp_norm, relative_gap
 
 Column = Float[np.ndarray, "N 1"]
 REFINEMENTS = 2
@@ -57,7 +58,7 @@ def interior_point(
     max_steps: int = 60,
     report: Report | None = None,
     careful: bool = False,
-) -> LpPoint:
+) -> Point:
     """Least ‖w‖_p with rows·w ≥ right (= right where ``equality``), for N feasible problems together.
 
     Parameters
@@ -81,7 +82,7 @@ def interior_point(
 
     Returns
     -------
-    LpPoint
+    Point
         The best iterate of each problem, with leading axis N.
 
     References
@@ -90,34 +91,46 @@ def interior_point(
     """
     size = lp_norm(start, p)
     right = right / size
-    state = _start(rows, right, equality, p, start / size, multipliers)
-    # of every problem, while `state` holds only those still running
-    best = LpPoint(state.w.copy(), state.multipliers.copy(), np.full(len(right), np.inf), np.zeros(len(right), int))
-    running = np.arange(len(right))
-    stalled = np.zeros(len(right), int)
-    for step in range(max_steps + 1):
-        residuals = _residuals(rows, right, equality, state)
-        error = relative_gap(right, equality, p, state.w, state.multipliers, residuals.image, residuals.gradient)
-        better = error < best.gap[running]
-        improved = running[better]
-        best.weights[improved], best.multipliers[improved] = state.w[better], state.multipliers[better]
-        # far from the end an infeasible iterate may look better than its successors; near it that is a stall
-        stalled = np.where(error < 0.5 * best.gap[running], 0, stalled + (best.gap[running] < 1e-5))
-        best.gap[improved] = error[better]
-        best.steps[running] = step
-        going = (error > target) & (stalled < 4) & np.isfinite(state.multipliers).all(axis=-1)
-        if not going.any() or step == max_steps:
-            break
-        if report is not None and report(step, float(np.max(best.gap))):
-            break
-        if not going.all():
-            rows, right, equality = rows.keep(going), right[going], equality[going]
-            running, stalled = running[going], stalled[going]
-            state = State(*(part[going] for part in state))
-            residuals = _Residuals(*(part[going] for part in residuals))
-        with np.errstate(all="ignore"):  # a problem that breaks down yields NaN, never a better error
-            state = _advance(rows, equality, p, state, residuals, careful)
+    path = _CentralPath(rows, right, equality, p, _start(rows, right, equality, p, start / size, multipliers), careful)
+    best = iterate(path, Point.unsolved(path.state.w, path.state.multipliers), target, max_steps, report)
     return best._replace(weights=best.weights * size)
+
+
+class _CentralPath(Iteration):
+    """The problems that still run, and their iterates."""
+
+    patience = 4
+    small = 1e-5
+
+    def __init__(
+        self,
+        rows: RowProducts,
+        right: RowVector,
+        equality: Bool[np.ndarray, "N m"],
+        p: float,
+        state: State,
+        careful: bool,
+    ) -> None:
+        self.rows, self.right, self.equality = rows, right, equality
+        self.p, self.state, self.careful = p, state, careful
+
+    def look(self) -> Look:
+        """The iterates and their gaps."""
+        state = self.state
+        found = self.residuals = _residuals(self.rows, self.right, self.equality, state)
+        gap = relative_gap(self.right, self.equality, self.p, state.w, state.multipliers, found.image, found.gradient)
+        return Look(state.w, state.multipliers, gap, np.isfinite(state.multipliers).all(axis=-1))
+
+    def keep(self, going: Bool[np.ndarray, " N"]) -> None:
+        """Drop the other problems."""
+        self.rows, self.right, self.equality = self.rows.keep(going), self.right[going], self.equality[going]
+        self.state = State(*(part[going] for part in self.state))
+        self.residuals = _Residuals(*(part[going] for part in self.residuals))
+
+    def advance(self) -> None:
+        """One predictor-corrector step."""
+        with np.errstate(all="ignore"):  # a problem that breaks down gives NaN, never a better gap
+            self.state = _advance(self.rows, self.equality, self.p, self.state, self.residuals, self.careful)
 
 
 class _Residuals(NamedTuple):
@@ -144,7 +157,7 @@ def _curve(x: Vector, r: float) -> _Curve:
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> Column:
-    return np.vecdot(a, b)[:, None]
+    return np.asarray(np.vecdot(a, b)[:, None])
 
 
 def _start(
@@ -216,7 +229,7 @@ def _advance(
     drop = rank / (1 + rank * _dot(tilt, skew * turn))  # Θ⁻¹ = diag(1/theta) − drop·tilt tilt'
 
     def resist(x: Vector) -> Vector:
-        return x / theta - drop * tilt * _dot(tilt, x)
+        return np.asarray(x / theta - drop * tilt * _dot(tilt, x))
 
     safe = np.where(equality, 1.0, multipliers)
     ratio = np.where(equality, 0.0, slack / safe)
@@ -263,7 +276,7 @@ def _advance(
             (step.slack, np.where(equality, 1.0, slack)),
         )
         falls = [np.max(-change / size, axis=-1, keepdims=True) for change, size in pairs]
-        return 1 / np.maximum(0.1, np.max(np.concatenate(falls, axis=-1), axis=-1, keepdims=True))
+        return np.asarray(1 / np.maximum(0.1, np.max(np.concatenate(falls, axis=-1), axis=-1, keepdims=True)))
 
     zero = np.where(equality, 0.0, -multipliers * slack)
     guess = solve(-upper * above, -lower * below, zero)

@@ -6,7 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.optimize import OptimizeResult, linprog
 
-from attsvm.svm.methods.lp.point import LpPoint, lp_norm, relative_gap
+from attsvm.svm.methods.iteration import Point
+from attsvm.svm.methods.lp.point import lp_norm, relative_gap
 
 
 def linear_program(
@@ -15,7 +16,7 @@ def linear_program(
     equality: Bool[np.ndarray, " m"],
     p: float,
     start: Float[np.ndarray, " D"],
-) -> LpPoint:
+) -> Point:
     """Least ‖w‖_1 or ‖w‖_∞ with matrix·w ≥ right (= where ``equality``).
 
     For p = 1, w is the difference of two parts ≥ 0 of least sum. For p = ∞ it is w/γ with the largest γ such that
@@ -35,7 +36,7 @@ def linear_program(
 
     Returns
     -------
-    LpPoint
+    Point
         A vertex; the start, with gap ∞, where HiGHS finds no optimum.
     """
     dim = matrix.shape[1]
@@ -49,13 +50,13 @@ def linear_program(
         found = _highs(objective, extended, np.zeros(len(right)), equality, [(-1, 1)] * dim + [(0, None)])
     steps = np.asarray(found.nit)
     if found.status != 0 or (p != 1 and not found.x[dim] > 0):
-        return LpPoint(start, np.zeros(len(right)), np.asarray(np.inf), steps)
+        return Point(start, np.zeros(len(right)), np.asarray(np.inf), steps)
     weights = found.x[:dim] - found.x[dim:] if p == 1 else found.x[:dim] / found.x[dim]
     multipliers = np.empty(len(right))
     multipliers[~equality] = np.maximum(-found.ineqlin.marginals, 0.0)
     multipliers[equality] = found.eqlin.marginals
     gap = relative_gap(scaled, equality, p, weights, multipliers, matrix @ weights, multipliers @ matrix)
-    return LpPoint(weights * size, multipliers, gap, steps)
+    return Point(weights * size, multipliers, gap, steps)
 
 
 def _highs(

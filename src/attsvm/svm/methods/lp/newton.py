@@ -20,7 +20,8 @@ from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dposv
 
 from attsvm.svm.constraints.row_products import DenseRows, RowVector, Vector
-from attsvm.svm.methods.lp.point import LpPoint, dual_exponent, lp_norm, relative_gap
+from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
+from attsvm.svm.methods.lp.point import dual_exponent, lp_norm, relative_gap
 
 Column = Float[np.ndarray, "N 1"]
 
@@ -42,7 +43,7 @@ def newton(
     multipliers: RowVector,
     target: float = 1e-13,
     max_steps: int = 20,
-) -> LpPoint:
+) -> Point:
     """Least ‖w‖_p with rows·w ≥ right, for N problems together.
 
     Parameters
@@ -61,7 +62,7 @@ def newton(
 
     Returns
     -------
-    LpPoint
+    Point
         The best iterate of each problem; the start, with gap ∞, where no step could be computed.
 
     References
@@ -69,43 +70,50 @@ def newton(
     Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
     complementarity problems*.
     """
-    count = len(right)
-    best = LpPoint(start.copy(), multipliers.copy(), np.full(count, np.inf), np.zeros(count, dtype=int))
-    running, stalled = np.arange(count), np.zeros(count, dtype=int)
-    weights, active = start, multipliers > 0
-    no_equality = np.zeros(right.shape, bool)
-    for step in range(1, max_steps + 1):
-        with np.errstate(all="ignore"):  # a problem that breaks down yields NaN, and is left
-            model, multipliers = _model(rows, right, p, weights, multipliers)
-            found, active = _minimise(rows, model, active)
-            point = model.centre + model.spread * model.spread * rows.adjoint(found)
-        image, gradient = rows.apply(point), rows.adjoint(found)
-        gap = relative_gap(right, no_equality, p, point, found, image, gradient)
-        better = gap < best.gap[running]
-        stalled = np.where(gap < 0.5 * best.gap[running], 0, stalled + (best.gap[running] < 1e-6))
-        improved = running[better]
-        best.weights[improved], best.multipliers[improved], best.gap[improved] = (
-            point[better],
-            found[better],
-            gap[better],
-        )
-        best.steps[running] = step
-        going = (gap > target) & (stalled < 2) & np.isfinite(gap)
-        if not going.any():
-            break
-        if p >= 2:
-            change = point - model.origin
-            weights = model.origin + change * _decrease(model.origin, change, p, 0.0)
+    return iterate(_Newton(rows, right, p, start, multipliers), Point.unsolved(start, multipliers), target, max_steps)
+
+
+class _Newton(Iteration):
+    """The iterates, and of each look the model, its minimum and the gradient there."""
+
+    patience = 2
+    small = 1e-6
+    first_step = 1
+
+    def __init__(self, rows: DenseRows, right: RowVector, p: float, weights: Vector, multipliers: RowVector) -> None:
+        self.rows, self.right, self.p = rows, right, p
+        self.weights, self.multipliers, self.active = weights, multipliers, multipliers > 0
+
+    def look(self) -> Look:
+        """The minimum of the model at the current point."""
+        with np.errstate(all="ignore"):  # a problem that breaks down gives NaN, and is left
+            self.model, self.multipliers = _model(self.rows, self.right, self.p, self.weights, self.multipliers)
+            self.found, self.active = _minimise(self.rows, self.model, self.active)
+            spread = self.model.spread
+            self.point = self.model.centre + spread * spread * self.rows.adjoint(self.found)
+        image, self.gradient = self.rows.apply(self.point), self.rows.adjoint(self.found)
+        no_equality = np.zeros(self.right.shape, bool)
+        gap = relative_gap(self.right, no_equality, self.p, self.point, self.found, image, self.gradient)
+        return Look(self.point, self.found, gap, np.isfinite(gap))
+
+    def keep(self, going: Bool[np.ndarray, " N"]) -> None:
+        """Drop the other problems."""
+        self.rows, self.model = self.rows.keep(going), _Model(*(part[going] for part in self.model))
+        for name in ("right", "weights", "multipliers", "active", "found", "point", "gradient"):
+            setattr(self, name, getattr(self, name)[going])
+
+    def advance(self) -> None:
+        """Towards the minimum of the model, as far as the objective decreases."""
+        model = self.model
+        if self.p >= 2:
+            change = self.point - model.origin
+            self.weights = model.origin + change * _decrease(model.origin, change, self.p, 0.0)
         else:
-            turn = found - multipliers
-            along = gradient - model.origin
+            turn = self.found - self.multipliers
+            along = self.gradient - model.origin
             linear = np.vecdot(model.right, turn)[:, None]
-            multipliers = multipliers + turn * _decrease(model.origin, along, dual_exponent(p), linear)
-        if not going.all():
-            rows, right, no_equality = rows.keep(going), right[going], no_equality[going]
-            weights, multipliers, active = weights[going], multipliers[going], active[going]
-            running, stalled = running[going], stalled[going]
-    return best
+            length = _decrease(model.origin, along, dual_exponent(self.p), linear)
+            self.multipliers = self.multipliers + turn * length
 
 
 class _Model(NamedTuple):

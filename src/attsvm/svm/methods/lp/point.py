@@ -1,36 +1,17 @@
-"""What an ℓp solver returns, and how it measures itself: estimates, for the certificate decides."""
-
-from typing import NamedTuple
+"""ℓp norms, and the estimate of the gap by which the ℓp methods measure themselves."""
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from attsvm.svm.constraints.row_products import RowVector, Vector
-
-
-class LpPoint(NamedTuple):
-    """Weights and multipliers of unit rows, with leading axes N or of one problem.
-
-    Attributes
-    ----------
-    weights : ndarray, shape (N, D)
-    multipliers : ndarray, shape (N, m)
-    gap : ndarray, shape (N,)
-    steps : int ndarray, shape (N,)
-    """
-
-    weights: Vector
-    multipliers: RowVector
-    gap: Float[np.ndarray, " N"]
-    steps: Int[np.ndarray, " N"]
 
 
 def lp_norm(x: Vector, p: float) -> Float[np.ndarray, "N 1"]:
     """ℓp norms along the last axis, which is kept, without overflow."""
     largest = np.maximum(np.max(np.abs(x), axis=-1, keepdims=True), np.finfo(float).tiny)
     if np.isinf(p):
-        return largest
-    return largest * np.sum(np.abs(x / largest) ** p, axis=-1, keepdims=True) ** (1 / p)
+        return np.asarray(largest)
+    return np.asarray(largest * np.sum(np.abs(x / largest) ** p, axis=-1, keepdims=True) ** (1 / p))
 
 
 def dual_exponent(p: float) -> float:

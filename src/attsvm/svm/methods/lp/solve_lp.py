@@ -9,16 +9,22 @@ from jaxtyping import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.svm.certificate import FROBENIUS, unattainable
-from attsvm.svm.constraints.constraints import Constraints, TokenValues
-from attsvm.svm.constraints.row_products import DenseRows, RowVector, Selection, dense_selection
+from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.constraints.row_products import (
+    DenseRows,
+    RowVector,
+    Selection,
+    dense_selection,
+    factored_selection,
+)
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
-from attsvm.svm.methods.lp.growing import growing_rows
+from attsvm.svm.methods.growing import Growth, growing_rows
+from attsvm.svm.methods.iteration import Point, Watch
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.linear_program import linear_program
 from attsvm.svm.methods.lp.newton import newton
-from attsvm.svm.methods.lp.point import LpPoint
 from attsvm.svm.methods.registry import solver
 
 Method = Literal["newton", "interior-point", "linear-program"]
@@ -43,6 +49,9 @@ TARGET = 1e-13
 
 FAILED = 1e-10
 """A relative gap above which another method is tried."""
+
+ROUGH = 1e-4
+"""The relative gap at which a growing set of rows is checked for missing ones."""
 
 MAX_STEPS = 60
 """Of Newton's method or the interior point; either takes a quarter of it."""
@@ -103,9 +112,10 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
     to_solve = flat.margin_mask.any(axis=(-3, -2, -1)) & weights.any(axis=-1)
     to_solve &= ~frobenius.ray.reshape(size) & ~unattainable(flat).any(axis=(-3, -2, -1))
     used, why = forced or "interior-point", "the answer in the Frobenius norm is already optimal or infeasible"
+    watch = Watch(settings.report)
     for index in _chunks(flat, to_solve):
-        point, spread, used, why = _solve(flat[index], p, settings, weights[index], multipliers[index], forced)
-        weights[index], multipliers[index], steps[index] = point.weights, spread, point.steps
+        point, used, why = _solve(flat[index], p, settings, weights[index], multipliers[index], forced, watch)
+        weights[index], multipliers[index], steps[index] = point.weights, point.multipliers, point.steps
     return Candidate(
         weights.reshape(*batch, *constraints.weights_shape),
         multipliers.reshape(constraints.inequality.shape),
@@ -163,31 +173,66 @@ def _solve(
     weights: Float[np.ndarray, "N D"],
     multipliers: TokenValues,
     forced: Method | None,
-) -> tuple[LpPoint, TokenValues, Method, str]:
-    """Some problems together; the multipliers in the rows' places."""
+    watch: Watch,
+) -> tuple[Point, Method, str]:
+    """Some problems together; the multipliers in the places of their rows."""
     shape = constraints.inequality.shape[1:]
     numbers = _row_numbers(constraints)
     if numbers > GROWN_ROWS and forced in (None, "interior-point"):
-        point, spread, stopped = growing_rows(constraints, p, settings, weights, multipliers, TARGET)
-        if stopped or point.gap[0] <= FAILED or numbers > DENSE_ROWS or settings.max_steps is not None:
-            return point, spread, "interior-point", "many rows: a growing set of them"
+        point = _grown(constraints, p, settings, weights, multipliers, watch)
+        if watch.stopped or point.gap[0] <= FAILED or numbers > DENSE_ROWS or settings.max_steps is not None:
+            return point, "interior-point", "many rows: a growing set of them"
     rows = dense_selection(constraints)
     start = weights, rows.gather(multipliers)
     attempts = _attempts(p, len(weights), numbers, bool(rows.equality.any()), forced)
-    best = _run(attempts[0], rows, p, settings, *start)
+    best = _run(attempts[0], rows, p, settings.max_steps, watch, *start)
     method, why = attempts[0].method, attempts[0].why
     for attempt in attempts[1:]:
         short = best.gap > FAILED
-        if not short.any() or settings.max_steps is not None:
+        if not short.any() or settings.max_steps is not None or watch.stopped:
             break
-        again = _run(attempt, rows.keep(short), p, settings, *(part[short] for part in start))
+        again = _run(attempt, rows.keep(short), p, None, watch, *(part[short] for part in start))
         better = again.gap < best.gap[short]
         index = np.flatnonzero(short)[better]
         for whole, part in zip(best, again, strict=True):
             whole[index] = part[better]
         if len(index) == len(weights):
             method, why = attempt.method, attempt.why
-    return best, rows.spread(best.multipliers, shape), method, why
+    return best._replace(multipliers=rows.spread(best.multipliers, shape)), method, why
+
+
+def _grown(
+    constraints: Constraints,
+    p: float,
+    settings: Settings,
+    weights: Float[np.ndarray, "1 D"],
+    multipliers: TokenValues,
+    watch: Watch,
+) -> Point:
+    """One problem by the interior point on a growing set of rows, which are never written out."""
+    norms = constraints.norms
+    largest = np.max(np.divide(constraints.right, norms, out=np.zeros(norms.shape), where=norms > 0))
+    shape = constraints.inequality.shape[1:]
+
+    def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
+        if constraints.equality is not None:
+            chosen = chosen | (constraints.equality & (norms > 0))
+        rows = factored_selection(constraints, np.flatnonzero(chosen))
+        point = interior_point(
+            rows.products, rows.right, rows.equality, p, weights, rows.gather(multipliers), tol, limit or MAX_STEPS,
+            watch,
+        )  # fmt: skip
+        return point._replace(
+            weights=point.weights.reshape(1, *constraints.weights_shape),
+            multipliers=rows.spread(point.multipliers, shape),
+        )
+
+    growth = Growth(ROUGH, lambda likely: 2 * likely + 50, lambda tol, length: max(tol, 1e-12) * largest)
+    start = weights.reshape(1, *constraints.weights_shape)
+    point, complete = growing_rows(
+        constraints, start, multipliers, growth, solve, TARGET, settings.max_steps, lambda: watch.stopped
+    )
+    return point._replace(weights=point.weights.reshape(1, -1), gap=point.gap if complete else np.array([np.inf]))
 
 
 class _Attempt(NamedTuple):
@@ -215,17 +260,18 @@ def _run(
     attempt: _Attempt,
     rows: Selection[DenseRows],
     p: float,
-    settings: Settings,
+    max_steps: int | None,
+    watch: Watch,
     weights: Float[np.ndarray, "N D"],
     multipliers: RowVector,
-) -> LpPoint:
-    limit = settings.max_steps or MAX_STEPS
+) -> Point:
+    limit = max_steps or MAX_STEPS
     if attempt.method == "newton":
         return newton(rows.products, rows.right, p, weights, multipliers, TARGET, limit)
     if attempt.method == "interior-point":
         return interior_point(
             rows.products, rows.right, rows.equality, p, weights, multipliers, TARGET, limit,
-            settings.report, attempt.careful,
+            watch, attempt.careful,
         )  # fmt: skip
     points = []
     for k, matrix in enumerate(rows.products.matrix):
@@ -234,4 +280,4 @@ def _run(
         full = np.zeros(len(there))
         full[there] = found.multipliers
         points.append(found._replace(multipliers=full))
-    return LpPoint(*(np.stack(parts) for parts in zip(*points, strict=True)))
+    return Point(*(np.stack(parts) for parts in zip(*points, strict=True)))

@@ -20,11 +20,12 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from attsvm.svm.constraints.pair_rows import Block, PairRows, RowVector
 from attsvm.svm.methods.candidate import Report
+from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
 
 Matrix = Float[np.ndarray, "N K K"]
 Values = Float[np.ndarray, " N"]
@@ -43,9 +44,9 @@ RIGID = 2e-10
 """What may be lacking of equalities and rows with right side 0, relative to ‖row‖ ‖W‖; a fifth of what is allowed."""
 
 FINISH_FROM = 3e-2
-"""The gap at which one problem's direct way to the end is tried for the first time; then at each tenth of it.
+"""The gap at which the direct method is tried for the first time, then at each tenth of it.
 
-Many problems together take less time for the remaining steps than for a way each.
+It is skipped for several problems: iterating them together is cheaper there.
 """
 
 
@@ -79,7 +80,7 @@ class Problems:
     @cached_property
     def smallest(self) -> Values:
         """The smallest right side that asks for a margin."""
-        return np.where(self.asked, self.right, np.inf).min(axis=-1)
+        return np.asarray(np.where(self.asked, self.right, np.inf).min(axis=-1))
 
     @cached_property
     def has_rigid(self) -> bool:
@@ -94,7 +95,7 @@ class Problems:
     @cached_property
     def num_unequal(self) -> Values:
         """How many inequalities there are."""
-        return self.unequal.sum(axis=-1)
+        return np.asarray(self.unequal.sum(axis=-1))
 
 
 class State(NamedTuple):
@@ -156,17 +157,8 @@ class Cone(Protocol):
         They have to be measured before they are used; N*(A*(λ)) is 1.
         """
 
-    def cleaned(self, problems: Problems, found: "InteriorPoint", target: float) -> "InteriorPoint":
+    def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
         """The result without what an interior point leaves and the optimum does not have, as far as the gap allows."""
-
-
-class InteriorPoint(NamedTuple):
-    """Best iterates, one a problem: the gaps are estimates, the certificate decides."""
-
-    weights: Block
-    multipliers: RowVector
-    gap: Values
-    steps: Int[np.ndarray, " N"]
 
 
 def interior_point(
@@ -176,7 +168,7 @@ def interior_point(
     target: float,
     max_steps: int,
     report: Report | None = None,
-) -> InteriorPoint:
+) -> Point:
     """Least N(W) for N problems together.
 
     Parameters
@@ -201,46 +193,47 @@ def interior_point(
     method for nuclear norm approximation with application to system identification*.
     """
     state = cone.start(problems, multipliers)
-    point = cone.weights(state)
-    size = len(point)
-    best = InteriorPoint(point.copy(), state.multipliers.copy(), np.full(size, np.inf), np.zeros(size, int))
-    running, stalled = np.arange(size), np.zeros(size, int)
-    next_finish = FINISH_FROM
-    for step in range(max_steps + 1):
+    path = _CentralPath(cone, problems, state, target)
+    return iterate(path, Point.unsolved(cone.weights(state), state.multipliers), target, max_steps, report)
+
+
+class _CentralPath(Iteration):
+    """The problems that still run, and their iterates."""
+
+    patience = 3
+    small = 1e-5
+
+    def __init__(self, cone: Cone, problems: Problems, state: State, target: float) -> None:
+        self.cone, self.problems, self.state, self.target = cone, problems, state, target
+        self.alone, self.next_finish = len(state.multipliers) == 1, FINISH_FROM
+
+    def look(self) -> Look:
+        """The iterates; for one problem near its optimum, the result of the direct method, if it is precise enough."""
+        cone, problems, state, target = self.cone, self.problems, self.state, self.target
         point = cone.weights(state)
-        image = problems.rows.apply(point)
-        error, bound = measure(problems, point, image, cone.value(state), state.multipliers, target)
-        if size == 1 and error[0] < next_finish:
-            next_finish = 0.1 * error[0]
+        self.image = problems.rows.apply(point)
+        error, bound = measure(problems, point, self.image, cone.value(state), state.multipliers, target)
+        if self.alone and error[0] < self.next_finish:
+            self.next_finish = 0.1 * error[0]
             found = cone.finish(problems, state)
             if found is not None:
                 weights, multipliers, value = found
                 finished, _ = measure(problems, weights, problems.rows.apply(weights), value, multipliers, target)
                 if finished[0] <= target:
-                    point, error, state = weights, finished, state._replace(multipliers=multipliers)
-        better = error < best.gap[running]
-        improved = running[better]
-        best.weights[improved], best.multipliers[improved] = point[better], state.multipliers[better]
-        # far from the end an infeasible iterate may look better than its successors: only near it is that a stall
-        stalled = np.where(error < 0.5 * best.gap[running], 0, stalled + (best.gap[running] < 1e-5))
-        best.gap[improved] = error[better]
-        best.steps[running] = step
-        lost = bound > DIVERGED
-        best.multipliers[running[lost]] = state.multipliers[lost]
-        going = (error > target) & (stalled < 3) & ~lost & np.isfinite(bound)
-        stopped = report is not None and report(step, float(best.gap.max()))
-        if stopped or not going.any() or step == max_steps:
-            break
-        if not going.all():
-            problems, image = problems.keep(going), image[going]
-            running, stalled = running[going], stalled[going]
-            state = State(*(part[going] for part in state))
-        try:
-            with np.errstate(all="ignore"):
-                state = _advance(cone, problems, state, problems.right + state.slack - image)
-        except np.linalg.LinAlgError:  # NaN somewhere; who called may try the unfinished ones again
-            break
-    return best
+                    point, error, self.state = weights, finished, state._replace(multipliers=multipliers)
+        diverged = bound > DIVERGED
+        return Look(point, self.state.multipliers, error, ~diverged & np.isfinite(bound), diverged)
+
+    def keep(self, going: Bool[np.ndarray, " N"]) -> None:
+        """Drop the other problems."""
+        self.problems, self.image = self.problems.keep(going), self.image[going]
+        self.state = State(*(part[going] for part in self.state))
+
+    def advance(self) -> None:
+        """One predictor-corrector step."""
+        with np.errstate(all="ignore"):
+            primal = self.problems.right + self.state.slack - self.image
+            self.state = _advance(self.cone, self.problems, self.state, primal)
 
 
 def measure(
@@ -367,7 +360,7 @@ def _refined(cone: Cone, problems: Problems, newton: Newton, step: Step, primal:
 
 def _plus(step: Step, more: Step, share: Values) -> Step:
     def sum_of(whole: np.ndarray, part: np.ndarray) -> np.ndarray:
-        return whole + share.reshape(-1, *[1] * (part.ndim - 1)) * part
+        return np.asarray(whole + share.reshape(-1, *[1] * (part.ndim - 1)) * part)
 
     return Step(State(*map(sum_of, step.change, more.change)), *map(sum_of, step[1:], more[1:]))
 

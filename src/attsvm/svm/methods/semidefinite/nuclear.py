@@ -9,9 +9,9 @@ from attsvm.norms import Norm, Nuclear
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block, RowVector
 from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.methods.semidefinite.interior_point import (
-    InteriorPoint,
     Lengths,
     Matrix,
     Problems,
@@ -69,7 +69,7 @@ class NuclearCone:
 
     def value(self, state: State) -> Values:
         """½ tr P."""
-        return 0.5 * np.trace(state.free, axis1=-2, axis2=-1)
+        return np.asarray(0.5 * np.trace(state.free, axis1=-2, axis2=-1))
 
     def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
         """D from λ."""
@@ -104,7 +104,7 @@ class NuclearCone:
         value = np.linalg.svd(weights, compute_uv=False).sum()
         return weights[None], multipliers[None] / size, np.array([value])
 
-    def cleaned(self, problems: Problems, found: InteriorPoint, target: float) -> InteriorPoint:
+    def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
         """Without the singular values that an interior point keeps above 0, as long as the gap does not grow."""
         U, sigma, Vt = np.linalg.svd(found.weights, full_matrices=False)
         sigma = np.where(sigma > NEGLIGIBLE * sigma[:, :1], sigma, 0.0)
@@ -138,7 +138,7 @@ class _Equations:
             matrix *= (queries @ queries.mT)[:, rows.query_of[:, None], rows.query_of]
             crossed = (left @ queries.mT)[:, :, rows.query_of]
             matrix += crossed * crossed.mT
-            return matrix
+            return np.asarray(matrix)
         matrix = np.empty((len(left), count, count))
         met, crossed = queries @ queries.mT, left @ queries.mT
         for query, (first, end) in enumerate(zip(rows.first, [*rows.first[1:], count], strict=True)):

@@ -2,20 +2,22 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from attsvm.norms import Norm
 from attsvm.svm.certificate import unattainable
-from attsvm.svm.constraints.constraints import Constraints, TokenValues
+from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import Block, Reduced, RowVector, reduced_rows
-from attsvm.svm.methods.candidate import Candidate, Report, Settings
+from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
-from attsvm.svm.methods.semidefinite.growing import Pair, Solved, growing_rows
+from attsvm.svm.methods.growing import Growth, growing_rows
+from attsvm.svm.methods.iteration import Point, Watch
 from attsvm.svm.methods.semidefinite.interior_point import (
+    RIGID,
     Cone,
-    InteriorPoint,
     Problems,
     Values,
     interior_point,
@@ -34,6 +36,9 @@ CHUNK = 1_000_000
 
 NEAR = 0.1
 """Multipliers of the Frobenius norm are raised to this, relative to the largest, to begin inside the cone."""
+
+ROUGH = 1e-3
+"""The relative gap at which a growing set of rows is checked for missing ones."""
 
 FINEST_TARGET = 1e-12
 MAX_STEPS = 50
@@ -68,7 +73,7 @@ def solve_semidefinite(
     # nothing to do where 0 is the solution, or a row of zeros leaves none
     to_solve = np.asarray(flat.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(flat).any(axis=ALL_TOKENS))
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
-    watch = _Watch(settings.report)
+    watch = Watch(settings.report)
     most_rows = int(flat.rows_mask.sum(axis=ALL_TOKENS).max(initial=0))
     why = f"the {norm.name} norm is a semidefinite program with rows of rank one"
     for index in _chunks(flat, most_rows, to_solve):
@@ -81,18 +86,14 @@ def solve_semidefinite(
         if len(go_on) == 0:
             continue
         own = replace(settings, warm_start=None if warm is None else warm[go_on])
-        begin = Pair(frobenius.weights[~frobenius.ray], frobenius.multipliers[~frobenius.ray])
+        begin = _Begin(frobenius.weights[~frobenius.ray], frobenius.multipliers[~frobenius.ray])
         some = some[~frobenius.ray]
         if len(index) == 1 and _pays_to_grow(most_rows, begin.multipliers):
             why += ", here on a growing set of them"
-
-            def solve(rows: Constraints, given: Settings, pair: Pair = begin) -> Solved:
-                return _solve(rows, norm, cone, given, pair, watch)
-
-            found = growing_rows(some, begin, own, solve, lambda: watch.stopped)
+            found = _grown(some, norm, cone, own, begin, watch)
         else:
             found = _solve(some, norm, cone, own, begin, watch)
-        weights[go_on], multipliers[go_on], steps[go_on] = found
+        weights[go_on], multipliers[go_on], steps[go_on] = found.weights, found.multipliers, found.steps
     return Candidate(
         weights.reshape(*constraints.batch_shape, *constraints.weights_shape),
         multipliers.reshape(constraints.inequality.shape),
@@ -101,23 +102,6 @@ def solve_semidefinite(
         METHOD,
         why,
     )
-
-
-class _Watch:
-    """The user's callback over several iterations: it goes on counting steps, and remembers that it said stop."""
-
-    def __init__(self, report: Report | None) -> None:
-        self.report = report
-        self.stopped = False
-        self._before = self._last = 0
-
-    def __call__(self, step: int, gap: float) -> bool:
-        if step == 0:
-            self._before = self._last
-        self._last = self._before + step
-        if self.report is not None and not self.stopped:
-            self.stopped = self.report(self._last, gap)
-        return self.stopped
 
 
 def _chunks(
@@ -134,20 +118,48 @@ def _pays_to_grow(num_rows: int, multipliers: TokenValues) -> bool:
     return num_rows > MOST_ROWS or (num_rows > GROWN_ROWS and num_rows > 3 * int(np.count_nonzero(multipliers)))
 
 
+class _Begin(NamedTuple):
+    """The solution in the Frobenius norm, of each problem."""
+
+    weights: Weights
+    multipliers: TokenValues
+
+
+def _grown(
+    constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, begin: _Begin, watch: Watch
+) -> Point:
+    """One problem on a growing set of rows."""
+    unit = np.where(constraints.norms > 0, constraints.norms, 1.0)
+
+    def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
+        some = replace(
+            constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, constraints.right, 0.0)
+        )
+        given = replace(settings, tol=tol, max_steps=limit)
+        return _solve(some, norm, cone, given if before is None else replace(given, warm_start=before), begin, watch)
+
+    def allowed(tol: float, length: float) -> TokenValues:
+        return np.where(constraints.margin_mask, 0.1 * tol * constraints.right / unit, RIGID * length)
+
+    growth = Growth(ROUGH, lambda likely: likely, allowed)
+    return growing_rows(
+        constraints, *begin, growth, solve, settings.tol, settings.max_steps, lambda: watch.stopped
+    ).point
+
+
 def _solve(
-    constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, begin: Pair, watch: "_Watch"
-) -> Solved:
+    constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, begin: _Begin, watch: Watch
+) -> Point:
     """Some problems together, from a feasible pair of each."""
     reduced = reduced_rows(constraints)
-    best = _nothing_found(reduced)
     known, multipliers = reduced.contract(begin.weights), reduced.gather(begin.multipliers)
+    best = Point.unsolved(np.zeros_like(known), multipliers)
     sizes = _sizes(reduced, norm, known)
     if settings.warm_start is not None:
         warm = reduced.contract(settings.warm_start)
         warm_sizes = _sizes(reduced, norm, warm)
         shorter = warm_sizes < sizes
         known[shorter], sizes[shorter] = warm[shorter], warm_sizes[shorter]
-    best.multipliers[:] = multipliers
     sizes = np.where(np.isfinite(sizes), sizes, 1.0)
     top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
     starts = (
@@ -170,7 +182,7 @@ def _solve(
         )
     _keep_known(reduced, norm, best, known, sizes, settings.tol)
     shape = constraints.inequality.shape[1:]
-    return Solved(reduced.expand(best.weights), reduced.spread(best.multipliers, shape), best.steps)
+    return best._replace(weights=reduced.expand(best.weights), multipliers=reduced.spread(best.multipliers, shape))
 
 
 def _frobenius(constraints: Constraints) -> Candidate:
@@ -183,17 +195,7 @@ def _frobenius(constraints: Constraints) -> Candidate:
     )
 
 
-def _nothing_found(reduced: Reduced) -> InteriorPoint:
-    count, _, key_dim = reduced.rows.left.shape
-    return InteriorPoint(
-        np.zeros((count, key_dim, reduced.rows.queries.shape[-1])),
-        np.zeros_like(reduced.right),
-        np.full(count, np.inf),
-        np.zeros(count, int),
-    )
-
-
-def _keep_known(reduced: Reduced, norm: Norm, best: InteriorPoint, known: Block, sizes: Values, tol: float) -> None:
+def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: Values, tol: float) -> None:
     """Where the iteration ended early, the weights it was given may be better than those it came to."""
     short = best.gap > tol
     if not short.any():
@@ -213,20 +215,20 @@ def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
 def _margin(reduced: Reduced, weights: Block) -> Values:
     """The smallest margin, relative to what is asked."""
     asked = reduced.right > 0
-    return np.min(
-        reduced.rows.apply(weights) / np.where(asked, reduced.right, 1.0), axis=-1, where=asked, initial=np.inf
+    return np.asarray(
+        np.min(reduced.rows.apply(weights) / np.where(asked, reduced.right, 1.0), axis=-1, where=asked, initial=np.inf)
     )
 
 
 def _improve(
-    best: InteriorPoint,
+    best: Point,
     reduced: Reduced,
     index: Int[np.ndarray, " some"],
     cone: Cone,
     sizes: Values,
     start: RowVector,
     settings: Settings,
-    watch: "_Watch",
+    watch: Watch,
 ) -> None:
     """Solve the problems at ``index`` and write down what is better than what is known of them."""
     limit = MAX_STEPS if settings.max_steps is None else settings.max_steps - int(best.steps[index].max())

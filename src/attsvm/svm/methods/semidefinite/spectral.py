@@ -10,9 +10,9 @@ from attsvm.norms import Norm, Spectral
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block, PairRows, RowVector
 from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.methods.semidefinite.interior_point import (
-    InteriorPoint,
     Lengths,
     Matrix,
     Problems,
@@ -91,7 +91,7 @@ class SpectralCone:
     def finish(self, problems: Problems, state: State) -> None:
         """There is none."""
 
-    def cleaned(self, problems: Problems, found: InteriorPoint, target: float) -> InteriorPoint:
+    def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
         """As it was found."""
         return found
 
@@ -175,20 +175,20 @@ class _Principal:
 
     def block(self, turned: Block) -> Block:
         """B."""
-        return self.E1 @ turned @ self.E2.mT
+        return np.asarray(self.E1 @ turned @ self.E2.mT)
 
     def dual(self, block: Block) -> Block:
         """E₁' B E₂, the coordinates of a linear form."""
-        return self.E1.mT @ block @ self.E2
+        return np.asarray(self.E1.mT @ block @ self.E2)
 
     def corner(self, scaled: Matrix) -> Block:
         """The same of the corner of R X R'."""
-        return self.first.mT @ scaled @ self.second
+        return np.asarray(self.first.mT @ scaled @ self.second)
 
     def lifted(self, turned: Block) -> Matrix:
         """R' 2 lift(B) R."""
         half = self.first @ turned @ self.second.mT
-        return half + half.mT
+        return np.asarray(half + half.mT)
 
     def solve(self, form: Block) -> Block:
         """H⁻¹."""

@@ -1,0 +1,121 @@
+"""Problems with many rows: a method works on a growing set of them, and the others are watched through A and A*."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.methods.iteration import Point
+
+MAX_ROUNDS = 30
+
+
+class Growth(NamedTuple):
+    """How a method wants its rows to grow.
+
+    Attributes
+    ----------
+    rough : float
+        The relative gap at which it looks for missing rows; most rounds end there.
+    first_rows : callable
+        How many rows to start with, given how many have a positive multiplier in the Frobenius norm.
+    allowed : callable
+        How far the slack of a unit row may be negative, given the gap and the length of the weights.
+    """
+
+    rough: float
+    first_rows: Callable[[int], int]
+    allowed: Callable[[float, float], TokenValues | float]
+
+
+class Grown(NamedTuple):
+    """The optimum over the last set of rows.
+
+    Attributes
+    ----------
+    point : Point
+        ``gap`` is that over the set; multipliers are in the places of the original rows, 0 outside the set.
+    complete : bool
+        Whether no row outside the set is violated.
+    """
+
+    point: Point
+    complete: bool
+
+
+SolveRows = Callable[[TokenMask, float, int | None, Weights | None], Point]
+"""Solves on chosen rows, given them, a gap, a limit of steps, and the weights of the round before, if there was one."""
+
+
+def growing_rows(
+    constraints: Constraints,
+    weights: Weights,
+    multipliers: TokenValues,
+    growth: Growth,
+    solve: SolveRows,
+    target: float,
+    max_steps: int | None,
+    stopped: Callable[[], bool],
+) -> Grown:
+    """Solve one problem on as few rows as determine its optimum, because memory grows with the square of their number.
+
+    The set starts with the rows of smallest slack in the Frobenius norm, and takes in those that the optimum over the
+    set violates, until there is none. The optimum over such a set is the optimum over all rows, and its multipliers, 0
+    elsewhere, prove it.
+
+    Parameters
+    ----------
+    constraints : Constraints
+        With a batch axis of length 1.
+    weights, multipliers : ndarrays, shapes (1, d_k, d_q), (1, n, Q, T)
+        The solution in the Frobenius norm.
+    growth : Growth
+    solve : callable
+        Solves the problem that some of the inequalities and all equalities make.
+    target : float
+        Relative gap to stop at.
+    max_steps : int or None
+    stopped : callable
+        Whether the user has stopped the solve.
+    """
+    norms = constraints.norms
+    unit = np.where(norms > 0, norms, 1.0)
+    watched = constraints.inequality & (norms > 0)
+
+    def slack(weights: Weights, rows: TokenMask) -> tuple[TokenValues, float]:
+        """Slack of the unit rows for weights scaled to a margin of 1 over ``rows``; and the length of these weights."""
+        images = constraints.apply(weights)
+        margin = images.min(where=rows & constraints.margin_mask, initial=np.inf)
+        margin = margin if 0 < margin < np.inf else 1.0
+        return (images / margin - constraints.right) / unit, float(np.linalg.norm(weights) / margin)
+
+    likely = watched & (multipliers > 0)
+    room, _ = slack(weights, watched)
+    chosen = likely | _smallest(np.where(watched, room, np.inf), growth.first_rows(int(likely.sum()))) & watched
+    tol, steps = max(growth.rough, target), 0
+    before: Weights | None = None
+    for _ in range(MAX_ROUNDS):
+        limit = None if max_steps is None else max(1, max_steps - steps)
+        point = solve(chosen, tol, limit, before)
+        steps += int(point.steps[0])
+        before = point.weights
+        room, length = slack(point.weights, chosen)
+        missing = watched & ~chosen & (room < -growth.allowed(tol, length))
+        if stopped() or (max_steps is not None and steps >= max_steps):
+            break
+        if missing.any():
+            # the most violated rows first, at most as many as there are: one row often accounts for its neighbours
+            chosen = chosen | (missing & _smallest(np.where(missing, room, np.inf), int(chosen.sum())))
+        elif tol <= target:
+            break
+        else:
+            tol = target
+    return Grown(point._replace(steps=np.array([steps])), not missing.any())
+
+
+def _smallest(values: Float[np.ndarray, "1 n Q T"], count: int) -> TokenMask:
+    mask = np.zeros(values.size, bool)
+    mask[np.argsort(values, axis=None)[:count]] = True
+    return mask.reshape(values.shape)
