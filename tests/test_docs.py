@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from attsvm.extensions import import_object
 from attsvm.results import Status
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +64,18 @@ def test_examples_equal_the_files_that_are_tested():
             continue
         assert code == region(path), f"{path}: run `python tests/test_docs.py`"
         assert len(code.splitlines()) < 40, path
+
+
+def test_the_table_of_extension_points_names_what_exists():
+    rows = re.findall(
+        r"^\| [^|]+ \| `([\w.]+)`[^|]* \| `([\w.]+)` \| `([\w.]+)` \|$", EXTENDING.read_text("utf-8"), re.M
+    )
+    assert len(rows) == 7
+    for base, registry, group in rows:
+        if base.startswith("attsvm.torch"):
+            pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+        assert isinstance(import_object(":".join(base.rsplit(".", 1))), type)
+        assert import_object(":".join(registry.rsplit(".", 1))).group == group
 
 
 def included(match):
