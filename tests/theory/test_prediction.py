@@ -52,6 +52,7 @@ def test_standings():
             attention=attention,
             optimizer=getattr(optimizer, "name", "optax"),
             norm=getattr(optimizer, "norm", None),
+            limit=optimizer.limit(attention) if isinstance(optimizer, optimizers.Optimizer) else optimizers.Limit(None),
             optimizer_config=None,
             live_optimizer=optimizer,
         )

@@ -29,12 +29,14 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    optimizer : {"adam", "mirror_descent", "gradient_descent"} or optax transformation
-        Trains prompt, head and intercept. ``attsvm.optimizers`` has more.
+    optimizer : {"adam", "mirror_descent", "gradient_descent"}, another name, or optax transformation
+        Trains prompt, head and intercept. Other names are those of :mod:`attsvm.optimizers`, and import paths
+        ``package.module:name``; they take ``learning_rate`` and ``p`` if they have such an option.
     p : float
         For mirror descent: its potential is (1/p)‖·‖_p^p. Values near 1 make weights sparse.
     learning_rate : float, optional
-        By default 0.01 for Adam and 0.1 for the others. Must be None for an optax transformation.
+        By default 0.01 for Adam, 0.1 for mirror and gradient descent, and the optimizer's own for other names. Must be
+        None for an optax transformation.
     alpha : float
         Strength of the penalty α/2n (‖p‖² + ‖V‖²) for n training sequences, as in scikit-learn's ``MLPClassifier``.
         With 0, training converges in direction to the limit of the theory.

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from attsvm.errors import ProblemError
-from attsvm.optimizers import gradient_descent, mirror_descent
+from attsvm.optimizers import OPTIMIZERS, gradient_descent, mirror_descent, optimizer_options, parse_optimizer
 from attsvm.results import Callback
 
 NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformation]]] = {
@@ -18,7 +18,7 @@ NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformat
     "mirror_descent": (0.1, lambda learning_rate, p: mirror_descent(p=p, learning_rate=learning_rate, normalize=False)),
     "gradient_descent": (0.1, lambda learning_rate, p: gradient_descent(learning_rate)),
 }
-"""Optimizers by name: their default learning rate, and how they are made from a learning rate and p."""
+"""Optimizers in a form that suits mini-batches: default learning rate, and how they are made from a rate and p."""
 
 LEARNING_RATES = {name: rate for name, (rate, _) in NAMED.items()}
 """Default learning rate of each optimizer."""
@@ -81,12 +81,18 @@ def _optimizer(optimizer: Any, rate: float | None, p: float) -> optax.GradientTr
         if rate is not None:
             raise ProblemError(f"learning_rate: expected None with an optimizer that has its own, got {rate!r}")
         return optimizer
-    if optimizer not in NAMED:
-        raise ProblemError(f"optimizer: expected {', '.join(NAMED)} or an optax transformation, got {optimizer!r}")
-    return _named(optimizer, float(LEARNING_RATES[optimizer] if rate is None else rate), p)
+    if not isinstance(optimizer, str):
+        names = ", ".join(OPTIMIZERS.names())
+        raise ProblemError(f"optimizer: expected one of {names}, or an optax transformation, got {optimizer!r}")
+    return _named(optimizer, None if rate is None else float(rate), p)
 
 
 @cache
-def _named(name: str, learning_rate: float, p: float) -> optax.GradientTransformation:
+def _named(name: str, learning_rate: float | None, p: float) -> optax.GradientTransformation:
     """An optimizer by name. Equal arguments return the same object, which shares its compiled step."""
-    return NAMED[name][1](learning_rate, p)
+    if name in NAMED:
+        default, make = NAMED[name]
+        return make(default if learning_rate is None else learning_rate, p)
+    given = {"learning_rate": learning_rate, "p": p}
+    options = optimizer_options(name)
+    return parse_optimizer(name, **{key: x for key, x in given.items() if key in options and x is not None})

@@ -5,13 +5,13 @@
 theorems, ``rates`` measures how fast a run converged, and ``margin_ratio`` compares its margin with the best one.
 """
 
+from attsvm.optimizers import Standing
 from attsvm.theory.conditions import GlobalConditions, global_convergence_conditions
 from attsvm.theory.feasibility import Feasibility, feasibility
 from attsvm.theory.kinds import Classification, Kind, classify
 from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import Rate, convergence_rate, observed_rates
-from attsvm.theory.standing import Standing
 
 __all__ = [
     "Classification",

@@ -6,10 +6,12 @@ import numpy as np
 from jaxtyping import Bool
 
 from attsvm.norms import Norm
+from attsvm.optimizers import Limit, Standing
+from attsvm.optimizers.standing import MIRROR_DESCENT, TOKEN_SELECTION
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution, solve_head, solve_svm
-from attsvm.theory.standing import EUCLIDEAN, MIRROR_DESCENT, TOKEN_SELECTION, Known, Standing
+from attsvm.theory.standing import EUCLIDEAN
 from attsvm.training import Run
 
 FEWEST = 3
@@ -24,7 +26,7 @@ class Joint(NamedTuple):
     solution: Solution
     head: Solution
     relaxed: Bool[np.ndarray, "*queries"]
-    known: Known
+    limit: Limit
 
 
 def joint_direction(problem: Problem, run: Run, used: Norm, *, of_run: bool) -> Joint:
@@ -46,11 +48,11 @@ def joint_direction(problem: Problem, run: Run, used: Norm, *, of_run: bool) -> 
     settled = np.asarray(solved & (~slack.any(axis=own) | (np.abs(trend) > TREND))).all()
     if not (of_run and settled):
         reason = "no theorem: neither radius grows faster than the other, or the norm is not that of the run"
-        return Joint(solution, head, relaxed, Known(Standing.CONJECTURE, reason))
+        return Joint(solution, head, relaxed, Limit(used, Standing.CONJECTURE, reason))
     source = f"{TOKEN_SELECTION}: proved for the regularization path of head and attention"
     if of_head != EUCLIDEAN:
         source = f"{MIRROR_DESCENT}: joint mirror descent"
-    return Joint(solution, head, relaxed, Known(Standing.MEASURED, source))
+    return Joint(solution, head, relaxed, Limit(used, Standing.MEASURED, source))
 
 
 def _radius_trend(run: Run, norm: Norm) -> np.ndarray:

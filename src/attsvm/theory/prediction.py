@@ -9,12 +9,13 @@ from jaxtyping import Bool
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
+from attsvm.optimizers import Standing
 from attsvm.problem import Problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.attention import logits_and_attention
 from attsvm.theory.joint import Joint, joint_direction
-from attsvm.theory.standing import Standing, natural_norm, norm_for, standing_of, standing_of_sets
+from attsvm.theory.standing import limit_of, limit_of_sets, norm_for
 from attsvm.training import Run
 
 KEPT = 1e-3
@@ -73,6 +74,8 @@ class Prediction(Batched):
 def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | None = None) -> Prediction:
     """Predict the direction of a run: the Att-SVM of the tokens it selects.
 
+    The norm and the standing are those of ``run.limit``, which the optimizer provides.
+
     ==================  ============================  ====================================================  ==========
     trained             by                            direction                                             standing
     ==================  ============================  ====================================================  ==========
@@ -127,14 +130,14 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     used = norm_for(run, norm)
     if run.head != "linear":
         selected = _kept_sets(problem, run)
-        known = standing_of_sets(run, used)
+        known = limit_of_sets(run, used)
         return Prediction(solve_svm(problem, selected, norm=used), used, selected, known.standing, known.source)
     if "v" in run.history and problem.num_classes is None:
-        joint: Joint = joint_direction(problem, run, used, of_run=natural_norm(run) == used)
+        joint: Joint = joint_direction(problem, run, used, of_run=run.limit.norm == used)
         return Prediction(
-            joint.solution, used, run.selected, joint.known.standing, joint.known.source, joint.relaxed, joint.head
+            joint.solution, used, run.selected, joint.limit.standing, joint.limit.source, joint.relaxed, joint.head
         )
-    known = standing_of(problem, run, used)
+    known = limit_of(problem, run, used)
     return Prediction(solve_svm(problem, run.selected, norm=used), used, run.selected, known.standing, known.source)
 
 

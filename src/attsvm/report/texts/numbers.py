@@ -128,7 +128,7 @@ def _training(classifier: AttentionClassifier) -> dict[str, Any]:
     if settings["optimizer"] == "mirror_descent":
         kept["p"] = settings["p"]
     if kept["learning_rate"] is None:
-        kept["learning_rate"] = LEARNING_RATES[settings["optimizer"]]
+        kept["learning_rate"] = LEARNING_RATES.get(settings["optimizer"])
     return {
         "optimizer": settings["optimizer"],
         **kept,
