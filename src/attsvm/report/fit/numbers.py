@@ -9,6 +9,7 @@ from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.measures import margin
 from attsvm.problem import Problem
 from attsvm.report.plain import jsonable_dict
+from attsvm.report.saturation import saturation_numbers
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
 
@@ -45,7 +46,6 @@ def numbers(
     part, run = fit.train, fit.run
     kept = part.canonical.active.reshape(part.query_shape)
     largest = fit.on_train.largest
-    trained_margin = _margin(fit)
     return jsonable_dict(
         {
             "schema": SCHEMA,
@@ -55,26 +55,8 @@ def numbers(
             "threads": threads,
             "status": run.status,
             "interrupted": fit.interrupted,
-            "data": {
-                "source": source,
-                "sha256": problem.data_hash,
-                "classes": classes,
-                "sequences": problem.num_sequences,
-                "tokens": problem.num_tokens,
-                "dim": problem.dim,
-                "queries": part.query_shape[-1] if part.has_query_axis else None,
-                "train": part.num_sequences,
-                "test": len(fit.test_rows),
-                "test_rows": fit.test_rows,
-            },
-            "training": {
-                **fit.settings,
-                "steps_done": run.step,
-                "loss": run.loss,
-                "norm": fit.history["norm"][-1],
-                "precise_until": run.precise_until,
-                "seconds": fit.seconds["training"],
-            },
+            "data": _data(fit, problem, source, classes),
+            "training": _training(fit),
             "accuracy": {
                 "train": fit.on_train.accuracy,
                 "test": fit.on_test.accuracy if fit.on_test else None,
@@ -82,13 +64,7 @@ def numbers(
                 "baseline_train": fit.baseline["train"],
                 "baseline_test": fit.baseline.get("test"),
             },
-            "saturation": {
-                "median_largest_probability": fit.median_largest,
-                "lowest_largest_probability": largest.min(),
-                "share_above_threshold": (largest >= SOFT_BELOW).mean(),
-                "threshold": SOFT_BELOW,
-                "soft": fit.soft,
-            },
+            "saturation": {**saturation_numbers(largest), "lowest_largest_probability": largest.min()},
             "selection": {
                 "selected": run.selected,
                 "counts": np.bincount(run.selected[kept], minlength=part.num_tokens),
@@ -96,14 +72,7 @@ def numbers(
                 "settled_at_step": _settled(fit),
             },
             "optimal_tokens": _solution(part, fit.optimal),
-            "att_svm": {
-                **_solution(part, fit.plain),
-                "trained_margin": trained_margin,
-                "margin_ratio": None if trained_margin is None else trained_margin * fit.plain.value,
-                "locally_optimal": None
-                if fit.plain.status == "infeasible"
-                else bool(is_locally_optimal(part, run.selected, fit.plain.support)),
-            },
+            "att_svm": _att_svm(fit),
             "head_svm": None if fit.head_svm is None or fit.slack is None else _head(fit.head_svm, fit.slack, kept),
             "direction_error": _errors(fit),
             "direction_error_missing": missing_error(fit),
@@ -111,6 +80,45 @@ def numbers(
             "seconds": fit.seconds["everything"],
         }
     )
+
+
+def _data(fit: Fit, problem: Problem, source: str, classes: tuple[Any, Any] | None) -> dict[str, Any]:
+    part = fit.train
+    return {
+        "source": source,
+        "sha256": problem.data_hash,
+        "classes": classes,
+        "sequences": problem.num_sequences,
+        "tokens": problem.num_tokens,
+        "dim": problem.dim,
+        "queries": part.query_shape[-1] if part.has_query_axis else None,
+        "train": part.num_sequences,
+        "test": len(fit.test_rows),
+        "test_rows": fit.test_rows,
+    }
+
+
+def _training(fit: Fit) -> dict[str, Any]:
+    return {
+        **fit.settings,
+        "steps_done": fit.run.step,
+        "loss": fit.run.loss,
+        "norm": fit.history["norm"][-1],
+        "precise_until": fit.run.precise_until,
+        "seconds": fit.seconds["training"],
+    }
+
+
+def _att_svm(fit: Fit) -> dict[str, Any]:
+    trained_margin = _margin(fit)
+    infeasible = fit.plain.status == "infeasible"
+    optimal = None if infeasible else bool(is_locally_optimal(fit.train, fit.run.selected, fit.plain.support))
+    return {
+        **_solution(fit.train, fit.plain),
+        "trained_margin": trained_margin,
+        "margin_ratio": None if trained_margin is None else trained_margin * fit.plain.value,
+        "locally_optimal": optimal,
+    }
 
 
 def missing_error(fit: Fit) -> str | None:

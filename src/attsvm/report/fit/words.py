@@ -8,6 +8,7 @@ import numpy as np
 
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.report.fit.numbers import missing_error, missing_relaxed
+from attsvm.report.saturation import saturation_word
 from attsvm.report.words import Rows, number, percent
 
 
@@ -90,7 +91,7 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("median largest probability", number(saturation["median_largest_probability"])),
             ("lowest largest probability", number(saturation["lowest_largest_probability"])),
             (f"queries at {SOFT_BELOW} or above", percent(saturation["share_above_threshold"])),
-            ("attention", "not saturated" if fit.soft else "saturated"),
+            ("attention", saturation_word(fit.soft)),
         ],
     )
     yield (

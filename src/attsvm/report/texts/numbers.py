@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from attsvm._version import __version__
-from attsvm.apps.fit.result import SOFT_BELOW
 from attsvm.apps.texts.result import Part, TextFit
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
 from attsvm.report.plain import jsonable_dict
+from attsvm.report.saturation import saturation_numbers
 from attsvm.report.texts.words import LISTED
 
 SCHEMA = "attsvm.fit-text/1"
@@ -18,18 +18,18 @@ SCHEMA = "attsvm.fit-text/1"
 def text_numbers(
     fit: TextFit, *, source: str, test: str | None, command: str, seed: int, threads: int | None = None
 ) -> dict[str, Any]:
-    """The result of a fit on texts as JSON-able numbers; what is not a number (NaN, infinite) is None.
+    """The result of a fit on texts as JSON-able numbers; NaN and infinity become None.
 
     Parameters
     ----------
     fit : TextFit
     source, test : str
-        Where the texts came from; ``test`` is None where they were set apart from the source.
+        The source of the texts; ``test`` is None if the test texts are a part of it.
     command : str
-        That was run.
+        The command that was run.
     seed : int
     threads : int, optional
-        The limit that was set, if one was.
+        The limit on threads, if there is one.
     """
     effective, largest = fit.test.effective, fit.test.largest
     low, median, high = np.quantile(effective, [0.1, 0.5, 0.9])
@@ -65,12 +65,7 @@ def text_numbers(
             "high": high,
             "median_length": np.median(fit.test.sequences.lengths),
         },
-        "saturation": {
-            "median_largest_probability": np.median(largest),
-            "share_above_threshold": (largest >= SOFT_BELOW).mean(),
-            "threshold": SOFT_BELOW,
-            "soft": np.median(largest) < SOFT_BELOW,
-        },
+        "saturation": saturation_numbers(largest),
         "words": _words(fit),
         "margin_report": _margins(fit.margins),
         "history": fit.classifier.history_,
@@ -114,7 +109,7 @@ def _words(fit: TextFit) -> dict[str, Any]:
 
 
 def _odd(name: str, fit: TextFit, part: Part) -> dict[str, int]:
-    """Texts that are read in part, and those that hold no known word."""
+    """The numbers of texts that are cut, and of texts without a known word."""
     sequences, blank = part.sequences, len(fit.encoder.vocabulary)
     return {
         f"{name}_cut": int((sequences.lengths == fit.encoder.max_length).sum()),
@@ -139,7 +134,7 @@ def _training(classifier: AttentionClassifier) -> dict[str, Any]:
 
 
 def _margins(report: MarginReport) -> dict[str, Any]:
-    """Of a sample of the training texts; null where slack leaves nothing to say."""
+    """The margins of a sample of the training texts; None if they are not defined with slack."""
     solution = report.solution
     return {
         "texts": report.num_sequences,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from attsvm.report.saturation import saturation_word
 from attsvm.report.words import Rows, number, percent
 
 LISTED = 12
@@ -65,7 +66,7 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("… 10 and 90% of the texts", f"{number_of_words(words['low'])} and {number_of_words(words['high'])}"),
             ("words of the median text", number(words["median_length"])),
             ("median largest probability", number(result["saturation"]["median_largest_probability"])),
-            ("attention", "not saturated" if result["saturation"]["soft"] else "saturated"),
+            ("attention", saturation_word(result["saturation"]["soft"])),
         ],
     )
     yield (
@@ -78,37 +79,34 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("longest text read", f"{data['max_length']} words"),
         ],
     )
-    training = result["training"]
-    yield (
-        "Training",
-        [
-            ("optimiser", training["optimizer"] + (f", p = {training['p']:g}" if "p" in training else "")),
-            ("steps done, and kept", f"{training['steps_done']:,} and {training['kept_step']:,}"),
-            ("texts a step", f"{training['batch_size']}"),
-            (
-                "ended",
-                "the validation loss stopped falling" if training["status"] == "converged" else "at the last step",
-            ),
-            (
-                "seconds: word vectors, training",
-                f"{result['seconds']['words']:.0f}, {result['seconds']['training']:.0f}",
-            ),
-        ],
-    )
+    yield "Training", _training(result)
     margins = result["margin_report"]
+    yield f"Margins of {margins['texts']} training texts", _margins(margins)
+
+
+def _training(result: dict[str, Any]) -> Rows:
+    training, seconds = result["training"], result["seconds"]
+    converged = training["status"] == "converged"
+    return [
+        ("optimiser", training["optimizer"] + (f", p = {training['p']:g}" if "p" in training else "")),
+        ("steps done, and kept", f"{training['steps_done']:,} and {training['kept_step']:,}"),
+        ("texts per step", f"{training['batch_size']}"),
+        ("ended", "the validation loss stopped falling" if converged else "at the last step"),
+        ("seconds: word vectors, training", f"{seconds['words']:.0f}, {seconds['training']:.0f}"),
+    ]
+
+
+def _margins(margins: dict[str, Any]) -> Rows:
     slack = "" if margins["slack"] is None else f" with slack, C = {margins['slack']:g}"
-    yield (
-        f"Margins of {margins['texts']} training texts",
-        [
-            ("most attended words separable", "yes" if margins["separable"] else "no"),
-            ("constraints", f"{margins['constraints']:,}"),
-            ("Att-SVM", f"{margins['status']}{slack}"),
-            ("relative duality gap", number(margins["gap"])),
-            ("correlation of its direction and the prompt", number(margins["correlation"])),
-            ("margin of the prompt over its norm", number(margins["margin"])),
-            ("… over the best margin", number(margins["margin_ratio"])),
-        ],
-    )
+    return [
+        ("most attended words separable", "yes" if margins["separable"] else "no"),
+        ("constraints", f"{margins['constraints']:,}"),
+        ("Att-SVM", f"{margins['status']}{slack}"),
+        ("relative duality gap", number(margins["gap"])),
+        ("correlation of its direction and the prompt", number(margins["correlation"])),
+        ("margin of the prompt over its norm", number(margins["margin"])),
+        ("… over the best margin", number(margins["margin_ratio"])),
+    ]
 
 
 def number_of_words(count: float) -> str:
