@@ -47,6 +47,11 @@ def test_writes_the_run_that_python_makes(train):
         (["--optimizer", "gradient_descent", "--learning-rate", "0.5"], attsvm.optimizers.gradient_descent(0.5)),
         (["--optimizer", "muon"], attsvm.optimizers.normalized(optax.contrib.muon(0.01))),
         (["--optimizer", "attsvm.optimizers:polyak"], "polyak"),
+        (["--optimizer", "polyak", "--option", "longest=0.5"], attsvm.optimizers.polyak(longest=0.5)),
+        (
+            ["--option", "scope=each", "--option", "relative=true"],
+            attsvm.optimizers.normalized_gradient_descent(scope="each", relative=True),
+        ),
     ],
 )
 def test_every_optimizer_by_its_name(train, arguments, optimizer):
@@ -100,11 +105,18 @@ def test_mini_batches_and_tolerances(train):
     ("arguments", "said"),
     [
         (["absent.npz"], "absent.npz: no such file"),
-        (["problem.npz", "--p", "2"], "--p: not an option of normalized_gradient_descent"),
-        (["problem.npz", "--optimizer", "mirror_descent"], "--p: not given"),
-        (["problem.npz", "--optimizer", "steepest_descent"], "--norm: not given"),
+        (["problem.npz", "--p", "2"], "p: not an option of normalized_gradient_descent"),
+        (["problem.npz", "--optimizer", "mirror_descent"], "p: not given, but mirror_descent needs it"),
+        (["problem.npz", "--optimizer", "steepest_descent"], "norm: not given, but steepest_descent needs it"),
         (["problem.npz", "--optimizer", "mirror_descent", "--p", "1"], "p: expected 1 < p < inf, got 1"),
-        (["problem.npz", "--optimizer", "adam", "--relative"], "--relative: not an option of adam"),
+        (
+            ["problem.npz", "--optimizer", "adam", "--relative"],
+            "relative: not an option of adam; its options are learning_rate",
+        ),
+        (["problem.npz", "--optimizer", "polyak", "--growth", "0.1"], "learning_rate: not an option of polyak"),
+        (["problem.npz", "--learning-rate", "-1", "--growth", "0.1"], "learning_rate: .*positive.*-1"),
+        (["problem.npz", "--option", "scope"], "--option: expected NAME=VALUE, got 'scope'"),
+        (["problem.npz", "--optimizer", "sgd"], "optimizer: expected one of .*got 'sgd'"),
         (["problem.npz", "--steps", "-1"], "steps: -1 found"),
         (["problem.npz", "--attention", "prompt"], "attention: 'prompt'"),
         (["problem.npz", "--rank", "2"], "rank: given for combined attention"),

@@ -186,7 +186,7 @@ def _table_of_one(solution: "Solution") -> Any:
     from rich import box
     from rich.table import Table
 
-    from attsvm.report.fit.words import number
+    from attsvm.report.words import number
     from attsvm.results import Status
 
     table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)

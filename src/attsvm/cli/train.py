@@ -1,15 +1,18 @@
-"""``attsvm train``: attention on a problem file, by any optimiser."""
+"""``attsvm train``: train attention on a problem file, with any optimizer."""
 
 import sys
+import time
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attsvm.cli.files import check_writable
+from attsvm.cli.optimizer import find_optimizer, optimizer_help
+from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads, named_values
 from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, progress
-from attsvm.errors import ProblemError
+from attsvm.heads import HEADS
+from attsvm.losses import LOSSES
 
 if TYPE_CHECKING:
     from attsvm.problem import Problem
@@ -17,14 +20,23 @@ if TYPE_CHECKING:
 
 SCHEMA = "attsvm.train/1"
 
-HELP = """
-PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens, labels, head and, where
-there are, queries, keys, mask, query_mask. With queries the attention is `combined` (W) or `factored` (K, Q), else a
-`prompt` (p). The gradient keeps its digits however saturated the softmax is. Ctrl-C keeps what there is.
 
-Optimisers: `normalized_gradient_descent`, `gradient_descent`, `polyak`, `mirror_descent` (with `--p`),
-`steepest_descent` (with `--norm`: linf is sign descent, l1 coordinate descent, or spectral), `adam`, `muon` (the last
-two on the normalised gradient).
+def _names(names: list[str]) -> str:
+    return ", ".join([*(f"`{name}`" for name in names), "or `package.module:name`"])
+
+
+HELP = f"""
+PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens, labels, and optionally head,
+queries, keys, mask, query_mask. With queries the attention is `combined` (W) or `factored` (K, Q), otherwise it is a
+`prompt` (p). The softmax gradient is accurate however saturated the softmax is. Ctrl-C ends training, and the run up to
+then is written.
+
+The optimizers and their options are
+
+{optimizer_help()}
+
+An option without a name of its own is given by `--option NAME=VALUE`. `adam` and `muon` are those of optax, on the
+normalized gradient.
 
 Examples:
 
@@ -34,16 +46,14 @@ Examples:
 
     attsvm train problem.npz --optimizer mirror_descent --p 1.75 --json
 
+    attsvm train problem.npz --optimizer my_package.optimizers:mine --option momentum=0.9
+
     attsvm train problem.npz --init run.npz --steps 100000 --out longer.npz
 """
 
-OPTIMIZER_HELP = "By default normalized gradient descent. `package.module:function` is read, too."
-LOSS_HELP = "`logistic`, `exponential`, `linear`, `cross_entropy`, or `package.module:object`."
-HEAD_HELP = "A head of `attsvm.heads`, or `package.module:object`.  [default: linear, the problem's]"
-
 
 class Attention(StrEnum):
-    """How logits depend on the weights."""
+    """How the logits depend on the weights."""
 
     COMBINED = "combined"
     FACTORED = "factored"
@@ -51,48 +61,67 @@ class Attention(StrEnum):
 
 
 def train(
-    problem_file: Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem file `.npz`.")],
-    attention: Annotated[Attention | None, typer.Option(help="By default combined with queries, else prompt.")] = None,
-    optimizer: Annotated[str | None, typer.Option(metavar="NAME", help=OPTIMIZER_HELP)] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Step size.  [default: the optimiser's]")] = None,
-    growth: Annotated[float, typer.Option(help="Step k is 1 + GROWTH·k times as long.")] = 0.0,
-    p: Annotated[float | None, typer.Option(help="Of mirror descent, p > 1.")] = None,
+    problem_file: ProblemFile,
+    attention: Annotated[
+        Attention | None, typer.Option(help="Parameters of the logits.  [default: combined with queries, else prompt]")
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="See above, or `package.module:name`.  [default: normalized_gradient_descent]"
+        ),
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Step size.  [default: the optimizer's]")] = None,
+    growth: Annotated[float, typer.Option(help="Multiply the size of step k by 1 + GROWTH·k.")] = 0.0,
+    p: Annotated[float | None, typer.Option("--p", help="Exponent p > 1 of the potential of mirror descent.")] = None,
     norm: Annotated[
-        str | None, typer.Option(help="Of steepest descent: `linf`, `l1`, `spectral`, `frobenius`.")
+        str | None,
+        typer.Option(help="Norm of steepest descent: linf (sign descent), l1 (coordinate descent), spectral, ..."),
     ] = None,
-    scope: Annotated[str | None, typer.Option(help="One norm over `all` parameters, or one for `each`.")] = None,
-    relative: Annotated[bool, typer.Option("--relative", help="Steps relative to the weights' norm.")] = False,
-    steps: Annotated[int, typer.Option(help="Updates to make.")] = 2000,
-    loss: Annotated[str, typer.Option(help=LOSS_HELP)] = "logistic",
-    head: Annotated[str | None, typer.Option(metavar="NAME", help=HEAD_HELP)] = None,
-    train_head: Annotated[bool, typer.Option("--train-head", help="Train the head too, from the file's.")] = False,
-    rank: Annotated[int | None, typer.Option(help="Columns of K and Q.")] = None,
-    penalty: Annotated[float, typer.Option(help="Adds PENALTY times the squared norm of the parameters.")] = 0.0,
-    batch_size: Annotated[int | None, typer.Option(help="Sequences of a step.  [default: all]")] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Normalize by one norm over `all` parameters, or by one for `each`.")
+    ] = None,
+    relative: Annotated[bool, typer.Option("--relative", help="Multiply steps by the norm of the weights.")] = False,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Option of the optimizer. Repeatable.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Number of steps.")] = 2000,
+    loss: Annotated[str, typer.Option(metavar="NAME", help=f"{_names(LOSSES.names())}.")] = "logistic",
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"{_names(HEADS.names())}.  [default: the linear head of the problem]"),
+    ] = None,
+    train_head: Annotated[
+        bool, typer.Option("--train-head/--no-train-head", help="Train the head together with the attention.")
+    ] = False,
+    rank: Annotated[int | None, typer.Option(help="Number of columns of K and Q.")] = None,
+    penalty: Annotated[float, typer.Option(help="Add PENALTY times the squared norm of the parameters.")] = 0.0,
+    batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
     margin_tol: Annotated[
-        float | None, typer.Option(help="End where the margin gains less while the weights' norm doubles.")
+        float | None,
+        typer.Option(help="Stop when the margin gains less than this share while the norm of the weights doubles."),
     ] = None,
-    gradient_tol: Annotated[float | None, typer.Option(help="End where the gradient is no longer than this.")] = None,
-    init: Annotated[str | None, typer.Option(metavar="RUN.npz", help="Go on from an earlier run.")] = None,
-    seed: Annotated[int, typer.Option(help="Of K and Q at the start, and of mini-batches.")] = 0,
-    record: Annotated[int | None, typer.Option(help="Log-spaced records of the history.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the run, an `.npz`.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
-    threads: Annotated[int | None, typer.Option(help="Cores to use at most.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")] = False,
+    gradient_tol: Annotated[
+        float | None, typer.Option(help="Stop when the norm of the gradient is at most this.")
+    ] = None,
+    init: Annotated[str | None, typer.Option(metavar="RUN.npz", help="Continue an earlier run.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the initial K and Q, and of mini-batches.")] = 0,
+    record: Annotated[int | None, typer.Option(help="Number of log-spaced records in the history.")] = None,
+    out: OutFile = None,
+    force: ForceFile = False,
+    threads: Threads = None,
+    json: Json = False,
 ) -> None:
-    """Train softmax attention on a problem file (the help is HELP)."""
+    """Train softmax attention on a problem file."""
     limit_threads(threads)
     if out is not None:
         check_writable(out, force)
-    chosen = _optimizer(optimizer, learning_rate, growth, p=p, norm=norm, scope=scope, relative=relative)
-
-    import time
-
-    from rich.console import Console
+    named = {"learning_rate": learning_rate, "p": p, "norm": norm, "scope": scope, "relative": relative or None}
+    chosen = find_optimizer(optimizer, named, named_values(option or []), growth)
 
     from attsvm.problem import Problem
     from attsvm.report.plain import dumps
+    from attsvm.results import Status
     from attsvm.training import Run
     from attsvm.training import train as train_attention
 
@@ -124,10 +153,10 @@ def train(
     if json:
         print(dumps(result))
     else:
-        _show(Console(), result)
+        _show(result)
     if out is not None:
         print(f"{out}: the run", file=sys.stderr)
-    if "interrupted" in result["status"]:
+    if Status.INTERRUPTED in result["status"]:
         raise typer.Exit(INTERRUPTED)
 
 
@@ -147,7 +176,7 @@ def as_numbers(
     axes = 2 if problem.has_queries else 1
     single = not run.batch_shape
     precise = np.asarray(-1 if run.precise_until is None else run.precise_until)
-    return jsonable(
+    numbers: dict[str, Any] = jsonable(
         {
             "schema": SCHEMA,
             "version": __version__,
@@ -172,37 +201,12 @@ def as_numbers(
             "seconds": seconds,
         }
     )
+    return numbers
 
 
-def _optimizer(name: str | None, learning_rate: float | None, growth: float, **options: Any) -> Any:
-    """The optimizer of this name and options; None leaves the choice to the attention."""
-    from attsvm.optimizers import optimizer_options, parse_optimizer
-
-    if not growth >= 0:
-        raise ProblemError(f"--growth: expected a number >= 0, got {growth:g}")
-    given = {option: value for option, value in options.items() if value not in (None, False)}
-    if name is None and learning_rate is None and not growth and not given:
-        return None
-    name = "normalized_gradient_descent" if name is None else name
-    known = optimizer_options(name)
-    if learning_rate is not None:
-        given["learning_rate"] = learning_rate
-    if growth:
-        rate: float = given.get("learning_rate", getattr(known.get("learning_rate"), "default", 0.1))
-        if not rate > 0:
-            raise ProblemError(f"--learning-rate: expected a positive number, got {rate:g}")
-        given["learning_rate"] = lambda step: rate * (1 + growth * step)
-    for option in given:
-        if option not in known:
-            raise ProblemError(f"--{option.replace('_', '-')}: not an option of {name}")
-    for option, parameter in known.items():
-        if parameter.default is parameter.empty and option not in given:
-            raise ProblemError(f"--{option.replace('_', '-')}: not given, but {name} needs it")
-    return parse_optimizer(name, **given)
-
-
-def _show(console: Any, result: dict[str, Any]) -> None:
+def _show(result: dict[str, Any]) -> None:
     from rich import box
+    from rich.console import Console
     from rich.table import Table
 
     from attsvm.report.words import number
@@ -218,7 +222,9 @@ def _show(console: Any, result: dict[str, Any]) -> None:
     if result["selected"] is not None and len(result["selected"]) <= 20:
         table.add_row("selected", " ".join(str(entry) for entry in result["selected"]))
     if result["precise_until"] is not None:
-        table.add_row("logits passed 1e8 at step", f"{result['precise_until']:,}: from there on their rounding shows")
+        table.add_row(
+            "logits passed 1e8 at step", f"{result['precise_until']:,}: rounding affects the run from there on"
+        )
     table.add_row("trained by", f"{result['optimizer']}, {result['attention']} attention")
     table.add_row("seconds", f"{result['seconds']:.3g}")
-    console.print(table)
+    Console().print(table)

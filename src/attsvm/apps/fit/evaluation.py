@@ -57,4 +57,5 @@ def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray) -> Evaluat
 def problem_labels(problem: Problem) -> Float[np.ndarray, "n Q"]:
     """The labels with a query axis, also if the problem has none."""
     assert problem.labels is not None
-    return problem.labels.reshape(problem.canonical.active.shape)
+    labels: np.ndarray = problem.labels.reshape(problem.canonical.active.shape)
+    return labels

@@ -1,0 +1,88 @@
+"""The optimizer that a command line describes."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from attsvm.errors import ProblemError
+from attsvm.optimizers import OPTIMIZERS, LearningRate, optimizer_options, parse_optimizer
+
+DEFAULT = "normalized_gradient_descent"
+
+
+def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[str, str], growth: float) -> Any:
+    """Make an optimizer from its options.
+
+    Parameters
+    ----------
+    name : str or None
+        A registered name, or an import path ``package.module:name``. None is normalized gradient descent if there is
+        any option.
+    named : mapping
+        Values of the options that have a name on the command line; None if not given.
+    others : mapping of str to str
+        Values of ``--option``.
+    growth : float
+        Step k is multiplied by 1 + ``growth`` k.
+
+    Returns
+    -------
+    optax.GradientTransformation or None
+        None if neither a name nor an option is given: the default of :func:`attsvm.train`.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such optimizer, or an option is missing, unknown or not valid.
+    """
+    options = {option: value for option, value in named.items() if value is not None}
+    options |= {option: _value(text) for option, text in others.items()}
+    if not growth >= 0:
+        raise ProblemError(f"--growth: expected a number >= 0, got {growth:g}")
+    if name is None:
+        if not options and not growth:
+            return None
+        name = DEFAULT
+    if growth:
+        options["learning_rate"] = _growing(name, options.get("learning_rate"), growth)
+    return parse_optimizer(name, **options)
+
+
+def optimizer_help() -> str:
+    """Every known optimizer that needs no other one, with its options, as a Markdown list."""
+    lines = []
+    for name in OPTIMIZERS.names():
+        found = OPTIMIZERS.find(name)
+        if callable(found) and "inner" in inspect.signature(found).parameters:
+            continue
+        options = ", ".join(f"`{option}`" for option in optimizer_options(name))
+        lines.append(f"- `{name}`: {options or 'no options'}")
+    return "\n".join(lines)
+
+
+def _growing(name: str, learning_rate: Any, growth: float) -> Any:
+    """A schedule that starts at the learning rate and grows linearly."""
+    parameter = optimizer_options(name).get("learning_rate")
+    if learning_rate is None and parameter is not None:
+        learning_rate = parameter.default
+    if callable(learning_rate):
+        raise ProblemError(f"--growth: expected an optimizer with a constant learning rate, got {name} with a schedule")
+    rate: Any = LearningRate(learning_rate).rate if learning_rate is not None else 1.0
+
+    def schedule(step: Any) -> Any:
+        return rate * (1 + growth * step)
+
+    return schedule
+
+
+def _value(text: str) -> Any:
+    """A boolean, a number or a string."""
+    booleans = {"true": True, "false": False}
+    if text.lower() in booleans:
+        return booleans[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
