@@ -70,12 +70,33 @@ class Norm(ABC):
         raise self._missing("dual", "no solution can be certified")
 
     def prox(self, x: Float[np.ndarray, "d_k d_q"], step: float) -> Float[np.ndarray, "d_k d_q"]:
-        """The minimiser of N(w) + ‖w − x‖²/(2 step) over w."""
-        raise self._missing("prox", "proximal methods cannot use it")
+        """The minimiser of N(w) + ‖w − x‖²/(2 step) over w, for one matrix or vector and step > 0.
+
+        By default x − step·P(x/step), where P is :meth:`project_dual_ball` (Moreau).
+
+        Raises
+        ------
+        ProblemError
+            If the norm provides neither of the two.
+        """
+        if type(self).project_dual_ball is Norm.project_dual_ball:
+            raise self._missing("prox", "proximal methods cannot use it")
+        result: Float[np.ndarray, "d_k d_q"] = x - step * self.project_dual_ball(x / step)
+        return result
 
     def project_dual_ball(self, x: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k d_q"]:
-        """The point with N*(w) ≤ 1 that is nearest to x."""
-        raise self._missing("project_dual_ball", "proximal methods cannot use it")
+        """The point with N*(w) ≤ 1 that is nearest to x, for one matrix or vector.
+
+        By default x − prox(x, 1) (Moreau).
+
+        Raises
+        ------
+        ProblemError
+            If the norm provides neither this nor :meth:`prox`.
+        """
+        if type(self).prox is Norm.prox:
+            raise self._missing("project_dual_ball", "proximal methods cannot use it")
+        return x - self.prox(x, 1.0)
 
     def steepest(self, g: Any) -> Any:
         """The D with N(D) ≤ 1 that maximises ⟨g, D⟩; zero for a zero gradient."""

@@ -82,6 +82,23 @@ class Lp(Norm):
         result = np.asarray(np.sum(powers, axis=over) ** (1 / self.p))
         return np.asarray(result * scale.reshape(result.shape))
 
+    def project_dual_ball(self, x: Any) -> Any:
+        """The nearest point of the ℓq ball, 1/p + 1/q = 1, in closed form for p = 1, 2 and ∞.
+
+        Raises
+        ------
+        ProblemError
+            For any other p.
+        """
+        xp = x.__array_namespace__()
+        if self.p == 1:
+            return xp.clip(x, -1.0, 1.0)
+        if self.p == 2:
+            return x / xp.maximum(xp.sqrt(xp.sum(x * x)), 1.0)
+        if np.isinf(self.p):
+            return xp.sign(x) * shrunk_to_sum_one(xp.abs(x))
+        raise self._missing("project_dual_ball", "proximal methods cannot use it")
+
     def steepest(self, g: Any) -> Any:
         """sign(g) for ℓ∞, the sign of the first largest entry for ℓ1, else sign(g)|g|^(q−1) at unit norm."""
         xp = g.__array_namespace__()
@@ -108,6 +125,26 @@ class Lp(Norm):
             if isinstance(error, ProblemError):
                 raise
             return None
+
+
+def shrunk_to_sum_one(sizes: Any) -> Any:
+    """The nearest non-negative array with a sum of at most 1: sizes less a threshold, or 0.
+
+    Parameters
+    ----------
+    sizes : array
+        Not negative.
+
+    References
+    ----------
+    Duchi, Shalev-Shwartz, Singer and Chandra (2008), *Efficient projections onto the l1-ball for learning in high
+    dimensions*.
+    """
+    xp = sizes.__array_namespace__()
+    descending = -xp.sort(-xp.reshape(sizes, (-1,)))
+    excess = (xp.cumsum(descending) - 1.0) / xp.arange(1, sizes.size + 1)
+    threshold = excess[xp.sum(descending > excess) - 1]
+    return xp.maximum(sizes - xp.maximum(threshold, 0.0), 0.0)
 
 
 NORMS.register("lp", Lp)

@@ -1,12 +1,13 @@
 """The nuclear and the spectral norm: the sum and the largest of the singular values."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attsvm.norms.base import Norm
-from attsvm.norms.lp import Lp
+from attsvm.norms.lp import Lp, shrunk_to_sum_one
 from attsvm.norms.registry import NORMS
 
 
@@ -23,6 +24,14 @@ class _OfSingularValues(Norm):
     def of_vectors(self) -> Norm:
         """ℓ2: a matrix with one column has one singular value, its length."""
         return Lp(2.0)
+
+    def _map(self, x: Any, change: Callable[[Any, Any], Any]) -> Any:
+        """The matrix with its singular values changed; a vector is projected in the ℓ2 norm."""
+        if x.ndim == 1:
+            return self.of_vectors.project_dual_ball(x)
+        xp = x.__array_namespace__()
+        U, sigma, Vt = xp.linalg.svd(x, full_matrices=False)
+        return (U * change(xp, sigma)) @ Vt
 
     def value(self, x: Any, axes: int = 2) -> Any:
         """The norm over the last ``axes`` axes; leading axes are batch axes."""
@@ -61,6 +70,10 @@ class Nuclear(_OfSingularValues):
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
         return np.asarray(singular.sum(axis=-1))
 
+    def project_dual_ball(self, x: Any) -> Any:
+        """Singular values above 1 are set to 1."""
+        return self._map(x, lambda xp, sigma: xp.minimum(sigma, 1.0))
+
     def steepest(self, g: Any) -> Any:
         """U v' of the largest singular value."""
         if g.ndim == 1:
@@ -90,6 +103,10 @@ class Spectral(_OfSingularValues):
 
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
         return np.asarray(singular.max(axis=-1, initial=0.0))
+
+    def project_dual_ball(self, x: Any) -> Any:
+        """The singular values are reduced by a threshold until their sum is at most 1."""
+        return self._map(x, lambda xp, sigma: shrunk_to_sum_one(sigma))
 
     def steepest(self, g: Any) -> Any:
         """U V' of the singular vectors; those whose singular values are rounding errors are left out."""
