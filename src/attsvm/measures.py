@@ -114,6 +114,12 @@ def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, a
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*; Tarzanagh, Li,
     Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*: the cones of the local theorems.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> attsvm.in_cone([1.0, 0.1], [1.0, 0.0], epsilon=0.01), attsvm.in_cone([1.0, 1.0], [1.0, 0.0], epsilon=0.01)
+    (True, False)
     """
     if not 0 <= epsilon <= 2:
         raise ProblemError(f"epsilon: expected 0 <= epsilon <= 2, got {epsilon!r}")
@@ -161,6 +167,12 @@ def bregman_divergence(a: Any, b: Any, p: float, axis: Axis = None) -> np.ndarra
     ----------
     Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*: the rates of convergence are
     stated in this divergence.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> round(attsvm.bregman_divergence([1.0, 0.0], [1.0, 1.0], p=2), 4)
+    0.2929
     """
     if not (isinstance(p, int | float | np.number) and 1 < p < np.inf):
         raise ProblemError(f"p: expected 1 < p < inf, got {p!r}")
@@ -232,10 +244,10 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
     Parameters
     ----------
     problem : Problem
-    selected : array
-        One token per query, or sets of tokens, as for :func:`attsvm.solve_svm`.
     weights : array, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
         Leading axes broadcast against those of problem and selection, for instance many iterates of one problem.
+    selected : array
+        One token per query, or sets of tokens, as for :func:`attsvm.solve_svm`.
     norm : str, float or Norm
         As for :func:`attsvm.solve_svm`.
 

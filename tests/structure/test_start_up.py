@@ -1,6 +1,7 @@
 """What starting costs: no command and no import loads JAX or another heavy package before it is needed."""
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -62,3 +63,8 @@ def test_a_public_module_lists_what_it_exports(name):
 
 def test_everything_exported_is_documented():
     assert not [name for name in attsvm.__all__ if not getattr(attsvm, name).__doc__]
+
+
+def test_every_public_function_has_an_example():
+    functions = [name for name in attsvm.__all__ if inspect.isfunction(getattr(attsvm, name))]
+    assert not [name for name in functions if ">>>" not in getattr(attsvm, name).__doc__]

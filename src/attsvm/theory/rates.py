@@ -130,6 +130,14 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     ------
     ProblemError
         As for :func:`attsvm.predict_direction`, or if the predicted Att-SVM has no solution.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
+    >>> run = attsvm.train(problem, steps=2000)
+    >>> sorted(attsvm.observed_rates(problem, run))
+    ['bregman_divergence', 'direction_error', 'margin_gap']
     """
     prediction = predict_direction(problem, run) if prediction is None else prediction
     solution, norm = prediction.solution, prediction.norm
