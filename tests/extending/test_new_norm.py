@@ -1,0 +1,173 @@
+"""A norm defined outside the package, through every public function that takes a norm."""
+
+import json
+
+# docs: begin
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.norms import Lp, Norm
+
+
+@dataclass(frozen=True)
+class LargestRow(Norm):
+    """The largest Euclidean length of a row."""
+
+    name = "largest_row"
+
+    def value(self, x, axes=2):
+        return float(np.linalg.norm(x.reshape(len(x), -1), axis=1).max())
+
+    @property
+    def dual(self):
+        return SumOfRows()
+
+    def steepest(self, g):
+        xp = g.__array_namespace__()
+        lengths = xp.sqrt(xp.sum(g * g, axis=-1, keepdims=True))
+        return g / xp.where(lengths > 0, lengths, 1.0)
+
+    @property
+    def of_vectors(self):
+        return Lp(float("inf"))  # the rows of a column are its entries
+
+
+@dataclass(frozen=True)
+class SumOfRows(Norm):
+    """The sum of the Euclidean lengths of the rows."""
+
+    name = "sum_of_rows"
+
+    def value(self, x, axes=2):
+        return float(np.linalg.norm(x.reshape(len(x), -1), axis=1).sum())
+
+
+# docs: end
+
+import pytest  # noqa: E402
+
+import attsvm  # noqa: E402
+from attsvm.optimizers import steepest_descent  # noqa: E402
+from attsvm.svm.methods import registry  # noqa: E402
+from attsvm.training import Run  # noqa: E402
+
+HERE = "test_new_norm:LargestRow"
+REFUSED = "no solver is registered for norm 'largest_row'"
+
+
+@pytest.fixture
+def problem():
+    return attsvm.datasets.random_problem(5, 4, 6, seed=3)
+
+
+@pytest.fixture
+def solvable(monkeypatch):
+    """A solver that returns what is best in the Frobenius norm; the certificate is that of the new norm."""
+    monkeypatch.setattr(registry, "_solvers", dict(registry._solvers))
+
+    @registry.solver(LargestRow, methods=("frobenius",))
+    def solve(constraints, norm, settings, method=None):
+        return registry.find_candidate(constraints, Lp(2.0), settings)
+
+
+def train(problem, **options):
+    return attsvm.train(problem, optimizer=steepest_descent(norm=LargestRow(), learning_rate=0.01), steps=40, **options)
+
+
+def test_it_is_found_by_its_import_path():
+    assert attsvm.norms.parse_norm(HERE) == LargestRow()
+    with pytest.raises(attsvm.ProblemError, match=r"test_new_norm:np: expected a Norm"):
+        attsvm.norms.parse_norm("test_new_norm:np")
+
+
+def test_margins_of_a_batch_are_margins_in_this_norm(problem):
+    W = np.random.default_rng(0).standard_normal((3, 6, 6))
+    selected = attsvm.optimal_tokens(problem)
+    plain = attsvm.margin(problem, W, selected)
+    lengths = np.linalg.norm(W, axis=2).max(axis=1)
+    np.testing.assert_allclose(
+        attsvm.margin(problem, W, selected, LargestRow()), plain * np.linalg.norm(W, axis=(1, 2)) / lengths
+    )
+
+
+def test_without_a_solver_every_question_that_needs_one_is_refused_by_name(problem):
+    run, selected = train(problem), attsvm.optimal_tokens(problem)
+    for ask in (
+        lambda: attsvm.solve_svm(problem, selected, norm=HERE),
+        lambda: attsvm.margin_ratio(problem, run.weights, selected, LargestRow()),
+        lambda: attsvm.predict_direction(problem, run),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=REFUSED):
+            ask()
+
+
+def test_a_path_in_it_is_refused_by_name(problem):
+    with pytest.raises(attsvm.ProblemError, match=r"norm: .*largest_row"):
+        attsvm.regularization_path(problem, [1.0, 2.0], norm=LargestRow())
+
+
+def test_what_a_norm_lacks_is_named(problem):
+    selected = attsvm.optimal_tokens(problem)
+    with pytest.raises(attsvm.ProblemError, match="sum_of_rows does not provide `dual`"):
+        attsvm.solve_svm(problem, selected, norm=SumOfRows())
+    with pytest.raises(attsvm.ProblemError, match="sum_of_rows does not provide `steepest`"):
+        attsvm.train(problem, optimizer=steepest_descent(norm=SumOfRows()), steps=3)
+
+
+@pytest.mark.parametrize("prompt", [False, True])
+def test_every_step_of_descent_moves_each_row_by_the_learning_rate(prompt, tmp_path):
+    problem = attsvm.datasets.random_problem(5, 4, 6, seed=3, prompt=prompt)
+    run = train(problem, record=[0, 1, 2])
+    moved = np.diff(run.history["weights"], axis=0).reshape(2, 6, -1)
+    np.testing.assert_allclose(np.linalg.norm(moved, axis=2), 0.01)
+    assert run.norm == LargestRow()
+    run.save(tmp_path / "run.npz")
+    loaded = Run.load(tmp_path / "run.npz")
+    assert loaded.norm == LargestRow()
+    further = attsvm.train(problem, init=loaded, steps=10)
+    assert further.step == 50
+
+
+@pytest.mark.usefixtures("solvable")
+def test_with_a_solver_the_answer_is_certified_in_this_norm(problem, tmp_path):
+    selected = attsvm.optimal_tokens(problem)
+    solution = attsvm.solve_svm(problem, selected, norm=LargestRow())
+    assert solution.status == "inaccurate"  # what is best in another norm
+    assert solution.value == pytest.approx(np.linalg.norm(solution.direction, axis=1).max())
+    assert 0 < solution.gap < 1
+    solution.save(tmp_path / "solution.npz")
+    loaded = attsvm.Solution.load(tmp_path / "solution.npz")
+    assert loaded.norm == LargestRow()
+    np.testing.assert_array_equal(loaded.direction, solution.direction)
+    assert attsvm.margin_ratio(problem, solution.direction, selected, LargestRow()) == pytest.approx(1)
+
+
+@pytest.mark.usefixtures("solvable")
+def test_with_a_solver_the_direction_of_a_run_is_predicted(problem):
+    prediction = attsvm.predict_direction(problem, train(problem))
+    assert prediction.norm == LargestRow()
+    assert prediction.standing == "conjecture"
+    assert "largest_row" in repr(prediction)
+
+
+def test_the_command_line_names_what_is_missing(command, problem, tmp_path):
+    problem.save(tmp_path / "problem.npz")
+    code, _, error = command("solve", tmp_path / "problem.npz", "--selected", "optimal", "--norm", HERE)
+    assert (code, REFUSED in error) == (2, True)
+
+
+@pytest.mark.usefixtures("solvable")
+def test_the_command_line_solves_in_it(command, problem, tmp_path):
+    problem.save(tmp_path / "problem.npz")
+    code, out, _ = command("solve", tmp_path / "problem.npz", "--selected", "optimal", "--norm", HERE, "--json")
+    assert code == 3
+    assert json.loads(out)["norm"] == "largest_row"
+
+
+def test_the_command_line_trains_by_descent_in_it(command, problem, tmp_path):
+    problem.save(tmp_path / "problem.npz")
+    options = ("--optimizer", "steepest_descent", "--norm", HERE, "--steps", 5, "--out", tmp_path / "run.npz")
+    code, _, error = command("train", tmp_path / "problem.npz", *options)
+    assert code == 0, error
+    assert Run.load(tmp_path / "run.npz").norm == LargestRow()
