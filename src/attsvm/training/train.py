@@ -129,6 +129,15 @@ def train(
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*; Tarzanagh, Li,
     Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
+    >>> run = attsvm.train(problem, steps=2000)
+    >>> solution = attsvm.predict_direction(problem, run).solution
+    >>> bool(attsvm.direction_error(run.weights, solution.direction) < 0.01)
+    True
     """
     if problem.labels is None:
         raise ProblemError("problem: has no labels; training needs them")
