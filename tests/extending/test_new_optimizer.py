@@ -79,7 +79,7 @@ def test_it_composes_with_momentum(problem):
 def test_the_direction_of_its_runs_needs_a_norm(problem):
     run = attsvm.train(problem, optimizer=largest_entries(), steps=20)
     assert run.norm is None
-    with pytest.raises(attsvm.ProblemError, match="norm: .*largest_entries"):
+    with pytest.raises(attsvm.ProblemError, match=r"norm: .*largest_entries"):
         attsvm.predict_direction(problem, run)
     assert attsvm.predict_direction(problem, run, norm="linf").standing == "conjecture"
 
