@@ -126,7 +126,7 @@ class Excess:
         """
         logits = self.logits(weights)
         selected = np.argmax(logits, axis=1)
-        if self._same_values(selected, self.optimal) or _softmax(logits)[0].max(axis=1).min() < SATURATED:
+        if self._same_values(selected, self.optimal) or softmax(logits).max(axis=1).min() < SATURATED:
             selected = self.optimal
         above = self.above if (selected == self.reference).all() else True
         for sign in (above, not above):
@@ -153,7 +153,7 @@ class Excess:
 
     def pooled(self, weights: np.ndarray) -> np.ndarray:
         """y_i o_i, shape (N, d)."""
-        attention, _ = _softmax(self.logits(weights))
+        attention = softmax(self.logits(weights))
         return np.asarray((attention[:, None] @ self.values)[:, 0])
 
     def value(self, weights: np.ndarray) -> float:
@@ -185,7 +185,7 @@ class Excess:
     def _scaled(self, logits: np.ndarray) -> tuple[float, float, np.ndarray, np.ndarray, np.ndarray]:
         """Excess·exp(−C), C, the attention, and the excess' gradient and bend in the logits, both times exp(−C)."""
         d = self.worse
-        attention, shortfall = _softmax(logits)
+        attention, shortfall = softmax(logits), logits - logits.max(axis=1, keepdims=True)
         counted = self.allowed & (d != 0)
         # the largest term of each query is factored out; queries that do not change the loss have none
         moves = counted.any(axis=1)
@@ -271,7 +271,3 @@ class Separation:
         share = np.exp(exponents - total)
         core = np.diag(share) - np.outer(share, share)
         return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))
-
-
-def _softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return softmax(logits), logits - logits.max(axis=1, keepdims=True)

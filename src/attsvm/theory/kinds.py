@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from attsvm.errors import ProblemError
-from attsvm.measures import check_weights
+from attsvm.measures import check_weights, token_logits
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
 from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens
+from attsvm.softmax import softmax
 from attsvm.svm import solve_svm
-from attsvm.theory.attention import logits_and_attention
 from attsvm.theory.standing import norm_for
 from attsvm.training import Run
 
@@ -119,10 +119,11 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     weights = check_weights(problem, weights)
     batch_shape = trial_axes(problem, weights, "weights") + problem.batch_shape
     canonical = problem.canonical
-    logits, probability = logits_and_attention(problem, weights)
+    logits = np.where(canonical.allowed, token_logits(problem, weights), -np.inf)
     selected = selected_tokens(logits)
     chosen = selected[..., None] == np.arange(problem.num_tokens)
-    dropped = np.where(canonical.allowed & ~chosen, probability, 0.0).max(axis=(-3, -2, -1))
+    attention = softmax(logits, canonical.allowed)
+    dropped = np.where(canonical.allowed & ~chosen, attention, 0.0).max(axis=(-3, -2, -1))
     if not problem.has_query_axis:
         selected, chosen = selected[..., 0], chosen[..., 0, :]
 

@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Bool
 
 from attsvm.errors import ProblemError
+from attsvm.measures import attention_of
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Standing
 from attsvm.problem import Problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
-from attsvm.theory.attention import logits_and_attention
 from attsvm.theory.joint import Joint, joint_direction
 from attsvm.theory.standing import limit_of, limit_of_sets, norm_for
 from attsvm.training import Run
@@ -142,6 +142,5 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
 
 
 def _kept_sets(problem: Problem, run: Run) -> Bool[np.ndarray, "*queries T"]:
-    _, probability = logits_and_attention(problem, run.weights)
-    kept = problem.canonical.allowed & (probability > KEPT)
+    kept = problem.canonical.allowed & (attention_of(problem, run.weights) > KEPT)
     return kept if problem.has_query_axis else kept[..., 0, :]
