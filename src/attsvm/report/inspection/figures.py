@@ -65,6 +65,8 @@ def _against_steps(measure: "Measure", steps: "list[tuple[int, Inspection]]") ->
     axis.plot(at, middle, color=style.BLUE, marker="o", markersize=3, label="median head")
     if measure.name == "margin_ratio" and np.nanmin(values) > 0:
         axis.set_yscale("log")
+    else:
+        axis.ticklabel_format(axis="y", useOffset=False)
     axis.yaxis.label.set_wrap(True)
     style.legend_above(axis, 2)
     return Drawn(f"{measure.name}_steps", f"{measure.title}, over training", _sentence(measure), figure)
