@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
 from attsvm.losses import Loss, parse_loss
-from attsvm.training.attention.attention import parse_attention
+from attsvm.training.attention import parse_attention
 from attsvm.training.engine.objective import Objective
 from attsvm.training.engine.trials import TrialData
 from oracles import training as oracle

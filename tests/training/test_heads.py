@@ -10,7 +10,7 @@ import pytest
 import attsvm
 from attsvm import Loss, ProblemError, heads, train
 from attsvm.datasets import random_problem
-from attsvm.training.attention.attention import Combined
+from attsvm.training.attention import Combined
 from attsvm.training.engine.objective import Objective
 from oracles.attention import softmax
 

@@ -163,7 +163,7 @@ def _only(_, problem, optimizer):
     """The structure under which train keeps its program."""
     from attsvm.heads import Linear
     from attsvm.losses import LOSSES
-    from attsvm.training.attention.attention import Combined
+    from attsvm.training.attention import Combined
     from attsvm.training.engine.objective import Objective
 
     return Objective(Combined(), Linear(), LOSSES.find("logistic"), (), True), optimizer.rule, 64, None, False

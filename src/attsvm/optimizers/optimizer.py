@@ -90,7 +90,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         def init(params: Any) -> Any:
             return _one_trial(rule.init(_named(params)))
 
-        optimizer = super().__new__(cls, init, update)
+        optimizer: Optimizer = super().__new__(cls, init, update)
         optimizer.rule, optimizer.name, optimizer.norm, optimizer.numbers = rule, name, norm, numbers
         optimizer.arguments = arguments
         optimizer.limits = conjectured(norm) if limits is None else limits

@@ -11,7 +11,7 @@ from attsvm.norms import Lp, Norm, Nuclear
 from attsvm.problem import Problem
 from attsvm.regularization.scalar import Scalar
 from attsvm.regularization.weight_ball import WeightBall
-from attsvm.training.attention.attention import Attention, Combined, Factored, Prompt
+from attsvm.training.attention import Attention, Combined, Factored, Prompt
 
 MOST_LOGITS = 6_000
 MOST_NUMBERS = 50_000_000

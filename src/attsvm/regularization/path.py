@@ -27,7 +27,7 @@ from attsvm.regularization.scalar import scalar_of
 from attsvm.regularization.weight_ball import ball_of
 from attsvm.results import Callback, Status
 from attsvm.svm import solve_head, solve_svm
-from attsvm.training.attention.attention import parse_attention
+from attsvm.training.attention import parse_attention
 
 _ALONG_RADII = {
     "weights": np.nan,

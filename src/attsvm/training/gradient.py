@@ -7,7 +7,7 @@ from jaxtyping import Float
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
-from attsvm.training.attention.attention import parse_attention
+from attsvm.training.attention import parse_attention
 from attsvm.training.engine.objective import Objective
 from attsvm.training.engine.trials import TrialData
 

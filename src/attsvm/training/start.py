@@ -1,4 +1,4 @@
-"""Where a run starts: what a user passes as ``init``, or what the attention begins with."""
+"""The initial parameters: those given as ``init``, or those of the attention."""
 
 from typing import Any
 
@@ -24,11 +24,13 @@ def starting_point(
         core = shapes[name]
         axes = array.shape[: array.ndim - len(core)]
         if array.ndim < len(core) or array.shape[len(axes) :] != core:
-            raise ProblemError(f"init: {name} of shape {array.shape} found, (..., {str(core)[1:-1]}) wanted")
+            raise ProblemError(f"init: expected {name} of shape (..., {str(core)[1:-1]}), got {array.shape}")
         if not np.isfinite(array).all():
-            raise ProblemError(f"init: an entry of {name} is not finite")
+            raise ProblemError(f"init: expected finite entries of {name}")
         if axes and axes[len(axes) - len(batch) :] != batch:
-            raise ProblemError(f"init: axes {axes} of {name} do not end with the batch axes {batch} of the problem")
+            raise ProblemError(
+                f"init: expected axes of {name} that end with the batch axes {batch} of the problem, got {axes}"
+            )
         lead = axes if len(axes) > len(lead) else lead
     generator = np.random.default_rng(seed)
     start = {name: of_head[name] for name in objective.head_names}
@@ -51,12 +53,12 @@ def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_name
         kept = {name: x for name, x in init.parameters.items() if name in of_attention or name in head_names}
         missing = [name for name in of_attention if name not in kept]
         if missing:
-            raise ProblemError(f"init: a run of {init.attention} attention without {missing[0]} found")
+            raise ProblemError(f"init: expected a run with {missing[0]}, got one of {init.attention} attention")
         return kept
     if isinstance(init, dict):
         unknown = [name for name in init if name not in of_attention + of_head]
         if unknown:
-            raise ProblemError(f"init: unknown parameter {unknown[0]!r}; known are {', '.join(of_attention + of_head)}")
+            raise ProblemError(f"init: expected parameters {', '.join(of_attention + of_head)}, got {unknown[0]!r}")
         fixed = [name for name in init if name in of_head and name not in head_names]
         if fixed:
             raise ProblemError(f"init: {fixed[0]} given, but the head is not trained; set train_head=True")
@@ -65,9 +67,11 @@ def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_name
         parts = {of_attention[0]: init}
     else:
         if not (isinstance(init, tuple | list) and len(init) == len(of_attention)):
-            raise ProblemError(f"init: a tuple ({', '.join(of_attention)}), a dict or a Run wanted")
+            raise ProblemError(
+                f"init: expected a tuple ({', '.join(of_attention)}), a dict or a Run, got {type(init).__name__}"
+            )
         parts = dict(zip(of_attention, init, strict=True))
     try:
         return {name: np.asarray(x, dtype=np.float64) for name, x in parts.items()}
     except (TypeError, ValueError) as error:
-        raise ProblemError(f"init: not arrays of numbers ({error})") from None
+        raise ProblemError(f"init: expected arrays of numbers ({error})") from None

@@ -1,4 +1,4 @@
-"""When to stop early: margins that have ceased to grow."""
+"""Early stopping when the margins no longer grow."""
 
 from typing import NamedTuple
 
@@ -12,17 +12,18 @@ from attsvm.problem import Problem
 
 
 class MarginPlateau:
-    """Notices the trials whose margin gained less than a fraction of itself while the norm of their weights doubled.
+    """Finds the trials whose margin grew by less than a fraction of itself while the norm of their weights doubled.
 
     For a fixed selection the margin is the margin ratio times the best margin there is, so its plateau is that of the
-    ratio, without a solve. The ratio approaches 1 about as the inverse of the norm, so what a doubling still gained is
-    about what is left to gain. A doubling of the steps would say nothing while the start still outweighs them.
+    ratio, without a solve. The distance of the ratio to 1 is about proportional to the inverse of the norm, so the gain
+    of a doubling is about the gain that remains. A doubling of the steps would mean nothing while the initial weights
+    are still larger than the steps.
 
     Parameters
     ----------
     problem : Problem
     norm : Norm
-        In which margin and weights are measured: that of the optimiser.
+        The norm of margin and weights: that of the optimizer.
     tolerance : float
 
     Raises
@@ -39,7 +40,7 @@ class MarginPlateau:
 
     @staticmethod
     def checks(start: int, stop: int) -> list[int]:
-        """The steps, powers of √2, at which to look: the same however a run is cut into stretches."""
+        """The steps, powers of √2, at which margins are compared; they do not depend on how a run is divided."""
         powers = np.rint(np.sqrt(2.0) ** np.arange(2 * int(np.ceil(np.log2(max(stop, 2)))) + 1)).astype(int)
         return sorted({int(step) for step in powers if start < step <= stop})
 

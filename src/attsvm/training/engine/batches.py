@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from attsvm.training.attention.attention import AnyArray, Data
+from attsvm.training.attention import AnyArray, Data
 
 Array = jax.Array
 
@@ -15,7 +15,7 @@ class MiniBatches:
     """Sequences drawn without replacement and shuffled anew in each epoch.
 
     What is drawn depends on the seed and the number of the step alone, so a run that is resumed draws what it would
-    have drawn. The sequences that are left over where ``size`` does not divide their number wait for another epoch.
+    have drawn. If ``size`` does not divide their number, the remaining sequences of an epoch are not used in it.
 
     Parameters
     ----------
@@ -37,9 +37,10 @@ class MiniBatches:
         return jax.random.permutation(jax.random.fold_in(key, step // self.steps_an_epoch), self.num_sequences)
 
     def renewed(self, order: Array, key: AnyArray, step: Array) -> Array:
-        """The order at a step, from the one before it: another where an epoch begins."""
+        """The order at a step, from that of the previous step: a new one at the beginning of an epoch."""
         begins = step % self.steps_an_epoch == 0
-        return jax.lax.cond(begins, lambda: self.order(key, step), lambda: order)
+        renewed: Array = jax.lax.cond(begins, lambda: self.order(key, step), lambda: order)
+        return renewed
 
     def take(self, data: Data, order: Array, step: Array) -> Data:
         """The sequences of a step, whose queries share the weight of the mean."""

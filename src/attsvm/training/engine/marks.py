@@ -1,4 +1,4 @@
-"""Which steps of a run are recorded, and into which segments they cut it."""
+"""The steps of a run that are recorded, and the segments between them."""
 
 from collections.abc import Sequence
 
@@ -10,24 +10,24 @@ DEFAULT_RECORDS = 50
 
 
 def record_steps(record: int | Sequence[int] | None, start: int, stop: int) -> list[int]:
-    """The steps that the history holds, step 0 among them where it is ours to record."""
+    """The steps that the history holds; step 0 is one of them unless a run is resumed."""
     record = DEFAULT_RECORDS if record is None else record
     first = start + (start > 0)
     if isinstance(record, int | np.integer):
         if record < 1:
-            raise ProblemError(f"record: {record} found, at least 1 wanted")
+            raise ProblemError(f"record: expected an integer >= 1, got {record}")
         if record == 1 or stop <= first:
             return [stop] if stop >= first else []
         spread = np.geomspace(max(first, 1), stop, int(record) - (start == 0))
         return sorted({first, stop, *np.rint(spread).astype(int).tolist()})
     steps = np.asarray(record)
     if steps.ndim != 1 or steps.dtype.kind not in "iu" or (steps < 0).any() or (steps > stop).any():
-        raise ProblemError(f"record: a number of records or steps 0..{stop} wanted")
+        raise ProblemError(f"record: expected a number of records, or steps from 0 to {stop}")
     return sorted({int(step) for step in steps if step >= first})
 
 
 def segment_lengths(done: int, marks: list[int], budget: int, capacity: int) -> list[int]:
-    """Lengths of the next segments: from mark to mark, cut where the budget of steps or of records ends."""
+    """Lengths of the next segments, from mark to mark, up to the budget of steps and of records."""
     lengths: list[int] = []
     for mark in marks[:capacity]:
         length = min(mark - done - sum(lengths), budget - sum(lengths))

@@ -16,7 +16,7 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.optimizers import Scale, Scales
 from attsvm.problem import Problem
-from attsvm.training.attention.attention import AnyArray, Attention, Data, Parameters
+from attsvm.training.attention import AnyArray, Attention, Data, Parameters
 from attsvm.training.engine.softmax import logit_gradient, pool
 
 Array = jax.Array
@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What a record of the history holds of each trial (trailing axis B)."""
+    """What is recorded of each trial (trailing axis B)."""
 
     loss: AnyArray  # (B,)
     selected: AnyArray  # (n, Q, B)
@@ -72,22 +72,20 @@ class Objective:
             return
         per_query = problem.canonical.active.shape[len(problem.batch_shape) :]
         wanted = per_query if problem.num_classes is None else (*per_query, problem.num_classes)
-        pooled = jax.ShapeDtypeStruct((*per_query, problem.dim, 1), float)
-        of_trial = {
-            name: jax.ShapeDtypeStruct((*x.shape[len(problem.batch_shape) :], 1), float) for name, x in of_head.items()
-        }
+        pooled = _abstract(*per_query, problem.dim, 1)
+        of_trial = {name: _abstract(*x.shape[len(problem.batch_shape) :], 1) for name, x in of_head.items()}
         outputs = _traced("head", self.head.outputs, of_trial, pooled)
         if outputs.shape != (*wanted, 1):
             found, of_one = outputs.shape[2:-1], wanted[2:]
             raise ProblemError(f"head: expected an output of shape {of_one or '()'}, got {found}")
-        labels = jax.ShapeDtypeStruct((*per_query, 1), float)
+        labels = _abstract(*per_query, 1)
         values = _traced("loss", self.loss.values, outputs, labels)
         slope = _traced("loss", self.loss.slope, outputs, labels)
         if not values.shape == slope.log_slope.shape == labels.shape:
             raise ProblemError("loss: expected one number for each margin: write it elementwise")
 
     def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
-        """Value and gradient; unused parts cost nothing once compiled."""
+        """Value and gradient; parts that are not used are removed by the compiler."""
         of_attention, of_head = self._split(trained, fixed)
         logits, pull_logits = jax.vjp(lambda p: self.attention.logits(p, data), of_attention)
         pooled = pool(logits, data.tokens, data.allowed)
@@ -119,7 +117,7 @@ class Objective:
 
     def limits(self, trained: Parameters, data: Data) -> dict[str, Array]:
         """How large an entry of each trained parameter may be, so that no logit and no output can overflow."""
-        longest = jnp.finfo(data.tokens.dtype).max / 8
+        longest = float(np.finfo(data.tokens.dtype).max) / 8
         of_attention, of_head = self._split(trained, {})
 
         def limit(of_piece: Parameters, *factors: Array) -> dict[str, Array]:
@@ -138,7 +136,7 @@ class Objective:
         return ~jnp.isnan(self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data))
 
     def observe(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Observation:
-        """What the history keeps."""
+        """The observation of the current parameters."""
         of_attention, of_head = self._split(trained, fixed)
         logits = self.attention.logits(of_attention, data)
         pooled = pool(logits, data.tokens, data.allowed)
@@ -157,7 +155,7 @@ class Objective:
         return self.head.defined_everywhere and self.loss.defined_everywhere
 
     def _read_by_head(self, pooled: Array, data: Data) -> Array:
-        """The pooled tokens, where padded queries, which pool none, stand in with the mean of the others."""
+        """The pooled tokens; those of padded queries, which pool none, are replaced by the mean of the others."""
         if data.allowed is None or self.defined_everywhere:
             return pooled
         weight = data.query_weight[:, :, None]
@@ -190,6 +188,11 @@ def _add_penalty(
             added[name] = gradient[name] * jnp.exp(group.log - new) + 2.0 * penalty * jnp.exp(-new) * trained[name]
         groups.append(Scale(group.names, new))
     return added, Scales(tuple(groups))
+
+
+def _abstract(*shape: int) -> Any:
+    """An array of floats without values, for tracing."""
+    return jax.eval_shape(lambda: jnp.zeros(shape))
 
 
 def _traced(name: str, function: Callable[..., Any], *arguments: Any) -> Any:

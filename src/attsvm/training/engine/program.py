@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attsvm.contractions import compiler_options, over_entries, settle
 from attsvm.optimizers import Rule, rescaled
-from attsvm.training.attention.attention import AnyArray, Data, Parameters
+from attsvm.training.attention import AnyArray, Data, Parameters
 from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.objective import Objective, Observation
 
@@ -21,7 +22,7 @@ RUNNING, STALLED, NON_FINITE, CONVERGED = 0, 1, 2, 3
 
 
 class State(NamedTuple):
-    """Where a slice of trials stands; the trailing axis of each array holds them."""
+    """The state of a slice of trials; the trailing axis of each array holds them."""
 
     trained: dict[str, AnyArray]
     optimizer: Any
@@ -31,7 +32,7 @@ class State(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What a run reads and never changes."""
+    """The inputs of a run, which it does not change."""
 
     data: Data
     fixed: dict[str, AnyArray]
@@ -45,7 +46,7 @@ class Inputs(NamedTuple):
 class Program:
     """Training of one structure: an objective under an optimiser, with up to ``num_records`` records a call.
 
-    ``batches`` is None where every step sees all sequences; ``watches_gradient`` says whether a small one ends a trial.
+    ``batches`` is None if every step uses all sequences; ``watches_gradient``: whether a small gradient ends a trial.
     """
 
     objective: Objective
@@ -56,14 +57,15 @@ class Program:
 
     def start(self, trained: dict[str, AnyArray]) -> State:
         """State before the first step."""
-        return self._start(trained)
+        state: State = self._start(trained)
+        return state
 
     def compiled(self, state: State, inputs: Inputs) -> Any:
         """The executable for arrays of these shapes: (state, inputs, lengths, count) to (state, observations).
 
         It makes ``lengths[i]`` steps and observes, for i < count.
         """
-        counts = jax.ShapeDtypeStruct((self.num_records,), jnp.int64), jax.ShapeDtypeStruct((), jnp.int64)
+        counts = np.zeros(self.num_records, np.int64), np.int64(0)
         leaves, structure = jax.tree.flatten((state, inputs))
         key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
         with self._lock:
@@ -115,23 +117,21 @@ class Program:
             records = jax.tree.map(lambda record, x: record.at[i].set(x), records, observe(state))
             return (state, order), records
 
-        # the order of the sequences is not part of the state: it follows from the number of the step
+        # the order of the sequences follows from the number of the step, so it is not part of the state
         order = None if self.batches is None else self.batches.order(inputs.key, _number(state))
         empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), jax.eval_shape(observe, state))
         (state, _), records = jax.lax.fori_loop(0, count, segment, ((state, order), empty))
         return state, records
 
     def _step(self, state: State, inputs: Inputs, data: Data, limits: dict[str, Array]) -> State:
-        value, gradient, log_scale = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
-        gradient, log_scale, largest = rescaled(gradient, log_scale)
-        updates, optimizer = self.rule.update(
-            gradient, state.optimizer, state.trained, inputs.numbers, log_scale, value
-        )
+        value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
+        gradient, scales, largest = rescaled(gradient, scales)
+        updates, optimizer = self.rule.update(gradient, state.optimizer, state.trained, inputs.numbers, scales, value)
         trained = {name: settle(x + updates[name]) for name, x in state.trained.items()}
-        # what is too small for a float is zero to an optimiser whose steps depend on it
-        size = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in log_scale.items()}
+        # for an optimizer whose steps depend on its size, a gradient too small for a float is zero
+        size = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in scales.items()}
         zero = reduce(jnp.logical_and, [x == 0 for x in size.values()])
-        # no NaN is below its limit
+        # a NaN is never below its limit
         below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
         finite = reduce(jnp.logical_and, below)
         if not self.objective.defined_everywhere:
@@ -139,15 +139,13 @@ class Program:
         running = state.status == RUNNING
         idle, stalled = state.idle, zero
         if self.batches is not None and state.idle is not None:
-            # one mini-batch without a gradient is no end, an epoch of them is
+            # a single mini-batch may have a zero gradient; a trial stalls after an epoch of them
             idle = jnp.where(zero, state.idle + 1, 0)
             stalled = idle >= self.batches.steps_an_epoch
         status = jnp.where(running & stalled, STALLED, jnp.where(running & ~finite, NON_FINITE, state.status))
         goes_on = running & ~zero & finite
         if self.watches_gradient:
-            lengths = [
-                jnp.sqrt(over_entries(jnp.add, g * g)) * jnp.exp(log_scale[name]) for name, g in gradient.items()
-            ]
+            lengths = [jnp.sqrt(over_entries(jnp.add, g * g)) * jnp.exp(scales[name]) for name, g in gradient.items()]
             ends = goes_on & (reduce(jnp.hypot, lengths) <= inputs.gradient_tol)
             status, goes_on = jnp.where(ends, CONVERGED, status), goes_on & ~ends
         counted = goes_on if self.batches is None else status == RUNNING

@@ -98,8 +98,8 @@ def logit_gradient(
     """
     # the tokens' difference before the product: the difference of the products would lose what near tokens differ by
     D = row_products(pooled.winning_token[:, :, None] - tokens[:, None], output_gradient)
-    # Tokens with D = 0 get no term of their own; a duplicate of the winner would otherwise hold c at its δ = 0 while
-    # all that moves the weights underflows.
+    # Tokens with D = 0 contribute no term. Otherwise a duplicate of the winner would keep c at its δ = 0 while all
+    # terms that move the weights underflow.
     silent = pooled.is_winner | (D == 0.0) | (query_weight[:, :, None] == 0.0)
     exponent = jnp.where(silent, -jnp.inf, pooled.shortfall + log_slope[:, :, None])
     largest = over_entries(jnp.maximum, exponent)

@@ -1,4 +1,4 @@
-"""Trials cut into slices: the trials of a slice share vector registers, the slices share the cores."""
+"""Trials divided into slices: a slice is computed in vector registers, and slices run on several cores."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from attsvm.problem import Problem
-from attsvm.training.attention.attention import Data
+from attsvm.training.attention import Data
 
 Result = TypeVar("Result")
 
@@ -30,7 +30,7 @@ def num_threads() -> int:
 def slices(num_trials: int, trial_size: int) -> list[np.ndarray]:
     """Indices of the trials of each slice, all slices of one length.
 
-    The last slice repeats its last trial where the lengths do not come out even, so that one executable serves all.
+    If the lengths are not equal, the last slice repeats its last trial, so that one executable serves all slices.
     """
     if jax.default_backend() != "cpu":
         return [np.arange(num_trials)]
@@ -82,7 +82,7 @@ def trials_last(x: np.ndarray, dtype: Any) -> np.ndarray:
 
 @contextmanager
 def workers(number: int) -> Iterator[Callable[[Callable[[Any], Result], Sequence[Any]], list[Result]]]:
-    """A map over slices on that many threads; XLA lets go of the interpreter lock while it computes."""
+    """A map over slices on several threads; XLA releases the interpreter lock while it computes."""
     if number == 1:
         yield lambda function, items: [function(item) for item in items]
         return

@@ -1,0 +1,31 @@
+"""Logits by one weight matrix."""
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from attsvm.contractions import contract
+from attsvm.problem import Problem
+from attsvm.training.attention.base import Attention, Data, Parameters
+
+Array = jax.Array
+
+
+@dataclass(frozen=True)
+class Combined(Attention):
+    """s_it = k_it' W z_i."""
+
+    name = "combined"
+
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """W (d_k, d_q)."""
+        return {"W": (problem.key_dim, problem.query_dim)}
+
+    def logits(self, parameters: Parameters, data: Data) -> Array:
+        """Logits, shape (n, Q, T, B)."""
+        return contract("ntk,nqk->nqt", data.keys, contract("ke,nqe->nqk", parameters["W"], data.queries))
+
+    def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
+        """W."""
+        return parameters["W"]

@@ -1,0 +1,66 @@
+"""Logits by two factors."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import jax
+import numpy as np
+
+from attsvm.contractions import contract
+from attsvm.errors import ProblemError
+from attsvm.optimizers import Optimizer, normalized_gradient_descent
+from attsvm.problem import Problem
+from attsvm.training.attention.base import Attention, Data, Parameters
+
+Array = jax.Array
+
+
+@dataclass(frozen=True)
+class Factored(Attention):
+    """s_it = k_it' K Q' z_i, with factors of m columns.
+
+    Parameters
+    ----------
+    rank : int
+        m.
+    """
+
+    rank: int
+
+    name = "factored"
+
+    @classmethod
+    def of(cls, problem: Problem, rank: int | None) -> Self:
+        """With d_k columns by default."""
+        if not problem.has_queries:
+            raise ProblemError("attention: 'factored' takes a problem with queries")
+        rank = problem.key_dim if rank is None else rank
+        if rank < 1:
+            raise ProblemError(f"rank: expected an integer >= 1, got {rank}")
+        return cls(int(rank))
+
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """K (d_k, m) and Q (d_q, m)."""
+        return {"K": (problem.key_dim, self.rank), "Q": (problem.query_dim, self.rank)}
+
+    def initial(
+        self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
+    ) -> dict[str, np.ndarray]:
+        """Entries N(0, 1/d): zero factors have a zero gradient."""
+        return {
+            name: generator.normal(scale=shape[0] ** -0.5, size=batch + shape)
+            for name, shape in self.shapes(problem).items()
+        }
+
+    def logits(self, parameters: Parameters, data: Data) -> Array:
+        """Logits, shape (n, Q, T, B)."""
+        projected = contract("em,nqe->nqm", parameters["Q"], data.queries)
+        return contract("ntk,nqk->nqt", data.keys, contract("km,nqm->nqk", parameters["K"], projected))
+
+    def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
+        """KQ'."""
+        return np.asarray(parameters["K"] @ np.swapaxes(parameters["Q"], -1, -2))
+
+    def default_optimizer(self) -> Optimizer:
+        """One norm over both gradients, and steps relative to the norm of (K, Q)."""
+        return normalized_gradient_descent(0.01, scope="all", relative=True)

@@ -1,0 +1,102 @@
+"""The run that a session has made."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.optimizers import Limit, Optimizer, configuration
+from attsvm.results import Status, plain, plain_status
+from attsvm.training.run import Run
+from attsvm.training.session import Session
+from attsvm.training.setup import Setup
+
+Arrays = dict[str, np.ndarray]
+
+PRECISE_LOGIT = 1e8
+"""Beyond this the rounding of a logit exceeds differences that matter."""
+
+
+def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[int], interrupted: bool) -> Run:
+    """The run, of the last state and all that was observed.
+
+    Parameters
+    ----------
+    session : Session
+    setup : Setup
+    resumed : Run or None
+        The run that this one continues.
+    recorded : list of int
+        The steps that the history holds.
+    interrupted : bool
+
+    Raises
+    ------
+    ProblemError
+        If the loss is not a number at the start.
+    """
+    everything: Any = jax.tree.map(lambda *x: np.concatenate(x), *session.observed)
+    steps = np.array(session.observed_steps, dtype=np.int64)
+    layer, head_names = setup.objective.attention, setup.objective.head_names
+    parameters = {name: session.first(x, 1) for name, x in everything.parameters.items()}
+    history = {
+        "steps": steps,
+        "loss": session.first(everything.loss, 1),
+        "probability": session.per_query(everything.probability, 0.0, 1),
+        "selected": session.per_query(everything.selected, -1, 1),
+        "weights": layer.weights({name: x for name, x in parameters.items() if name not in head_names}),
+        **{name: parameters[name] for name in head_names},
+    }
+    final = {name: x[-1] for name, x in history.items()}
+    if np.isnan(final["loss"]).any():
+        # steps never lead here, so the start did
+        raise ProblemError("init: the loss is not a number there, or a logit overflows; start elsewhere")
+    fixed = {
+        name: np.broadcast_to(x, setup.batch_shape + x.shape[len(setup.problem.batch_shape) :])
+        for name, x in session.fixed.items()
+    }
+    state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
+    optimizer = setup.optimizer
+    return Run(
+        status=plain_status(_statuses(interrupted)[session.first(state.status)]),
+        weights=final["weights"],
+        parameters={name: x[-1] for name, x in parameters.items()} | fixed,
+        selected=final["selected"],
+        probability=final["probability"],
+        loss=plain(final["loss"]),
+        history=_joined(resumed, {name: x[np.isin(steps, recorded)] for name, x in history.items()}),
+        step=plain(session.first(state.steps)),
+        precise_until=plain(_precise_until(resumed, steps, session.first(everything.largest_logit > PRECISE_LOGIT, 1))),
+        attention=layer.name,
+        head=setup.objective.head.name,
+        optimizer=getattr(optimizer, "name", "optax"),
+        norm=getattr(optimizer, "norm", None),
+        limit=optimizer.limit(layer.name) if isinstance(optimizer, Optimizer) else Limit(None),
+        seed=setup.seed,
+        optimizer_state={str(i): session.first(leaf) for i, leaf in enumerate(jax.tree.leaves(state.optimizer))},
+        optimizer_config=configuration(optimizer),
+        live_optimizer=optimizer,
+    )
+
+
+def _statuses(interrupted: bool) -> np.ndarray:
+    """Names of the states RUNNING, STALLED, NON_FINITE and CONVERGED of a program."""
+    ends = (Status.INTERRUPTED if interrupted else Status.FINISHED, Status.STALLED, Status.NON_FINITE, Status.CONVERGED)
+    return np.array([status.value for status in ends])
+
+
+def _joined(resumed: Run | None, history: Arrays) -> Arrays:
+    if resumed is None:
+        return history
+    return {name: np.concatenate([resumed.history[name], x]) for name, x in history.items()}
+
+
+def _precise_until(resumed: Run | None, steps: np.ndarray, imprecise: np.ndarray) -> np.ndarray:
+    """The first step observed to be imprecise, or -1, of each trial."""
+    # argmax of no True is 0, which the second argument of where replaces
+    found = np.where(imprecise.any(axis=0), steps[imprecise.argmax(axis=0)], -1)
+    if resumed is None:
+        return found
+    earlier = np.asarray(-1 if resumed.precise_until is None else resumed.precise_until)
+    return np.where(earlier >= 0, earlier, found)

@@ -1,0 +1,168 @@
+"""The slices of one training, advanced stretch by stretch."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from attsvm.optimizers import rule_of
+from attsvm.results import Callback, Progress
+from attsvm.training.engine.marks import segment_lengths
+from attsvm.training.engine.objective import Observation
+from attsvm.training.engine.program import CONVERGED, RUNNING, Inputs, Program, State, program
+from attsvm.training.engine.trials import TrialData, num_threads, slices, trials_last, workers
+from attsvm.training.run import Run
+from attsvm.training.setup import Setup
+from attsvm.training.stopping import MarginPlateau
+
+_MOST_RECORDS_A_CALL = 64
+_RECORDED_NUMBERS_A_CALL = 16_000_000
+_SECONDS_A_CALL = 0.5
+
+
+class Session:
+    """The slices of one call of :func:`attsvm.train`, and what they have recorded.
+
+    Parameters
+    ----------
+    setup : Setup
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        problem, objective, dtype = setup.problem, setup.objective, setup.dtype
+        self.problem, self.objective, self.batch_shape = problem, objective, setup.batch_shape
+        self.num_trials = setup.num_trials
+        self.trial_size = problem.canonical.allowed[(0,) * len(problem.batch_shape)].size * max(
+            problem.dim, problem.key_dim
+        )
+        self.slices = slices(self.num_trials, self.trial_size)
+        rule = rule_of(setup.optimizer)
+        # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
+        row = len(self.slices[0]) * sum(x[0].size for x in setup.trained.values())
+        capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))
+        self.program: Program = program(objective, rule, capacity, setup.batches, setup.gradient_tol >= 0)
+        self.fixed = {name: x for name, x in setup.of_head.items() if name not in objective.head_names}
+        data = TrialData(problem, dtype)
+        scalars = {name: np.asarray(number, dtype) for name, number in rule.numbers.items()}
+        penalty, gradient_tol = np.asarray(setup.penalty, dtype), np.asarray(setup.gradient_tol, dtype)
+        # making a key takes as long as a hundred steps
+        key = np.zeros(2, np.uint32) if setup.batches is None else np.asarray(jax.random.PRNGKey(setup.seed))
+        self.inputs: list[Inputs] = []
+        self.states: list[State] = []
+        for part in self.slices:
+            fixed = {name: data.last(x, part) for name, x in self.fixed.items()}
+            moved = {name: trials_last(x[part], dtype) for name, x in setup.trained.items()}
+            self.inputs.append(Inputs(data.take(part), fixed, scalars, penalty, gradient_tol, key))
+            self.states.append(self.program.start(moved))
+        self.executable = self.program.compiled(self.states[0], self.inputs[0])
+        self.observed_steps: list[int] = []
+        self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
+
+    def resume(self, run: Run) -> None:
+        """Go on from the optimiser's state and the counts of an earlier run."""
+        leaves, structure = jax.tree.flatten(self.states[0].optimizer)
+        kept = [
+            np.reshape(run.optimizer_state[str(i)], (self.num_trials, *np.shape(x)[len(self.batch_shape) :]))
+            for i, x in enumerate(run.optimizer_state.values())
+        ]
+        steps = np.broadcast_to(np.asarray(run.step, np.int64), self.batch_shape).reshape(-1)
+        for i, part in enumerate(self.slices):
+            state = self.states[i]._replace(steps=jax.device_put(steps[part]))
+            # another optimiser starts afresh
+            if [x.shape[1:] for x in kept] == [leaf.shape[:-1] for leaf in leaves]:
+                moved = [trials_last(x[part], leaf.dtype) for x, leaf in zip(kept, leaves, strict=True)]
+                state = state._replace(optimizer=jax.tree.unflatten(structure, jax.device_put(moved)))
+            self.states[i] = state
+
+    def advance(
+        self,
+        start: int,
+        marks: list[int],
+        callback: Callback | None,
+        plateau: MarginPlateau | None,
+    ) -> bool:
+        """Make the steps up to the last mark and observe at each mark; return whether the run was interrupted."""
+        checks = [] if plateau is None else plateau.checks(start, marks[-1])
+        marks = sorted({*marks, *checks})
+        began = time.perf_counter()
+        threads = min(num_threads(), len(self.slices)) if self.program.rule.concurrent else 1
+        # a guess at the length of the first stretch; how long that took sets the next
+        work = self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads)
+        budget = max(1, int(_SECONDS_A_CALL / max(2e-6, 1e-8 * work)))
+        done = start
+        try:
+            with workers(threads) as spread:
+                while marks:
+                    # no stretch goes past a check, after which some trials may stand still
+                    until = next((check for check in checks if check > done), marks[-1])
+                    ahead = [mark for mark in marks if mark <= until]
+                    lengths = segment_lengths(done, ahead, budget, self.program.num_records)
+                    before = time.perf_counter()
+                    results = spread(self._stretch(lengths), range(len(self.slices)))
+                    took = time.perf_counter() - before
+                    self._keep(results, done + np.cumsum(lengths))
+                    if sum(lengths):
+                        budget = max(1, int(sum(lengths) * _SECONDS_A_CALL / max(took, 1e-6)))
+                        done += sum(lengths)
+                    if plateau is not None and done in checks:
+                        self._end_at_plateau(plateau)
+                    goal, marks = marks[-1], [mark for mark in marks if mark not in self.observed_steps]
+                    if callback is not None and callback(self._progress(done, goal, time.perf_counter() - began)):
+                        return bool(marks)
+        except KeyboardInterrupt:
+            if not self.observed:
+                self._keep([self._stretch([0])(i) for i in range(len(self.slices))], np.array([start]))
+            return bool(marks)
+        return False
+
+    def _end_at_plateau(self, plateau: MarginPlateau) -> None:
+        last = self.observed[-1]
+        parameters = {name: self.first(x[-1]) for name, x in last.parameters.items()}
+        head_names = self.objective.head_names
+        of_attention = {name: x for name, x in parameters.items() if name not in head_names}
+        selected = self.per_query(last.selected[-1], -1, 0)
+        reached = plateau.reached(selected, self.objective.attention.weights(of_attention)).reshape(-1)
+        for i, part in enumerate(self.slices):
+            status = np.asarray(self.states[i].status)
+            status = np.where(reached[part] & (status == RUNNING), CONVERGED, status).astype(np.int8)
+            self.states[i] = self.states[i]._replace(status=jax.device_put(status))
+
+    def _stretch(self, lengths: list[int]) -> Callable[[int], tuple[State, Observation]]:
+        padded = np.zeros(self.program.num_records, np.int64)
+        padded[: len(lengths)] = lengths
+
+        def call(i: int) -> tuple[State, Observation]:
+            # the context of float64 belongs to a thread
+            with jax.enable_x64(True):
+                result = self.executable(self.states[i], self.inputs[i], padded, np.int64(len(lengths)))
+                jax.tree.map(lambda x: x.block_until_ready(), result)
+            state, seen = result
+            return state, seen
+
+        return call
+
+    def _keep(self, results: list[tuple[State, Observation]], steps: np.ndarray) -> None:
+        def join(*parts: Any) -> np.ndarray:
+            joined = np.concatenate([np.asarray(part)[: len(steps)] for part in parts], axis=-1)
+            return joined[..., : self.num_trials]
+
+        self.states = [state for state, _ in results]
+        self.observed.append(jax.tree.map(join, *(seen for _, seen in results)))
+        self.observed_steps += steps.tolist()
+
+    def _progress(self, done: int, goal: int, seconds: float) -> Progress:
+        last = self.observed[-1]
+        loss, probability = float(np.mean(last.loss[-1])), float(np.median(last.probability[-1]))
+        return Progress(done, goal, seconds, loss=loss, probability=probability)
+
+    def per_query(self, x: np.ndarray, padded: float, after: int) -> np.ndarray:
+        """As :meth:`first`, with a value for padded queries and without the Q axis that a problem lacks."""
+        x = np.where(self.problem.canonical.active, self.first(x, after), padded).astype(x.dtype)
+        return x if self.problem.has_query_axis else x[..., 0]
+
+    def first(self, x: np.ndarray, after: int = 0) -> np.ndarray:
+        """The trailing axis of trials as batch axes, in front of all axes but the first ``after``."""
+        x = np.moveaxis(x, -1, after)
+        return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch_shape, *x.shape[after + 1 :]))

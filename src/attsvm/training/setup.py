@@ -1,0 +1,125 @@
+"""The arguments of :func:`attsvm.train`, checked and brought together."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optax
+
+from attsvm.errors import ProblemError
+from attsvm.heads import Head
+from attsvm.losses import OutputLoss
+from attsvm.norms import Lp, Norm
+from attsvm.optimizers.standing import conjectured
+from attsvm.problem import Problem
+from attsvm.training.attention import Attention
+from attsvm.training.engine.batches import MiniBatches
+from attsvm.training.engine.objective import Objective
+
+HISTORY = ("steps", "loss", "probability", "selected", "weights")
+"""What the history holds besides the parameters of a trained head."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One training: what is minimised, by what, and from where.
+
+    Attributes
+    ----------
+    problem : Problem
+    objective : Objective
+    optimizer : optax.GradientTransformation
+    of_head : dict of str to ndarray
+        All parameters of the head.
+    trained : dict of str to ndarray, shape (trials, ...)
+        The initial values of the trained parameters.
+    batch_shape : tuple of int
+        The batch axes of the run, trials first.
+    penalty : float
+    gradient_tol : float
+        Negative if the gradient is not watched.
+    dtype : numpy.dtype
+    batches : MiniBatches or None
+    seed : int
+    """
+
+    problem: Problem
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    of_head: dict[str, np.ndarray]
+    trained: dict[str, np.ndarray]
+    batch_shape: tuple[int, ...]
+    penalty: float
+    gradient_tol: float
+    dtype: np.dtype[Any]
+    batches: MiniBatches | None
+    seed: int
+
+    @property
+    def num_trials(self) -> int:
+        """The number of trials in the batch."""
+        return int(np.prod(self.batch_shape, dtype=np.int64))
+
+
+def check_numbers(steps: Any, dtype: str, **at_least_zero: Any) -> None:
+    """Check the arguments that are numbers.
+
+    Raises
+    ------
+    ProblemError
+        If one is out of range.
+    """
+    if not (isinstance(steps, int | np.integer) and steps >= 0):
+        raise ProblemError(f"steps: expected an integer >= 0, got {steps!r}")
+    for name, number in at_least_zero.items():
+        if number is not None and not (np.ndim(number) == 0 and np.isfinite(number) and number >= 0):
+            raise ProblemError(f"{name}: expected a number >= 0, got {number!r}")
+    if dtype not in ("float64", "float32"):
+        raise ProblemError(f'dtype: expected "float64" or "float32", got {dtype!r}')
+
+
+def mini_batches(size: int | None, gradient_tol: float | None, problem: Problem) -> MiniBatches | None:
+    """The mini-batches of a size; None if each step sees all sequences.
+
+    Raises
+    ------
+    ProblemError
+        If the size does not fit, or comes with a tolerance of the gradient.
+    """
+    n = problem.tokens.shape[-3]
+    if size is None or size == n:
+        return None
+    if not (isinstance(size, int | np.integer) and 1 <= size < n):
+        raise ProblemError(f"batch_size: expected an integer from 1 to n = {n}, got {size!r}")
+    if gradient_tol is not None:
+        raise ProblemError(
+            "gradient_tol: not with batch_size, whose gradients are those of single mini-batches; use margin_tol"
+        )
+    return MiniBatches(n, int(size))
+
+
+def make_objective(
+    problem: Problem, layer: Attention, head: Head, loss: OutputLoss, *, train_head: bool, penalized: bool
+) -> tuple[Objective, dict[str, np.ndarray]]:
+    """The objective, checked, and all parameters of the head.
+
+    Raises
+    ------
+    ProblemError
+        If head or loss do not fit.
+    """
+    of_head = head.initial(problem)
+    taken = sorted({*layer.shapes(problem), *HISTORY} & set(of_head))
+    if taken:
+        raise ProblemError(f"head: the parameter name {taken[0]!r} is taken by the attention or the history")
+    if train_head and not of_head:
+        raise ProblemError("train_head: the head has no parameters")
+    objective = Objective(layer, head, loss, tuple(of_head) if train_head else (), penalized=penalized)
+    objective.check(of_head, problem)
+    return objective, of_head
+
+
+def norm_of_margins(optimizer: optax.GradientTransformation, layer: Attention) -> Norm:
+    """The norm in which margins grow: that of the optimizer, or, if it is Euclidean on factors, the nuclear norm."""
+    norm: Norm = getattr(optimizer, "norm", None) or Lp(2.0)
+    return conjectured(norm)[layer.name].norm or norm
