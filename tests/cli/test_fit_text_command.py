@@ -162,9 +162,9 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, refused):
     assert "seed: expected an integer >= 0, got -1" in refused(source, "--seed", -1)
     assert "learning_rate: expected a positive number or None, got 0.0" in refused(source, "--learning-rate", 0)
     assert "max_steps: expected an integer >= 1, got 0" in refused(source, "--steps", 0)
-    assert "expected p > 1 for mirror_descent and for no other, got adam and p = 1.5" in refused(
-        source, "--optimizer", "adam", "--p", 1.5
-    )
+    assert "p: expected none for the optimizer adam, got 1.5" in refused(source, "--optimizer", "adam", "--p", 1.5)
+    assert "p: expected a number for the optimizer mirror_descent" in refused(source, "--optimizer", "mirror_descent")
+    assert "optimizer: expected one of" in refused(source, "--optimizer", "sgd")
     assert "p: expected a number above 1, got 0.5" in refused(source, "--p", 0.5)
     assert "test_fraction: expected a number in (0, 1), got 0" in refused(source, "--test-fraction", 0)
     assert "got no config.json" in refused(source, "--embed", tmp_path)

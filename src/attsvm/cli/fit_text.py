@@ -45,13 +45,14 @@ def fit_text(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="`adam`, `mirror_descent` or `gradient_descent`.  [default: adam, or mirror_descent with `--p`]",
+            help="An optimizer of `attsvm train`, or an import path.  [default: mirror_descent with `--p`, else adam]",
         ),
     ] = None,
-    p: Annotated[float | None, typer.Option("--p", help="p > 1 of mirror descent, with potential ‖·‖_p^p / p.")] = None,
+    p: Annotated[float | None, typer.Option("--p", help="Exponent p > 1 of the potential of mirror descent.")] = None,
     steps: Annotated[int | None, typer.Option(help="Largest number of steps.  [default: 5,000]")] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Step size.  [default: 0.003 for adam, 0.1 for mirror_descent]")
+        float | None,
+        typer.Option(help="Step size.  [default: 0.003 for adam, 0.1 for mirror_descent, else the optimizer's]"),
     ] = None,
     test_fraction: TestFraction = 0.25,
     seed: SplitSeed = 0,

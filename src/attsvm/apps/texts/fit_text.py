@@ -17,6 +17,7 @@ from attsvm.apps.texts.words import MAX_LENGTH, learn_word_vectors
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier
+from attsvm.optimizers import optimizer_options
 from attsvm.results import Callback
 
 ALPHA = 20.0
@@ -135,23 +136,22 @@ def text_classifier(
     Parameters
     ----------
     optimizer : str, optional
-        Optimizer of :class:`attsvm.AttentionClassifier`; by default mirror descent if ``p`` is given, otherwise Adam.
+        Optimizer of :class:`attsvm.AttentionClassifier`, a registered name or an import path; by default mirror descent
+        if ``p`` is given, otherwise Adam.
     p : float, optional
-        p > 1 of mirror descent.
+        The option p of the optimizer, p > 1 for mirror descent.
     max_steps, learning_rate, seed
         Parameters of the classifier.
 
     Raises
     ------
     ProblemError
-        If ``p`` is given with another optimizer than mirror descent, or mirror descent without ``p``.
+        If ``p`` is given and the optimizer has no such option, or it is missing and the optimizer has it.
     """
     optimizer = optimizer or ("adam" if p is None else "mirror_descent")
-    if (optimizer == "mirror_descent") != (p is not None):
-        given_p = "no p" if p is None else f"p = {p:g}"
-        raise ProblemError(
-            f"optimizer: expected p > 1 for mirror_descent and for no other, got {optimizer} and {given_p}"
-        )
+    if ("p" in optimizer_options(optimizer)) != (p is not None):
+        expected, got = ("a number", "none") if p is None else ("none", f"{p:g}")
+        raise ProblemError(f"p: expected {expected} for the optimizer {optimizer}, got {got}")
     rate = LEARNING_RATES.get(optimizer) if learning_rate is None else learning_rate
     given = {"p": p, "max_steps": max_steps, "learning_rate": rate}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
