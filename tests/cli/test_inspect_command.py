@@ -150,7 +150,7 @@ def test_a_causal_model_whose_tokenizer_neither_pads_nor_marks(run, home):
         assert all(token <= place for token, place in zip(selected, places, strict=True))
     status, out, _ = run("llama", "--text", "text.txt", "--no-twin", "--no-margins")
     assert "Positions are rotary" in out
-    assert "No token is known to be special" in out
+    assert "The special tokens are not known" in out
 
 
 def test_pictures_sampled_queries_and_a_head_of_vit(run):

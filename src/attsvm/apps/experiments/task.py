@@ -43,7 +43,7 @@ class Data:
 
 
 class Task(ABC, Generic[Shape]):
-    """A task: data, presets, and measurements of its own."""
+    """A task: its data, its presets, and its own measurements."""
 
     name: str
     """How a user calls it."""

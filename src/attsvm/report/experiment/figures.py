@@ -19,7 +19,7 @@ def name_of(optimizer: str) -> str:
     """The name of an optimiser on the page."""
     if optimizer.startswith("mirror-"):
         return f"ℓ{optimizer.removeprefix('mirror-')} mirror descent"
-    return {"sgd": "gradient descent", "adam": "Adam"}[optimizer]
+    return {"sgd": "gradient descent", "adam": "Adam"}.get(optimizer, optimizer)
 
 
 def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) -> list[Drawn]:
