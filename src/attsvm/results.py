@@ -317,12 +317,12 @@ def repeated(result: B, trials: tuple[int, ...]) -> B:
 
 def plain(value: Any) -> Any:
     """A Python number or string in place of a 0-dimensional array; other values as they are."""
-    return value.item() if isinstance(value, np.ndarray | np.generic) and np.ndim(value) == 0 else value
+    return value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value
 
 
 def plain_status(status: np.ndarray) -> Status | np.ndarray:
     """A :class:`Status` in place of a 0-dimensional array of its name; other arrays as they are."""
-    return Status(str(status)) if np.ndim(status) == 0 else status
+    return Status(np.asarray(status).item()) if np.ndim(status) == 0 else status
 
 
 def check_index(index: Any, batch_shape: tuple[int, ...], kind: str) -> None:

@@ -96,7 +96,8 @@ class Norm(ABC):
         """
         if type(self).prox is Norm.prox:
             raise self._missing("project_dual_ball", "proximal methods cannot use it")
-        return x - self.prox(x, 1.0)
+        result: Float[np.ndarray, "d_k d_q"] = x - self.prox(x, 1.0)
+        return result
 
     def steepest(self, g: Any) -> Any:
         """The D with N(D) ≤ 1 that maximises ⟨g, D⟩; zero for a zero gradient."""

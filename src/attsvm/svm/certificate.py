@@ -91,7 +91,7 @@ def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers:
     # rounding may leave the smallest margin a few units below 1: the upper bound allows for it
     smallest = 1.0 + np.minimum.reduce(slack, axis=-1, where=asked, initial=0.0)
     length = _length(weights)
-    value = length if norm == FROBENIUS else norm.values(weights)
+    value = length if is_frobenius(norm) else norm.values(weights)
     positive = value + (value == 0)
     gap = np.where(repairable, np.maximum(1.0 - bound * smallest / positive, 0.0), np.where(asks_margin, np.inf, 0.0))
 
@@ -137,6 +137,11 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
     return dual / (total + (total == 0))[..., None, None, None], bound
 
 
+def is_frobenius(norm: Norm) -> bool:
+    """Whether the norm is the Frobenius norm, for which faster formulas exist."""
+    return norm is FROBENIUS or norm == FROBENIUS
+
+
 def unattainable(constraints: Constraints) -> TokenMask:
     """Rows of zeros of which a margin of 1 is asked: duplicate tokens, or a query that is zero."""
     return np.asarray(constraints.margin_mask & (constraints.norms == 0))
@@ -148,7 +153,7 @@ def _feasible_multipliers(constraints: Constraints, norm: Norm, multipliers: Tok
     if constraints.equality is not None:
         dual = np.where(constraints.equality, multipliers, dual)
     pull = constraints.adjoint(dual)
-    return dual, _length(pull) if norm == FROBENIUS else norm.dual.values(pull)
+    return dual, _length(pull) if is_frobenius(norm) else norm.dual.values(pull)
 
 
 def _length(weights: Weights) -> Values:

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
-from attsvm.svm.certificate import FROBENIUS, unattainable
+from attsvm.svm.certificate import is_frobenius, unattainable
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.row_products import (
     DenseRows,
@@ -59,7 +59,7 @@ MAX_STEPS = 60
 
 def _methods(norm: Norm) -> tuple[str, ...]:
     """The methods that solve in an ℓp norm, the one for the general case first."""
-    if norm == FROBENIUS:
+    if is_frobenius(norm):
         return FROBENIUS_METHODS
     assert isinstance(norm, Lp)
     return ("interior-point", "newton" if 1 < norm.p < np.inf else "linear-program")
@@ -94,7 +94,7 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
     ProblemError
         If the method does not fit the constraints.
     """
-    if norm == FROBENIUS:
+    if is_frobenius(norm):
         return solve_frobenius(constraints, settings, method)
     assert isinstance(norm, Lp)
     if method == "newton" and constraints.equality is not None:
