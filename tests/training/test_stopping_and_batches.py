@@ -154,12 +154,12 @@ def test_a_small_gradient_ends_a_trial_at_once():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"batch_size": 0}, "batch_size: 0 found, an integer of 1 to n = 4"),
-        ({"batch_size": 5}, "batch_size: 5"),
-        ({"batch_size": 2.0}, "batch_size: 2.0"),
-        ({"margin_tol": -1.0}, "margin_tol: -1.0"),
-        ({"gradient_tol": np.nan}, "gradient_tol: nan"),
-        ({"gradient_tol": 1e-3, "batch_size": 2}, "gradient_tol: the gradient of one mini-batch"),
+        ({"batch_size": 0}, "batch_size: expected an integer from 1 to n = 4, got 0"),
+        ({"batch_size": 5}, "batch_size: .* got 5"),
+        ({"batch_size": 2.0}, "batch_size: .* got 2.0"),
+        ({"margin_tol": -1.0}, "margin_tol: expected a number >= 0, got -1.0"),
+        ({"gradient_tol": np.nan}, "gradient_tol: .* got nan"),
+        ({"gradient_tol": 1e-3, "batch_size": 2}, "gradient_tol: not with batch_size"),
     ],
 )
 def test_what_is_refused(arguments, said):
