@@ -192,7 +192,7 @@ class _Setting:
             return None, None
         of_head = solve_head(problem, selected, self.norm.of_vectors)
         # if the head's radius is the one that keeps growing, a label with slack only needs its token not to fall behind
-        relax = self.head_radii[last] > self.radii[last] and of_head.status != "infeasible"
+        relax = self.head_radii[last] > self.radii[last] and of_head.status != Status.INFEASIBLE
         return ~of_head.support if relax else None, of_head.direction
 
     def stacked(self, paths: list[RegularizationPath], batch: tuple[int, ...]) -> RegularizationPath:
