@@ -108,7 +108,8 @@ _REDUCTIONS: dict[Any, Callable[..., Array]] = {
 
 def settle(x: Array) -> Array:
     """Compute ``x`` once: a barrier that keeps XLA from repeating the work of ``x`` in every consumer."""
-    return jax.lax.optimization_barrier(x)
+    settled: Array = jax.lax.optimization_barrier(x)
+    return settled
 
 
 @cache
