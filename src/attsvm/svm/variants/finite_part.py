@@ -97,8 +97,8 @@ def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) 
     --------
     >>> import attsvm
     >>> problem = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]]])
-    >>> attsvm.finite_part(problem, [[0.5, 0.5]], [[True, True]]).weights
-    array([0., 0.])
+    >>> attsvm.finite_part(problem, [[0.8, 0.2]], [[True, True]]).weights.round(3)
+    array([ 0.693, -0.693])
     """
     sets = selection_sets(problem, selected)
     attention = _attention(problem, weights_or_probabilities, sets)
