@@ -235,9 +235,9 @@ def test_batch_axes_and_trials_are_problems_of_their_own():
 def test_bad_arguments_are_named():
     problem = attsvm.datasets.random_problem()
     selected = attsvm.optimal_tokens(problem)
-    with pytest.raises(attsvm.ProblemError, match="relaxed: shape"):
+    with pytest.raises(attsvm.ProblemError, match="relaxed: expected shape"):
         attsvm.solve_svm(problem, selected, relaxed=np.ones(5, bool))
-    with pytest.raises(attsvm.ProblemError, match="relaxed: entries of type"):
+    with pytest.raises(attsvm.ProblemError, match="relaxed: expected booleans"):
         attsvm.solve_svm(problem, selected, relaxed=np.ones(6))
     with pytest.raises(attsvm.ProblemError, match="warm_start: expected shape"):
         attsvm.solve_svm(problem, selected, warm_start=np.ones((2, 2)))

@@ -146,12 +146,12 @@ def test_a_saved_solution_keeps_its_slack(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"slack": 0.0}, "slack: 0.0 found, a positive number"),
-        ({"slack": np.nan}, "slack: nan found"),
-        ({"slack": "much"}, "slack: 'much' found"),
-        ({"slack": 1.0, "norm": "nuclear"}, "slack: only for the Frobenius norm"),
-        ({"slack": 1.0, "relaxed": [True, False, False]}, "slack: does not go with relaxed"),
-        ({"slack": 1.0, "selected": np.eye(3, 4, dtype=bool) | np.eye(3, 4, 1, dtype=bool)}, "sets of tokens"),
+        ({"slack": 0.0}, "slack: expected a positive number C, got 0.0"),
+        ({"slack": np.nan}, "slack: expected a positive number C, got nan"),
+        ({"slack": "much"}, "slack: expected a positive number C, got 'much'"),
+        ({"slack": 1.0, "norm": "nuclear"}, "slack: expected the Frobenius norm"),
+        ({"slack": 1.0, "relaxed": [True, False, False]}, "slack: expected no relaxed queries"),
+        ({"slack": 1.0, "selected": np.eye(3, 4, dtype=bool) | np.eye(3, 4, 1, dtype=bool)}, "got sets of tokens"),
     ],
 )
 def test_what_does_not_go_with_slack_is_named(arguments, said):

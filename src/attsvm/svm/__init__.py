@@ -1,10 +1,10 @@
-"""The Att-SVM of a selection: problem and selection in, certified direction out.
+"""The Att-SVM of a selection: a certified direction from a problem and a selection.
 
-Three things that know nothing of each other, and ``solve.py``, which puts them together:
+There are three independent parts, which ``solve.py`` combines:
 
-- ``constraints.py``: the rows of A(W) ≥ b, and products with them;
-- one file a geometry (``frobenius.py``, ...): a solver's candidate for the least norm under such rows;
-- ``certificate.py``: what a candidate proves, whichever solver made it.
+- ``constraints/``: the rows of A(W) ≥ b, and products with them;
+- ``methods/``: one folder per family of norms, whose solvers return candidates for the least norm under such rows;
+- ``certificate.py``: the bounds that a candidate of any solver proves.
 """
 
 from attsvm.svm.certificate import Certificate

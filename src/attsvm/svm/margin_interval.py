@@ -21,7 +21,7 @@ MAX_STEPS = 20_000
 """Largest number of products with the constraints if no limit is given."""
 
 PATIENCE = 3_000
-"""Products without a narrower interval after which a solve ends."""
+"""A solve ends after this many products without a narrower interval."""
 
 ROUNDING = 0.9
 """Part of the required gap at which float32 stops, so that float64 can confirm it."""
@@ -173,10 +173,10 @@ def _solve(
     steps: int,
     grams: Grams | None,
 ) -> tuple[Certified, int]:
-    """Weights and multipliers within the gap of each other, and how many products that took.
+    """Weights and multipliers within the gap of each other, and the number of products.
 
-    The head's own weights are known to be feasible. So there is no search for a ray, as in :func:`solve_large`, and
-    they are the answer until better weights are found.
+    The weights of the head are known to be feasible. So, unlike in :func:`solve_large`, there is no search for a ray,
+    and they are the answer until better weights are found.
     """
     plain = DualProducts(constraints)
     taken = 0
@@ -193,7 +193,7 @@ def _solve(
 
 
 class _Search:
-    """The dual, min ½‖A'μ‖² − h'μ over μ ≥ 0 on unit rows; keeps the points that bound the norm best on either side."""
+    """The dual, min ½‖A'μ‖² − h'μ over μ ≥ 0 on unit rows; keeps the points with the best lower and upper bounds."""
 
     def __init__(self, products: DualProducts, gap: float, limit: int) -> None:
         self.products, self.gap, self.limit = products, gap, limit
@@ -204,7 +204,7 @@ class _Search:
         self.narrowed_at = 0
 
     def run(self, start: TokenValues | None, own: Float[np.ndarray, "d_k d_q"]) -> Certified:
-        """What the best points prove, in float64."""
+        """The certificate of the best points, in float64."""
         products = self.products
         eigenvalue = products.largest_eigenvalue()
         program = BoundProgram(

@@ -1,4 +1,4 @@
-"""How many threads the linear algebra library takes."""
+"""The number of threads of the linear algebra library."""
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -6,7 +6,7 @@ from functools import cache
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 WORTH_SHARING = 10_000_000
-"""Multiplications in a product from which a second thread saves time."""
+"""Number of multiplications in a product above which a second thread saves time."""
 
 
 def threads_for(multiplications: int) -> AbstractContextManager[object]:
@@ -15,7 +15,7 @@ def threads_for(multiplications: int) -> AbstractContextManager[object]:
     Parameters
     ----------
     multiplications : int
-        In each of many products.
+        Number of multiplications in each product.
     """
     if multiplications >= WORTH_SHARING:
         return nullcontext()

@@ -17,17 +17,17 @@ TokenMask = Bool[np.ndarray, "*batch n Q T"]
 
 
 UNROLLED_NUMBERS = 50_000
-"""Numbers in the keys, copied for each query, up to which they are."""
+"""The keys are copied for each query if the copies have at most this many numbers."""
 
 
 DENSE_EQUALITIES = 100_000
-"""Numbers in the rows of the equalities up to which they are written out."""
+"""The rows of the equalities are stored if they have at most this many numbers."""
 
 MOST_PROJECTION_STEPS = 1_000
-"""Of conjugate gradients, where they are not."""
+"""Largest number of conjugate gradient steps if the rows are not stored."""
 
 ROUNDING = 4 * float(np.finfo(float).eps)
-"""What equalities may miss, relative to the weights."""
+"""Largest residual of the equalities, relative to the weights."""
 
 
 class Rows(NamedTuple):
@@ -41,7 +41,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """One row (k_r − k_t) z' for each query and each token t that it may attend to but its reference token r.
+    """One row (k_r − k_t) z' for each query and each token t that it may attend to, except its reference token r.
 
     The reference is the selected token, or the first token of a selected set. Rows of tokens outside the set are
     inequalities, with right side 1, or 0 where relaxed; rows of the set's other tokens are equalities with 0.
@@ -49,15 +49,15 @@ class Constraints:
     Attributes
     ----------
     keys : ndarray, shape (*batch, n, T, d_k)
-        Shifted by a vector of each sequence's own, which changes no row: the differences that make a row lose fewer
-        digits. Where a sequence has one query the shift is by the reference, and the keys are the rows' left factors.
+        Shifted by one vector per sequence. This changes no row, and the differences of keys lose fewer digits. If a
+        sequence has one query, the shift is by the reference, and the keys are the left factors of the rows.
     queries : ndarray, shape (*batch, n, Q, d_q)
     references : ndarray, shape (*batch, n, Q, d_k), or None
         The (shifted) reference keys; None where they are zero.
     inequality, equality : bool ndarrays, shape (*batch, n, Q, T)
         ``equality`` is None where every set has a single token.
     right : ndarray, shape (*batch, n, Q, T)
-        b: 1 where a margin of 1 is asked for, else 0.
+        b: 1 where a margin of 1 is required, else 0.
     """
 
     keys: Float[np.ndarray, "*batch n T d_k"]
@@ -73,8 +73,8 @@ class Constraints:
     ) -> "Constraints":
         """The constraints that keep ``sets`` (as :func:`attsvm.selection.selection_sets` gives them).
 
-        Several queries of small problems become as many sequences with one query each: (n, Q) = (nQ, 1) from then on.
-        That copies the tokens, and keeps all digits of rows that are short against their tokens.
+        In small problems, each query becomes a sequence of its own: (n, Q) = (nQ, 1) from then on. This copies the
+        tokens, and keeps all digits of rows that are much shorter than their tokens.
         """
         keys, queries, allowed, _ = problem.canonical
         inequality = allowed & ~sets
@@ -119,7 +119,7 @@ class Constraints:
 
     @cached_property
     def margin_mask(self) -> TokenMask:
-        """Where a margin of 1 is asked for."""
+        """Where a margin of 1 is required."""
         return self.right > 0
 
     @cached_property
@@ -134,13 +134,13 @@ class Constraints:
             left = np.sqrt(np.vecdot(self.keys, self.keys))[..., None, :]
         else:
             left = np.empty(self.inequality.shape)
-            for q in range(left.shape[-2]):  # one query at a time: the differences of all would copy the tokens Q times
+            for q in range(left.shape[-2]):  # one at a time, because all together would copy the tokens Q times
                 difference = self.keys - self.references[..., q, None, :]
                 left[..., q, :] = np.sqrt(np.vecdot(difference, difference))
         return np.asarray(left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None] * self.rows_mask)
 
     def apply(self, weights: Weights) -> TokenValues:
-        """A(W): how far the reference's logit lies above each other token's; 0 where there is no row."""
+        """A(W): the logit of the reference minus that of each other token; 0 where there is no row."""
         images = self.queries @ weights.mT[..., None, :, :]
         logits = images @ self.keys.mT
         if self.references is None:
@@ -181,7 +181,7 @@ class Constraints:
         Parameters
         ----------
         which : bool ndarray, shape (n, Q, T), optional
-            The rows wanted; None wants all.
+            The rows to return; by default all.
 
         Raises
         ------
@@ -225,12 +225,12 @@ class Constraints:
             return self._project_by_products(weights, self.equality)
         equalities = self.rows(self.equality).matrix
         flat = weights.reshape(-1)
-        for _ in range(2):  # the second takes out what rounding left of the first
+        for _ in range(2):  # the second projection removes the rounding error of the first
             flat = flat - np.linalg.lstsq(equalities, equalities @ flat, rcond=1e-13)[0]
         return flat.reshape(weights.shape)
 
     def _project_by_products(self, weights: Weights, equality: TokenMask) -> Weights:
-        """The same by conjugate gradients on the equalities' multipliers, their rows not written out."""
+        """The same by conjugate gradients on the multipliers of the equalities, without storing their rows."""
         inverse = np.where(equality & (self.norms > 0), 1 / np.where(self.norms > 0, self.norms, 1.0), 0.0)
         residual = self.apply(weights) * inverse
         least = (ROUNDING * np.linalg.norm(weights)) ** 2
@@ -247,7 +247,7 @@ class Constraints:
         return weights
 
     def __getitem__(self, index: Any) -> "Constraints":
-        """The constraints of one problem, or of some, along the leading axes."""
+        """The constraints of one problem or of several, selected along the leading axes."""
         return Constraints(
             np.broadcast_to(self.keys, self.batch_shape + self.keys.shape[-3:])[index],
             np.broadcast_to(self.queries, self.batch_shape + self.queries.shape[-3:])[index],
@@ -259,7 +259,7 @@ class Constraints:
 
 
 def check_relaxed(problem: Problem, relaxed: Any, batch: tuple[int, ...]) -> Bool[np.ndarray, "*batch n Q"] | None:
-    """Which queries need a margin of 0 only, with the Q axis spelled out; None if no query does.
+    """Which queries need a margin of 0 only, always with a Q axis; None if no query does.
 
     Raises
     ------
@@ -270,10 +270,10 @@ def check_relaxed(problem: Problem, relaxed: Any, batch: tuple[int, ...]) -> Boo
         return None
     array = np.asarray(relaxed)
     if array.dtype != bool:
-        raise ProblemError(f"relaxed: entries of type {array.dtype} found, booleans wanted")
+        raise ProblemError(f"relaxed: expected booleans, got entries of type {array.dtype}")
     own = problem.query_shape[len(problem.batch_shape) :]
     if array.shape not in (own, problem.query_shape, batch + own):
-        raise ProblemError(f"relaxed: shape {array.shape} does not fit the problem: {batch + own} wanted")
+        raise ProblemError(f"relaxed: expected shape {batch + own}, got {array.shape}")
     array = np.broadcast_to(array, batch + own)
     if not array.any():
         return None

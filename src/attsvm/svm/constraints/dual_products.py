@@ -9,8 +9,8 @@ class DualProducts:
     """Unit rows A of one problem, and K = A A'.
 
     Multipliers μ are those of the unit rows, in the places (n, Q, T) of their tokens, 0 where there is no row.
-    A product touches keys and queries only. Where the queries are few against their dimension it goes by their own
-    Gram matrix, else by the weights A'μ: whichever is less work.
+    A product uses the keys and queries only. It uses the Gram matrix of the queries if there are few of them compared
+    with their dimension, otherwise the weights A'μ, whichever is less work.
 
     Parameters
     ----------
@@ -20,11 +20,11 @@ class DualProducts:
     Attributes
     ----------
     right : ndarray, shape (n, Q, T)
-        b over the rows' norms, the largest entry 1.
+        b divided by the norms of the rows, scaled so that the largest entry is 1.
     asked, bounded, there : bool ndarrays, shape (n, Q, T)
-        Rows with b = 1; inequalities, whose multipliers must not be negative; all rows but those of zeros.
+        Rows with b = 1; inequalities, whose multipliers must not be negative; all rows except rows of zeros.
     multiplications : int
-        In one product with K.
+        Number of multiplications in one product with K.
     """
 
     right: TokenValues
@@ -35,7 +35,7 @@ class DualProducts:
 
     def __init__(self, constraints: Constraints) -> None:
         if constraints.batch_shape:
-            raise ValueError(f"one problem wanted, leading axes {constraints.batch_shape} found")
+            raise ValueError(f"constraints: expected no leading axes, got {constraints.batch_shape}")
         norms = constraints.norms
         self.constraints = constraints
         self.there = norms > 0
@@ -52,7 +52,7 @@ class DualProducts:
         self.multiplications = len(queries) * constraints.keys.shape[-1] * (2 * norms.shape[-1] + between)
 
     def times(self, multipliers: TokenValues) -> TokenValues:
-        """K μ: how far each row's margin goes with the weights A'μ."""
+        """K μ: the margin of each row under the weights A'μ."""
         if self._query_gram is None:
             return self.apply(self.adjoint(multipliers))
         keys, references = self.constraints.keys, self.constraints.references
@@ -87,7 +87,7 @@ class DualProducts:
         return np.asarray(np.maximum(multipliers, 0.0, out=multipliers, where=self.bounded))
 
     def largest_eigenvalue(self, steps: int = 10) -> float:
-        """Of K, from below, by power iteration; 1 where K is zero."""
+        """A lower bound on the largest eigenvalue of K, by power iteration; 1 if K is zero."""
         vector = self.there.astype(np.float64)
         size = 1.0
         for _ in range(steps):

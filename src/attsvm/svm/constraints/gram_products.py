@@ -1,4 +1,4 @@
-"""Products with a head's constraints by Gram matrices of tokens and queries, which all heads of a layer share."""
+"""Products with the constraints of a head by Gram matrices of tokens and queries, shared by all heads of a layer."""
 
 from typing import NamedTuple
 
@@ -9,18 +9,18 @@ from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
 
 MOST_TOKENS = 6_000
-"""Tokens and queries up to which Gram matrices are kept: 150 MB each in float32, twice that in float64."""
+"""Largest number of tokens or queries whose Gram matrix is kept: 150 MB in float32, twice that in float64."""
 
 
 class Places(NamedTuple):
-    """Where the tokens, or queries, of each sequence lie: a range of its padded axis, and of all sequences' tokens."""
+    """The tokens (or queries) of each sequence: their range on the padded axis, and their range among all tokens."""
 
     padded: list[slice]
     joined: list[slice]
 
     @classmethod
     def of(cls, there: Bool[np.ndarray, "n T"]) -> "Places":
-        """The smallest ranges that hold what is there."""
+        """The smallest ranges that contain all present entries."""
         padded, joined, at = [], [], 0
         for row in there:
             first, last = (int(row.argmax()), len(row) - int(row[::-1].argmax())) if row.any() else (0, 0)
@@ -31,7 +31,7 @@ class Places(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Over all sequences."""
+        """Number of entries of all sequences together."""
         return int(self.joined[-1].stop)
 
     def gram(self, vectors: Float[np.ndarray, "n T d"], dtype: type) -> list[Float[np.ndarray, "N t"]]:
@@ -57,7 +57,7 @@ class Grams(NamedTuple):
         allowed: Bool[np.ndarray, "n Q T"],
         dtype: type = np.float32,
     ) -> "Grams | None":
-        """None where products by the weights themselves are less work, or the matrices would be too large."""
+        """None if products by the weights are less work, or the matrices would be too large."""
         tokens, asking = (Places.of(np.asarray(allowed.any(axis=axis))) for axis in (1, 2))
         if not 0 < max(tokens.total, asking.total) <= MOST_TOKENS:
             return None
@@ -72,7 +72,7 @@ class Grams(NamedTuple):
 
 
 class GramProducts(DualProducts):
-    """The same products, from Gram matrices: in float32, to about six digits.
+    """The same products, from Gram matrices in float32, accurate to about six digits.
 
     With W = Σ_i K_i'C_i'Z_i over sequences i, the logits of a sequence j are Σ_i (K_j K_i') C_i' (Z_i Z_j').
 
@@ -83,7 +83,7 @@ class GramProducts(DualProducts):
     selected : int ndarray, shape (n, Q)
         The references; −1 where there is no query.
     grams : Grams
-        Of its keys and queries.
+        The Gram matrices of the keys and queries.
     """
 
     def __init__(self, constraints: Constraints, selected: Int[np.ndarray, "n Q"], grams: Grams) -> None:
@@ -93,12 +93,12 @@ class GramProducts(DualProducts):
         self._between = np.empty((grams.tokens.total, grams.queries.total), grams.of_tokens[0].dtype)
 
     def times(self, multipliers: TokenValues) -> TokenValues:
-        """K μ: how far each row's margin goes with the weights A'μ."""
+        """K μ: the margin of each row under the weights A'μ."""
         tokens, queries, of_tokens, of_queries = self._grams
         between = self._between
         scaled = multipliers * self._inverse
         coefficients = (-scaled).astype(between.dtype, copy=False)
-        # a query's own reference has no multiplier: its slot takes the sum of the others
+        # the reference of a query has no multiplier: its entry holds minus the sum of the others
         np.put_along_axis(coefficients, self._at, scaled.sum(axis=-1, keepdims=True), axis=-1)
         for i, (t, q) in enumerate(zip(tokens.padded, queries.padded, strict=True)):
             np.matmul(of_tokens[i], coefficients[i, q, t].T, out=between[:, queries.joined[i]])

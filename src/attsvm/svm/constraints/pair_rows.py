@@ -1,4 +1,4 @@
-"""Constraint rows as pairs of a key difference and a query, for several problems together, in the data's own span."""
+"""Constraint rows as pairs of a key difference and a query, for several problems together, in the span of the data."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class PairRows(NamedTuple):
     left : ndarray, shape (N, m, d_k)
     queries : ndarray, shape (N, U, d_q)
     query_of : int ndarray, shape (m,)
-        Not decreasing, and every query has a row.
+        Sorted in ascending order; every query has a row.
     first : int ndarray, shape (U,)
         The first row of each query.
     """
@@ -44,20 +44,20 @@ class PairRows(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """Unit rows in coordinates of the span of their factors: no optimum of ours leaves it.
+    """Unit rows in coordinates of the span of their factors, which contains the optimum.
 
     Attributes
     ----------
     rows : PairRows
     right : ndarray, shape (N, m)
-        b over the rows' norms. A row that a problem does not have is a row of zeros with right side −1, always true.
+        b divided by the norms of the rows. A missing row is a row of zeros with right side −1, which always holds.
     equality : bool ndarray, shape (N, m)
     norms : ndarray, shape (N, m)
-        Of the original rows; 1 where a problem has no row.
+        Norms of the original rows; 1 where a problem has no row.
     position : int ndarray, shape (m,)
-        In the flattened (n, Q, T).
+        Position of each row in the flattened (n, Q, T).
     key_basis, query_basis : ndarrays, shapes (N, D_k, d_k), (N, D_q, d_q), or None
-        Orthonormal columns; None where the span was left as it is.
+        Orthonormal columns; None if the coordinates are the original ones.
     """
 
     rows: PairRows
@@ -87,7 +87,7 @@ class Reduced(NamedTuple):
         return weights if self.query_basis is None else weights @ self.query_basis.mT
 
     def contract(self, weights: Float[np.ndarray, "N D_k D_q"]) -> Block:
-        """Weights in the reduced coordinates; what is off the span is lost."""
+        """Weights in the reduced coordinates; the component outside the span is dropped."""
         if self.key_basis is not None:
             weights = self.key_basis.mT @ weights
         return weights if self.query_basis is None else weights @ self.query_basis
@@ -109,15 +109,15 @@ def reduced_rows(constraints: Constraints) -> Reduced:
     Raises
     ------
     ValueError
-        If there is another number of leading axes, or no row at all.
+        If the number of leading axes is not one, or there is no row.
     """
     if len(constraints.batch_shape) != 1:
-        raise ValueError(f"one leading axis wanted, {constraints.batch_shape} found")
+        raise ValueError(f"constraints: expected one leading axis, got {constraints.batch_shape}")
     N, n, Q, T = constraints.inequality.shape
     norms = constraints.norms.reshape(N, -1)
     position = np.flatnonzero((norms > 0).any(axis=0))
     if len(position) == 0:
-        raise ValueError("there are no rows")
+        raise ValueError("constraints: expected at least one row, got none")
     norms = norms[:, position]
     there = norms > 0
     norms = np.where(there, norms, 1.0)
@@ -130,7 +130,7 @@ def reduced_rows(constraints: Constraints) -> Reduced:
     query_of = np.searchsorted(met, query)
     queries = np.broadcast_to(constraints.queries, (N, *constraints.queries.shape[-3:]))
     queries = queries.reshape(N, n * Q, -1)[:, met]
-    # unit queries and unit left factors: the unit row is their product, whatever the sizes were
+    # queries and left factors are scaled to unit norm, so that their products are unit rows
     sizes = np.sqrt(np.vecdot(queries, queries))
     sizes = np.where(sizes > 0, sizes, 1.0)
     queries = queries / sizes[:, :, None]
@@ -145,7 +145,10 @@ def reduced_rows(constraints: Constraints) -> Reduced:
 
 
 def _in_own_span(vectors: Float[np.ndarray, "N k D"]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Coordinates of fewer vectors than dimensions in an orthonormal basis, and the basis; else the vectors."""
+    """Coordinates of the vectors in an orthonormal basis, and the basis, if there are fewer vectors than dimensions.
+
+    Otherwise the vectors themselves, and None.
+    """
     if vectors.shape[-2] >= vectors.shape[-1]:
         return vectors, None
     basis, triangle = np.linalg.qr(vectors.mT)

@@ -1,4 +1,4 @@
-"""Products with some of the constraints' rows, at unit norm: what the ℓp solvers need, in two storages."""
+"""Products with some rows of the constraints, at unit norm, for the ℓp solvers: two ways to store the rows."""
 
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -31,7 +31,7 @@ class RowProducts(Protocol):
 
 
 class DenseRows:
-    """Rows written out, shape (N, m, D): for small problems, many together."""
+    """Rows stored as an array of shape (N, m, D), for many small problems together."""
 
     def __init__(self, matrix: Float[np.ndarray, "N m D"]) -> None:
         self.matrix = matrix
@@ -59,7 +59,7 @@ class DenseRows:
 
 
 class FactoredRows:
-    """Rows l z' of one problem by their factors, D = d_k d_q never written out: m d_k numbers instead of m D.
+    """Rows l z' of one problem, stored by their factors: m d_k numbers instead of m D with D = d_k d_q.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class FactoredRows:
         gram = np.empty((1, len(self.left), len(self.left)))
         for query, first, count in zip(self.queries, self.first, self.counts, strict=True):
             own = slice(first, first + count)
-            # every row up to this query's: the matrix is symmetric
+            # all rows up to those of this query: the matrix is symmetric
             met = (self.queries * query) @ scale_matrix.T
             block = self.left[own] @ (self.left[: first + count] * met[self.query_of[: first + count]]).T
             gram[0, own, : first + count] = block
@@ -104,12 +104,12 @@ class FactoredRows:
         return gram
 
     def scaled(self, scale: Vector) -> Float[np.ndarray, "1 m D"]:
-        """A diag(scale), written out, for the few rows of which that is wanted."""
+        """A diag(scale) as an array; for few rows only."""
         rows = self.left[:, :, None] * self.queries[self.query_of][:, None, :]
         return np.asarray(rows.reshape(1, len(rows), -1) * scale[:, None, :])
 
     def keep(self, problems: Bool[np.ndarray, " N"]) -> "FactoredRows":
-        """Itself: there is one problem."""
+        """The object itself, because there is one problem."""
         return self
 
 
@@ -158,7 +158,7 @@ class Selection(NamedTuple, Generic[P]):
 
 
 def dense_selection(constraints: Constraints) -> Selection[DenseRows]:
-    """All rows of constraints with one leading axis, written out."""
+    """All rows of constraints with one leading axis, stored densely."""
     batch = constraints.batch_shape[0]
     norms = constraints.norms.reshape(batch, -1)
     position = np.flatnonzero((norms > 0).any(axis=0))

@@ -1,1 +1,1 @@
-"""The solvers of the Att-SVM, one folder a family of norms."""
+"""The solvers of the Att-SVM, one folder per family of norms."""

@@ -49,7 +49,7 @@ class Settings:
 
 
 class Candidate(NamedTuple):
-    """Weights and multipliers that may be optimal, or multipliers that may prove infeasibility.
+    """Weights and multipliers that may be optimal, or multipliers that may prove infeasibility. Nothing is certified.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Problems with many rows: a method works on a growing set of them, and the others are watched through A and A*."""
+"""Problems with many rows: a method solves on a growing set of rows, and the others are checked through A and A*."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,16 +13,16 @@ MAX_ROUNDS = 30
 
 
 class Growth(NamedTuple):
-    """How a method wants its rows to grow.
+    """How the set of rows grows for a method.
 
     Attributes
     ----------
     rough : float
-        The relative gap at which it looks for missing rows; most rounds end there.
+        The relative gap at which a round looks for missing rows; most rounds end there.
     first_rows : callable
-        How many rows to start with, given how many have a positive multiplier in the Frobenius norm.
+        Maps the number of rows with a positive multiplier in the Frobenius norm to the number of rows at the start.
     allowed : callable
-        How far the slack of a unit row may be negative, given the gap and the length of the weights.
+        Maps the gap and the length of the weights to the largest allowed violation of a unit row.
     """
 
     rough: float
@@ -36,7 +36,7 @@ class Grown(NamedTuple):
     Attributes
     ----------
     point : Point
-        ``gap`` is that over the set; multipliers are in the places of the original rows, 0 outside the set.
+        ``gap`` is the gap over the set. Multipliers are in the places of the original rows, 0 outside the set.
     complete : bool
         Whether no row outside the set is violated.
     """
@@ -59,11 +59,11 @@ def growing_rows(
     max_steps: int | None,
     stopped: Callable[[], bool],
 ) -> Grown:
-    """Solve one problem on as few rows as determine its optimum, because memory grows with the square of their number.
+    """Solve one problem on a small set of rows, because memory grows with the square of their number.
 
-    The set starts with the rows of smallest slack in the Frobenius norm, and takes in those that the optimum over the
-    set violates, until there is none. The optimum over such a set is the optimum over all rows, and its multipliers, 0
-    elsewhere, prove it.
+    The set starts with the rows of smallest slack in the Frobenius norm. The rows that the optimum over the set
+    violates are added until there is none. The optimum over this set is then the optimum over all rows, and its
+    multipliers, with 0 for all other rows, prove it.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def growing_rows(
         The solution in the Frobenius norm.
     growth : Growth
     solve : callable
-        Solves the problem that some of the inequalities and all equalities make.
+        Solves the problem with some of the inequalities and all equalities.
     target : float
         Relative gap to stop at.
     max_steps : int or None
@@ -85,7 +85,7 @@ def growing_rows(
     watched = constraints.inequality & (norms > 0)
 
     def slack(weights: Weights, rows: TokenMask) -> tuple[TokenValues, float]:
-        """Slack of the unit rows for weights scaled to a margin of 1 over ``rows``; and the length of these weights."""
+        """Slack of the unit rows for weights scaled to a margin of 1 over ``rows``, and the length of these weights."""
         images = constraints.apply(weights)
         margin = images.min(where=rows & constraints.margin_mask, initial=np.inf)
         margin = margin if 0 < margin < np.inf else 1.0
@@ -106,7 +106,7 @@ def growing_rows(
         if stopped() or (max_steps is not None and steps >= max_steps):
             break
         if missing.any():
-            # the most violated rows first, at most as many as there are: one row often accounts for its neighbours
+            # the most violated rows first, at most doubling the set: one row often makes its neighbours hold too
             chosen = chosen | (missing & _smallest(np.where(missing, room, np.inf), int(chosen.sum())))
         elif tol <= target:
             break

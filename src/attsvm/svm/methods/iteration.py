@@ -59,13 +59,13 @@ class Iteration(ABC):
     """N problems that are iterated together; what an iterative method provides."""
 
     patience: ClassVar[int]
-    """Looks without progress after which a problem is left, once its gap is small."""
+    """Number of evaluations without progress after which a problem with a small gap is no longer iterated."""
 
     small: ClassVar[float]
-    """The gap below which they count. Above it, an infeasible iterate may look better than its successors."""
+    """Only evaluations below this gap count. Above it, an infeasible iterate may look better than later ones."""
 
     first_step: ClassVar[int] = 0
-    """The number of the first look."""
+    """The number of the first evaluation."""
 
     @abstractmethod
     def look(self) -> Look:
@@ -89,7 +89,7 @@ def iterate(iteration: Iteration, best: Point, target: float, max_steps: int, re
     best : Point
         Overwritten.
     target : float
-        Relative gap at which a problem is left. It is also left when its gap has stopped falling.
+        Relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling.
     max_steps : int
     report : callable, optional
         Called as ``report(step, largest gap)``; a true return value ends the iteration.

@@ -1,4 +1,4 @@
-"""Which method solves in which norm: solvers register for classes of norms."""
+"""The registry of solvers: each solver is registered for classes of norms."""
 
 import importlib
 import pkgutil
@@ -80,7 +80,7 @@ def solver_of(norm: Norm) -> Solver:
 
 
 def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
-    """What the solver of a norm finds.
+    """The candidate that the solver of a norm returns.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Several tokens kept together: the finite weights that share the attention among them."""
+"""Several tokens kept together: the finite weights that determine how attention is shared among them."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

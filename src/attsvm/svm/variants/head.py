@@ -1,4 +1,4 @@
-"""The max-margin head on the selected tokens: the Att-SVM of a prompt, so the same code."""
+"""The max-margin head on the selected tokens. It is solved as the Att-SVM of a prompt."""
 
 from dataclasses import replace
 from typing import Any

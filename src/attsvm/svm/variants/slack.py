@@ -1,4 +1,4 @@
-"""The soft-margin Att-SVM: selections that no weights keep, or not at a price worth paying."""
+"""The soft-margin Att-SVM, for selections that no weights keep, or that only very large weights keep."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.box_program import MAX_STEPS, solve_box
 
 LARGEST_GRAM = 2_000
-"""Rows up to which their Gram matrix is formed; above, only that of a part at a time."""
+"""Largest number of rows whose whole Gram matrix is formed; for more rows, that of a part at a time is."""
 DESCENT_STEPS = 300
 ROUNDS = 40
 PADDING = 8 * float(np.finfo(float).eps)
@@ -30,38 +30,38 @@ def check_slack(slack: float, euclidean: bool, constraints: Constraints, relaxed
     Raises
     ------
     ProblemError
-        If it is not a positive number, or does not go with the norm, the selection or ``relaxed``.
+        If it is not a positive number, the norm is not the Frobenius norm, sets are selected, or ``relaxed`` is given.
     """
     try:
         C = float(slack)
     except (TypeError, ValueError):
         C = np.nan
     if not (np.isfinite(C) and C > 0):
-        raise ProblemError(f"slack: {slack!r} found, a positive number C wanted")
+        raise ProblemError(f"slack: expected a positive number C, got {slack!r}")
     if not euclidean:
-        raise ProblemError("slack: only for the Frobenius norm, or the l2 norm of a prompt")
+        raise ProblemError("slack: expected the Frobenius norm, or the l2 norm of a prompt, got another norm")
     if constraints.equality is not None:
-        raise ProblemError("slack: sets of tokens are selected; one token a query wanted")
+        raise ProblemError("slack: expected one selected token per query, got sets of tokens")
     if relaxed is not None:
-        raise ProblemError("slack: does not go with relaxed; leave one of them out")
+        raise ProblemError("slack: expected no relaxed queries, got relaxed; leave one of them out")
     return C
 
 
 def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Candidate) -> Candidate:
     """Multipliers 0 ≤ λ ≤ C of min ½‖W‖² + C Σ max(0, 1 − A(W)); the weights are A*(λ).
 
-    Where the hard-margin multipliers fit into the box they are the answer. Else an interior point solves the dual, a
-    quadratic program in a box, on the Gram matrix of the rows; of more than 2,000 rows on those that are not clearly
-    at a bound, which projected gradient steps through A and A* tell.
+    If the hard-margin multipliers lie in the box, they are the answer. Otherwise an interior point method solves the
+    dual, a quadratic program in a box, on the Gram matrix of the rows. With more than 2,000 rows, projected gradient
+    steps through A and A* first determine which multipliers are at a bound, and only the other rows are used.
 
     Parameters
     ----------
     constraints : Constraints
-        One token a query, nothing relaxed.
+        With one token per query and no relaxed query.
     C : float
     settings : Settings
     hard : Candidate
-        Of the Frobenius solver, for the same constraints.
+        The candidate of the Frobenius solver for the same constraints.
     """
     batch = constraints.batch_shape
     shape = constraints.inequality.shape
@@ -89,10 +89,10 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
 
 
 def certify_slack(constraints: Constraints, C: float, weights: Weights, multipliers: TokenValues) -> SoftMargin:
-    """What weights W and multipliers 0 ≤ λ ≤ C prove: P(W) ≥ optimum ≥ D(λ).
+    """The bounds that weights W and multipliers 0 ≤ λ ≤ C prove: P(W) ≥ optimum ≥ D(λ).
 
-    P − D is the sum, without cancellation, of λ (A(W) − 1) over the rows above their margin, of (C − λ)(1 − A(W)) over
-    those below, and of ½‖W − A*(λ)‖².
+    P − D is computed without cancellation: it is the sum of λ (A(W) − 1) over the rows above their margin, of
+    (C − λ)(1 − A(W)) over those below, and of ½‖W − A*(λ)‖².
     """
     flat = constraints.flat
     dual = np.clip(multipliers, 0.0, C) * constraints.inequality
@@ -122,10 +122,10 @@ def certify_slack(constraints: Constraints, C: float, weights: Weights, multipli
 
 
 def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) -> Weights:
-    """A*(λ), or the nearest weights with a margin of 1 on the rows with 0 < λ < C, where those prove more.
+    """A*(λ), or the nearest weights with a margin of 1 on the rows with 0 < λ < C if these have a smaller gap.
 
-    As C grows, A*(λ) is a small sum of large terms and loses digits that the margins still have; and a margin that
-    rounding leaves short of 1 costs C times that, where being longer costs almost nothing.
+    For large C, A*(λ) is a small sum of large terms and loses digits. A margin that rounding leaves below 1 costs C
+    times the difference, while slightly longer weights cost almost nothing.
     """
     weights = constraints.adjoint(multipliers)
     if constraints.batch_shape:
@@ -145,7 +145,7 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
 
 
 def _by_gram(constraints: Constraints, C: float, settings: Settings) -> tuple[TokenValues, int]:
-    """Multipliers of one problem by its whole Gram matrix."""
+    """Multipliers of one problem, from its whole Gram matrix."""
     rows = constraints.rows_mask.reshape(-1)
     multipliers = np.zeros(rows.size)
     limit = MAX_STEPS if settings.max_steps is None else settings.max_steps
@@ -155,13 +155,13 @@ def _by_gram(constraints: Constraints, C: float, settings: Settings) -> tuple[To
 
 
 def _hard_margin(constraints: Constraints, C: float, hard: Candidate) -> tuple[np.ndarray, TokenValues]:
-    """Where the hard-margin multipliers are at most C, and those multipliers with W = A*(λ)."""
+    """Where the hard-margin multipliers are at most C, and these multipliers with W = A*(λ)."""
     flat = constraints.flat
     dual = np.maximum(hard.multipliers, 0.0) * constraints.inequality
     weights = constraints.adjoint(dual)
     smallest = np.min(flat(constraints.apply(weights)), axis=-1, where=flat(constraints.inequality), initial=np.inf)
     fine = ~hard.ray & (smallest > 0)
-    # a hair more than a margin of 1 costs eps, a hair less costs C times it
+    # a margin above 1 by eps costs eps, a margin below 1 by eps costs C times eps
     scaled = dual / np.where(fine & np.isfinite(smallest), smallest, 1.0)[..., None, None, None]
     fits = np.asarray(fine & (flat(scaled).max(axis=-1, initial=0.0) <= C))
     return fits, scaled
@@ -184,7 +184,7 @@ def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:
 
 
 def _decomposed(constraints: Constraints, C: float, settings: Settings) -> tuple[TokenValues, int]:
-    """Multipliers of one large problem: projected gradient steps, then the box program of what is not settled."""
+    """Multipliers of one large problem: projected gradient steps, then the box program of the unsettled multipliers."""
     shape, right = constraints.inequality.shape, constraints.right
     best, least = np.zeros(shape), np.inf
     multipliers = np.zeros(shape)
@@ -217,7 +217,7 @@ def _decomposed(constraints: Constraints, C: float, settings: Settings) -> tuple
 
 
 def _descend(constraints: Constraints, C: float, multipliers: TokenValues, rate: float) -> TokenValues:
-    """Accelerated projected gradient on the dual, restarted where it overshoots."""
+    """Accelerated projected gradient on the dual, restarted when it overshoots."""
     ahead, momentum = multipliers, 1.0
     for _ in range(DESCENT_STEPS):
         slope = (constraints.apply(constraints.adjoint(ahead)) - constraints.right) * constraints.inequality
@@ -233,7 +233,7 @@ def _descend(constraints: Constraints, C: float, multipliers: TokenValues, rate:
 
 
 def _largest_eigenvalue(constraints: Constraints) -> float:
-    """Of A A*, from above up to a few percent, by power iteration."""
+    """An upper bound, up to a few percent, on the largest eigenvalue of A A*, by power iteration."""
     vector = constraints.inequality.astype(float)
     size = 1.0
     for _ in range(50):
