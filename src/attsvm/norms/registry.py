@@ -1,6 +1,7 @@
 """The norms that are known by name, and how they are written to files."""
 
 import dataclasses
+from functools import lru_cache
 from typing import Any
 
 from attsvm.errors import ProblemError
@@ -44,8 +45,11 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
     if isinstance(norm, Norm):
         return norm
     text = norm.strip() if isinstance(norm, str) else _number(norm)
-    if ":" in text:
-        return _instance(NORMS.find(text))
+    return _instance(NORMS.find(text)) if ":" in text else _named(text)
+
+
+@lru_cache(maxsize=256)  # a small solve takes a quarter of a millisecond, so that reading its norm would count
+def _named(text: str) -> Norm:
     for name in sorted(NORMS.names(), key=lambda name: name != text.lower()):  # the norm of that name comes first
         known = NORMS.find(name)
         if isinstance(known, Norm):
@@ -57,7 +61,7 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
             return read
         if text.lower() == name and not _needs_arguments(known):
             return known()
-    raise ProblemError(f"norm: expected {norm_spellings()}, or package.module:name, got {norm!r}")
+    raise ProblemError(f"norm: expected {norm_spellings()}, or package.module:name, got {text!r}")
 
 
 def written_norm(norm: Norm) -> dict[str, Any]:
