@@ -112,6 +112,44 @@ def test_an_installed_package_adds_a_name(folder):
     assert registry.find("square") is square
 
 
+def test_iterating_leaves_out_what_cannot_be_imported_with_one_warning(folder):
+    write(folder, installed="from test_extensions import Shape\nhexagon = Shape()\n", failing="1 / 0\n")
+    install(folder, "more-shapes", lost="failing:shape", hexagon="installed:hexagon")
+    registry = shapes()
+    registry.register("square", square := Shape())
+    with pytest.warns(RuntimeWarning, match="^shape: 'lost' cannot be imported .*ZeroDivisionError") as caught:
+        both = list(registry), dict(registry.items())
+    assert both == ([square, sys.modules["installed"].hexagon], {"square": square, "hexagon": both[0][1]})
+    assert len(caught) == 1
+    with pytest.raises(ProblemError, match=r"^shape: 'lost' cannot be imported"):
+        registry.find("lost")
+
+
+@pytest.mark.filterwarnings("ignore:.*it is left out")
+def test_a_broken_installed_package_disturbs_no_other_name(folder):
+    from attsvm.cli.optimizer import optimizer_help
+    from attsvm.datasets.source import find_source, source_help
+    from attsvm.norms import parse_norm
+
+    write(folder, failing="1 / 0\n")
+    info = folder / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    groups = [f"[attsvm.{kind}]\nbroken = failing:{kind}\n" for kind in ("norms", "datasets", "optimizers")]
+    (info / "entry_points.txt").write_text("\n".join(groups))
+    importlib.invalidate_caches()
+
+    assert parse_norm("l1.75").name == parse_norm(1.75).name
+    with pytest.raises(ProblemError, match=r"^norm: 'broken' cannot be imported"):
+        parse_norm("broken")
+    with pytest.raises(ProblemError, match=r"^norm: expected .*, got 'unknown'"):
+        parse_norm("unknown")
+    assert "a file `.npz`" in source_help()
+    with pytest.raises(ProblemError, match=r"^source: expected .*, got 'problem\.unknown'"):
+        find_source("problem.unknown")
+    assert "`mirror_descent`" in optimizer_help()
+
+
 def test_what_is_built_in_comes_before_what_is_installed(folder):
     write(folder, installed="from test_extensions import Shape\nsquare = Shape()\n")
     install(folder, "more-shapes", square="installed:square")

@@ -128,6 +128,10 @@ def test_a_batch_has_a_length_and_a_single_result_has_none():
     for use in (len, iter, lambda result: result[0]):
         with pytest.raises(TypeError, match="outer without batch axes"):
             use(outer())
+
+
+def test_every_result_is_true():
+    assert all(bool(result) for result in (outer(), outer((2,)), outer((0,))))
     assert outer()
     assert outer((0,))
 

@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -48,6 +49,7 @@ class Registry(Generic[T]):
         self._check = check
         self._registered: dict[str, T] = {}
         self._discovered = False
+        self._warned: set[str] = set()
         self._discovering = threading.RLock()
 
     def register(self, name: str, extension: T) -> T:
@@ -68,8 +70,24 @@ class Registry(Generic[T]):
         return [*self._registered, *(name for name in self._installed() if name not in self._registered)]
 
     def __iter__(self) -> Iterator[T]:
-        """The built-in and the installed extensions."""
-        return (self.find(name) for name in self.names())
+        """The built-in and the installed extensions, without those of :meth:`items` that are left out."""
+        return (extension for _, extension in self.items())
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        """Names and extensions; each is imported when its turn comes.
+
+        An installed extension that cannot be imported or is of another kind is left out, with one warning. One broken
+        package then does not disturb the use of the others; :meth:`find` raises its error.
+        """
+        for name in self.names():
+            try:
+                extension = self.find(name)
+            except ProblemError as error:
+                if name not in self._warned:
+                    self._warned.add(name)
+                    warnings.warn(f"{error}; it is left out", RuntimeWarning, stacklevel=2)
+                continue
+            yield name, extension
 
     def __contains__(self, name: object) -> bool:
         return name in self.names()

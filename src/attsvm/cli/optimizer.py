@@ -51,8 +51,7 @@ def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[s
 def optimizer_help() -> str:
     """Every known optimizer that needs no other one, with its options, as a Markdown list."""
     lines = []
-    for name in OPTIMIZERS.names():
-        found = OPTIMIZERS.find(name)
+    for name, found in OPTIMIZERS.items():
         if callable(found) and "inner" in inspect.signature(found).parameters:
             continue
         options = ", ".join(f"`{option}`" for option in optimizer_options(name))

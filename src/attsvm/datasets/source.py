@@ -181,8 +181,7 @@ def find_source(source: "str | os.PathLike[str] | Source", options: Mapping[str,
 def source_help() -> str:
     """Every known source and its options, as a Markdown list."""
     lines = []
-    for name in SOURCES.names():
-        source = SOURCES.find(name)
+    for name, source in SOURCES.items():
         spelling = " or ".join(f"a file `{suffix}`" for suffix in source.suffixes) or f"`{name}`"
         lines.append(f"- {spelling}: {source.summary}")
         kind = source if isinstance(source, type) else type(source)

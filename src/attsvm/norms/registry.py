@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from attsvm.errors import ProblemError
@@ -50,8 +51,8 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
 
 @lru_cache(maxsize=256)  # a small solve takes a quarter of a millisecond, so that reading its norm would count
 def _named(text: str) -> Norm:
-    for name in sorted(NORMS.names(), key=lambda name: name != text.lower()):  # the norm of that name comes first
-        known = NORMS.find(name)
+    same_name = [(text.lower(), NORMS.find(text.lower()))] if text.lower() in NORMS else []
+    for name, known in chain(same_name, NORMS.items()):
         if isinstance(known, Norm):
             if text.lower() in (name, known.name):
                 return known
@@ -137,7 +138,6 @@ def _number(norm: Any) -> str:
 
 def norm_spellings() -> str:
     """How the registered norms are written, for help and error messages."""
-    known = {name: NORMS.find(name) for name in NORMS.names()}
     return ", ".join(
-        (norm.spelling if isinstance(norm, type) and norm.spelling else f'"{name}"') for name, norm in known.items()
+        (norm.spelling if isinstance(norm, type) and norm.spelling else f'"{name}"') for name, norm in NORMS.items()
     )
