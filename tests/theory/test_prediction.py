@@ -63,7 +63,13 @@ def test_standings():
     assert standing(optax.adam(0.1), norm="linf").standing == "conjecture"
     assert standing(optimizers.normalized_gradient_descent(growing, relative=True)).standing == "proved"
     assert standing(optimizers.normalized_gradient_descent(growing), "factored").standing == "measured"
-    assert standing(optimizers.normalized_gradient_descent(growing, scope="each"), "factored").standing == "conjecture"
+    for each in (
+        optimizers.normalized_gradient_descent(growing, scope="each"),
+        optimizers.mirror_descent(p=2, learning_rate=growing, scope="each"),
+    ):
+        per_factor = standing(each, "factored")
+        assert per_factor.standing == "conjecture"
+        assert "measured: with each factor normalized by itself" in per_factor.source
     with pytest.raises(
         attsvm.ProblemError, match=r"norm: expected the norm of the Att-SVM.*got None; .* has no known one"
     ):

@@ -71,7 +71,7 @@ def mirror_descent(
             "scope": read_scope(scope),
             "relative": relative,
         },
-        limits=mirrored(rule.p),
+        limits=mirrored(rule.p, scope),
     )
 
 

@@ -18,11 +18,8 @@ class Standing(StrEnum):
     PROVED = "proved"
     """A theorem covers it."""
 
-    PATH_PROVED = "path proved"
-    """A theorem covers the regularization path, but not the iterates."""
-
     MEASURED = "measured"
-    """Experiments agree with it."""
+    """Experiments agree with it. A theorem may cover the regularization path, but not the iterates."""
 
     CONJECTURE = "conjecture"
     """It is expected by analogy."""
@@ -68,18 +65,26 @@ def conjectured(norm: Norm | None) -> Limits:
     return {"combined": Limit(norm), "prompt": Limit(norm), "factored": Limit(factored)}
 
 
+_PER_FACTOR = Limit(
+    Nuclear(),
+    Standing.CONJECTURE,
+    "no theorem; measured: with each factor normalized by itself, runs end off this solution unless steps are short",
+)
+
+
 def euclidean(scope: str = "all") -> Limits:
     """The limits of gradient descent, whose gradients are normalized over this scope, if at all."""
-    measured = Limit(Nuclear(), Standing.MEASURED, f"{TRANSFORMERS}: proved for the regularisation path")
-    stalls = "no theorem; with each factor normalised by itself runs stall off this solution"
+    source = f"{TRANSFORMERS}: proved for the regularization path; measured for gradient descent"
+    measured = Limit(Nuclear(), Standing.MEASURED, source)
     return {
         "combined": Limit(Lp(2.0), Standing.PROVED, f"{TRANSFORMERS}: local convergence"),
         "prompt": Limit(Lp(2.0), Standing.PROVED, f"{TOKEN_SELECTION}: local convergence"),
-        "factored": measured if scope == "all" else Limit(Nuclear(), Standing.CONJECTURE, stalls),
+        "factored": measured if scope == "all" else _PER_FACTOR,
     }
 
 
-def mirrored(p: float) -> Limits:
-    """The limits of ℓp mirror descent."""
+def mirrored(p: float, scope: str = "all") -> Limits:
+    """The limits of ℓp mirror descent, whose gradients are normalized over this scope, if at all."""
     proved = Limit(Lp(p), Standing.PROVED, f"{MIRROR_DESCENT}: convergence in direction")
-    return {**conjectured(Lp(p)), "combined": proved, "prompt": proved}
+    limits = {**conjectured(Lp(p)), "combined": proved, "prompt": proved}
+    return {**limits, "factored": _PER_FACTOR} if scope == "each" and limits["factored"].norm is not None else limits

@@ -49,7 +49,7 @@ def joint_direction(problem: Problem, run: Run, used: Norm, *, of_run: bool) -> 
     if not (of_run and settled):
         reason = "no theorem: neither radius grows faster than the other, or the norm is not that of the run"
         return Joint(solution, head, relaxed, Limit(used, Standing.CONJECTURE, reason))
-    source = f"{TOKEN_SELECTION}: proved for the regularization path of head and attention"
+    source = f"{TOKEN_SELECTION}: proved for the regularization path of head and attention; measured for training"
     if of_head != EUCLIDEAN:
         source = f"{MIRROR_DESCENT}: joint mirror descent"
     return Joint(solution, head, relaxed, Limit(used, Standing.MEASURED, source))

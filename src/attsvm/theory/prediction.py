@@ -90,6 +90,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     W, nonlinear head   GD                            Frobenius Att-SVM of the set of kept tokens           measured
     ==================  ============================  ====================================================  ==========
 
+    For (K, Q) and for (v, p) and (v, W), theorems cover the regularization path; training was measured to follow it.
+    With each factor normalized by itself, it was measured to end off the nuclear Att-SVM unless steps are short.
+
     Parameters
     ----------
     problem : Problem
