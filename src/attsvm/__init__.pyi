@@ -38,4 +38,5 @@ from .theory import margin_ratio as margin_ratio
 from .theory import observed_rates as observed_rates
 from .theory import predict_direction as predict_direction
 from .training import Run as Run
+from .training import Stopping as Stopping
 from .training import train as train

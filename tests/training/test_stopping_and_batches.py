@@ -109,7 +109,7 @@ def test_a_plateau_of_the_margin_ends_a_trial():
     problems = random_problem(6, 8, 10, 0, batch=(4,))
     starts = np.random.default_rng(0).standard_normal((4, 10, 10))
     tolerance = 1e-3
-    run = attsvm.train(problems, steps=1_000_000, init=starts, margin_tol=tolerance)
+    run = attsvm.train(problems, steps=1_000_000, init=starts, stop=attsvm.Stopping(margin_tol=tolerance))
     assert (run.status == "converged").all()
     assert len(set(run.step)) > 1
     for i in range(4):
@@ -130,7 +130,7 @@ def test_a_plateau_of_the_margin_ends_a_trial():
 def test_where_a_run_ends_does_not_depend_on_its_records():
     problem = random_problem(5, 6, 7, 1)
     runs = [
-        attsvm.train(problem, steps=500_000, margin_tol=1e-2, record=record, callback=callback)
+        attsvm.train(problem, steps=500_000, stop=attsvm.Stopping(margin_tol=1e-2), record=record, callback=callback)
         for record, callback in ((50, None), (3, None), ([10, 11, 12], lambda at: None))
     ]
     assert runs[0].status == "converged"
@@ -142,7 +142,7 @@ def test_where_a_run_ends_does_not_depend_on_its_records():
 def test_a_small_gradient_ends_a_trial_at_once():
     problems = random_problem(5, 6, 7, 2, batch=(3,))
     rule = optimizers.gradient_descent(1.0)
-    run = attsvm.train(problems, optimizer=rule, steps=100_000, gradient_tol=1e-3)
+    run = attsvm.train(problems, optimizer=rule, steps=100_000, stop=attsvm.Stopping(gradient_tol=1e-3))
     assert (run.status == "converged").all()
     for i in range(3):
         there = run.weights[i]
@@ -157,11 +157,17 @@ def test_a_small_gradient_ends_a_trial_at_once():
         ({"batch_size": 0}, "batch_size: expected an integer from 1 to n = 4, got 0"),
         ({"batch_size": 5}, "batch_size: .* got 5"),
         ({"batch_size": 2.0}, "batch_size: .* got 2.0"),
-        ({"margin_tol": -1.0}, "margin_tol: expected a number >= 0, got -1.0"),
-        ({"gradient_tol": np.nan}, "gradient_tol: .* got nan"),
-        ({"gradient_tol": 1e-3, "batch_size": 2}, "gradient_tol: not with batch_size"),
+        ({"stop": 1e-3}, "stop: expected a Stopping, got 0.001"),
+        ({"stop": attsvm.Stopping(gradient_tol=1e-3), "batch_size": 2}, "gradient_tol: not with batch_size"),
     ],
 )
 def test_what_is_refused(arguments, said):
     with pytest.raises(attsvm.ProblemError, match=said):
         attsvm.train(random_problem(4, 5, 3, 0), steps=3, **arguments)
+
+
+@pytest.mark.parametrize("name", ["margin_tol", "gradient_tol"])
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf, [1.0]])
+def test_a_tolerance_is_a_number_of_at_least_zero(name, value):
+    with pytest.raises(attsvm.ProblemError, match=rf"^{name}: expected a number >= 0, got "):
+        attsvm.Stopping(**{name: value})

@@ -122,7 +122,7 @@ def train(
     from attsvm.problem import Problem
     from attsvm.report.plain import dumps
     from attsvm.results import Status
-    from attsvm.training import Run
+    from attsvm.training import Run, Stopping
     from attsvm.training import train as train_attention
 
     problem = Problem.load(problem_file)
@@ -139,8 +139,7 @@ def train(
             rank=rank,
             penalty=penalty,
             batch_size=batch_size,
-            margin_tol=margin_tol,
-            gradient_tol=gradient_tol,
+            stop=Stopping(margin_tol, gradient_tol),
             init=None if init is None else Run.load(init),
             seed=seed,
             record=record,

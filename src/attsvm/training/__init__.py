@@ -1,10 +1,12 @@
 """From a problem and an optimizer to a run: attention trained until its direction converges.
 
 ``attention`` maps parameters to logits; ``engine`` joins attention, softmax pooling, head and loss, compiles stretches
-of steps and spreads the trials over the cores; ``train`` is :func:`attsvm.train` and ``run`` holds what it returns.
+of steps and spreads the trials over the cores; ``train`` is :func:`attsvm.train` and ``run`` holds what it returns;
+``stopping`` ends trials that have converged.
 """
 
 from attsvm.training.run import Run
+from attsvm.training.stopping import Stopping
 from attsvm.training.train import train
 
-__all__ = ["Run", "train"]
+__all__ = ["Run", "Stopping", "train"]

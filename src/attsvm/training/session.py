@@ -42,11 +42,12 @@ class Session:
         # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
         row = len(self.slices[0]) * sum(x[0].size for x in setup.trained.values())
         capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))
-        self.program: Program = program(objective, rule, capacity, setup.batches, setup.gradient_tol >= 0)
+        self.program: Program = program(objective, rule, capacity, setup.batches, setup.stop.gradient_tol is not None)
         self.fixed = {name: x for name, x in setup.of_head.items() if name not in objective.head_names}
         data = TrialData(problem, dtype)
         scalars = {name: np.asarray(number, dtype) for name, number in rule.numbers.items()}
-        penalty, gradient_tol = np.asarray(setup.penalty, dtype), np.asarray(setup.gradient_tol, dtype)
+        gradient_tol = np.asarray(-1.0 if setup.stop.gradient_tol is None else setup.stop.gradient_tol, dtype)
+        penalty = np.asarray(setup.penalty, dtype)
         # making a key takes as long as a hundred steps
         key = np.zeros(2, np.uint32) if setup.batches is None else np.asarray(jax.random.PRNGKey(setup.seed))
         self.inputs: list[Inputs] = []

@@ -15,6 +15,7 @@ from attsvm.problem import Problem
 from attsvm.training.attention import Attention
 from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.objective import Objective
+from attsvm.training.stopping import MarginPlateau, Stopping, check_at_least_zero
 
 HISTORY = ("steps", "loss", "probability", "selected", "weights")
 """What the history holds besides the parameters of a trained head."""
@@ -36,8 +37,7 @@ class Setup:
     batch_shape : tuple of int
         The batch axes of the run, trials first.
     penalty : float
-    gradient_tol : float
-        Negative if the gradient is not watched.
+    stop : Stopping
     dtype : numpy.dtype
     batches : MiniBatches or None
     seed : int
@@ -50,7 +50,7 @@ class Setup:
     trained: dict[str, np.ndarray]
     batch_shape: tuple[int, ...]
     penalty: float
-    gradient_tol: float
+    stop: Stopping
     dtype: np.dtype[Any]
     batches: MiniBatches | None
     seed: int
@@ -61,7 +61,7 @@ class Setup:
         return int(np.prod(self.batch_shape, dtype=np.int64))
 
 
-def check_numbers(steps: Any, dtype: str, **at_least_zero: Any) -> None:
+def check_numbers(steps: Any, dtype: str, penalty: Any) -> None:
     """Check the arguments that are numbers.
 
     Raises
@@ -71,14 +71,27 @@ def check_numbers(steps: Any, dtype: str, **at_least_zero: Any) -> None:
     """
     if not (isinstance(steps, int | np.integer) and steps >= 0):
         raise ProblemError(f"steps: expected an integer >= 0, got {steps!r}")
-    for name, number in at_least_zero.items():
-        if number is not None and not (np.ndim(number) == 0 and np.isfinite(number) and number >= 0):
-            raise ProblemError(f"{name}: expected a number >= 0, got {number!r}")
+    check_at_least_zero("penalty", penalty)
     if dtype not in ("float64", "float32"):
         raise ProblemError(f'dtype: expected "float64" or "float32", got {dtype!r}')
 
 
-def mini_batches(size: int | None, gradient_tol: float | None, problem: Problem) -> MiniBatches | None:
+def parse_stop(stop: Stopping | None) -> Stopping:
+    """The tolerances that are given; without any by default.
+
+    Raises
+    ------
+    ProblemError
+        If it is of another type.
+    """
+    if stop is None:
+        return Stopping()
+    if not isinstance(stop, Stopping):
+        raise ProblemError(f"stop: expected a Stopping, got {stop!r}")
+    return stop
+
+
+def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatches | None:
     """The mini-batches of a size; None if each step sees all sequences.
 
     Raises
@@ -91,7 +104,7 @@ def mini_batches(size: int | None, gradient_tol: float | None, problem: Problem)
         return None
     if not (isinstance(size, int | np.integer) and 1 <= size < n):
         raise ProblemError(f"batch_size: expected an integer from 1 to n = {n}, got {size!r}")
-    if gradient_tol is not None:
+    if stop.gradient_tol is not None:
         raise ProblemError(
             "gradient_tol: not with batch_size, whose gradients are those of single mini-batches; use margin_tol"
         )
@@ -119,7 +132,19 @@ def make_objective(
     return objective, of_head
 
 
-def norm_of_margins(optimizer: optax.GradientTransformation, layer: Attention) -> Norm:
-    """The norm in which margins grow: that of the optimizer, or, if it is Euclidean on factors, the nuclear norm."""
+def margin_plateau(
+    stop: Stopping, problem: Problem, optimizer: optax.GradientTransformation, layer: Attention
+) -> MarginPlateau | None:
+    """What finds the trials whose margin no longer grows; None if the margins are not watched.
+
+    Margins are measured in the norm of the optimizer, or, if it is Euclidean on factors, in the nuclear norm.
+
+    Raises
+    ------
+    ProblemError
+        If no query of a problem has a token to drop.
+    """
+    if stop.margin_tol is None:
+        return None
     norm: Norm = getattr(optimizer, "norm", None) or Lp(2.0)
-    return conjectured(norm)[layer.name].norm or norm
+    return MarginPlateau(problem, conjectured(norm)[layer.name].norm or norm, stop.margin_tol)

@@ -1,6 +1,7 @@
-"""Early stopping when the margins no longer grow."""
+"""When a training ends before its last step: its tolerances, and the plateau of the margins."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -9,6 +10,53 @@ from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Norm
 from attsvm.problem import Problem
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """Tolerances at which a trial stops, with status ``converged``, before it has made all steps.
+
+    Parameters
+    ----------
+    margin_tol : float, optional
+        Stop when the margin (in the norm of the optimizer; the nuclear norm for factors) grew by less than this
+        fraction while the norm of the weights doubled and the selection stayed the same: then the margin ratio no
+        longer grows. It is tested when the number of steps is a power of √2.
+    gradient_tol : float, optional
+        Stop when the Frobenius norm of the gradient of all trained parameters is at most this. Not for mini-batches.
+
+    Raises
+    ------
+    ProblemError
+        If a tolerance is not a number >= 0.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
+    >>> run = attsvm.train(problem, steps=1_000_000, stop=attsvm.Stopping(margin_tol=1e-2))
+    >>> run.status.value, run.steps < 1_000_000
+    ('converged', True)
+    """
+
+    margin_tol: float | None = None
+    gradient_tol: float | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least_zero("margin_tol", self.margin_tol)
+        check_at_least_zero("gradient_tol", self.gradient_tol)
+
+
+def check_at_least_zero(name: str, number: Any) -> None:
+    """Check an argument that is a number >= 0, or None.
+
+    Raises
+    ------
+    ProblemError
+        If it is not.
+    """
+    if number is not None and not (np.ndim(number) == 0 and np.isfinite(number) and number >= 0):
+        raise ProblemError(f"{name}: expected a number >= 0, got {number!r}")
 
 
 class MarginPlateau:

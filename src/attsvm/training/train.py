@@ -18,9 +18,9 @@ from attsvm.training.collect import collect
 from attsvm.training.engine.marks import record_steps
 from attsvm.training.run import Run, optimizer_of
 from attsvm.training.session import Session
-from attsvm.training.setup import Setup, check_numbers, make_objective, mini_batches, norm_of_margins
+from attsvm.training.setup import Setup, check_numbers, make_objective, margin_plateau, mini_batches, parse_stop
 from attsvm.training.start import starting_point
-from attsvm.training.stopping import MarginPlateau
+from attsvm.training.stopping import Stopping
 
 
 def train(
@@ -35,8 +35,7 @@ def train(
     rank: int | None = None,
     penalty: float = 0.0,
     batch_size: int | None = None,
-    margin_tol: float | None = None,
-    gradient_tol: float | None = None,
+    stop: Stopping | None = None,
     init: Any = None,
     seed: int = 0,
     record: int | Sequence[int] | None = None,
@@ -75,13 +74,9 @@ def train(
     batch_size : int, optional
         Sequences in a step, drawn without replacement and shuffled anew in each epoch, the same for all trials. A last
         batch that would be too small is left out. By default all sequences.
-    margin_tol : float, optional
-        Stop a trial, with status ``converged``, when its margin (in the norm of the optimizer; the nuclear norm for
-        factors) grew by less than this fraction while the norm of the weights doubled and the selection stayed the
-        same: then the margin ratio no longer grows. It is tested when the number of steps is a power of √2.
-    gradient_tol : float, optional
-        Stop a trial, with status ``converged``, when the Frobenius norm of the gradient of all trained parameters is
-        at most this. Not for mini-batches.
+    stop : Stopping, optional
+        When a trial stops before it has made all steps: ``Stopping(margin_tol=1e-3)`` once its margin no longer grows,
+        ``Stopping(gradient_tol=1e-6)`` once its gradient is small. By default neither.
     init : array, (K, Q), dict of parameters, or Run, optional
         The initial parameters; leading axes in front of the problem's batch are trials. A Run is resumed: its history
         and the state of its optimizer are continued. By default W and p start at zero, and K and Q with entries
@@ -121,8 +116,9 @@ def train(
     """
     if problem.labels is None:
         raise ProblemError("problem: has no labels; training needs them")
-    check_numbers(steps, dtype, penalty=penalty, margin_tol=margin_tol, gradient_tol=gradient_tol)
-    batches = mini_batches(batch_size, gradient_tol, problem)
+    check_numbers(steps, dtype, penalty)
+    stop = parse_stop(stop)
+    batches = mini_batches(batch_size, stop, problem)
     resumed = init if isinstance(init, Run) else None
     kind = resumed.attention if resumed is not None and attention is None else attention
     layer = parse_attention(kind, problem, rank)
@@ -137,7 +133,7 @@ def train(
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))
     marks = sorted({*recorded, start + int(steps)})
-    plateau = None if margin_tol is None else MarginPlateau(problem, norm_of_margins(optimizer, layer), margin_tol)
+    plateau = margin_plateau(stop, problem, optimizer, layer)
     setup = Setup(
         problem,
         objective,
@@ -146,7 +142,7 @@ def train(
         trained,
         batch,
         penalty,
-        -1.0 if gradient_tol is None else gradient_tol,
+        stop,
         np.dtype(dtype),
         batches,
         seed,
