@@ -1,23 +1,23 @@
 """Block principal pivoting: a non-negative quadratic program in a handful of Cholesky factorisations.
 
-For min ½μ'Kμ − h'μ over μ ≥ 0 a guess of the positive multipliers gives a linear system; all entries that then break
-a condition (μ ≥ 0 inside the guess, slack ≥ 0 outside) change sides at once. That ends after few exchanges on most
-problems but may cycle: when the number of broken conditions has not fallen for a while, only the last one changes
-sides.
+For min ½μ'Kμ − h'μ over μ ≥ 0, a guess of the positive multipliers gives a linear system. All entries of its solution
+that violate a condition (μ ≥ 0 inside the guess, slack ≥ 0 outside) then change sides at once. On most problems this
+ends after a few exchanges, but it can cycle. So when the number of violated conditions has not fallen for a while, only
+the last violated entry changes sides.
 """
 
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg.lapack import dposv
 
-# Conditions broken by less count as kept, relative to the largest right side.
+# Violations below this, relative to the largest right side, are ignored.
 TOLERANCE = 1e-12
 FULL_EXCHANGES = 3
 MAX_EXCHANGES = 50
 
 
 def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"] | None:
-    """Multipliers μ ≥ 0 with slack Kμ − h ≥ 0 and no slack where μ > 0; None where this way finds none.
+    """Multipliers μ ≥ 0 with slack Kμ − h ≥ 0 and no slack where μ > 0; None if this method does not find them.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"
     Returns
     -------
     ndarray, shape (m,), or None
-        None if a factorisation fails, as it does where the multipliers are not bounded, or the exchanges do not end.
+        None if a factorisation fails, as it does if the multipliers are not bounded, or if the exchanges do not end.
 
     References
     ----------

@@ -1,9 +1,9 @@
 """Large quadratic programs under bounds, min ½μ'Kμ − h'μ over μ ≥ 0, by products with K alone.
 
-Accelerated projected gradient with restarts finds which bounds hold; conjugate gradients on the others then give the
-digits. The two alternate: the gradient's turn lasts while it still exchanges many bounds, that of conjugate gradients
-while they stay within the bounds and have more to gain than the bounds outside of them; where they leave the bounds,
-the way there is projected and shortened until it gains.
+Two methods alternate. Accelerated projected gradient with restarts determines which bounds are active; it runs while a
+block of steps still exchanges many bounds. Conjugate gradients on the free entries then converge to high accuracy; they
+run while the entries stay within the bounds and the residual on the free entries is larger than that of the active
+bounds. If they leave the bounds, the step is projected and shortened until the objective decreases.
 """
 
 import itertools
@@ -17,35 +17,35 @@ Product = Callable[[Vector], Vector]
 Check = Callable[[int, Vector, Vector], bool]
 
 BLOCK = 10
-"""Gradient steps between two looks at the exchanges."""
+"""Number of gradient steps in a block; the exchanged bounds are counted after each block."""
 
 FEW_EXCHANGES = 0.1
-"""Part of the positive entries that a block may exchange for conjugate gradients to take over."""
+"""Conjugate gradients take over when a block exchanges at most this share of the positive entries."""
 
 LONGEST_OUTSIDE = 20
-"""Conjugate gradient steps that may be taken outside of the bounds."""
+"""Largest number of conjugate gradient steps if they leave the bounds."""
 
 REDUCTION = 0.1
-"""Of the residual on a face, after which a way that left the bounds is projected."""
+"""A step that left the bounds is projected once the residual on the face has been reduced by this factor."""
 
 SHORTEST = 2.0**-5
-"""Of a projected way, as a part of it; where that does not gain, the gradient's turns are doubled."""
+"""Shortest fraction of a projected step. If it does not decrease the objective, more gradient steps are made next."""
 
 LONGEST_TURN = 64
 """Blocks of gradient steps between two attempts at conjugate gradients."""
 
 REFINEMENTS = 3
-"""Times that a point may turn out, its image computed afresh, not to be what it seemed."""
+"""How many times a point may fail the check after its image has been recomputed."""
 
 CHECK = 5
-"""Conjugate gradient steps between two looks at the answer."""
+"""Conjugate gradient steps between two checks."""
 
 STEP_SAFETY = 1.05
-"""The largest eigenvalue is known from below: by about this."""
+"""The estimate of the largest eigenvalue, a lower bound, is multiplied by this."""
 
 
 class Stopped(Exception):
-    """No error: ends the search from inside of it, whichever loop it is in."""
+    """Ends the search from inside any of its loops. It is not an error."""
 
 
 class BoundProgram:
@@ -54,17 +54,17 @@ class BoundProgram:
     Parameters
     ----------
     times : callable
-        μ to Kμ, K symmetric and positive semidefinite.
+        Maps μ to Kμ, where K is symmetric and positive semidefinite.
     linear : ndarray
         h.
     bounded, there : bool ndarrays of its shape
-        Entries that must not be negative; entries that are there at all: the others stay 0.
+        Entries that must not be negative, and entries that exist; all other entries stay 0.
     eigenvalue : float
-        About the largest of K.
+        An estimate of the largest eigenvalue of K.
     check : callable
-        Called now and then with (steps, μ, Kμ); True where μ will do. May raise :class:`Stopped`.
+        Called regularly with (steps, μ, Kμ); returns True if μ is accurate enough. It may raise :class:`Stopped`.
     limit : int
-        Products with K, at most.
+        Largest number of products with K.
 
     References
     ----------
@@ -92,13 +92,13 @@ class BoundProgram:
         self.all_bounded = bool((bounded == there).all())
 
     def solve(self, start: Vector, face_first: bool = False) -> tuple[Vector, Vector]:
-        """From a feasible ``start`` until ``check`` is content or the search is stopped: the last μ, and Kμ.
+        """Iterate from a feasible ``start`` until ``check`` returns True or the search is stopped; return μ and Kμ.
 
         Parameters
         ----------
         start : ndarray
         face_first : bool
-            Begin with conjugate gradients: the positive entries of ``start`` are believed to be the right ones.
+            Begin with conjugate gradients, because the positive entries of ``start`` are probably those of the optimum.
         """
         self.point, self.image = start, np.zeros(start.shape)
         refinements = 0
@@ -109,7 +109,7 @@ class BoundProgram:
                     self._gradient_steps()
                 face_first = False
                 if self._face_steps():
-                    self.image = self.times(self.point)  # what was carried along has drifted
+                    self.image = self.times(self.point)  # the updated image has accumulated rounding errors
                     if self.check(self.steps, self.point, self.image):
                         break
                     refinements += 1
@@ -132,7 +132,7 @@ class BoundProgram:
         return np.asarray(np.maximum(point, 0.0, out=point, where=True if self.all_bounded else self.bounded))
 
     def _inside(self) -> Bool[np.ndarray, "*shape"]:
-        """Entries that no bound holds."""
+        """The free entries, which are at no bound."""
         return self.point > 0 if self.all_bounded else (self.point > 0) | (self.there & ~self.bounded)
 
     def _gradient_steps(self) -> None:
@@ -170,7 +170,7 @@ class BoundProgram:
                 return
 
     def _face_steps(self) -> bool:
-        """Conjugate gradients on the entries that no bound holds; whether ``check`` was content."""
+        """Conjugate gradients on the free entries. Returns the last result of ``check``."""
         inside = self._inside()
         point, image = self.point, self.image
         residual = np.where(inside, self.linear - image, 0.0)
@@ -182,7 +182,7 @@ class BoundProgram:
             count += 1
             turned = self.times(direction)
             curvature = float(np.vdot(direction, turned))
-            # without curvature the objective falls for ever: a step as long as can be tells the check
+            # without curvature the objective is unbounded below; a very long step makes this visible to the check
             least = 1e-15 * self.eigenvalue * float(np.vdot(direction, direction))
             length = square / max(curvature, least)
             point, image = point + length * direction, image + length * turned
@@ -208,7 +208,7 @@ class BoundProgram:
         return self.check(self.steps, point, image)
 
     def _project(self, goal: Vector) -> None:
-        """As far towards the goal, projected on the bounds, as the objective falls."""
+        """Step towards the goal, projected on the bounds, and halve the step until the objective decreases."""
         objective, way, length = self._objective(self.point, self.image), goal - self.point, 1.0
         while length >= SHORTEST:
             point = self._clipped(self.point + length * way)

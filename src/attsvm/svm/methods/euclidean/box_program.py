@@ -8,10 +8,10 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 MAX_STEPS = 60
 TO_THE_BOUNDARY = 0.995
-# Complementarity, where the largest right side is 1, at which it is clear which entries are at a bound.
+# Complementarity (with the largest right side scaled to 1) at which it is clear which entries are at a bound.
 CENTRED = 1e-14
 POLISH_ROUNDS = 8
-# What equations may lack, relative to their right side, before they count as dependent.
+# Residual of equations, relative to their right side, above which they count as dependent.
 DEPENDENT = 1e-9
 ROUNDING = 16 * float(np.finfo(float).eps)
 
@@ -29,7 +29,7 @@ def solve_box(
     upper: Float[np.ndarray, " m"],
     max_steps: int = MAX_STEPS,
 ) -> BoxPoint:
-    """Mehrotra's predictor and corrector, then exact equations on the entries that are inside the box.
+    """Mehrotra's predictor and corrector, followed by exact equations for the entries inside the box.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ def solve_box(
     upper : ndarray, shape (m,)
         c ≥ 0; an entry with c = 0 is fixed at 0.
     max_steps : int
-        Of the interior point.
+        Largest number of steps of the interior point method.
 
     Returns
     -------
     BoxPoint
-        Inside the box. Always an answer: the program is feasible and bounded.
+        Inside the box. There is always a solution, because the program is feasible and bounded.
 
     References
     ----------
@@ -118,7 +118,7 @@ def _polished(
     at_low: np.ndarray,
     at_high: np.ndarray,
 ) -> np.ndarray:
-    """The optimum of the face that the point lies near, exchanging entries that break a condition."""
+    """The optimum of the face near the point, after exchanging the entries that violate a condition."""
     best, least = point, _excess(matrix, right, upper, point)
     for _ in range(POLISH_ROUNDS):
         inside = np.flatnonzero(~at_low & ~at_high)
@@ -142,7 +142,7 @@ def _polished(
 
 
 def _equations(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The solution of positive semidefinite equations; of dependent ones the least."""
+    """The solution of positive semidefinite equations; the one of least norm if they are dependent."""
     try:
         found = cho_solve(cho_factor(matrix, check_finite=False), right, check_finite=False)
     except LinAlgError:
@@ -153,6 +153,6 @@ def _equations(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _excess(matrix: np.ndarray, right: np.ndarray, upper: np.ndarray, point: np.ndarray) -> float:
-    """How far the objective may lie above the optimum: a sum of terms that are not negative."""
+    """An upper bound on the objective minus the optimum, as a sum of non-negative terms."""
     slope = matrix @ point - right
     return float(np.sum(np.where(slope > 0, point * slope, (point - upper) * slope)))

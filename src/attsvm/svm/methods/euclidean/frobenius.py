@@ -1,4 +1,4 @@
-"""Least Frobenius norm (ℓ2 for a prompt): which method, and the one for small problems, on their rows written out."""
+"""Least Frobenius norm (ℓ2 for a prompt): the choice of the method, and the method for small problems."""
 
 import math
 
@@ -13,23 +13,24 @@ from attsvm.svm.methods.euclidean.frobenius_large import solve_large
 from attsvm.svm.methods.euclidean.least_distance import PADDING, SHORTFALL, LeastDistance, least_distance, least_norm
 from attsvm.svm.methods.euclidean.together import solve_together, unsolved
 
-# Below this, relative to the largest, a pivot of the equalities is rounding; so is what they leave of a row.
+# Pivots of the equalities below this, relative to the largest, count as rounding errors; so does what is left of a row
+# after its projection on the equalities.
 DEPENDENT = 1e-13
 
 
 METHODS = ("least-distance", LARGE)
 
 SMALL_ROWS = 100_000
-"""Numbers in the rows of one problem up to which they are written out: above, products with keys and queries win."""
+"""Rows with at most this many numbers per problem are stored. Above, products with keys and queries are faster."""
 
 DENSE_ROWS = 4_000_000
-"""Numbers up to which rows are written out where the other method did not reach the last digits."""
+"""Rows with at most this many numbers are stored if the other method did not reach the last digits."""
 
 MOST_TOGETHER = 500
-"""Rows per problem up to which many are begun together, whatever the size of a row."""
+"""Many problems are started together if they have at most this many rows each, for rows of any size."""
 
 LAST_DIGITS = 1e-10, 1e-15
-"""A gap, and one relative to the value, that call for no other method."""
+"""A gap, and a gap relative to the value, below which no other method is tried."""
 
 
 def solve_frobenius(constraints: Constraints, settings: Settings, method: str | None = None) -> Candidate:
@@ -41,7 +42,7 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
     settings : Settings
         Least-distance programming is direct and uses none of it.
     method : {"least-distance", "projected-gradient"}, optional
-        None chooses by size. Many problems are begun together, and most of them end there.
+        None chooses by size. Many problems are started together, and most of them are solved in this way.
 
     Returns
     -------
@@ -73,21 +74,21 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
 
 
 def _most_rows(constraints: Constraints) -> int:
-    """Rows of the largest problem; a bound on them where all of them would make it small."""
+    """Rows of the largest problem, or an upper bound that already shows that all problems are small."""
     bound = math.prod(constraints.inequality.shape[-3:])
     if bound * math.prod(constraints.weights_shape) <= SMALL_ROWS:
-        return bound  # without a look at the masks
+        return bound  # without reading the masks
     return int(np.count_nonzero(constraints.rows_mask, axis=(-3, -2, -1)).max())
 
 
 def _one(constraints: Constraints, settings: Settings, large: bool, forced: bool) -> Candidate:
     if large:
         return _one_large(constraints, settings, forced)
-    return _solve_one(constraints, "as asked" if forced else "small: the rows are written out")
+    return _solve_one(constraints, "requested" if forced else "small: the rows are written out")
 
 
 def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
-    why = "as asked" if forced else "large: by products with keys and queries, the rows are never formed"
+    why = "requested" if forced else "large: by products with keys and queries, the rows are never formed"
     candidate = solve_large(constraints, settings, why)
     settled = forced or settings.max_steps or settings.report or candidate.ray or unattainable(constraints).any()
     if settled or _most_rows(constraints) * math.prod(constraints.weights_shape) > DENSE_ROWS:
@@ -114,8 +115,8 @@ def _solve_one(constraints: Constraints, why: str) -> Candidate:
 def _solve_rows(rows: Rows) -> LeastDistance:
     if not rows.equality.any():
         return least_distance(rows.matrix, rows.right)
-    # on the null space of the equalities only inequalities are left; their rows' parts in its complement
-    # come back as the free multipliers
+    # on the null space of the equalities only the inequalities remain; the components of their rows outside of it
+    # determine the free multipliers
     equalities, inequalities = rows.matrix[rows.equality], rows.matrix[~rows.equality]
     basis, triangle, order = qr(equalities.T, mode="economic", pivoting=True)
     pivots = np.abs(np.diagonal(triangle))
@@ -151,9 +152,9 @@ def _solve_rows(rows: Rows) -> LeastDistance:
 def _touched_up(
     inequalities: np.ndarray, right: np.ndarray, held: np.ndarray, goal: np.ndarray, point: np.ndarray
 ) -> np.ndarray:
-    """The point, or that of least norm on the rows that hold with equality, where its margins fall less short.
+    """The point, or the point of least norm on the rows that hold with equality if its margins are closer to 1.
 
-    What rounding leaves of the equalities in a point moves margins; much, where a right side is small.
+    Rounding errors in the equalities change the margins, and change them much if a right side is small.
     """
     asked = right > 0
     best, shortest = point, np.inf

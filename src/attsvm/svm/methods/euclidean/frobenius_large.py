@@ -1,9 +1,10 @@
-"""Least Frobenius norm of one large problem, touching the data through A and A* only.
+"""Least Frobenius norm of one large problem, using the data only through products with A and A*.
 
 On unit rows, the dual min ½‖A'μ‖² − h'μ over μ ≥ 0 (free on equalities) is a quadratic program under bounds, and
-W = A'μ. Where no W exists the dual has no minimum. So as long as no margin is positive, the search for W takes turns
-with one for a ray, each as long as all before it: min ½‖A'u‖² + ½σ(a'u − 1)² over u ≥ 0, with a = 1 on the rows that
-ask for a margin, has minimum 0 exactly where u is a Farkas certificate; elsewhere its W = A'u has positive margins.
+W = A'μ. If no W exists, the dual has no minimum. So as long as no margin is positive, the search for W alternates with
+a search for a ray; each turn is as long as all turns before it together. The ray minimises ½‖A'u‖² + ½σ(a'u − 1)² over
+u ≥ 0, with a = 1 on the rows that require a margin. The minimum is 0 exactly if u is a Farkas certificate; otherwise
+W = A'u has positive margins.
 """
 
 import math
@@ -18,31 +19,31 @@ from attsvm.svm.methods.euclidean.bound_program import BoundProgram, Check, Prod
 from attsvm.svm.threads import threads_for
 
 GOOD_GAP = 2e-15
-"""The gap aimed at, times the value where that is above 1: about what rounding allows."""
+"""The target of the gap, multiplied by the value if that is above 1: about the smallest gap that rounding allows."""
 
 POLISHED = 1e-11
-"""A gap, times the value, below which a search that no longer gains may end."""
+"""Below this gap, multiplied by the value, a search without progress may end."""
 
 FIRST_TURN = 200
-"""Products with K in which most feasible problems show a positive margin."""
+"""Number of products with K within which most feasible problems reach a positive margin."""
 
 MAX_STEPS = 50_000
-"""Products with K, if the caller sets no limit."""
+"""Largest number of products with K, if the caller sets no limit."""
 
 PATIENCE = 3_000
-"""Products without a gap twice as small after which the search ends."""
+"""The search ends if the gap has not been halved within this many products."""
 
 LAST_PATIENCE = 50
-"""The same below ``POLISHED``, or a quarter of all steps so far if that is more."""
+"""The same for gaps below ``POLISHED``, or a quarter of all steps so far if that is more."""
 
 SURELY_FEASIBLE, NEARLY_OPTIMAL = 0.9, 1e-8
-"""Gaps from which no search for a ray is needed; the second where there are rows that scaling does not repair."""
+"""Gaps below which no search for a ray is needed; the second one if scaling cannot repair all violated rows."""
 
 WARM_SLACK = 1e-3
-"""Rows with a relative slack below this are begun with, given weights."""
+"""With initial weights, the search starts with the rows whose relative slack is below this."""
 
 METHOD = "projected-gradient"
-"""What ``stats`` call it."""
+"""Name of the method in ``stats``."""
 
 
 def solve_large(constraints: Constraints, settings: Settings, why: str) -> Candidate:
@@ -53,10 +54,10 @@ def solve_large(constraints: Constraints, settings: Settings, why: str) -> Candi
     constraints : Constraints
         Without leading axes.
     settings : Settings
-        A step is one product with A A*. A warm start's multipliers are used; of mere weights, the rows on which they
-        are tight.
+        A step is one product with A A*. The multipliers of a warm start are used; if it has only weights, the search
+        starts with the rows on which they are tight.
     why : str
-        Passed on.
+        Why the method was chosen; part of the candidate.
 
     Returns
     -------
@@ -70,7 +71,7 @@ def solve_large(constraints: Constraints, settings: Settings, why: str) -> Candi
 
 
 class _Search:
-    """The dual, and its ray as long as it may have one; counts steps over both."""
+    """The searches for the optimum of the dual and for a ray; steps are counted over both."""
 
     def __init__(self, products: DualProducts, settings: Settings) -> None:
         self.products, self.settings = products, settings
@@ -83,7 +84,7 @@ class _Search:
         self.best_at = 0
 
     def run(self) -> tuple[Weights, TokenValues, bool]:
-        """Weights, multipliers of the original rows, and whether these are meant as a ray."""
+        """Weights, multipliers of the original rows, and whether the multipliers are a ray."""
         products, constraints = self.products, self.products.constraints
         if not products.asked.any() or unattainable(constraints).any():
             return np.zeros(constraints.weights_shape), np.zeros(constraints.right.shape), False
@@ -111,7 +112,7 @@ class _Search:
         )
 
     def _start(self) -> tuple[TokenValues, bool]:
-        """Multipliers to begin with, at their best scale, and whether their positive entries are to be believed."""
+        """Initial multipliers at their best scale, and whether their positive entries are probably the right ones."""
         products, settings, right = self.products, self.settings, self.products.right
         if settings.warm_multipliers is not None:
             guess = products.of_unit_rows(settings.warm_multipliers.reshape(right.shape))
@@ -128,7 +129,7 @@ class _Search:
         return guess * (gain / curvature), True
 
     def _check_weights(self, steps: int, point: TokenValues, image: TokenValues) -> bool:
-        """Whether the gap is as small as rounding allows; stops where there is nothing more to gain."""
+        """Whether the gap is as small as rounding allows. Stops the search if there is no more progress."""
         products, total = self.products, self.steps + steps
         square, gain = float(np.vdot(point, image)), float(np.vdot(point, products.right))
         value = math.sqrt(max(square, 0.0))
@@ -150,7 +151,7 @@ class _Search:
         return self.gap <= GOOD_GAP * max(1.0, value)
 
     def _tell(self, steps: int) -> None:
-        """Stop if the caller wishes so."""
+        """Report the step, and stop if the callback returned True."""
         self.stopped = self.settings.report is not None and self.settings.report(steps, self.gap)
 
     def _ray(self, start: TokenValues) -> tuple[TokenValues, bool]:
@@ -171,7 +172,7 @@ class _Search:
             proof = total > 2 * FARKAS_BOUND * pull
             margins = image - asked * (weight * total)
             smallest = float(margins.min(where=products.bounded, initial=np.inf))
-            # weights with positive margins, and too short for the bound: then there is no proof
+            # these weights have positive margins and are shorter than the bound, so there is no ray
             self.feasible = not products.has_equalities and pull < 0.1 * FARKAS_BOUND * smallest
             self._tell(self.steps + steps)
             if proof or self.feasible or self.stopped or steps > self.turn_ends:

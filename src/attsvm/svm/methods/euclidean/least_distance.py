@@ -1,13 +1,14 @@
 """Least-distance programming: the point nearest to 0 under linear inequalities, by non-negative least squares.
 
 Lawson and Hanson reduce min ‖w‖ s.t. Gw ≥ h to one non-negative least-squares problem, min ‖[G'; h'] u − e‖ over
-u ≥ 0 with e the last unit vector: its residual r has r_{1..D} = G'u and r_{D+1} = h'u − 1, the nearest point is
-−r_{1..D} / r_{D+1}, and u is parallel to the multipliers; a vanishing residual makes u a Farkas certificate.
-In floating point this loses digits as ‖w‖ grows against h, for ‖r‖² = 1/(1 + ‖w‖²). So h is divided by the value
-found and the problem solved again where that is large, and the last digits come from the equations of the active rows,
-by QR (their Gram matrix would square the condition). Where the rows are few and well conditioned, as on small random
-problems, block pivoting on the Gram matrix finds the active rows faster and its answer already has all its digits: it
-is tried first, and kept if the optimality conditions hold to rounding.
+u ≥ 0 with e the last unit vector. Its residual r has r_{1..D} = G'u and r_{D+1} = h'u − 1. The nearest point is
+−r_{1..D} / r_{D+1}, and u is parallel to the multipliers. If the residual vanishes, u is a Farkas certificate.
+
+In floating point this loses digits as ‖w‖ grows relative to h, because ‖r‖² = 1/(1 + ‖w‖²). So if the value is large, h
+is divided by it and the problem is solved again. The last digits come from the equations of the active rows, solved by
+QR (their Gram matrix would square the condition number). If the rows are few and well conditioned, as on small random
+problems, block pivoting on the Gram matrix finds the active rows faster, and its answer is already accurate. It is
+tried first, and kept if the optimality conditions hold up to rounding.
 """
 
 import math
@@ -22,17 +23,17 @@ from scipy.optimize import nnls
 from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.methods.euclidean.block_pivoting import block_pivoting
 
-# Where ‖w‖ is this much larger than h, the residual has lost four digits: rescale and solve again.
+# If ‖w‖ is this much larger than h, the residual has lost four digits: rescale and solve again.
 RESCALE_ABOVE = 1e2
-# At a residual as small as this there may be no solution at all.
+# With a residual below this the problem may be infeasible.
 SUSPICIOUS = 1e-6
-# A gap that is left alone; rounding allows about eps times the value.
+# A gap that is not improved further; rounding allows about eps times the value.
 GOOD_GAP = 1e-14
-# What the last digits of a margin may lack, relative to ‖w‖.
+# Rounding error of a margin, relative to ‖w‖, that is added to the right sides.
 PADDING = 32 * float(np.finfo(float).eps)
 # Error of a margin, relative to ‖w‖, that no method would improve.
 ROUNDING = 16 * float(np.finfo(float).eps)
-# Part of its right side that a margin may lack without another attempt.
+# Largest violation of a margin, relative to its right side, that needs no further attempt.
 SHORTFALL = 1e-13
 MAX_ROUNDS = 6
 
@@ -107,9 +108,9 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
 
 
 def _ray(G: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
-    """Multipliers μ ≥ 0 which prove that Gw ≥ 1 on the rows asked for has no solution of reasonable size, or None.
+    """Multipliers μ ≥ 0 which prove that Gw ≥ 1 on the rows ``asked`` has no solution of reasonable size, or None.
 
-    How large the right sides are does not matter then, and equal ones keep the most digits.
+    Infeasibility does not depend on the sizes of the right sides, and equal ones lose the fewest digits.
     """
     system = np.vstack([G.T, asked])
     target = np.zeros(len(system))
@@ -131,8 +132,8 @@ def _ray(G: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
 def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.ndarray) -> bool:
     """Whether the active rows hold with equality, and the others with or without slack, to the last digits.
 
-    A small gap would not do: it leaves the point free by its square root. Nor would a small slack where h is still
-    smaller: the point would have to grow to make up for it.
+    A small gap is not sufficient, because it determines the point only up to its square root. A small slack is not
+    sufficient either if h is even smaller, because the point would have to be scaled up.
     """
     slack = G @ point - h
     allowed = ROUNDING * max(1.0, math.sqrt(point @ point))
@@ -142,7 +143,7 @@ def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.nda
 
 
 def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Points and multipliers that ``u`` leads to: from the equations of the active rows, and as it stands."""
+    """Points and multipliers that follow from ``u``: by the equations of the active rows, and directly."""
     active = np.flatnonzero(u)
     if len(active) <= G.shape[1]:
         rows, right = G[active], h[active]
@@ -152,8 +153,8 @@ def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.n
             multipliers[active] = dpotrs(R, right)[0]
             multipliers = np.maximum(multipliers, 0.0)
             yield point, multipliers
-            # rounding moves a margin by about eps ‖w‖, much where h is small against it: a little more than h is
-            # asked for, at a price of the order of eps
+            # rounding changes a margin by about eps ‖w‖, which is much if h is small; so the right side is slightly
+            # increased, which increases ‖w‖ by a factor of the order of eps only
             padded, _ = _least_norm(rows, right + PADDING * math.sqrt(point @ point))
             if padded is not None:
                 yield padded, multipliers
@@ -174,11 +175,11 @@ def _least_norm(rows: np.ndarray, right: np.ndarray) -> tuple[np.ndarray | None,
 
 
 def _gap(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.ndarray) -> float:
-    """Relative gap of the pair after scaling, plus what rows with h = 0 lack; ∞ without a positive margin."""
+    """Relative gap of the pair after scaling, plus the violation of rows with h = 0; ∞ without a positive margin."""
     slack = G @ point - h
     pull = multipliers @ G
     size, pulled = math.sqrt(point @ point), math.sqrt(pull @ pull)
-    # the most that a row lacks, as a part of its right side
+    # the largest violation of a row, relative to its right side
     short = (slack / (h + (h == 0))).min(where=h > 0, initial=0.0)
     if not (short > -1 and size > 0 and pulled > 0):
         return math.inf

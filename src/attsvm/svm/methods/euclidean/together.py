@@ -1,9 +1,9 @@
 """Least Frobenius norm of many small problems together: every step is one call of batched linear algebra for all.
 
-A few steps of accelerated projected gradient on the duals guess which rows are active, block principal pivoting on the
-Gram matrices (``block_pivoting`` for one) puts the guess right, usually in two exchanges. What comes out
-is kept only where the optimality conditions hold to rounding: the rest, whether infeasible, ill conditioned or merely
-unlucky, is left to the method for one problem.
+A few steps of accelerated projected gradient on the duals guess which rows are active. Block principal pivoting on the
+Gram matrices (``block_pivoting`` for a single problem) corrects the guess, usually in two exchanges. A result is kept
+only if the optimality conditions hold up to rounding. All other problems (infeasible, ill conditioned, not converged)
+are solved one by one.
 """
 
 import math
@@ -16,29 +16,29 @@ from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.methods.euclidean.least_distance import ROUNDING, SHORTFALL
 
 GUESSING_STEPS = 16
-"""Gradient steps before the first exchange: each costs a fiftieth of an exchange."""
+"""Number of gradient steps before the first exchange. A step costs a fiftieth of an exchange."""
 
 POWER_STEPS = 2
-"""For the largest eigenvalue of a Gram matrix, which sets the step; a guess need not be safe."""
+"""Power iterations for the largest eigenvalue of a Gram matrix, which sets the step. A rough estimate is sufficient."""
 
 MAX_EXCHANGES = 8
-"""Nine problems in ten need three at most."""
+"""Largest number of exchanges. Nine problems in ten need at most three."""
 
 TOLERANCE = 1e-12
-"""Conditions broken by less count as kept, relative to the largest right side."""
+"""Violations below this, relative to the largest right side, are ignored."""
 
 RIDGE = 4 * float(np.finfo(float).eps)
-"""On the diagonal of unit rows' Gram matrix: equal rows then make large multipliers instead of an error."""
+"""Added to the diagonal of the Gram matrix of unit rows, so that equal rows give large multipliers and no error."""
 
 MOST_ROWS = 2.0
-"""Rows per unknown above which the guess is seldom right, and not tried."""
+"""With more rows per unknown than this, the guess is rarely right and is not tried."""
 
 CHUNK_NUMBERS = 120_000
 """Numbers in the Gram matrices of problems taken together: more would leave the processor's cache."""
 
 
 class Together(NamedTuple):
-    """Answers to N problems; those not ``done`` hold nothing of use."""
+    """Answers to N problems; only those that are ``done`` are valid."""
 
     weights: Weights
     multipliers: TokenValues
@@ -84,7 +84,7 @@ def solve_together(constraints: Constraints) -> Together:
 
 
 def unsolved(constraints: Constraints) -> Together:
-    """Room for N answers, none of them done."""
+    """N answers of zeros, none of them done."""
     (N,) = constraints.batch_shape
     weights = np.zeros((N, *constraints.weights_shape))
     return Together(weights, np.zeros(constraints.right.shape), np.zeros(N, bool), np.zeros(N, int))
@@ -96,7 +96,7 @@ def _solve_chunk(constraints: Constraints) -> Together:
     grams, scale = _grams(constraints, position, there)
     try:
         unit, done, exchanges = _exchange(grams, _guess(grams))
-    except np.linalg.LinAlgError:  # a singular system among them, whatever its ridge
+    except np.linalg.LinAlgError:  # one of the systems is singular in spite of the ridge
         unit, done, exchanges = np.zeros(grams.right.shape), np.zeros(len(norms), bool), np.ones(len(norms), int)
     multipliers = np.zeros(norms.shape)
     np.put_along_axis(multipliers, position, unit[:, :-1], axis=-1)
@@ -108,7 +108,7 @@ def _solve_chunk(constraints: Constraints) -> Together:
 
 
 def _places(there: Bool[np.ndarray, "N R"]) -> tuple[Int[np.ndarray, "N m"], Bool[np.ndarray, "N m"]]:
-    """The rows of each problem first, as many as the largest has: their positions, and which are rows at all."""
+    """Positions of the rows of each problem, padded to the largest number of rows, and which entries are rows."""
     count = np.count_nonzero(there, axis=-1)
     most = int(count.max(initial=0))
     if (count == most).all():
@@ -120,7 +120,7 @@ def _places(there: Bool[np.ndarray, "N R"]) -> tuple[Int[np.ndarray, "N m"], Boo
 def _grams(
     constraints: Constraints, position: Int[np.ndarray, "N m"], there: Bool[np.ndarray, "N m"]
 ) -> tuple[_Grams, Float[np.ndarray, " N"]]:
-    """Gram matrices of the unit rows, products of those of their factors; and the largest right side of each."""
+    """Gram matrices of the unit rows, from those of their factors, and the largest right side of each problem."""
     (N,), (n, Q, T) = constraints.batch_shape, constraints.inequality.shape[1:]
     d_k, d_q = constraints.weights_shape
     query = position // T
@@ -152,7 +152,7 @@ def _grams(
 
 
 def _unit_gram(vectors: Float[np.ndarray, "N m d"], there: Bool[np.ndarray, "N m"]) -> Float[np.ndarray, "N m+1 m+1"]:
-    """Products of the vectors at unit length, with a row and a column of zeros at the end."""
+    """Inner products of the vectors scaled to unit length, with a row and a column of zeros at the end."""
     size = np.sqrt(np.vecdot(vectors, vectors))
     unit = np.zeros((len(vectors), vectors.shape[1] + 1, vectors.shape[2]))
     np.multiply(vectors, (there / np.where(there, size, 1.0))[..., None], out=unit[:, :-1])
@@ -180,7 +180,7 @@ def _guess(grams: _Grams) -> Bool[np.ndarray, "N m"]:
 def _exchange(
     grams: _Grams, inside: Bool[np.ndarray, "N m"]
 ) -> tuple[Float[np.ndarray, "N m"], Bool[np.ndarray, " N"], Int[np.ndarray, " N"]]:
-    """Exchange all rows that break a condition, until none does; problems that end are set aside."""
+    """Exchange all rows that violate a condition until there is none; solved problems are set aside."""
     multipliers, done = np.zeros(grams.right.shape), np.zeros(len(inside), bool)
     exchanges = np.zeros(len(inside), int)
     alive = np.arange(len(inside))
@@ -205,7 +205,7 @@ def _exchange(
 def _on_face(grams: _Grams, inside: Bool[np.ndarray, "N m"]) -> Float[np.ndarray, "N m"]:
     """Multipliers with slack 0 on the rows inside, 0 elsewhere: linear systems padded to the largest of them."""
     N, m = inside.shape
-    last = m - 1  # a row of zeros: it stands wherever a problem has fewer rows inside
+    last = m - 1  # a row of zeros, which pads problems with fewer rows inside
     width = max(1, int(np.count_nonzero(inside, axis=-1).max()))
     problem, row = np.nonzero(inside)
     index = np.full((N, width), last)
