@@ -8,7 +8,7 @@ Its central path, with multipliers y⁺, y⁻ of the two bounds and λ of the ro
 
     y⁺(u − w) = y⁻(u + w) = λs = μ,    y⁺ − y⁻ = A'λ,    Aw − s = b,    Y = ∇½‖u‖_p²  ⇔  u = ∇½‖Y‖_q².
 
-Three choices make the same few steps serve p = 1.01 and p = 200:
+Three choices keep the number of steps small for all p, from 1.01 to 200:
 
 - the bounds: |w|^p itself is flat (p > 2) or sharp (p < 2) at 0, and Newton's method fails there; u stays positive
   until μ vanishes. Eliminating u leaves y⁺ − y⁻ = w u^{p−2}, reweighted least squares with the weights smoothed by μ;
@@ -16,8 +16,8 @@ Three choices make the same few steps serve p = 1.01 and p = 200:
   change by 10^50 at p = 50;
 - the curve between u and Y is linearised where its exponent is at most 1: Y(u) for p ≤ 2, u(Y) for p > 2.
 
-A step eliminates everything but λ: one symmetric matrix A Θ⁻¹ A' + diag(s/λ) with Θ diagonal plus rank one, factored
-once for Mehrotra's predictor and corrector.
+A step eliminates all unknowns except λ. What remains is one symmetric matrix A Θ⁻¹ A' + diag(s/λ), where Θ is diagonal
+plus rank one. It is factored once for Mehrotra's predictor and corrector.
 """
 
 from typing import NamedTuple
@@ -64,21 +64,21 @@ def interior_point(
     Parameters
     ----------
     rows : RowProducts
-        Of about unit norm. A row that a problem does not have is a row of zeros with right side −1.
+        Of about unit norm. A missing row is a row of zeros with right side −1.
     right : ndarray, shape (N, m)
-        At least one positive entry a problem.
+        With a positive entry in every problem.
     equality : bool ndarray, shape (N, m)
     p : float
         1 ≤ p ≤ ∞.
     start, multipliers : ndarrays, shapes (N, D), (N, m)
-        Where to begin, not 0: the Frobenius solution does well.
+        The initial point, not 0, for instance the Frobenius solution.
     target : float
-        Relative gap at which a problem is left alone; each is also left when its gap has stopped falling.
+        Relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling.
     max_steps : int
     report : callable, optional
         Called as ``report(step, largest gap)``; a true return value stops.
     careful : bool
-        Orthogonal factors, which take several times as long: for problems near infeasibility. Dense rows only.
+        Use orthogonal factors, which take several times as long, for problems near infeasibility. Dense rows only.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def _dot(a: np.ndarray, b: np.ndarray) -> Column:
 def _start(
     rows: RowProducts, right: RowVector, equality: Bool[np.ndarray, "N m"], p: float, w: Vector, multipliers: RowVector
 ) -> State:
-    """A point well inside every bound: sizes from w and the multipliers, nothing below a fraction of the largest."""
+    """A point well inside all bounds: sizes from w and the multipliers, but at least a fraction of the largest one."""
     u = np.maximum(1.1 * np.abs(w), (0.1 if p <= 2 else 0.3) * np.max(np.abs(w), axis=-1, keepdims=True))
     if p <= 2:
         total = _curve(u, p).value
@@ -185,8 +185,8 @@ def _start(
 def _residuals(rows: RowProducts, right: RowVector, equality: Bool[np.ndarray, "N m"], state: State) -> _Residuals:
     image, gradient = rows.apply(state.w), rows.adjoint(state.multipliers)
     dual = gradient - (state.upper - state.lower)
-    # rows that nearly oppose each other have huge multipliers that nearly cancel: what rounding leaves of them, divided
-    # by the small curvature of large p, would throw w about
+    # rows of nearly opposite directions have huge multipliers that nearly cancel; their rounding errors, divided by the
+    # small curvature of large p, would make w useless
     noise = 4 * np.finfo(float).eps * np.max(np.abs(state.multipliers), axis=-1, keepdims=True)
     return _Residuals(image, gradient, image - state.slack - right, np.where(np.abs(dual) <= noise, 0.0, dual))
 
@@ -254,7 +254,7 @@ def _advance(
         d_w = resist(rows.adjoint(d_multipliers)) + rest
         for _ in range(REFINEMENTS if careful else 0):
             lacking = -residuals.primal + row_target / safe - ratio * d_multipliers - rows.apply(d_w)
-            # w is corrected by itself: added to the multipliers first, a small correction would be rounded away
+            # w is corrected directly: a small correction that is first added to the multipliers would be rounded away
             correction = factor.solve(lacking)
             d_multipliers = d_multipliers + correction
             d_w = d_w + resist(rows.adjoint(correction))
@@ -293,13 +293,13 @@ def _advance(
         aim - lower * below - guess.lower * (guess.u + guess.w),
         np.where(equality, 0.0, aim - multipliers * slack - guess.multipliers * guess.slack),
     )
-    # the closer to the end, the closer to the boundary a step may go: this is what makes the end fast
+    # near the optimum a step may go closer to the boundary, which makes the last steps fast
     length = np.minimum(1.0, longest(step) * np.maximum(0.9, 1 - np.sqrt(mu)))
     return State(*(part + length * change for part, change in zip(state, step, strict=True)))
 
 
 class _Factor:
-    """Triangular factors of the stack of matrices A Θ⁻¹ A' + diag(ratio); where there is none it solves to NaN."""
+    """Triangular factors of the matrices A Θ⁻¹ A' + diag(ratio); if there are none, solutions are NaN."""
 
     factors: list[np.ndarray | None]
     lower: bool
@@ -315,8 +315,8 @@ class _Factor:
 class _CholeskyFactor(_Factor):
     def __init__(self, matrices: Float[np.ndarray, "N m m"], ratio: RowVector) -> None:
         diagonal = np.arange(matrices.shape[-1])
-        # dependent equalities (two sets that share tokens) leave the matrix singular: a trace of it, at rounding's own
-        # size, and the residual of the next step takes back what it moved
+        # dependent equalities (two sets that share tokens) make the matrix singular: a ridge of the size of rounding
+        # errors is added, and the residual of the next step corrects its effect
         matrices[:, diagonal, diagonal] += ratio + 1e-15 * np.where(ratio > 0, 1, 10) * matrices[:, diagonal, diagonal]
         self.factors, self.lower = [], True
         for matrix in matrices:
@@ -325,7 +325,7 @@ class _CholeskyFactor(_Factor):
 
 
 class _OrthogonalFactor(_Factor):
-    """From A Θ⁻¹ᐟ² itself: squaring it would lose the digits of rows that nearly oppose each other."""
+    """Factors from A Θ⁻¹ᐟ² itself: squaring it would lose the digits of rows of nearly opposite directions."""
 
     def __init__(self, halves: Float[np.ndarray, "N m D"], ratio: RowVector) -> None:
         count = ratio.shape[-1]

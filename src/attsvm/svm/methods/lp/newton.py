@@ -5,12 +5,12 @@ coordinates,
 
     minimise Σ_j ((w_j − c_j)/d_j)²  subject to  Aw ≥ b,
 
-whose solution w = c + D² A'μ has multipliers μ ≥ 0 with A D² A' μ ≥ b − Ac. The rows that are active in one step are
-nearly those of the step before, so that block pivoting finds them in one or two solves: the steps end on the exact
-active set, and the last of them doubles the digits. For p ≥ 2 the curve is taken in w: with d = |w_k|^{1−p/2},
-c = (p−2)/(p−1) w_k. For p < 2 that has a pole at 0 and Newton's method swings round it; there the curve is taken in
-g = A'λ, where w = ψ(g) = sign(g)|g|^{q−1} is smooth: d² = (q−1)|g_k|^{q−2}, c = (2−q) ψ(g_k). Both are safeguarded by
-a line search, on the primal and on the dual objective.
+whose solution w = c + D² A'μ has multipliers μ ≥ 0 with A D² A' μ ≥ b − Ac. The active rows change little between
+steps, so block pivoting finds them in one or two solves. The steps end on the exact active set, and the last step
+doubles the number of correct digits. For p ≥ 2 the objective is linearised in w: d = |w_k|^{1−p/2},
+c = (p−2)/(p−1) w_k. For p < 2 this model has a pole at 0, and Newton's method oscillates around it. There the model is
+made in g = A'λ, of which w = ψ(g) = sign(g)|g|^{q−1} is a smooth function: d² = (q−1)|g_k|^{q−2}, c = (2−q) ψ(g_k).
+Both are safeguarded by a line search, on the primal or on the dual objective.
 """
 
 from typing import NamedTuple
@@ -26,13 +26,13 @@ from attsvm.svm.methods.lp.point import dual_exponent, lp_norm, relative_gap
 Column = Float[np.ndarray, "N 1"]
 
 MAX_EXCHANGES = 12
-"""Of active rows in one step; a problem that needs more is left to another method."""
+"""Largest number of exchanges of active rows in one step; a problem that needs more is solved by another method."""
 
 BROKEN = -1e-12
-"""A condition below this, relative to the largest right side, is broken."""
+"""A condition is violated if it is below this, relative to the largest right side."""
 
 FLAT = 1e-10
-"""The smallest curvature taken at its word: an entry below adds nothing to the norm, and would swallow the others."""
+"""The smallest curvature used. Entries of smaller curvature add nothing to the norm, but would dominate the others."""
 
 
 def newton(
@@ -49,15 +49,15 @@ def newton(
     Parameters
     ----------
     rows : DenseRows
-        Of about unit norm. A row that a problem does not have is a row of zeros with right side −1.
+        Of about unit norm. A missing row is a row of zeros with right side −1.
     right : ndarray, shape (N, m)
-        Some entry positive in every problem.
+        With a positive entry in every problem.
     p : float
         1 < p < ∞; made for 1.2 ≤ p ≤ 4.
     start, multipliers : ndarrays, shapes (N, D), (N, m)
         Feasible w, and λ ≥ 0, not 0: the Frobenius solution.
     target : float
-        Relative gap at which a problem is left alone; each is also left when its gap has stopped falling.
+        Relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling.
     max_steps : int
 
     Returns
@@ -74,7 +74,7 @@ def newton(
 
 
 class _Newton(Iteration):
-    """The iterates, and of each look the model, its minimum and the gradient there."""
+    """The iterates and, for each evaluation, the model, its minimum and the gradient there."""
 
     patience = 2
     small = 1e-6
@@ -86,7 +86,7 @@ class _Newton(Iteration):
 
     def look(self) -> Look:
         """The minimum of the model at the current point."""
-        with np.errstate(all="ignore"):  # a problem that breaks down gives NaN, and is left
+        with np.errstate(all="ignore"):  # a problem that breaks down gives NaN and is dropped
             self.model, self.multipliers = _model(self.rows, self.right, self.p, self.weights, self.multipliers)
             self.found, self.active = _minimise(self.rows, self.model, self.active)
             spread = self.model.spread
@@ -103,7 +103,7 @@ class _Newton(Iteration):
             setattr(self, name, getattr(self, name)[going])
 
     def advance(self) -> None:
-        """Towards the minimum of the model, as far as the objective decreases."""
+        """Step towards the minimum of the model as long as the objective decreases."""
         model = self.model
         if self.p >= 2:
             change = self.point - model.origin
@@ -130,7 +130,7 @@ def _model(
 ) -> tuple[_Model, RowVector]:
     """The model, and the multipliers at its scale.
 
-    Both curves are homogeneous: scaled to ‖w‖_p = 1 or ‖g‖_q = 1 no power over- or underflows.
+    Both models are homogeneous. They are scaled to ‖w‖_p = 1 or ‖g‖_q = 1, so that powers do not over- or underflow.
     """
     if p >= 2:
         weights = weights / lp_norm(weights, p)

@@ -1,4 +1,4 @@
-"""ℓp norms, and the estimate of the gap by which the ℓp methods measure themselves."""
+"""ℓp norms, and the estimate of the gap that the ℓp methods use."""
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -28,7 +28,7 @@ def relative_gap(
     image: RowVector,
     gradient: Vector,
 ) -> Float[np.ndarray, " N"]:
-    """Relative gap after the repair by scaling, plus what scaling cannot repair; ∞ while a margin is not positive.
+    """Relative gap after scaling, plus the violations that scaling cannot repair; ∞ while a margin is not positive.
 
     Parameters
     ----------

@@ -30,22 +30,22 @@ from attsvm.svm.methods.registry import solver
 Method = Literal["newton", "interior-point", "linear-program"]
 
 NEWTON_RANGE = (1.2, 4.0)
-"""Where Newton's method by least-distance problems takes three to eight steps."""
+"""The range of p in which Newton's method by least-distance problems takes three to eight steps."""
 
 SMALL_ROWS = 30_000
-"""Numbers in the rows of a problem up to which active-set methods (Newton's, the simplex method) are the fastest."""
+"""With at most this many numbers in the rows of a problem, active-set methods (Newton, simplex) are the fastest."""
 
 GROWN_ROWS = 100_000
-"""Numbers in the rows of a problem beyond which they are taken in as they are needed."""
+"""With more numbers than this in the rows of a problem, the method works on a growing set of rows."""
 
 DENSE_ROWS = 1_000_000
-"""Numbers in the rows of a problem beyond which they are never written out, though that is the more robust way."""
+"""With more numbers than this, the rows are never stored, although stored rows are more robust."""
 
 CHUNK_ROWS = 600_000
 """Numbers in the rows of problems solved together: more would leave the processor's cache."""
 
 TARGET = 1e-13
-"""The relative gap the methods aim at: they reach it for little more than 1e-8 takes."""
+"""The target of the relative gap. It takes hardly more time than 1e-8."""
 
 FAILED = 1e-10
 """A relative gap above which another method is tried."""
@@ -54,7 +54,7 @@ ROUGH = 1e-4
 """The relative gap at which a growing set of rows is checked for missing ones."""
 
 MAX_STEPS = 60
-"""Of Newton's method or the interior point; either takes a quarter of it."""
+"""Largest number of steps of Newton's method or the interior point; both usually take a quarter of it."""
 
 
 def _methods(norm: Norm) -> tuple[str, ...]:
@@ -82,8 +82,8 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
         "least-distance" or "projected-gradient" for p = 2, "newton" for 1 < p < ∞, "linear-program" for p = 1 and ∞,
         "interior-point" for every p but 2. None chooses: a linear program for one small problem with p = 1 or ∞;
         Newton's method for small problems of moderate p; in all other cases, and where these fail, an interior point.
-        Many problems are solved together. The interior point works on a growing set of rows where there are too many
-        to be written out.
+        Many problems are solved together. The interior point works on a growing set of rows if there are too many to
+        be stored.
 
     Returns
     -------
@@ -129,9 +129,9 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
 def _start(
     constraints: Constraints, weights: Float[np.ndarray, "N D"], multipliers: TokenValues, warm: np.ndarray | None
 ) -> Float[np.ndarray, "N D"]:
-    """Where to begin, at margin 1 (a candidate has any scale): the warm start where it keeps the selection."""
+    """Initial weights, scaled to margin 1: those of the warm start if they keep the selection, else ``weights``."""
     start, positive = _at_margin_one(constraints, weights)
-    # without a margin the scale is that at which W = A*(λ) is optimal
+    # weights without a positive margin are scaled so that W = A*(λ) is optimal
     total = (multipliers * constraints.right).sum(axis=(-3, -2, -1))
     square = np.vecdot(weights, weights)
     scale = np.where(square > 0, total / np.where(square > 0, square, 1.0), 1.0)
@@ -145,7 +145,7 @@ def _start(
 def _at_margin_one(
     constraints: Constraints, weights: Float[np.ndarray, "N D"]
 ) -> tuple[Float[np.ndarray, "N D"], Bool[np.ndarray, " N"]]:
-    """Weights over their smallest margin, and where that is positive."""
+    """Weights divided by their smallest margin, and whether that margin is positive."""
     images = constraints.apply(weights.reshape(-1, *constraints.weights_shape))
     smallest = np.where(constraints.margin_mask, images, np.inf).min(axis=(-3, -2, -1))
     positive = (smallest > 0) & np.isfinite(smallest)
@@ -175,7 +175,7 @@ def _solve(
     forced: Method | None,
     watch: Watch,
 ) -> tuple[Point, Method, str]:
-    """Some problems together; the multipliers in the places of their rows."""
+    """Solve some problems together; the multipliers are in the places of their rows."""
     shape = constraints.inequality.shape[1:]
     numbers = _row_numbers(constraints)
     if numbers > GROWN_ROWS and forced in (None, "interior-point"):
@@ -209,7 +209,7 @@ def _grown(
     multipliers: TokenValues,
     watch: Watch,
 ) -> Point:
-    """One problem by the interior point on a growing set of rows, which are never written out."""
+    """Solve one problem by the interior point on a growing set of rows, which are never stored densely."""
     norms = constraints.norms
     largest = np.max(np.divide(constraints.right, norms, out=np.zeros(norms.shape), where=norms > 0))
     shape = constraints.inequality.shape[1:]
@@ -242,13 +242,13 @@ class _Attempt(NamedTuple):
 
 
 def _attempts(p: float, problems: int, numbers: int, equalities: bool, forced: Method | None) -> list[_Attempt]:
-    """Methods in the order in which to try them: each of them on what the one before it left short."""
+    """Methods in the order in which they are tried, each on the problems that the one before it did not solve."""
     interior = [
         _Attempt("interior-point", "any p, many problems together"),
         _Attempt("interior-point", "near infeasibility: with orthogonal factors", careful=True),
     ]
     if forced:
-        return interior if forced == "interior-point" else [_Attempt(forced, "as asked")]
+        return interior if forced == "interior-point" else [_Attempt(forced, "requested")]
     if p in (1, np.inf) and problems == 1 and numbers <= SMALL_ROWS:
         return [_Attempt("linear-program", "p = 1 and p = ∞ are linear programs"), *interior]
     if NEWTON_RANGE[0] <= p <= NEWTON_RANGE[1] and numbers <= SMALL_ROWS and not equalities:

@@ -11,8 +11,8 @@ Todd's scaling, R⁻¹ (free) R⁻' = R' (tied) R = diag(d), the linearised PD =
 
     R⁻¹ Δfree R⁻' + R' Δtied R = T,
 
-and eliminating everything but λ leaves one m × m matrix a step, cheap because the rows are of rank one. How to
-eliminate is the cone's own affair (``nuclear.py``, ``spectral.py``).
+and eliminating all unknowns except λ leaves one m × m matrix per step, which is cheap because the rows have rank one.
+The elimination depends on the cone (``nuclear.py``, ``spectral.py``).
 """
 
 from dataclasses import dataclass
@@ -33,15 +33,15 @@ Lengths = tuple[Values, Values]
 Falls = Float[np.ndarray, "2 N"]
 
 DIVERGED = 1e4
-"""A lower bound on the value this far above its guess: the selection is infeasible, or the guess is of no use."""
+"""If the lower bound exceeds the guess of the value by this factor, the selection is infeasible or the guess is bad."""
 
 MAX_REFINEMENTS = 6
 
 REFINED = 1e-11
-"""What a step may leave of the rows' equations, relative to the smallest right side."""
+"""Largest residual of the equations of the rows after a step, relative to the smallest right side."""
 
 RIGID = 2e-10
-"""What may be lacking of equalities and rows with right side 0, relative to ‖row‖ ‖W‖; a fifth of what is allowed."""
+"""Largest violation of equalities and rows with right side 0, relative to ‖row‖ ‖W‖: a fifth of the allowed one."""
 
 FINISH_FROM = 3e-2
 """The gap at which the direct method is tried for the first time, then at each tenth of it.
@@ -52,39 +52,39 @@ It is skipped for several problems: iterating them together is cheaper there.
 
 @dataclass(frozen=True, eq=False)
 class Problems:
-    """N problems: rows of unit norm and their right sides. An absent row is zeros with right side −1."""
+    """N problems: rows of unit norm and their right sides. A missing row is a row of zeros with right side −1."""
 
     rows: PairRows
     right: RowVector
     equality: Bool[np.ndarray, "N m"]
 
     def keep(self, some: Bool[np.ndarray, " N"]) -> "Problems":
-        """Some of them."""
+        """Some of the problems."""
         return Problems(self.rows.keep(some), self.right[some], self.equality[some])
 
     @cached_property
     def asked(self) -> Bool[np.ndarray, "N m"]:
-        """Where a margin is asked for."""
+        """Where a margin is required."""
         return self.right > 0
 
     @cached_property
     def asked_right(self) -> RowVector:
-        """The right side there, and 0 elsewhere."""
+        """The right side where a margin is required, and 0 elsewhere."""
         return np.where(self.asked, self.right, 0.0)
 
     @cached_property
     def divisor(self) -> RowVector:
-        """The right side there, and 1 elsewhere."""
+        """The right side where a margin is required, and 1 elsewhere."""
         return np.where(self.asked, self.right, 1.0)
 
     @cached_property
     def smallest(self) -> Values:
-        """The smallest right side that asks for a margin."""
+        """The smallest positive right side."""
         return np.asarray(np.where(self.asked, self.right, np.inf).min(axis=-1))
 
     @cached_property
     def has_rigid(self) -> bool:
-        """Whether any row asks for something else than a margin."""
+        """Whether there are equalities or rows with right side 0."""
         return bool(np.any((self.right == 0) | self.equality))
 
     @cached_property
@@ -99,7 +99,7 @@ class Problems:
 
 
 class State(NamedTuple):
-    """An iterate, its matrices positive definite; or a change of one, which may leave out what the tie tells."""
+    """An iterate with positive definite matrices; or a change of one, without the parts that the tie determines."""
 
     free: Matrix
     tied: Matrix
@@ -115,7 +115,7 @@ class Scaling(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A change of the iterate, and that of its matrices in the scaled coordinates."""
+    """A change of the iterate, and the change of its matrices in the scaled coordinates."""
 
     change: State
     scaled_free: Matrix
@@ -137,7 +137,7 @@ class Cone(Protocol):
     primal_is_free: bool
 
     def start(self, problems: Problems, multipliers: RowVector) -> State:
-        """A point well inside the cones, W and λ of size 1; multipliers are positive but for those of equalities."""
+        """A point well inside the cones, with W and λ of size 1; multipliers of inequalities are positive."""
 
     def weights(self, state: State) -> Block:
         """W."""
@@ -152,13 +152,13 @@ class Cone(Protocol):
         """The equations of a step."""
 
     def finish(self, problems: Problems, state: State) -> "tuple[Block, RowVector, Values] | None":
-        """W, λ and N(W) of a single problem by a direct way from near its optimum, if there is one.
+        """W, λ and N(W) of a single problem by a direct method from a point near the optimum; None if it fails.
 
-        They have to be measured before they are used; N*(A*(λ)) is 1.
+        The caller has to check their accuracy; N*(A*(λ)) is 1.
         """
 
     def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
-        """The result without what an interior point leaves and the optimum does not have, as far as the gap allows."""
+        """The result without the small parts that an interior point has and the optimum has not, if the gap allows."""
 
 
 def interior_point(
@@ -176,12 +176,12 @@ def interior_point(
     cone : Cone
         The norm.
     problems : Problems
-        With at least one positive right side each, and a value of about 1, give or take a few powers of ten.
+        With at least one positive right side each, and a value between about 1e-3 and 1e3.
     multipliers : ndarray, shape (N, m)
-        Where to begin, any scale; not negative but for equalities.
+        The initial multipliers at any scale; not negative, except for equalities.
     target : float
-        Relative gap at which a problem is left alone. Each is also left when its gap has stopped falling, or when its
-        lower bound says that the value is nowhere near 1.
+        Relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling, or when
+        the lower bound shows that the value is far from 1.
     max_steps : int
     report : callable, optional
         Called as ``report(step, gap)``; a true return value ends the iteration.
@@ -239,10 +239,10 @@ class _CentralPath(Iteration):
 def measure(
     problems: Problems, weights: Block, image: RowVector, value: Values, multipliers: RowVector, target: float
 ) -> Lengths:
-    """How far W and λ are from being solutions, and the lower bound.
+    """The distance of W and λ from a solution, and the lower bound.
 
-    The relative gap after the repair by scaling; it is ∞ while a margin is not positive. To it is added what scaling
-    cannot repair, equalities and rows with right side 0, in such a unit that ``target`` stands for RIGID of ‖W‖.
+    The distance is the relative gap after scaling, which is ∞ while a margin is not positive, plus the violation of
+    equalities and rows with right side 0, which scaling cannot repair, in units in which RIGID ‖W‖ is ``target``.
     """
     with np.errstate(all="ignore"):
         margin = np.min(image / problems.divisor, axis=-1, where=problems.asked, initial=np.inf)
@@ -278,7 +278,7 @@ def start_slack(problems: Problems, weights: Block, multipliers: RowVector, mu: 
 
 
 class RowEquations:
-    """M Δλ = r − …, M = A(·)A* + diag(s/λ), factored: what every norm is left with in the end.
+    """The factored system M Δλ = r − …, M = A(·)A* + diag(s/λ), that remains after the elimination in every norm.
 
     Parameters
     ----------
@@ -295,10 +295,10 @@ class RowEquations:
 
     def __init__(self, matrix: Float[np.ndarray, "N m m"], state: State, equality: Bool[np.ndarray, "N m"]) -> None:
         self.multipliers = np.where(equality, 1.0, state.multipliers)
-        self.slack = state.slack  # 0 on equalities, as is the target there: so their slack stays
+        self.slack = state.slack  # 0 on equalities, like the target, so it stays 0
         diagonal = diagonal_of(matrix)
-        # dependent equalities (two sets that share tokens) leave the matrix singular: a trace of it, far below
-        # rounding's effect on the others, and the residual of the next step takes back what it moved
+        # dependent equalities (two sets that share tokens) make the matrix singular: a ridge is added that is smaller
+        # than the rounding errors of the other rows, and the residual of the next step corrects its effect
         diagonal *= 1 + 1e-15
         diagonal += self.slack / self.multipliers
         factors = [dpotrf(one.T, lower=True, overwrite_a=True, clean=False) for one in matrix]
@@ -332,10 +332,10 @@ def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
 
 
 def _refined(cone: Cone, problems: Problems, newton: Newton, step: Step, primal: RowVector) -> Step:
-    """The step with what rounding left of A(ΔW) − Δs = ``primal`` solved for in turn.
+    """The step, with iterative refinement of A(ΔW) − Δs = ``primal``.
 
-    Near infeasibility rows all but cancel each other. At a value of V the equations' matrix then loses eps·V², its
-    products with a step only eps·V, against right sides of 1/V.
+    Near infeasibility rows nearly cancel each other. At a value of V the matrix of the equations then has errors of
+    eps·V², while its products with a step have errors of eps·V only, compared with right sides of 1/V.
     """
     allowed = REFINED * problems.smallest
 
@@ -354,7 +354,7 @@ def _refined(cone: Cone, problems: Problems, newton: Newton, step: Step, primal:
         if not better.any():
             break
         step = _plus(step, more, better.astype(np.float64))
-        size = np.where(better, rest_size, 0.0)  # the others are as good as they get
+        size = np.where(better, rest_size, 0.0)  # the others do not improve any more
     return step
 
 
@@ -377,12 +377,12 @@ def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) ->
     lost |= newton.failed
     root = 1 / np.sqrt(d)
     scale = root[:, :, None] * root[:, None, :]
-    # positive numbers to divide by, and no fall, on equalities
+    # on equalities, positive numbers to divide by, and no decrease
     fixed = 1 - unequal
     row_scale = np.stack([unequal / (state.slack + fixed), unequal / (state.multipliers * unequal + fixed)])
 
     def longest(step: Step, falls: Falls) -> Lengths:
-        """The primal and the dual length that reach the first bound, at most 10; given the falls of free and tied."""
+        """The primal and dual step lengths to the first bound, at most 10, from the decreases of both matrices."""
         if not cone.primal_is_free:
             falls = falls[::-1]
         rows = (np.stack([step.change.slack, step.change.multipliers]) * row_scale).min(axis=-1)

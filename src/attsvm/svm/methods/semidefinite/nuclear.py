@@ -35,7 +35,7 @@ NEGLIGIBLE = 1e-6
 """Singular values below this, relative to the first, are removed if the gap does not grow."""
 
 LEFT_OUT = np.zeros((1, 1, 1))
-"""The change of D, which λ tells."""
+"""Placeholder for the change of D, which follows from that of λ."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class NuclearCone:
     primal_is_free = True
 
     def start(self, problems: Problems, multipliers: RowVector) -> State:
-        """On the central path but for A(W) − s = b: P = μ D⁻¹."""
+        """A point on the central path, except that A(W) − s = b may not hold: P = μ D⁻¹."""
         image = problems.rows.adjoint(multipliers)
         shrink = 0.9 / np.linalg.svd(image, compute_uv=False)[:, :1]
         multipliers = multipliers * shrink
@@ -87,7 +87,7 @@ class NuclearCone:
         return _Equations(problems, state, scaling, self.split)
 
     def finish(self, problems: Problems, state: State) -> tuple[Block, RowVector, Values] | None:
-        """On the face where μ divides what vanishes from what does not; see :func:`solve_on_face`."""
+        """The optimum of the face near this point, found by :func:`solve_on_face`."""
         rows, equality = problems.rows, problems.equality[0]
         multipliers, slack = state.multipliers[0], state.slack[0]
         held = equality | (multipliers * slack.max() > slack * multipliers.max())
@@ -105,7 +105,7 @@ class NuclearCone:
         return weights[None], multipliers[None] / size, np.array([value])
 
     def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
-        """Without the singular values that an interior point keeps above 0, as long as the gap does not grow."""
+        """Remove the small singular values that an interior point keeps above 0, as long as the gap does not grow."""
         U, sigma, Vt = np.linalg.svd(found.weights, full_matrices=False)
         sigma = np.where(sigma > NEGLIGIBLE * sigma[:, :1], sigma, 0.0)
         weights = (U * sigma[:, None, :]) @ Vt

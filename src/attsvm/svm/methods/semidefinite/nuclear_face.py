@@ -1,22 +1,22 @@
-"""The last digits of the least nuclear norm: Newton's method on the face that the interior point is heading for."""
+"""The last digits of the least nuclear norm: Newton's method on the face that the interior point converges to."""
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dgesv
 
 MAX_UNKNOWNS = 250
-"""Beyond that a step of the interior point is cheaper."""
+"""Above this size a step of the interior point is cheaper."""
 
 MAX_STEPS = 12
 
 NEAR = 1e-2
-"""Residual at which the rows held are reconsidered."""
+"""Residual below which the set of held rows is updated."""
 
 CONVERGED = 1e-13
-"""Residual at which there is nothing left to do, for weights of size 1."""
+"""Residual at which the iteration ends, for weights of size 1."""
 
 TURN = 1e-10
-"""Added to the singular equations: U and V may be turned together, which changes nothing."""
+"""Added to the equations, which are singular because U and V can be rotated together without changing U V'."""
 
 
 def solve_on_face(
@@ -31,12 +31,12 @@ def solve_on_face(
 ) -> tuple[Float[np.ndarray, "d_k d_q"], Float[np.ndarray, " m"]] | None:
     """Least ½‖U‖² + ½‖V‖² with U V' in the constraints, from a point nearby.
 
-    That is ‖U V'‖_*. With G = A*(λ), and the rows that hold with equality known, the optimum solves
+    The minimum is ‖U V'‖_*. With G = A*(λ), and if the rows that hold with equality are known, the optimum solves
 
         U = G V,    V = G'U,    l_a'U V'z_a = b_a,
 
-    and where it is strictly complementary Newton's method converges quadratically to it. Rows that turn out to be
-    violated are taken in, and rows whose multipliers turn negative are let go.
+    and if it is strictly complementary, Newton's method converges quadratically. Violated rows are added to the held
+    rows, and rows whose multipliers become negative are removed.
 
     Parameters
     ----------
@@ -45,14 +45,14 @@ def solve_on_face(
     weights, multipliers
         A point nearby, ‖weights‖_* about 1.
     held : bool ndarray, shape (m,)
-        The rows to begin with.
+        The initial set of rows that hold with equality.
     threshold : float
-        Singular values of the weights below it are left out; the rank does not change from then on.
+        Singular values of the weights below it are dropped at the start; the rank is then constant.
 
     Returns
     -------
-    weights and multipliers, or None where this does not converge. Whether the rank was right, and with it whether they
-    are optimal, is for the caller to find out.
+    weights and multipliers, or None if the iteration does not converge. The caller has to check whether the rank was
+    right, and so whether they are optimal.
 
     References
     ----------

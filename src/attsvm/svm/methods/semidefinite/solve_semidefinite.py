@@ -26,16 +26,16 @@ from attsvm.svm.methods.semidefinite.interior_point import (
 METHOD = "semidefinite"
 
 GROWN_ROWS = 300
-"""Rows of one problem beyond which they are taken in as they are needed, where the Frobenius norm needs but a third."""
+"""With more rows than this, a growing set of rows is used if the Frobenius norm needs less than a third of them."""
 
 MOST_ROWS = 1500
-"""Rows beyond which they are in any case."""
+"""With more rows than this, a growing set of rows is always used."""
 
 CHUNK = 1_000_000
 """Numbers in the equations of problems solved together: more would leave the processor's cache."""
 
 NEAR = 0.1
-"""Multipliers of the Frobenius norm are raised to this, relative to the largest, to begin inside the cone."""
+"""Multipliers of the Frobenius norm are raised to this, relative to the largest, to start inside the cone."""
 
 ROUGH = 1e-3
 """The relative gap at which a growing set of rows is checked for missing ones."""
@@ -62,7 +62,7 @@ def solve_semidefinite(
     Returns
     -------
     Candidate
-        Of its true rank in the nuclear norm; without a component off the queries' span in either.
+        In the nuclear norm the weights have their true rank; in both norms they lie in the span of the queries.
     """
     flat = constraints.with_one_axis()
     size = flat.batch_shape[0]
@@ -70,7 +70,7 @@ def solve_semidefinite(
     multipliers = np.zeros(flat.inequality.shape)
     ray = np.zeros(size, bool)
     steps = np.zeros(size, int)
-    # nothing to do where 0 is the solution, or a row of zeros leaves none
+    # nothing to do if 0 is the solution, or if a row of zeros makes the problem infeasible
     to_solve = np.asarray(flat.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(flat).any(axis=ALL_TOKENS))
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
     watch = Watch(settings.report)
@@ -78,7 +78,7 @@ def solve_semidefinite(
     why = f"the {norm.name} norm is a semidefinite program with rows of rank one"
     for index in _chunks(flat, most_rows, to_solve):
         some = flat[index]
-        # it tells the infeasible problems, the size of the value, and rows that matter
+        # it shows which problems are infeasible, the size of the value, and which rows are active
         frobenius = _frobenius(some)
         ray[index] = frobenius.ray
         multipliers[index] = frobenius.multipliers
@@ -128,7 +128,7 @@ class _Begin(NamedTuple):
 def _grown(
     constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, begin: _Begin, watch: Watch
 ) -> Point:
-    """One problem on a growing set of rows."""
+    """Solve one problem on a growing set of rows."""
     unit = np.where(constraints.norms > 0, constraints.norms, 1.0)
 
     def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
@@ -150,7 +150,7 @@ def _grown(
 def _solve(
     constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, begin: _Begin, watch: Watch
 ) -> Point:
-    """Some problems together, from a feasible pair of each."""
+    """Solve some problems together, each from a feasible pair."""
     reduced = reduced_rows(constraints)
     known, multipliers = reduced.contract(begin.weights), reduced.gather(begin.multipliers)
     best = Point.unsolved(np.zeros_like(known), multipliers)
@@ -196,7 +196,7 @@ def _frobenius(constraints: Constraints) -> Candidate:
 
 
 def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: Values, tol: float) -> None:
-    """Where the iteration ended early, the weights it was given may be better than those it came to."""
+    """Keep the initial weights where the iteration ended early with worse ones."""
     short = best.gap > tol
     if not short.any():
         return
@@ -206,14 +206,14 @@ def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: 
 
 
 def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
-    """Values of weights scaled to a margin of 1; ∞ where they have none."""
+    """Values of weights scaled to a margin of 1; ∞ where the margin is not positive."""
     margin = _margin(reduced, weights)
     sizes = norm.values(weights) / np.where(margin > 0, margin, 1.0)
     return np.where((margin > 0) & (sizes > 0), sizes, np.inf)
 
 
 def _margin(reduced: Reduced, weights: Block) -> Values:
-    """The smallest margin, relative to what is asked."""
+    """The smallest margin, relative to the right side."""
     asked = reduced.right > 0
     return np.asarray(
         np.min(reduced.rows.apply(weights) / np.where(asked, reduced.right, 1.0), axis=-1, where=asked, initial=np.inf)
@@ -230,7 +230,7 @@ def _improve(
     settings: Settings,
     watch: Watch,
 ) -> None:
-    """Solve the problems at ``index`` and write down what is better than what is known of them."""
+    """Solve the problems at ``index``, and keep the results that are better than those known so far."""
     limit = MAX_STEPS if settings.max_steps is None else settings.max_steps - int(best.steps[index].max())
     if limit <= 0:
         return

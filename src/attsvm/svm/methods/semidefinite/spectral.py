@@ -45,7 +45,7 @@ class SpectralCone:
     primal_is_free = False
 
     def start(self, problems: Problems, multipliers: RowVector) -> State:
-        """W along A*(λ), and D with the singular vectors of its corner, its eigenvalues lifted off 0."""
+        """W along A*(λ), and D with the singular vectors of its corner and eigenvalues above 0."""
         image = problems.rows.adjoint(multipliers)
         U, sigma, Vt = np.linalg.svd(image)
         weights = image / sigma[:, :1, None]
@@ -89,10 +89,10 @@ class SpectralCone:
         return _Equations(problems, state, scaling, self.split)
 
     def finish(self, problems: Problems, state: State) -> None:
-        """There is none."""
+        """None: this norm has no direct method."""
 
     def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
-        """As it was found."""
+        """The result, unchanged."""
         return found
 
 
@@ -105,11 +105,12 @@ def solve_spectral(constraints: Constraints, norm: Norm, settings: Settings, met
 class _Equations:
     """ΔP = (Δt/t) P + 2 lift(B) and ΔD = R T R' − G ΔP G, G = RR', in trace and corner of D and in A(ΔW) − Δs = primal.
 
-    With H(B) = G₁₁ B G₂₂ + G₁₂ B' G₁₂ and g the corner of GPG/t, trace and corner ask for
+    With H(B) = G₁₁ B G₂₂ + G₁₂ B' G₁₂ and g the corner of GPG/t, the equations of trace and corner are
 
         2⟨g, B⟩ + Δt ‖d‖²/t² = ⟨d, T⟩/t + tr D − 1 + ⟨A(W), Δλ⟩/t,    H(B) + Δt g = (R T R')₁₂ + ½A*(Δλ).
 
-    P takes the place of I, which G would blow up: GPG is D. All of it is done in :class:`_Principal` coordinates.
+    P is used in place of I, because GPG = D, while products of G with I would be very large. All computations are in
+    :class:`_Principal` coordinates.
     """
 
     def __init__(self, problems: Problems, state: State, scaling: Scaling, split: int) -> None:
@@ -157,8 +158,8 @@ class _Principal:
     """Coordinates Y of B = E₁ Y E₂' in which H couples the entries (i, j) and (j, i) only.
 
     With R' = (Q₁C₁', Q₂C₂') by columns and Q₁'Q₂ = U diag(k) V', E₁ = C₁⁻'U and E₂ = C₂⁻'V make H map Y_ij to
-    Y_ij + k_i k_j Y_ji. The cosines k are those between the row spaces of the two parts of R. Near the solution many
-    are 1 up to μ, and 1 − k_i k_j is what counts: it comes from the sines, and nothing passes through G.
+    Y_ij + k_i k_j Y_ji. The k are the cosines of the angles between the row spaces of the two parts of R. Near the
+    solution many are 1 up to μ, and 1 − k_i k_j has to be accurate. It is computed from the sines, without G.
 
     References
     ----------
@@ -199,7 +200,7 @@ class _Principal:
         return turned
 
     def gram(self, rows: PairRows) -> Float[np.ndarray, "N m m"]:
-        """A H⁻¹ A* as a sum of products F F', some columns at a time: in all F has as many as W has entries."""
+        """A H⁻¹ A* as a sum of products F F', some columns at a time: F has as many columns as W has entries."""
         left, queries = rows.left @ self.E1, (rows.queries @ self.E2)[:, rows.query_of]
         size, count, key_dim = left.shape
         # above the diagonal the sum of a pair, below it the difference, each with the root of its weight
@@ -230,7 +231,7 @@ def _principal_vectors(upper: Float[np.ndarray, "d_k K"], lower: Float[np.ndarra
     sine = np.sqrt((1 - cosine) * (1 + cosine))
     near = np.count_nonzero(cosine > 0.7)
     if near:
-        # the cosine does not tell small angles apart
+        # cosines do not distinguish small angles
         off = (Q2 - Q1 @ both) @ V[:, :near]
         _, sine[:near], turn = np.linalg.svd(off, full_matrices=False)
         V[:, :near] = V[:, :near] @ turn.T
