@@ -7,9 +7,12 @@ import threading
 
 import pytest
 
+from attsvm.cli.optimizer import optimizer_help
+from attsvm.datasets.source import SOURCES, find_source, source_help
 from attsvm.errors import ProblemError
 from attsvm.extensions import Registry, import_object
-from attsvm.norms.registry import NORMS
+from attsvm.norms.registry import NORMS, parse_norm
+from attsvm.optimizers import OPTIMIZERS
 
 
 class Shape:
@@ -25,6 +28,13 @@ def folder(tmp_path, monkeypatch):
     for name in set(sys.modules) - before:
         del sys.modules[name]
     importlib.invalidate_caches()
+
+
+@pytest.fixture
+def built_in():
+    """What is built in is imported; placed before ``folder``, it stays imported after the test."""
+    for registry in (NORMS, SOURCES, OPTIMIZERS):
+        registry.names()
 
 
 def write(folder, **modules):
@@ -126,11 +136,7 @@ def test_iterating_leaves_out_what_cannot_be_imported_with_one_warning(folder):
 
 
 @pytest.mark.filterwarnings("ignore:.*it is left out")
-def test_a_broken_installed_package_disturbs_no_other_name(folder):
-    from attsvm.cli.optimizer import optimizer_help
-    from attsvm.datasets.source import find_source, source_help
-    from attsvm.norms import parse_norm
-
+def test_a_broken_installed_package_disturbs_no_other_name(built_in, folder):
     write(folder, failing="1 / 0\n")
     info = folder / "broken-1.0.dist-info"
     info.mkdir()
