@@ -16,8 +16,8 @@ import jax.numpy as jnp
 
 Array = jax.Array
 
-# Above these sizes a matrix product pays for its call; below them the products are written out term by term, and XLA
-# compiles them into one vectorised loop (each term adds an instruction, which bounds the length of the sum).
+# Above these sizes a matrix product is faster. Below them the products are written term by term, and XLA compiles them
+# into one vectorised loop (each term adds an instruction, which limits the length of the sum).
 _LONGEST_WRITTEN_OUT = 64
 _LARGEST_WRITTEN_OUT = 32_768
 
@@ -72,7 +72,7 @@ contract.defvjp(_forward, _backward)
 def row_products(rows: Array, vectors: Array) -> Array:
     """⟨row, vector⟩ along the last axis before the trials': (..., T, d, B) and (..., d, B) to (..., T, B).
 
-    In one pass over ``rows``, which are never stored: what computes them is fused into it.
+    This takes one pass over ``rows``, which are never stored: XLA fuses their computation into the pass.
     """
     products = rows * vectors[..., None, :, :]
     if rows.shape[-2] > _LONGEST_WRITTEN_OUT:
@@ -93,7 +93,7 @@ def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
         if length > _LONGEST_WRITTEN_OUT:
             x = _REDUCTIONS[operation](x, axis=0)
         else:
-            # entry by entry the loop over the trials stays innermost, which XLA's own reduction does not manage
+            # entry by entry, the loop over the trials stays the innermost one, unlike in XLA's own reduction
             x = reduce(operation, (x[i] for i in range(length)))
     return settle(x)
 
@@ -116,9 +116,9 @@ def settle(x: Array) -> Array:
 def compiler_options(num_trials: int) -> dict[str, Any]:
     """Options under which the barriers of :func:`settle` outlive XLA's fusion on the CPU.
 
-    By default the CPU compiler drops barriers before it fuses, and then computes e.g. W z anew for every token: four
-    times slower on small problems. Without effect, only slower, where the compiler knows no such pass. A trial alone
-    is left to the older of the compiler's two ways to write loops, which is a tenth faster there and slower on many.
+    By default the CPU compiler drops barriers before it fuses, and then recomputes W z, for instance, for every token,
+    which is four times slower on small problems. A compiler without such a pass ignores the option. A single trial uses
+    the older of the compiler's two loop emitters, which is 10 % faster for one trial and slower for many.
     """
     if jax.default_backend() != "cpu":
         return {}
@@ -143,7 +143,7 @@ def _align(x: Array, letters: str, out: str, at: Mapping[str, int]) -> Array:
 
 
 def _shared(cotangent: Array, primal: Array) -> Array:
-    """What all trials send back to an array that they share."""
+    """The gradient of an array that all trials share: the sum over the trials."""
     if primal.shape[-1] == 1 and cotangent.shape[-1] > 1:
         return jnp.sum(cotangent, axis=-1, keepdims=True)
     return cotangent

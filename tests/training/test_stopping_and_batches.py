@@ -158,7 +158,7 @@ def test_a_small_gradient_ends_a_trial_at_once():
         ({"batch_size": 5}, "batch_size: .* got 5"),
         ({"batch_size": 2.0}, "batch_size: .* got 2.0"),
         ({"stop": 1e-3}, "stop: expected a Stopping, got 0.001"),
-        ({"stop": attsvm.Stopping(gradient_tol=1e-3), "batch_size": 2}, "gradient_tol: not with batch_size"),
+        ({"stop": attsvm.Stopping(gradient_tol=1e-3), "batch_size": 2}, "gradient_tol: expected None with batch_size"),
     ],
 )
 def test_what_is_refused(arguments, said):

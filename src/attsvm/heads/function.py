@@ -23,7 +23,7 @@ class FunctionHead(Head):
     function : callable
         (parameters, o) ↦ f of one pooled token o (d,), written in JAX: a number for labels ±1, (C,) for classes.
     parameters : mapping of str to array, optional
-        Where the head starts (``train_head=True``), or what it is; shared by all problems of a batch.
+        The parameters, which are the initial ones if ``train_head=True``; shared by all problems of a batch.
     defined_everywhere : bool
         Whether outputs and their derivatives are finite for all finite parameters and pooled tokens. Otherwise each
         step checks that they are.

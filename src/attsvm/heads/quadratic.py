@@ -46,7 +46,7 @@ class Quadratic(Head):
     def initial(self, problem: Problem) -> dict[str, np.ndarray]:
         """The problem's head."""
         if problem.num_classes is not None:
-            raise ProblemError(f"head: {self!r} has one output, but the problem has {problem.num_classes} classes")
+            raise ProblemError(f"head: expected labels -1 and 1 for {self!r}, got {problem.num_classes} classes")
         return {"v": head_of(problem)}
 
     def outputs(self, parameters: Parameters, pooled: Array) -> Array:

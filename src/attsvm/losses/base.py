@@ -12,7 +12,7 @@ Array = jax.Array
 
 
 class Outputs(StrEnum):
-    """What a loss is a function of, and with that the labels that it takes."""
+    """The argument of a loss, which determines the labels that it takes."""
 
     MARGIN = "margin"
     """The margin y f, for labels y = ±1."""

@@ -13,7 +13,7 @@ Array = jax.Array
 
 @dataclass(frozen=True)
 class Differentiated(OutputLoss):
-    """Any loss of the margin, differentiated as it is written: where its slope underflows, training stalls.
+    """Any loss of the margin, differentiated by JAX. Training stalls where its slope underflows.
 
     Parameters
     ----------

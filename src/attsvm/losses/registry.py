@@ -56,6 +56,6 @@ def parse_loss(loss: str | OutputLoss | Callable[[Array], Array], num_classes: i
         expected = Outputs.MARGIN if num_classes is None else Outputs.CLASS_SCORES
         labels = "±1" if num_classes is None else "0..C-1"
         raise ProblemError(
-            f"loss: {parsed.name} does not fit the labels: expected a loss of the {expected} for labels {labels}"
+            f"loss: expected a loss of the {expected} to fit the labels {labels}, got {parsed.name}"
         )
     return parsed

@@ -1,4 +1,4 @@
-"""Optimizers as gradient transformations in optax's sense, which know the scale that was taken out of the gradient.
+"""Optimizers as optax gradient transformations that use the scale taken out of the gradient.
 
 =============================== ======================================================= ====================
 optimizer                       step                                                    Att-SVM norm
@@ -10,14 +10,14 @@ optimizer                       step                                            
 ``steepest_descent``            θ − η argmax of ⟨∇L, D⟩ over N(D) ≤ 1: sign, coordinate N
                                 (greedy), spectral, any other norm
 ``adam``, ``muon``              those of optax, on the normalized gradient              ℓ∞, spectral
-``momentum(inner)``             any of them, or of optax's, on decaying sums            inner's
-``normalized(inner)``           any of them, or of optax's, on the normalized gradient  inner's, or as given
+``momentum(inner)``             any of these or of optax, on decaying sums              that of inner
+``normalized(inner)``           any of these or of optax, on the normalized gradient    that of inner, or as given
 =============================== ======================================================= ====================
 
 Each is a short :func:`chain` of transformations of the gradient (:class:`Normalize`, :class:`Relative`,
 :class:`LearningRate`, :class:`DecayingSum`) and a rule (:class:`Descent`, :class:`Mirror`, :class:`Steepest`,
-:class:`Polyak`). Normalized optimizers continue, exactly, where the gradient is too small for a float; for the others
-training stalls there. A new optimizer is a function that returns a chain, registered in ``OPTIMIZERS``; a new kind of
+:class:`Polyak`). Normalized optimizers stay exact if the gradient is too small for a float; with the other optimizers
+training stalls then. A new optimizer is a function that returns a chain, registered in ``OPTIMIZERS``; a new kind of
 step is a :class:`Rule`.
 """
 

@@ -1,4 +1,4 @@
-"""Optimizers made of transformations of the gradient and a rule that steps along it."""
+"""Optimizers that consist of transformations of the gradient and a rule that makes the step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ class Chain(Rule):
 
     @property
     def concurrent(self) -> bool:
-        """As the rule."""
+        """Whether steps of the rule may run on several threads at once."""
         return self.rule.concurrent
 
     def init(self, params: Tree) -> ChainState:
@@ -150,7 +150,7 @@ def chain(
     Lp(p=3.0)
     """
     if not parts:
-        raise ProblemError("chain: expected a rule, got nothing")
+        raise ProblemError("chain: expected at least a rule, got no part")
     last = parts[-1]
     if isinstance(last, Transformation):
         raise ProblemError(f"chain: expected a rule at the end, got {type(last).__name__}")

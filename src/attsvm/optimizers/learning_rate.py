@@ -53,7 +53,7 @@ class LearningRate(Transformation):
         return {} if callable(self.rate) else {"learning_rate": self.rate}
 
     def init(self, params: Tree) -> Taken | tuple[()]:
-        """No steps taken; nothing without a schedule."""
+        """The initial state: 0 steps with a schedule, otherwise an empty state."""
         if self.schedule is None:
             return ()
         return Taken(jnp.zeros(next(iter(params.values())).shape[-1], jnp.int32))

@@ -128,7 +128,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
 
 class _Unknown(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
-        raise ProblemError("params: not passed to update; this optimizer needs them")
+        raise ProblemError("params: expected the parameters in update, got None")
 
 
 def _named(tree: Any) -> Tree:

@@ -83,11 +83,11 @@ def polyak(*, target: float = 0.0, longest: float = np.inf) -> Optimizer:
     Parameters
     ----------
     target : float
-        L*, the smallest possible loss; where the loss has reached it nothing moves. Under a fixed head it is the
+        L*, the smallest possible loss; there is no step where the loss has reached it. Under a fixed head it is the
         mean loss of the optimal tokens, not 0.
     longest : float
-        No step is longer. With a target below the smallest possible loss, steps grow without bound as the gradient
-        vanishes.
+        Largest length of a step. If the target is below the smallest possible loss, steps would otherwise grow without
+        bound as the gradient vanishes.
 
     Raises
     ------

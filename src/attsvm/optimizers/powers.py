@@ -1,4 +1,4 @@
-"""Powers of non-negative numbers as training takes them by the million: without pow wherever roots will do."""
+"""Fast powers of non-negative numbers, by roots and products instead of pow where possible."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ def signed_power(x: Array, exponent: float) -> Array:
     return x if exponent == 1 else jnp.sign(x) * power(jnp.abs(x), exponent)
 
 
-# more products than this would round more than the exponential of a logarithm does
+# more products than this have larger rounding errors than the exponential of a logarithm
 _LONGEST = 32
 
 
@@ -44,7 +44,7 @@ def _whole_power(x: Array, exponent: int) -> Array:
 def cube_root(x: Array) -> Array:
     """x^(1/3) for normal x ≥ 0 by Halley's iteration; subnormal numbers count as zero.
 
-    A third of the bits of the exponent is a first guess within 6 %; each iteration cubes that.
+    Dividing the bits by three gives a first guess with a relative error below 6 %; each iteration cubes the error.
     """
     if x.dtype != jnp.float64:
         return jnp.cbrt(x)

@@ -1,4 +1,4 @@
-"""Gradients with a scale taken out of them, and what remains to be done to them before a step.
+"""Gradients with a scale taken out of them, and the factors by which they are multiplied in a step.
 
 The trailing axis of each array holds the trials.
 """
@@ -67,8 +67,8 @@ class Scale:
 class Scales:
     """Which parameters share a scale, and what it is.
 
-    Parameters that share a scale keep sharing it: far in the limit its logarithm is so large a number that adding the
-    logarithm of a parameter's own largest entry to it would lose how they compare.
+    Parameters that share a scale continue to share it. Far in the limit the logarithm of the scale is so large that
+    adding the logarithm of a parameter's largest entry to it would lose the ratio of the parameters.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Singular value decompositions of many small matrices side by side, by one-sided Jacobi rotations."""
+"""Singular value decompositions of many small matrices at once, by one-sided Jacobi rotations."""
 
 from typing import NamedTuple
 
@@ -24,9 +24,8 @@ class Singular(NamedTuple):
 def singular_values_and_vectors(matrix: Array) -> Singular:
     """Decompose matrices (r, c, B) whose largest entry is about 1.
 
-    LAPACK's would be called trial by trial, and its threads wait for those that run other trials: two calls at once
-    can wait for each other forever. Rotating pairs of columns until all are orthogonal runs over the trials in vector
-    registers, and is no less accurate.
+    LAPACK would be called for one trial at a time, and its threads wait for those of other trials: two simultaneous
+    calls can deadlock. Rotations of pairs of columns run over all trials in vector registers and are as accurate.
 
     References
     ----------
@@ -40,7 +39,7 @@ def singular_values_and_vectors(matrix: Array) -> Singular:
     padded = columns + columns % 2
     matrix = jnp.pad(matrix, ((0, 0), (0, padded - columns), (0, 0)))
     identity = jnp.broadcast_to(jnp.eye(padded, dtype=matrix.dtype)[..., None], (padded, *matrix.shape[1:]))
-    # below the matrix stands what the columns were multiplied by
+    # the rows below the matrix hold the product of all rotations
     turned, _, _ = jax.lax.while_loop(
         lambda carry: (carry[2] < _MOST_SWEEPS) & jnp.any(carry[1] > _orthogonal(matrix.dtype)),
         lambda carry: (*_sweep(carry[0], rows), carry[2] + 1),
@@ -52,19 +51,19 @@ def singular_values_and_vectors(matrix: Array) -> Singular:
 
 
 def _orthogonal(dtype: jnp.dtype) -> float:
-    """The cosine of two columns that are orthogonal but for rounding."""
+    """The cosine below which two columns are orthogonal up to rounding."""
     return 16.0 * float(np.finfo(dtype).eps)
 
 
 def _sweep(columns: Array, rows: int) -> tuple[Array, Array]:
-    """Rotate every pair of columns once; the largest cosine that there was between two."""
+    """Rotate every pair of columns once; returns the largest cosine between two columns before their rotation."""
     number = columns.shape[1]
     floor = _largest_square(columns[:rows]) * float(np.finfo(columns.dtype).eps) ** 2
 
     def one_round(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         columns, worst = carry
         columns, cosine = _rotate(columns, rows, floor)
-        # the first stays, the others move on by one seat: after number - 1 rounds each has met each
+        # the first column stays, the others move by one place: after number - 1 rounds each pair has been rotated
         half = number // 2
         top, bottom = columns[:, :half], columns[:, half:]
         seats = [top[:, :1], bottom[:, :1], top[:, 1:-1], bottom[:, 1:], top[:, -1:]]
@@ -77,13 +76,13 @@ def _sweep(columns: Array, rows: int) -> tuple[Array, Array]:
 
 
 def _rotate(columns: Array, rows: int, floor: Array) -> tuple[Array, Array]:
-    """Make column i orthogonal to column i + half, for all i; the largest cosine between such two."""
+    """Make column i orthogonal to column i + half, for all i; returns the largest cosine of such a pair."""
     half = columns.shape[1] // 2
     first, second = columns[:, :half], columns[:, half:]
     a, b = first[:rows], second[:rows]
     of_first, of_second, product = (settle(total(x * y, axis=0)[0]) for x, y in ((a, a), (b, b), (a, b)))
     cosine = jnp.abs(product) / jnp.sqrt(jnp.maximum(of_first * of_second, floor * floor))
-    # columns that are rounding themselves need not be orthogonal
+    # columns that consist of rounding errors need not be orthogonal
     counts = (cosine > 0) & (jnp.minimum(of_first, of_second) > floor)
     ratio = (of_second - of_first) / jnp.where(counts, 2.0 * product, 1.0)
     sign = jnp.where(ratio < 0, -1.0, 1.0)

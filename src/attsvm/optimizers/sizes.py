@@ -172,14 +172,14 @@ def _log(power_of_size: Array, exponent: float) -> Array:
 
 def _only(norm: Norm, tree: Tree) -> Array:
     if len(tree) > 1:
-        raise ProblemError(f'scope: the {norm.name} norm is one of single parameters; expected "each", got "all"')
+        raise ProblemError(f'scope: expected "each" for the {norm.name} norm, got "all" with several parameters')
     (x,) = tree.values()
     return x
 
 
 def _decomposed(norm: Norm, x: Array) -> Singular:
     if x.ndim != 3:
-        raise ProblemError(f"norm: {norm.name} is a norm of matrices, but a parameter has {x.ndim - 1} axes")
+        raise ProblemError(f"norm: expected matrices for the {norm.name} norm, got a parameter with {x.ndim - 1} axes")
     return singular_values_and_vectors(x)
 
 

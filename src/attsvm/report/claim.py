@@ -55,7 +55,7 @@ def _check_replaceable(target: Path, named: str | os.PathLike[str], force: bool)
     if not force:
         raise ProblemError(f"{named}: exists already; use --force to replace it")
     if not target.is_dir():
-        raise ProblemError(f"{named}: is not a folder, and is not replaced by one")
+        raise ProblemError(f"{named}: expected a folder, got a file")
     found = {entry.name for entry in target.iterdir()}
     if found and (found - CONTENTS or "result.json" not in found):
         stranger = min(found - CONTENTS, default="no result.json")
@@ -68,7 +68,7 @@ def _replace(target: Path, hidden: Path) -> None:
     if not target.exists():
         hidden.rename(target)
         return
-    # a folder cannot be renamed over one that is not empty: the old one steps aside, and comes back if that fails
+    # a folder cannot be renamed to one that is not empty: the old one is moved first, and moved back if that fails
     old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.")) / target.name
     target.rename(old)
     try:

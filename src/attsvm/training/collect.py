@@ -1,4 +1,4 @@
-"""The run that a session has made."""
+"""Collects the run of a session."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from attsvm.training.setup import Setup
 Arrays = dict[str, np.ndarray]
 
 PRECISE_LOGIT = 1e8
-"""Beyond this the rounding of a logit exceeds differences that matter."""
+"""Rounding errors of larger logits are not negligible."""
 
 
 def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[int], interrupted: bool) -> Run:
-    """The run, of the last state and all that was observed.
+    """The run, from the last state and all observations.
 
     Parameters
     ----------
@@ -50,8 +50,8 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
     }
     final = {name: x[-1] for name, x in history.items()}
     if np.isnan(final["loss"]).any():
-        # steps never lead here, so the start did
-        raise ProblemError("init: the loss is not a number there, or a logit overflows; start elsewhere")
+        # no step leads to such a point, so it is the initial one
+        raise ProblemError("init: expected finite logits and a finite loss, got NaN or inf; use other initial weights")
     fixed = {
         name: np.broadcast_to(x, setup.batch_shape + x.shape[len(setup.problem.batch_shape) :])
         for name, x in session.fixed.items()

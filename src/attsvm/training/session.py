@@ -1,4 +1,4 @@
-"""The slices of one training, advanced stretch by stretch."""
+"""The slices of one training run, which are advanced in stretches of steps."""
 
 import time
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Session:
         self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
 
     def resume(self, run: Run) -> None:
-        """Go on from the optimiser's state and the counts of an earlier run."""
+        """Continue with the optimizer's state and the counts of an earlier run."""
         leaves, structure = jax.tree.flatten(self.states[0].optimizer)
         kept = [
             np.reshape(run.optimizer_state[str(i)], (self.num_trials, *np.shape(x)[len(self.batch_shape) :]))
@@ -71,7 +71,7 @@ class Session:
         steps = np.broadcast_to(np.asarray(run.step, np.int64), self.batch_shape).reshape(-1)
         for i, part in enumerate(self.slices):
             state = self.states[i]._replace(steps=jax.device_put(steps[part]))
-            # another optimiser starts afresh
+            # another optimizer starts with a new state
             if [x.shape[1:] for x in kept] == [leaf.shape[:-1] for leaf in leaves]:
                 moved = [trials_last(x[part], leaf.dtype) for x, leaf in zip(kept, leaves, strict=True)]
                 state = state._replace(optimizer=jax.tree.unflatten(structure, jax.device_put(moved)))
@@ -89,7 +89,7 @@ class Session:
         marks = sorted({*marks, *checks})
         began = time.perf_counter()
         threads = min(num_threads(), len(self.slices)) if self.program.rule.concurrent else 1
-        # a guess at the length of the first stretch; how long that took sets the next
+        # a guess of the length of the first stretch; its time sets the length of the next
         work = self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads)
         budget = max(1, int(_SECONDS_A_CALL / max(2e-6, 1e-8 * work)))
         done = start

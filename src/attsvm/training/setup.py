@@ -106,7 +106,8 @@ def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatc
         raise ProblemError(f"batch_size: expected an integer from 1 to n = {n}, got {size!r}")
     if stop.gradient_tol is not None:
         raise ProblemError(
-            "gradient_tol: not with batch_size, whose gradients are those of single mini-batches; use margin_tol"
+            f"gradient_tol: expected None with batch_size, got {stop.gradient_tol:g}; the gradients of single "
+            "mini-batches do not vanish, so use margin_tol"
         )
     return MiniBatches(n, int(size))
 
@@ -126,7 +127,7 @@ def make_objective(
     if taken:
         raise ProblemError(f"head: the parameter name {taken[0]!r} is taken by the attention or the history")
     if train_head and not of_head:
-        raise ProblemError("train_head: the head has no parameters")
+        raise ProblemError("train_head: expected a head with parameters, got one without")
     objective = Objective(layer, head, loss, tuple(of_head) if train_head else (), penalized=penalized)
     objective.check(of_head, problem)
     return objective, of_head

@@ -15,7 +15,7 @@ Arrays = dict[str, np.ndarray]
 def starting_point(
     problem: Problem, objective: Objective, of_head: Arrays, init: Any, seed: int
 ) -> tuple[Arrays, tuple[int, ...]]:
-    """Trained parameters, one row a trial, and the batch axes of the run."""
+    """Trained parameters, one row per trial, and the batch axes of the run."""
     layer, batch = objective.attention, problem.batch_shape
     shapes = layer.shapes(problem) | {name: of_head[name].shape[len(batch) :] for name in objective.head_names}
     given = _read_init(init, list(layer.shapes(problem)), list(of_head), objective.head_names)
@@ -42,7 +42,7 @@ def starting_point(
         try:
             trained[name] = np.broadcast_to(array, lead + core).reshape(-1, *core)
         except ValueError:
-            raise ProblemError(f"init: {name} of shape {array.shape} does not fit trials of shape {lead}") from None
+            raise ProblemError(f"init: expected {name} of shape {lead + core}, got {array.shape}") from None
     return trained, lead
 
 
@@ -61,7 +61,7 @@ def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_name
             raise ProblemError(f"init: expected parameters {', '.join(of_attention + of_head)}, got {unknown[0]!r}")
         fixed = [name for name in init if name in of_head and name not in head_names]
         if fixed:
-            raise ProblemError(f"init: {fixed[0]} given, but the head is not trained; set train_head=True")
+            raise ProblemError(f"init: expected train_head=True with {fixed[0]}, got a head that is not trained")
         parts = init
     elif len(of_attention) == 1:
         parts = {of_attention[0]: init}

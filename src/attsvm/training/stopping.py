@@ -62,10 +62,10 @@ def check_at_least_zero(name: str, number: Any) -> None:
 class MarginPlateau:
     """Finds the trials whose margin grew by less than a fraction of itself while the norm of their weights doubled.
 
-    For a fixed selection the margin is the margin ratio times the best margin there is, so its plateau is that of the
-    ratio, without a solve. The distance of the ratio to 1 is about proportional to the inverse of the norm, so the gain
-    of a doubling is about the gain that remains. A doubling of the steps would mean nothing while the initial weights
-    are still larger than the steps.
+    For a fixed selection the margin is the margin ratio times the best possible margin. So both reach their plateau at
+    the same step, and no Att-SVM has to be solved. The distance of the ratio to 1 is about proportional to the inverse
+    of the norm, so the gain of a doubling is about the remaining gain. Doublings of the number of steps are not used,
+    because they say nothing as long as the initial weights are larger than the steps.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class MarginPlateau:
 
     def __init__(self, problem: Problem, norm: Norm, tolerance: float) -> None:
         if not (problem.canonical.allowed.sum(axis=-1) > 1).any(axis=(-2, -1)).all():
-            raise ProblemError("margin_tol: no query has a token to drop, so there is no margin")
+            raise ProblemError("margin_tol: expected a query with at least two tokens, got none, so there is no margin")
         self.problem, self.norm, self.tolerance = problem, norm, tolerance
         self.seen: list[_Seen] = []
 

@@ -1,4 +1,4 @@
-"""The main function of training: a problem and an optimizer in, a run out."""
+"""The main function of training, which returns a run for a problem and an optimizer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -115,7 +115,7 @@ def train(
     True
     """
     if problem.labels is None:
-        raise ProblemError("problem: has no labels; training needs them")
+        raise ProblemError("problem: expected labels, got none")
     check_numbers(steps, dtype, penalty)
     stop = parse_stop(stop)
     batches = mini_batches(batch_size, stop, problem)

@@ -37,7 +37,7 @@ def claim_experiment(out: str | os.PathLike[str], resume: bool, force: bool) -> 
         raise ProblemError("--resume, --force: expected one of them, got both")
     if folder.exists():
         if not folder.is_dir():
-            raise ProblemError(f"{out}: is not a folder")
+            raise ProblemError(f"{out}: expected a folder, got a file")
         found = {entry.name for entry in folder.iterdir()}
         if found - CONTENTS or (found and RUNS not in found):
             stranger = min(found - CONTENTS, default=f"no {RUNS}")

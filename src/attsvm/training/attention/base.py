@@ -17,7 +17,7 @@ AnyArray = Any
 
 
 class Data(NamedTuple):
-    """What the logits and the loss need of a problem. The trailing axis holds the trials, or 1 if they share it."""
+    """The data of a problem for logits and loss. The trailing axis holds the trials, or has length 1 if they share."""
 
     tokens: AnyArray  # (n, T, d, B)
     keys: AnyArray  # (n, T, d_k, B)
@@ -42,13 +42,13 @@ class Attention(ABC):
         Raises
         ------
         ProblemError
-            If the problem has no queries and it takes some or the reverse, or a rank is given that it does not have.
+            If the attention needs queries and the problem has none, or the reverse, or if it does not take a rank.
         """
         if cls.takes_queries != problem.has_queries:
             expected = "with queries" if cls.takes_queries else "without queries"
-            raise ProblemError(f"attention: {cls.name!r} takes a problem {expected}")
+            raise ProblemError(f"attention: expected a problem {expected} for {cls.name!r}")
         if rank is not None:
-            raise ProblemError(f"rank: given for {cls.name} attention; only factored attention has one")
+            raise ProblemError(f"rank: expected None for {cls.name} attention, got {rank}; only factored has a rank")
         return cls()
 
     @abstractmethod
@@ -63,12 +63,12 @@ class Attention(ABC):
 
     @abstractmethod
     def logits(self, parameters: Parameters, data: Data) -> Array:
-        """Logits, shape (n, Q, T, B)."""
+        """The logits, shape (n, Q, T, B)."""
 
     @abstractmethod
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
         """The weights of the Att-SVM: W, KQ' or p, with any leading axes."""
 
     def default_optimizer(self) -> Optimizer:
-        """The optimizer of :func:`attsvm.train` where none is given."""
+        """The default optimizer of :func:`attsvm.train`."""
         return normalized_gradient_descent(0.1)

@@ -31,9 +31,9 @@ class Factored(Attention):
 
     @classmethod
     def of(cls, problem: Problem, rank: int | None) -> Self:
-        """With d_k columns by default."""
+        """The attention for a problem, with d_k columns by default."""
         if not problem.has_queries:
-            raise ProblemError("attention: 'factored' takes a problem with queries")
+            raise ProblemError("attention: expected a problem with queries for 'factored'")
         rank = problem.key_dim if rank is None else rank
         if rank < 1:
             raise ProblemError(f"rank: expected an integer >= 1, got {rank}")
@@ -46,7 +46,7 @@ class Factored(Attention):
     def initial(
         self, problem: Problem, generator: np.random.Generator, batch: tuple[int, ...]
     ) -> dict[str, np.ndarray]:
-        """Entries N(0, 1/d): zero factors have a zero gradient."""
+        """Random entries N(0, 1/d), because zero factors have a zero gradient."""
         return {
             name: generator.normal(scale=shape[0] ** -0.5, size=batch + shape)
             for name, shape in self.shapes(problem).items()

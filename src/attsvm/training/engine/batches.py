@@ -14,8 +14,8 @@ Array = jax.Array
 class MiniBatches:
     """Sequences drawn without replacement and shuffled anew in each epoch.
 
-    What is drawn depends on the seed and the number of the step alone, so a run that is resumed draws what it would
-    have drawn. If ``size`` does not divide their number, the remaining sequences of an epoch are not used in it.
+    The sequences of a step depend only on the seed and the number of the step, so a resumed run draws the same ones. If
+    ``size`` does not divide the number of sequences, the remaining sequences of an epoch are not used in it.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class MiniBatches:
 
     @property
     def steps_an_epoch(self) -> int:
-        """Whole batches in an epoch."""
+        """Number of batches in an epoch."""
         return self.num_sequences // self.size
 
     def order(self, key: AnyArray, step: Array) -> Array:

@@ -82,7 +82,7 @@ class Objective:
         values = _traced("loss", self.loss.values, outputs, labels)
         slope = _traced("loss", self.loss.slope, outputs, labels)
         if not values.shape == slope.log_slope.shape == labels.shape:
-            raise ProblemError("loss: expected one number for each margin: write it elementwise")
+            raise ProblemError("loss: expected one number per margin, got another shape; write it elementwise")
 
     def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
         """Value and gradient; parts that are not used are removed by the compiler."""
@@ -92,7 +92,7 @@ class Objective:
         outputs, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
         direction, log_slope = self.loss.slope(outputs, data.labels)
         if not self.defined_everywhere:
-            # labels of padded queries are 0, where a loss need not be defined
+            # labels of padded queries are 0, where a loss may be undefined
             direction = jnp.where(_over_outputs(data.query_weight, direction) > 0, direction, 0.0)
         log_slope = settle(log_slope)
         _, output_gradient = pull_outputs(_like(direction, outputs))
@@ -116,7 +116,7 @@ class Objective:
         return Evaluation(value, gradient, log_scales)
 
     def limits(self, trained: Parameters, data: Data) -> dict[str, Array]:
-        """How large an entry of each trained parameter may be, so that no logit and no output can overflow."""
+        """The largest allowed entry of each trained parameter, so that no logit and no output can overflow."""
         longest = float(np.finfo(data.tokens.dtype).max) / 8
         of_attention, of_head = self._split(trained, {})
 

@@ -1,4 +1,4 @@
-"""Whole stretches of training compiled into one program, and the programs kept for the next call."""
+"""Stretches of training, each compiled into one program. The programs are kept for later calls."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass

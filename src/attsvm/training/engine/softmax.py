@@ -1,4 +1,4 @@
-"""Softmax pooling whose backward keeps its relative accuracy however saturated the softmax is."""
+"""Softmax pooling. Its gradient keeps its relative accuracy, however saturated the softmax is."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ Array = jax.Array
 
 
 class Pooled(NamedTuple):
-    """Pooled tokens, and what the backward needs; the trailing axis of each array holds the trials.
+    """Pooled tokens, and the arrays for the backward pass; the trailing axis of each array holds the trials.
 
     Attributes
     ----------
@@ -74,9 +74,9 @@ def logit_gradient(
     """Gradient with respect to the logits, and the logarithm of the factor taken out of it.
 
     With D_t = ⟨x_* − x_t, ∂L/∂o⟩ and r = Σ_{t≠*} e_t D_t / S the gradient is r/S for the winner and
-    (e_t/S)(r − D_t) for the others: sums of small terms, where a_t(g_t − Σ_u a_u g_u) cancels to noise. Nothing
-    underflows either: exp(c), c the largest log|ℓ'| + δ_t of a trial over its tokens with D_t ≠ 0, is taken out of
-    every e_t that multiplies.
+    (e_t/S)(r − D_t) for the others. These are sums of small terms, while a_t(g_t − Σ_u a_u g_u) cancels to noise. To
+    avoid underflow, a factor exp(c) is taken out of every e_t that multiplies, where c is the largest log|ℓ'| + δ_t of
+    a trial over its tokens with D_t ≠ 0.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Trials divided into slices: a slice is computed in vector registers, and slices run on several cores."""
+"""Division of the trials into slices. A slice is computed in vector registers, and slices run on several cores."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +14,10 @@ from attsvm.training.attention import Data
 
 Result = TypeVar("Result")
 
-# A slice's tokens should stay in the cache of its core, and long vectors gain nothing past this many trials.
+# The tokens of a slice should stay in the cache of its core. Vectors longer than this many trials are not faster.
 _CACHED_NUMBERS = 131_072
 _MOST_TRIALS = 64
-# From this size on one trial fills the vector registers by itself.
+# From this size on a single trial fills the vector registers.
 _LARGE_TRIAL = 32_768
 
 
@@ -93,7 +93,7 @@ def workers(number: int) -> Iterator[Callable[[Callable[[Any], Result], Sequence
             try:
                 return [future.result() for future in futures]
             finally:
-                # after Ctrl-C: drop what has not begun, wait for the rest
+                # after Ctrl-C: drop the slices that have not started, and wait for the others
                 for future in futures:
                     future.cancel()
                 wait(futures)
