@@ -71,6 +71,9 @@ def test_force_takes_an_empty_folder_and_refuses_a_file(tmp_path):
         write_result(hidden, "new")
     assert (tmp_path / "empty" / "result.json").read_text() == "new"
     (tmp_path / "file").write_text("kept")
-    with pytest.raises(ProblemError, match="expected a folder, got a file"), claim_folder(tmp_path / "file", force=True):
+    with (
+        pytest.raises(ProblemError, match="expected a folder, got a file"),
+        claim_folder(tmp_path / "file", force=True),
+    ):
         pass
     assert (tmp_path / "file").read_text() == "kept"

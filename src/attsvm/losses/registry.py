@@ -55,7 +55,5 @@ def parse_loss(loss: str | OutputLoss | Callable[[Array], Array], num_classes: i
     if (parsed.takes is Outputs.CLASS_SCORES) == (num_classes is None):
         expected = Outputs.MARGIN if num_classes is None else Outputs.CLASS_SCORES
         labels = "±1" if num_classes is None else "0..C-1"
-        raise ProblemError(
-            f"loss: expected a loss of the {expected} to fit the labels {labels}, got {parsed.name}"
-        )
+        raise ProblemError(f"loss: expected a loss of the {expected} to fit the labels {labels}, got {parsed.name}")
     return parsed
