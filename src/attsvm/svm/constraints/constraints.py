@@ -26,6 +26,9 @@ DENSE_EQUALITIES = 100_000
 MOST_PROJECTION_STEPS = 1_000
 """Largest number of conjugate gradient steps if the rows are not stored."""
 
+ALL_TOKENS = (-3, -2, -1)
+"""The axes (n, Q, T)."""
+
 ROUNDING = 4 * float(np.finfo(float).eps)
 """Largest residual of the equalities, relative to the weights."""
 
@@ -128,6 +131,11 @@ class Constraints:
         return bool(np.count_nonzero(self.right) < np.count_nonzero(self.inequality))
 
     @cached_property
+    def most_rows(self) -> int:
+        """Rows of the problem that has the most."""
+        return int(np.count_nonzero(self.rows_mask, axis=ALL_TOKENS).max(initial=0))
+
+    @cached_property
     def norms(self) -> TokenValues:
         """Frobenius norms ‖k_r − k_t‖ ‖z‖ of the rows; 0 where there is none."""
         if self.references is None:
@@ -141,18 +149,27 @@ class Constraints:
 
     def apply(self, weights: Weights) -> TokenValues:
         """A(W): the logit of the reference minus that of each other token; 0 where there is no row."""
-        images = self.queries @ weights.mT[..., None, :, :]
-        logits = images @ self.keys.mT
-        if self.references is None:
-            return np.asarray(-logits * self.rows_mask)
-        return np.asarray((np.vecdot(images, self.references)[..., None] - logits) * self.rows_mask)
+        return np.asarray(self.compared(self.queries @ weights.mT[..., None, :, :]) * self.rows_mask)
 
     def adjoint(self, multipliers: TokenValues) -> Weights:
         """A*(λ) = Σ λ_it (k_r − k_t) z_i'; ``multipliers`` must be 0 where there is no row."""
-        pulled = -(multipliers @ self.keys)
+        return np.asarray(_join(self.pulled(multipliers), -3).mT @ _join(self.queries, -3))
+
+    def compared(self, images: Float[np.ndarray, "*batch n Q d_k"]) -> TokenValues:
+        """(k_r − k_t)'x for each token t, row or not, given a vector x for each query: A(W) for x = W z."""
+        above = images @ self.keys.mT
+        np.negative(above, out=above)
         if self.references is not None:
-            pulled += multipliers.sum(axis=-1)[..., None] * self.references
-        return np.asarray(_join(pulled, -3).mT @ _join(self.queries, -3))
+            above += np.vecdot(images, self.references)[..., None]
+        return np.asarray(above)
+
+    def pulled(self, multipliers: TokenValues) -> Float[np.ndarray, "*batch n Q d_k"]:
+        """Σ_t λ_t (k_r − k_t) for each query; ``multipliers`` must be 0 where there is no row."""
+        sums = multipliers @ self.keys
+        np.negative(sums, out=sums)
+        if self.references is not None:
+            sums += multipliers.sum(axis=-1)[..., None] * self.references
+        return np.asarray(sums)
 
     def flat(self, array: np.ndarray) -> Shaped[np.ndarray, "*batch R"]:
         """An array over (n, Q, T) with these axes joined."""
@@ -164,7 +181,7 @@ class Constraints:
             return self
 
         def joined(array: np.ndarray) -> np.ndarray:
-            return np.broadcast_to(array, self.batch_shape + array.shape[-3:]).reshape(-1, *array.shape[-3:])
+            return self._in_each(array).reshape(-1, *array.shape[-3:])
 
         return Constraints(
             joined(self.keys),
@@ -193,21 +210,40 @@ class Constraints:
         norms = self.norms.reshape(-1)
         position = np.flatnonzero(norms if which is None else norms * which.reshape(-1))
         norms = norms[position]
-        _, Q, T = self.inequality.shape
-        keys, queries = _join(self.keys, -3), _join(self.queries, -3)
-        if Q == 1:  # then tokens are counted as positions are
-            query, token = position // T, position
-        else:
-            query = position // T
-            token = query // Q * T + position % T
-        left = keys[token]
-        if self.references is not None:
-            left -= _join(self.references, -3)[query]
-        left /= -norms[:, None]
-        matrix = (left[:, :, None] * queries[query][:, None, :]).reshape(len(position), math.prod(self.weights_shape))
+        left = self.differences(position) / -norms[:, None]
+        matrix = (left[:, :, None] * self.queries_of(position)[:, None, :]).reshape(
+            len(position), math.prod(self.weights_shape)
+        )
         right = self.right.reshape(-1)[position] / norms
         equality = np.zeros(len(position), bool) if self.equality is None else self.equality.reshape(-1)[position]
         return Rows(matrix, right, equality, position)
+
+    def counted(self, position: Int[np.ndarray, "*some"]) -> tuple[Int[np.ndarray, "*some"], Int[np.ndarray, "*some"]]:
+        """The query and the token of rows at positions of the flattened (n, Q, T), counted over all sequences."""
+        Q, T = self.inequality.shape[-2:]
+        query = position // T
+        if Q == 1:  # then tokens are counted as positions are
+            return query, position
+        return query, query // Q * T + position % T
+
+    def differences(self, position: Int[np.ndarray, " m"]) -> Float[np.ndarray, "*batch m d_k"]:
+        """k_t − k_r of the rows at these positions: their left factors, with the opposite sign."""
+        query, token = self.counted(position)
+        left = _join(self.keys, -3).take(token, axis=-2)
+        if self.references is not None:
+            left = left - _join(self.references, -3).take(query, axis=-2)
+        return self._in_each(left, 2)
+
+    def queries_of(self, position: Int[np.ndarray, " m"]) -> Float[np.ndarray, "*batch m d_q"]:
+        """The queries z of the rows at these positions: their right factors."""
+        return self._in_each(_join(self.queries, -3).take(self.counted(position)[0], axis=-2), 2)
+
+    def _in_each(self, array: np.ndarray, own_axes: int = 3) -> np.ndarray:
+        """An array that problems may share, with all batch axes; its last ``own_axes`` axes are not of the batch."""
+        split = array.ndim - own_axes
+        if array.shape[:split] == self.batch_shape:
+            return array
+        return np.broadcast_to(array, self.batch_shape + array.shape[split:])
 
     def spread(self, multipliers: Float[np.ndarray, " m"], position: Int[np.ndarray, " m"]) -> TokenValues:
         """Multipliers of unit rows as multipliers of the original rows, in their places."""
@@ -249,8 +285,8 @@ class Constraints:
     def __getitem__(self, index: Any) -> "Constraints":
         """The constraints of one problem or of several, selected along the leading axes."""
         return Constraints(
-            np.broadcast_to(self.keys, self.batch_shape + self.keys.shape[-3:])[index],
-            np.broadcast_to(self.queries, self.batch_shape + self.queries.shape[-3:])[index],
+            self._in_each(self.keys)[index],
+            self._in_each(self.queries)[index],
             None if self.references is None else self.references[index],
             self.inequality[index],
             None if self.equality is None else self.equality[index],

@@ -55,19 +55,11 @@ class DualProducts:
         """K μ: the margin of each row under the weights A'μ."""
         if self._query_gram is None:
             return self.apply(self.adjoint(multipliers))
-        keys, references = self.constraints.keys, self.constraints.references
-        scaled = multipliers * self._inverse
-        pulled = scaled @ keys
-        np.negative(pulled, out=pulled)
-        if references is not None:
-            pulled += scaled.sum(axis=-1)[..., None] * references
+        pulled = self.constraints.pulled(multipliers * self._inverse)
         images = (self._query_gram @ pulled.reshape(-1, pulled.shape[-1])).reshape(pulled.shape)
-        image = images @ keys.mT
-        np.negative(image, out=image)
-        if references is not None:
-            image += np.vecdot(images, references)[..., None]
+        image = self.constraints.compared(images)
         image *= self._inverse
-        return np.asarray(image)
+        return image
 
     def apply(self, weights: Weights) -> TokenValues:
         """A w."""

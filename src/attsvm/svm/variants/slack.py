@@ -168,19 +168,10 @@ def _hard_margin(constraints: Constraints, C: float, hard: Candidate) -> tuple[n
 
 
 def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:
-    """Products of the chosen rows (a mask over (n, Q, T), the same number in each problem); 0 where there is none."""
-    batch, (_, Q, T) = constraints.batch_shape, constraints.inequality.shape[-3:]
-    position = np.nonzero(rows)[-1].reshape(*batch, -1)
-    sequence, query, token = position // (Q * T), position // T, position % T
-    keys = constraints.keys.reshape(*batch, -1, constraints.keys.shape[-1])
-    left = -np.take_along_axis(keys, (sequence * T + token)[..., None], axis=-2)
-    if constraints.references is not None:
-        references = constraints.references.reshape(*batch, -1, keys.shape[-1])
-        left = left + np.take_along_axis(references, query[..., None], axis=-2)
-    left = left * np.take_along_axis(constraints.flat(constraints.rows_mask), position, axis=-1)[..., None]
-    queries = constraints.queries.reshape(*batch, -1, constraints.queries.shape[-1])
-    right = np.take_along_axis(queries, query[..., None], axis=-2)
-    return np.asarray((left @ left.mT) * (right @ right.mT))
+    """Products of some rows of one problem, chosen by a mask over the flattened (n, Q, T)."""
+    position = np.flatnonzero(rows)
+    left, queries = constraints.differences(position), constraints.queries_of(position)
+    return np.asarray((left @ left.mT) * (queries @ queries.mT))
 
 
 def _decomposed(constraints: Constraints, C: float, settings: Settings) -> tuple[TokenValues, int]:

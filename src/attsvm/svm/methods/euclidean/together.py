@@ -123,8 +123,7 @@ def _grams(
     """Gram matrices of the unit rows, from those of their factors, and the largest right side of each problem."""
     (N,), (n, Q, T) = constraints.batch_shape, constraints.inequality.shape[1:]
     d_k, d_q = constraints.weights_shape
-    query = position // T
-    token = position if Q == 1 else query // Q * T + position % T
+    query, token = constraints.counted(position)
     keys = np.broadcast_to(constraints.keys, (N, n, T, d_k)).reshape(N * n * T, d_k)
     queries = np.broadcast_to(constraints.queries, (N, n, Q, d_q)).reshape(N * n * Q, d_q)
     problem = np.arange(N)[:, None]

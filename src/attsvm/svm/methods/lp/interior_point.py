@@ -26,14 +26,28 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from attsvm.svm.constraints.row_products import RowProducts, RowVector, Vector
+from attsvm.svm.constraints.row_products import P, RowProducts, Selection, Vector
+from attsvm.svm.constraints.unit_rows import Chosen, RowVector
 from attsvm.svm.methods.candidate import Report
 from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
 from attsvm.svm.methods.lp.point import dual_exponent, lp_norm, relative_gap
 
 Column = Float[np.ndarray, "N 1"]
+
 REFINEMENTS = 2
 """Rounds of refinement in every solve of a careful step."""
+
+
+class _Problems(NamedTuple):
+    """Aw ≥ b, with equality where ``equality`` is true, for N problems in the ℓp norm."""
+
+    rows: RowProducts
+    right: RowVector
+    equality: Bool[np.ndarray, "N m"]
+    p: float
+
+    def keep(self, some: Chosen) -> "_Problems":
+        return _Problems(self.rows.keep(some), self.right[some], self.equality[some], self.p)
 
 
 class State(NamedTuple):
@@ -48,9 +62,7 @@ class State(NamedTuple):
 
 
 def interior_point(
-    rows: RowProducts,
-    right: RowVector,
-    equality: Bool[np.ndarray, "N m"],
+    rows: Selection[P],
     p: float,
     start: Vector,
     multipliers: RowVector,
@@ -59,15 +71,12 @@ def interior_point(
     report: Report | None = None,
     careful: bool = False,
 ) -> Point:
-    """Least ‖w‖_p with rows·w ≥ right (= right where ``equality``), for N feasible problems together.
+    """Least ‖w‖_p under some rows, for N feasible problems together.
 
     Parameters
     ----------
-    rows : RowProducts
-        Of about unit norm. A missing row is a row of zeros with right side −1.
-    right : ndarray, shape (N, m)
-        With a positive entry in every problem.
-    equality : bool ndarray, shape (N, m)
+    rows : Selection
+        At least one positive right side in each problem.
     p : float
         1 ≤ p ≤ ∞.
     start, multipliers : ndarrays, shapes (N, D), (N, m)
@@ -90,8 +99,8 @@ def interior_point(
     Mehrotra (1992), *On the implementation of a primal-dual interior point method*, for the two solves a step.
     """
     size = lp_norm(start, p)
-    right = right / size
-    path = _CentralPath(rows, right, equality, p, _start(rows, right, equality, p, start / size, multipliers), careful)
+    problems = _Problems(rows.products, rows.unit.right / size, rows.unit.equality, p)
+    path = _CentralPath(problems, _start(problems, start / size, multipliers), careful)
     best = iterate(path, Point.unsolved(path.state.w, path.state.multipliers), target, max_steps, report)
     return best._replace(weights=best.weights * size)
 
@@ -102,35 +111,26 @@ class _CentralPath(Iteration):
     patience = 4
     small = 1e-5
 
-    def __init__(
-        self,
-        rows: RowProducts,
-        right: RowVector,
-        equality: Bool[np.ndarray, "N m"],
-        p: float,
-        state: State,
-        careful: bool,
-    ) -> None:
-        self.rows, self.right, self.equality = rows, right, equality
-        self.p, self.state, self.careful = p, state, careful
+    def __init__(self, problems: _Problems, state: State, careful: bool) -> None:
+        self.problems, self.state, self.careful = problems, state, careful
 
     def look(self) -> Look:
         """The iterates and their gaps."""
-        state = self.state
-        found = self.residuals = _residuals(self.rows, self.right, self.equality, state)
-        gap = relative_gap(self.right, self.equality, self.p, state.w, state.multipliers, found.image, found.gradient)
+        state, (_, right, equality, p) = self.state, self.problems
+        found = self.residuals = _residuals(self.problems, state)
+        gap = relative_gap(right, equality, p, state.w, state.multipliers, found.image, found.gradient)
         return Look(state.w, state.multipliers, gap, np.isfinite(state.multipliers).all(axis=-1))
 
     def keep(self, going: Bool[np.ndarray, " N"]) -> None:
         """Drop the other problems."""
-        self.rows, self.right, self.equality = self.rows.keep(going), self.right[going], self.equality[going]
+        self.problems = self.problems.keep(going)
         self.state = State(*(part[going] for part in self.state))
         self.residuals = _Residuals(*(part[going] for part in self.residuals))
 
     def advance(self) -> None:
         """One predictor-corrector step."""
         with np.errstate(all="ignore"):  # a problem that breaks down gives NaN, never a better gap
-            self.state = _advance(self.rows, self.equality, self.p, self.state, self.residuals, self.careful)
+            self.state = _advance(self.problems, self.state, self.residuals, self.careful)
 
 
 class _Residuals(NamedTuple):
@@ -160,10 +160,9 @@ def _dot(a: np.ndarray, b: np.ndarray) -> Column:
     return np.asarray(np.vecdot(a, b)[:, None])
 
 
-def _start(
-    rows: RowProducts, right: RowVector, equality: Bool[np.ndarray, "N m"], p: float, w: Vector, multipliers: RowVector
-) -> State:
+def _start(problems: _Problems, w: Vector, multipliers: RowVector) -> State:
     """A point well inside all bounds: sizes from w and the multipliers, but at least a fraction of the largest one."""
+    rows, right, equality, p = problems
     u = np.maximum(1.1 * np.abs(w), (0.1 if p <= 2 else 0.3) * np.max(np.abs(w), axis=-1, keepdims=True))
     if p <= 2:
         total = _curve(u, p).value
@@ -182,120 +181,147 @@ def _start(
     return State(w, u, upper, lower, multipliers, np.where(equality, 0.0, slack))
 
 
-def _residuals(rows: RowProducts, right: RowVector, equality: Bool[np.ndarray, "N m"], state: State) -> _Residuals:
-    image, gradient = rows.apply(state.w), rows.adjoint(state.multipliers)
+def _residuals(problems: _Problems, state: State) -> _Residuals:
+    image, gradient = problems.rows.apply(state.w), problems.rows.adjoint(state.multipliers)
     dual = gradient - (state.upper - state.lower)
     # rows of nearly opposite directions have huge multipliers that nearly cancel; their rounding errors, divided by the
     # small curvature of large p, would make w useless
     noise = 4 * np.finfo(float).eps * np.max(np.abs(state.multipliers), axis=-1, keepdims=True)
-    return _Residuals(image, gradient, image - state.slack - right, np.where(np.abs(dual) <= noise, 0.0, dual))
+    return _Residuals(image, gradient, image - state.slack - problems.right, np.where(np.abs(dual) <= noise, 0.0, dual))
 
 
-def _advance(
-    rows: RowProducts,
-    equality: Bool[np.ndarray, "N m"],
-    p: float,
-    state: State,
-    residuals: _Residuals,
-    careful: bool,
-) -> State:
-    """One predictor-corrector step."""
-    w, u, upper, lower, multipliers, slack = state
-    above, below = u - w, u + w
-    count = 2 * w.shape[-1] + (~equality).sum(axis=-1, keepdims=True)
-    mu = (_dot(upper, above) + _dot(lower, below) + _dot(multipliers, slack)) / count
+class _Linearised(NamedTuple):
+    """The equations of u and Y, linearised: Δu = P·load + offset, P = diag(inverse) − rank·turn turn'.
 
-    # the curve, linearised: α Δu = β (ΔY − shift) + rank one, with β = 1 for Y(u) and α = 1 for u(Y)
-    stiff_upper, stiff_lower = upper / above, lower / below
+    ``skew`` and ``shift`` make up the load, skew·Δw + push − shift; what is left of w is Θ = diag(theta) +
+    rank·(skew turn)(skew turn)'.
+    """
+
+    skew: Vector
+    inverse: Vector
+    turn: Vector
+    rank: Column
+    shift: Vector
+    offset: Vector
+    theta: Vector
+
+    def change(self, load: Vector) -> Vector:
+        """Δu."""
+        return np.asarray(self.inverse * load - self.rank * self.turn * _dot(self.turn, load) + self.offset)
+
+
+def _linearised(p: float, state: State) -> _Linearised:
+    """The curve linearised: α Δu = β (ΔY − shift) + rank one, with β = 1 for Y(u) (p ≤ 2) and α = 1 for u(Y)."""
+    w, u, upper, lower = state[:4]
+    stiff_upper, stiff_lower = upper / (u - w), lower / (u + w)
     stiff, skew = stiff_upper + stiff_lower, stiff_upper - stiff_lower
     if p <= 2:
         curve = _curve(u, p)
         den = curve.diagonal + stiff
-        inverse, turn = 1 / den, curve.direction / den
+        turn = curve.direction / den
         rank = curve.weight / (1 + curve.weight * _dot(curve.direction, turn))
-        shift = curve.value - (upper + lower)
-        offset = np.zeros_like(u)
         theta = (4 * stiff_upper * stiff_lower + curve.diagonal * stiff) / den
-    else:
-        curve = _curve(upper + lower, dual_exponent(p))
-        den = 1 + curve.diagonal * stiff
-        inverse, turn = curve.diagonal / den, curve.direction / den
-        rank = -curve.weight / (1 + curve.weight * _dot(curve.direction, stiff * turn))
-        offset = curve.value - u
-        shift = stiff * offset
-        theta = (4 * stiff_upper * stiff_lower * curve.diagonal + stiff) / den
-    # Δu = P(skew Δw + …) with P = diag(inverse) − rank·turn turn';  Θ = diag(theta) + rank·(skew turn)(skew turn)'
-    tilt = skew * turn / theta
-    drop = rank / (1 + rank * _dot(tilt, skew * turn))  # Θ⁻¹ = diag(1/theta) − drop·tilt tilt'
+        return _Linearised(skew, 1 / den, turn, rank, curve.value - (upper + lower), np.zeros_like(u), theta)
+    curve = _curve(upper + lower, dual_exponent(p))
+    den = 1 + curve.diagonal * stiff
+    turn = curve.direction / den
+    rank = -curve.weight / (1 + curve.weight * _dot(curve.direction, stiff * turn))
+    offset = curve.value - u
+    theta = (4 * stiff_upper * stiff_lower * curve.diagonal + stiff) / den
+    return _Linearised(skew, curve.diagonal / den, turn, rank, stiff * offset, offset, theta)
 
-    def resist(x: Vector) -> Vector:
-        return np.asarray(x / theta - drop * tilt * _dot(tilt, x))
 
-    safe = np.where(equality, 1.0, multipliers)
-    ratio = np.where(equality, 0.0, slack / safe)
-    moved = rows.apply(tilt)
-    if careful:
-        # Θ⁻¹ᐟ² = diag(1/√theta) (I − bend·v v') with v = √theta·tilt
-        root = np.sqrt(theta)
-        length = _dot(tilt, theta * tilt)
-        bend = drop / (1 + np.sqrt(np.maximum(1 - drop * length, 0.0)))
-        half = rows.scaled(1 / root) - (bend * moved)[:, :, None] * (root * tilt)[:, None, :]
-        factor: _Factor = _OrthogonalFactor(half, ratio)
-    else:
-        factor = _CholeskyFactor(rows.gram(1 / theta) - (drop * moved)[:, :, None] * moved[:, None, :], ratio)
+class _Equations:
+    """The equations of a step at one iterate, with everything but λ eliminated, and their matrix factored."""
 
-    def solve(above_target: Vector, below_target: Vector, row_target: RowVector) -> State:
-        push_upper, push_lower = above_target / above, below_target / below
-        load = push_upper + push_lower - shift
-        bent = inverse * load - rank * turn * _dot(turn, load) + offset
-        force = residuals.dual - (push_upper - push_lower) + skew * bent
-        rest = resist(force)
-        d_multipliers = factor.solve(-residuals.primal + row_target / safe - rows.apply(rest))
-        d_w = resist(rows.adjoint(d_multipliers)) + rest
-        for _ in range(REFINEMENTS if careful else 0):
-            lacking = -residuals.primal + row_target / safe - ratio * d_multipliers - rows.apply(d_w)
-            # w is corrected directly: a small correction that is first added to the multipliers would be rounded away
+    def __init__(self, problems: _Problems, state: State, residuals: _Residuals, careful: bool) -> None:
+        self.rows, self.equality, self.state, self.residuals = problems.rows, problems.equality, state, residuals
+        self.above, self.below = state.u - state.w, state.u + state.w
+        self.refinements = REFINEMENTS if careful else 0
+        self.linear = linear = _linearised(problems.p, state)
+        theta, bent = linear.theta, linear.skew * linear.turn
+        self.tilt = tilt = bent / theta
+        self.drop = drop = linear.rank / (1 + linear.rank * _dot(tilt, bent))  # Θ⁻¹ = diag(1/theta) − drop·tilt tilt'
+        self.safe = np.where(self.equality, 1.0, state.multipliers)
+        self.ratio = np.where(self.equality, 0.0, state.slack / self.safe)
+        moved = self.rows.apply(tilt)
+        if careful:
+            # Θ⁻¹ᐟ² = diag(1/√theta) (I − bend·v v') with v = √theta·tilt
+            root = np.sqrt(theta)
+            length = _dot(tilt, theta * tilt)
+            bend = drop / (1 + np.sqrt(np.maximum(1 - drop * length, 0.0)))
+            half = self.rows.scaled(1 / root) - (bend * moved)[:, :, None] * (root * tilt)[:, None, :]
+            self.factor: _Factor = _OrthogonalFactor(half, self.ratio)
+        else:
+            gram = self.rows.gram(1 / theta) - (drop * moved)[:, :, None] * moved[:, None, :]
+            self.factor = _CholeskyFactor(gram, self.ratio)
+
+    def _resist(self, x: Vector) -> Vector:
+        """Θ⁻¹ x."""
+        return np.asarray(x / self.linear.theta - self.drop * self.tilt * _dot(self.tilt, x))
+
+    def solve(self, above_target: Vector, below_target: Vector, row_target: RowVector) -> State:
+        """The step for which y⁺(u − w), y⁻(u + w) and λs change by these amounts."""
+        rows, state, linear, residuals, factor = self.rows, self.state, self.linear, self.residuals, self.factor
+        push_upper, push_lower = above_target / self.above, below_target / self.below
+        load = push_upper + push_lower - linear.shift
+        force = residuals.dual - (push_upper - push_lower) + linear.skew * linear.change(load)
+        rest = self._resist(force)
+        multipliers = factor.solve(-residuals.primal + row_target / self.safe - rows.apply(rest))
+        w = self._resist(rows.adjoint(multipliers)) + rest
+        for _ in range(self.refinements):
+            lacking = -residuals.primal + row_target / self.safe - self.ratio * multipliers - rows.apply(w)
+            # w is corrected directly: a small correction first added to the multipliers would be rounded away
             correction = factor.solve(lacking)
-            d_multipliers = d_multipliers + correction
-            d_w = d_w + resist(rows.adjoint(correction))
-        load = skew * d_w + load
-        d_u = inverse * load - rank * turn * _dot(turn, load) + offset
-        d_upper = (above_target - upper * (d_u - d_w)) / above
-        d_lower = (below_target - lower * (d_u + d_w)) / below
-        d_slack = np.where(equality, 0.0, (row_target - slack * d_multipliers) / safe)
-        return State(d_w, d_u, d_upper, d_lower, d_multipliers, d_slack)
+            multipliers = multipliers + correction
+            w = w + self._resist(rows.adjoint(correction))
+        u = linear.change(linear.skew * w + load)
+        upper = (above_target - state.upper * (u - w)) / self.above
+        lower = (below_target - state.lower * (u + w)) / self.below
+        slack = np.where(self.equality, 0.0, (row_target - state.slack * multipliers) / self.safe)
+        return State(w, u, upper, lower, multipliers, slack)
 
-    def longest(step: State) -> Column:
-        """The step that reaches the first bound."""
+    def longest(self, step: State) -> Column:
+        """The length at which the step reaches the first bound, at most 10."""
         pairs = (
-            (step.u - step.w, above),
-            (step.u + step.w, below),
-            (step.upper, upper),
-            (step.lower, lower),
-            (np.where(equality, 0.0, step.multipliers), safe),
-            (step.slack, np.where(equality, 1.0, slack)),
+            (step.u - step.w, self.above),
+            (step.u + step.w, self.below),
+            (step.upper, self.state.upper),
+            (step.lower, self.state.lower),
+            (np.where(self.equality, 0.0, step.multipliers), self.safe),
+            (step.slack, np.where(self.equality, 1.0, self.state.slack)),
         )
         falls = [np.max(-change / size, axis=-1, keepdims=True) for change, size in pairs]
         return np.asarray(1 / np.maximum(0.1, np.max(np.concatenate(falls, axis=-1), axis=-1, keepdims=True)))
 
-    zero = np.where(equality, 0.0, -multipliers * slack)
-    guess = solve(-upper * above, -lower * below, zero)
-    length = np.minimum(1.0, longest(guess))
-    ahead = State(*(part + length * change for part, change in zip(state, guess, strict=True)))
-    left = (
-        _dot(ahead.upper, ahead.u - ahead.w)
-        + _dot(ahead.lower, ahead.u + ahead.w)
-        + _dot(ahead.multipliers, ahead.slack)
-    ) / count
+
+def _total(state: State) -> Column:
+    """y⁺'(u − w) + y⁻'(u + w) + λ's."""
+    bounds = _dot(state.upper, state.u - state.w) + _dot(state.lower, state.u + state.w)
+    return np.asarray(bounds + _dot(state.multipliers, state.slack))
+
+
+def _advance(problems: _Problems, state: State, residuals: _Residuals, careful: bool) -> State:
+    """One predictor-corrector step."""
+    equality, multipliers, slack = problems.equality, state.multipliers, state.slack
+    count = 2 * state.w.shape[-1] + (~equality).sum(axis=-1, keepdims=True)
+    mu = _total(state) / count
+    equations = _Equations(problems, state, residuals, careful)
+
+    def after(step: State, length: Column) -> State:
+        return State(*(part + length * change for part, change in zip(state, step, strict=True)))
+
+    above, below = -state.upper * equations.above, -state.lower * equations.below
+    guess = equations.solve(above, below, np.where(equality, 0.0, -multipliers * slack))
+    left = _total(after(guess, np.minimum(1.0, equations.longest(guess)))) / count
     aim = mu * np.clip((left / mu) ** 3, 1e-6, 1.0)
-    step = solve(
-        aim - upper * above - guess.upper * (guess.u - guess.w),
-        aim - lower * below - guess.lower * (guess.u + guess.w),
+    step = equations.solve(
+        aim + above - guess.upper * (guess.u - guess.w),
+        aim + below - guess.lower * (guess.u + guess.w),
         np.where(equality, 0.0, aim - multipliers * slack - guess.multipliers * guess.slack),
     )
     # near the optimum a step may go closer to the boundary, which makes the last steps fast
-    length = np.minimum(1.0, longest(step) * np.maximum(0.9, 1 - np.sqrt(mu)))
-    return State(*(part + length * change for part, change in zip(state, step, strict=True)))
+    return after(step, np.minimum(1.0, equations.longest(step) * np.maximum(0.9, 1 - np.sqrt(mu))))
 
 
 class _Factor:

@@ -19,7 +19,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dposv
 
-from attsvm.svm.constraints.row_products import DenseRows, RowVector, Vector
+from attsvm.svm.constraints.row_products import DenseRows, Selection, Vector
+from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
 from attsvm.svm.methods.lp.point import dual_exponent, lp_norm, relative_gap
 
@@ -36,22 +37,19 @@ FLAT = 1e-10
 
 
 def newton(
-    rows: DenseRows,
-    right: RowVector,
+    rows: Selection[DenseRows],
     p: float,
     start: Vector,
     multipliers: RowVector,
     target: float = 1e-13,
     max_steps: int = 20,
 ) -> Point:
-    """Least ‖w‖_p with rows·w ≥ right, for N problems together.
+    """Least ‖w‖_p under some rows, for N problems together.
 
     Parameters
     ----------
-    rows : DenseRows
-        Of about unit norm. A missing row is a row of zeros with right side −1.
-    right : ndarray, shape (N, m)
-        With a positive entry in every problem.
+    rows : Selection
+        At least one positive right side in each problem; no equality.
     p : float
         1 < p < ∞; made for 1.2 ≤ p ≤ 4.
     start, multipliers : ndarrays, shapes (N, D), (N, m)
@@ -70,7 +68,8 @@ def newton(
     Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
     complementarity problems*.
     """
-    return iterate(_Newton(rows, right, p, start, multipliers), Point.unsolved(start, multipliers), target, max_steps)
+    newton = _Newton(rows.products, rows.unit.right, p, start, multipliers)
+    return iterate(newton, Point.unsolved(start, multipliers), target, max_steps)
 
 
 class _Newton(Iteration):

@@ -3,7 +3,8 @@
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.svm.constraints.row_products import RowVector, Vector
+from attsvm.svm.constraints.row_products import Vector
+from attsvm.svm.constraints.unit_rows import RowVector
 
 
 def lp_norm(x: Vector, p: float) -> Float[np.ndarray, "N 1"]:

@@ -12,11 +12,11 @@ from attsvm.svm.certificate import is_frobenius, unattainable
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.row_products import (
     DenseRows,
-    RowVector,
     Selection,
     dense_selection,
     factored_selection,
 )
+from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
@@ -183,8 +183,8 @@ def _solve(
         if watch.stopped or point.gap[0] <= FAILED or numbers > DENSE_ROWS or settings.max_steps is not None:
             return point, "interior-point", "many rows: a growing set of them"
     rows = dense_selection(constraints)
-    start = weights, rows.gather(multipliers)
-    attempts = _attempts(p, len(weights), numbers, bool(rows.equality.any()), forced)
+    start = weights, rows.unit.gather(multipliers)
+    attempts = _attempts(p, len(weights), numbers, bool(rows.unit.equality.any()), forced)
     best = _run(attempts[0], rows, p, settings.max_steps, watch, *start)
     method, why = attempts[0].method, attempts[0].why
     for attempt in attempts[1:]:
@@ -198,7 +198,7 @@ def _solve(
             whole[index] = part[better]
         if len(index) == len(weights):
             method, why = attempt.method, attempt.why
-    return best._replace(multipliers=rows.spread(best.multipliers, shape)), method, why
+    return best._replace(multipliers=rows.unit.spread(best.multipliers, shape)), method, why
 
 
 def _grown(
@@ -218,13 +218,10 @@ def _grown(
         if constraints.equality is not None:
             chosen = chosen | (constraints.equality & (norms > 0))
         rows = factored_selection(constraints, np.flatnonzero(chosen))
-        point = interior_point(
-            rows.products, rows.right, rows.equality, p, weights, rows.gather(multipliers), tol, limit or MAX_STEPS,
-            watch,
-        )  # fmt: skip
+        point = interior_point(rows, p, weights, rows.unit.gather(multipliers), tol, limit or MAX_STEPS, watch)
         return point._replace(
             weights=point.weights.reshape(1, *constraints.weights_shape),
-            multipliers=rows.spread(point.multipliers, shape),
+            multipliers=rows.unit.spread(point.multipliers, shape),
         )
 
     growth = Growth(ROUGH, lambda likely: 2 * likely + 50, lambda tol, length: max(tol, 1e-12) * largest)
@@ -267,16 +264,12 @@ def _run(
 ) -> Point:
     limit = max_steps or MAX_STEPS
     if attempt.method == "newton":
-        return newton(rows.products, rows.right, p, weights, multipliers, TARGET, limit)
+        return newton(rows, p, weights, multipliers, TARGET, limit)
     if attempt.method == "interior-point":
-        return interior_point(
-            rows.products, rows.right, rows.equality, p, weights, multipliers, TARGET, limit,
-            watch, attempt.careful,
-        )  # fmt: skip
-    points = []
-    for k, matrix in enumerate(rows.products.matrix):
-        there = rows.right[k] >= 0
-        found = linear_program(matrix[there], rows.right[k, there], rows.equality[k, there], p, weights[k])
+        return interior_point(rows, p, weights, multipliers, TARGET, limit, watch, attempt.careful)
+    points, (all_there, right, equality, _, _) = [], rows.unit
+    for k, (matrix, there) in enumerate(zip(rows.products.matrix, all_there, strict=True)):
+        found = linear_program(matrix[there], right[k, there], equality[k, there], p, weights[k])
         full = np.zeros(len(there))
         full[there] = found.multipliers
         points.append(found._replace(multipliers=full))

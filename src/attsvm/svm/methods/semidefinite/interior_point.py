@@ -23,7 +23,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from attsvm.svm.constraints.pair_rows import Block, PairRows, RowVector
+from attsvm.svm.constraints.pair_rows import Block, PairRows
+from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Report
 from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
 

@@ -7,7 +7,8 @@ from jaxtyping import Float
 
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.constraints.pair_rows import Block, RowVector
+from attsvm.svm.constraints.pair_rows import Block
+from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.registry import solver

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Int
 from attsvm.norms import Norm
 from attsvm.svm.certificate import unattainable
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
-from attsvm.svm.constraints.pair_rows import Block, Reduced, RowVector, reduced_rows
+from attsvm.svm.constraints.pair_rows import Block, Reduced, reduced_rows
+from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.growing import Growth, growing_rows
@@ -152,7 +153,7 @@ def _solve(
 ) -> Point:
     """Solve some problems together, each from a feasible pair."""
     reduced = reduced_rows(constraints)
-    known, multipliers = reduced.contract(begin.weights), reduced.gather(begin.multipliers)
+    known, multipliers = reduced.contract(begin.weights), reduced.unit.gather(begin.multipliers)
     best = Point.unsolved(np.zeros_like(known), multipliers)
     sizes = _sizes(reduced, norm, known)
     if settings.warm_start is not None:
@@ -163,8 +164,8 @@ def _solve(
     sizes = np.where(np.isfinite(sizes), sizes, 1.0)
     top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
     starts = (
-        np.where(reduced.equality, multipliers, np.maximum(multipliers, NEAR * top)),
-        np.where(reduced.equality, 0.0, np.where(reduced.right > 0, 1.0, 0.1)),
+        np.where(reduced.unit.equality, multipliers, np.maximum(multipliers, NEAR * top)),
+        np.where(reduced.unit.equality, 0.0, np.where(reduced.unit.right > 0, 1.0, 0.1)),
     )
     for start in starts:
         index = np.flatnonzero(best.gap > settings.tol)
@@ -172,7 +173,7 @@ def _solve(
             break
         _improve(
             best,
-            reduced.take(index),
+            reduced.keep(index),
             index,
             cone(reduced.rows.left.shape[-1]),
             sizes[index],
@@ -182,7 +183,7 @@ def _solve(
         )
     _keep_known(reduced, norm, best, known, sizes, settings.tol)
     shape = constraints.inequality.shape[1:]
-    return best._replace(weights=reduced.expand(best.weights), multipliers=reduced.spread(best.multipliers, shape))
+    return best._replace(weights=reduced.expand(best.weights), multipliers=reduced.unit.spread(best.multipliers, shape))
 
 
 def _frobenius(constraints: Constraints) -> Candidate:
@@ -200,7 +201,7 @@ def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: 
     short = best.gap > tol
     if not short.any():
         return
-    rigid = np.any(reduced.equality | (reduced.right == 0), axis=-1)
+    rigid = np.any(reduced.unit.equality | (reduced.unit.right == 0), axis=-1)
     better = short & np.where(rigid, best.gap == np.inf, sizes < _sizes(reduced, norm, best.weights))
     best.weights[better] = known[better]
 
@@ -214,9 +215,11 @@ def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
 
 def _margin(reduced: Reduced, weights: Block) -> Values:
     """The smallest margin, relative to the right side."""
-    asked = reduced.right > 0
+    asked = reduced.unit.right > 0
     return np.asarray(
-        np.min(reduced.rows.apply(weights) / np.where(asked, reduced.right, 1.0), axis=-1, where=asked, initial=np.inf)
+        np.min(
+            reduced.rows.apply(weights) / np.where(asked, reduced.unit.right, 1.0), axis=-1, where=asked, initial=np.inf
+        )
     )
 
 
@@ -235,8 +238,8 @@ def _improve(
     if limit <= 0:
         return
     # the value becomes about 1
-    right = np.where(reduced.right > 0, reduced.right / sizes[:, None], reduced.right)
-    problems = Problems(reduced.rows, right, reduced.equality)
+    right = np.where(reduced.unit.right > 0, reduced.unit.right / sizes[:, None], reduced.unit.right)
+    problems = Problems(reduced.rows, right, reduced.unit.equality)
     target = max(0.2 * settings.tol, FINEST_TARGET)
     found = cone.cleaned(problems, interior_point(cone, problems, start, target, limit, watch), target)
     best.steps[index] += found.steps

@@ -8,7 +8,8 @@ from scipy.linalg import solve_triangular
 
 from attsvm.norms import Norm, Spectral
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.constraints.pair_rows import Block, PairRows, RowVector
+from attsvm.svm.constraints.pair_rows import Block, PairRows
+from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.registry import solver

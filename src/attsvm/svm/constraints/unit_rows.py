@@ -1,0 +1,80 @@
+"""Chosen rows of several problems at unit norm: their right sides, and their places among all rows."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.svm.constraints.constraints import Constraints, TokenValues
+
+RowVector = Float[np.ndarray, "N m"]
+Chosen = Bool[np.ndarray, " N"] | Int[np.ndarray, " some"]
+"""Some of N problems: a mask, or their indices."""
+
+
+class UnitRows(NamedTuple):
+    """Rows of N problems divided by their norms; row k of each is at ``position[k]`` of the flattened (n, Q, T).
+
+    Attributes
+    ----------
+    there : bool ndarray, shape (N, m)
+        Which problems have the row. Otherwise it stands for a row of zeros with right side −1, which always holds.
+    right : ndarray, shape (N, m)
+        b divided by the norms of the rows.
+    equality : bool ndarray, shape (N, m)
+    norms : ndarray, shape (N, m)
+        Of the original rows; 1 where a problem does not have the row.
+    position : int ndarray, shape (m,)
+        Increasing.
+    """
+
+    there: Bool[np.ndarray, "N m"]
+    right: RowVector
+    equality: Bool[np.ndarray, "N m"]
+    norms: RowVector
+    position: Int[np.ndarray, " m"]
+
+    @classmethod
+    def of(cls, constraints: Constraints, position: Int[np.ndarray, " m"] | None = None) -> "UnitRows":
+        """The rows at some positions, or all rows, of constraints with one batch axis.
+
+        Raises
+        ------
+        ValueError
+            If there is another number of batch axes, or no row at all.
+        """
+        if len(constraints.batch_shape) != 1:
+            raise ValueError(f"constraints: expected one batch axis, got batch shape {constraints.batch_shape}")
+        norms = constraints.flat(constraints.norms)
+        if position is None:
+            position = np.flatnonzero((norms > 0).any(axis=0))
+        if len(position) == 0:
+            raise ValueError("constraints: expected at least one row, got none")
+        norms = norms[:, position]
+        there = norms > 0
+        norms = np.where(there, norms, 1.0)
+        right = np.where(there, constraints.flat(constraints.right)[:, position] / norms, -1.0)
+        if constraints.equality is None:
+            equality = np.zeros(there.shape, bool)
+        else:
+            equality = constraints.flat(constraints.equality)[:, position] & there
+        return cls(there, right, equality, norms, position)
+
+    def keep(self, problems: Chosen) -> "UnitRows":
+        """The rows of some of the problems."""
+        return self._replace(
+            there=self.there[problems],
+            right=self.right[problems],
+            equality=self.equality[problems],
+            norms=self.norms[problems],
+        )
+
+    def spread(self, multipliers: RowVector, shape: tuple[int, ...]) -> TokenValues:
+        """Multipliers of the unit rows as multipliers of the original rows, in an array of shape (N, n, Q, T)."""
+        spread = np.zeros((len(multipliers), int(np.prod(shape))))
+        spread[:, self.position] = multipliers / self.norms
+        return spread.reshape(len(multipliers), *shape)
+
+    def gather(self, multipliers: TokenValues) -> RowVector:
+        """The reverse of :meth:`spread`."""
+        return np.asarray(multipliers.reshape(len(multipliers), -1)[:, self.position] * self.norms)
