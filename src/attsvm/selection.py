@@ -46,7 +46,7 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
     """
     if problem.labels is None or problem.head is None:
         missing = "labels" if problem.labels is None else "head"
-        raise ProblemError(f"problem: has no {missing}, but token scores need labels and a head")
+        raise ProblemError(f"problem: expected labels and a head for token scores, got no {missing}")
     if problem.num_classes is not None:
         if run is None:
             raise ProblemError(f"run: expected a run, because the problem has {problem.num_classes} classes, got None")

@@ -166,7 +166,7 @@ def test_pictures_sampled_queries_and_a_head_of_vit(run):
     assert np.shape(result["queries"]) == (2, 2)
     assert all("margin_ratio" not in head for head in result["heads"])
     status, out, _ = run("vit", "--images", "pictures", "--queries", 4, "--no-twin", "--no-margins")
-    assert "Only 4 queries are looked at" in " ".join(out.split())
+    assert "Only 4 queries are inspected" in " ".join(out.split())
 
 
 def test_a_family_by_name_or_import_path(run, home):

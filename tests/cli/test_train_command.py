@@ -106,8 +106,8 @@ def test_mini_batches_and_tolerances(train):
     [
         (["absent.npz"], "absent.npz: no such file"),
         (["problem.npz", "--p", "2"], "p: not an option of normalized_gradient_descent"),
-        (["problem.npz", "--optimizer", "mirror_descent"], "p: not given, but mirror_descent needs it"),
-        (["problem.npz", "--optimizer", "steepest_descent"], "norm: not given, but steepest_descent needs it"),
+        (["problem.npz", "--optimizer", "mirror_descent"], "p: expected a value for mirror_descent, got none"),
+        (["problem.npz", "--optimizer", "steepest_descent"], "norm: expected a value for steepest_descent, got none"),
         (["problem.npz", "--optimizer", "mirror_descent", "--p", "1"], "p: expected 1 < p < inf, got 1"),
         (
             ["problem.npz", "--optimizer", "adam", "--relative"],

@@ -457,8 +457,8 @@ def test_names_and_options_that_do_not_exist_are_refused():
     for name, options, words in (
         ("newton", {}, "optimizer: expected one of adam, "),
         ("polyak", {"p": 2}, "p: not an option of polyak; its options are target, longest"),
-        ("mirror_descent", {}, "p: not given, but mirror_descent needs it"),
-        ("momentum", {}, "inner: not given"),
+        ("mirror_descent", {}, "p: expected a value for mirror_descent, got none"),
+        ("momentum", {}, "inner: expected a value for momentum, got none"),
         ("attsvm.norms:Lp.missing", {}, "cannot be imported"),
     ):
         with pytest.raises(ProblemError, match=words):

@@ -68,7 +68,7 @@ def test_a_loss_written_out_trains_as_the_named_one_while_it_lasts(problem, name
     written = {"logistic": lambda m: jnp.log1p(jnp.exp(-m)), "exponential": lambda m: jnp.exp(-m)}[name]
     run, other = (train(problem, loss=loss, init=START, steps=40) for loss in (name, written))
     np.testing.assert_allclose(run.weights, other.weights, rtol=0, atol=1e-12)
-    # beyond, what is written out is an honest zero: every margin is large and positive here
+    # with larger margins the gradient of the written loss underflows to zero; all margins are large and positive here
     selected = np.argmax(np.einsum("ntd,de,ne->nt", problem.tokens, START, problem.queries), axis=-1)
     outputs = np.sum(problem.tokens[np.arange(4), selected] * problem.head, axis=-1)
     far = attsvm.Problem(problem.tokens, np.sign(outputs), problem.queries, 1e5 * problem.head)

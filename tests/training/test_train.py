@@ -234,7 +234,7 @@ def test_a_trial_that_leaves_the_finite_numbers_stops_alone():
     np.testing.assert_allclose(run.weights[1], 1e280 * np.eye(3), rtol=1e-13)
 
 
-def test_a_gradient_that_underflows_is_an_honest_zero():
+def test_a_gradient_that_underflows_is_exactly_zero():
     problem = random_problem(4, 5, 3, 0)
     plain = train(problem, optimizer=optimizers.gradient_descent(0.5), init=1e4 * start(3, 3), steps=50)
     assert plain.status == "stalled"

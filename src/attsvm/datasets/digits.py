@@ -54,7 +54,7 @@ SOURCES.register(Digits.name, Digits)
 
 
 def digits(classes: tuple[int, int] = (3, 8), patch: int = 2) -> Problem:
-    """Two classes of scikit-learn's handwritten digits, one token a patch.
+    """Two classes of scikit-learn's handwritten digits, one token per patch.
 
     Parameters
     ----------

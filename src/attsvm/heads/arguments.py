@@ -16,7 +16,7 @@ def head_of(problem: Problem) -> np.ndarray:
         If it has none.
     """
     if problem.head is None:
-        raise ProblemError("problem: has no head; pass Problem(head=) or train(head=)")
+        raise ProblemError("problem: expected a head, got none; pass Problem(head=) or train(head=)")
     return problem.head
 
 

@@ -32,7 +32,7 @@ class MLP(Head):
     Parameters
     ----------
     hidden : array, shape (*batch, width, d)
-        H, one row a hidden unit. The batch axes of the problem, here and below, may be left out.
+        H, one row per hidden unit. The batch axes of the problem, here and below, may be left out.
     output : array, shape (*batch, width) or (*batch, C, width), optional
         u, or one row for each of C classes; all ones by default.
     bias : array, shape (*batch, width), optional

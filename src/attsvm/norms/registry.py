@@ -106,7 +106,7 @@ class MissingNorm(Norm):
     path: str = ""
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """Not known.
+        """Raises an error, because the class of the norm is not known.
 
         Raises
         ------

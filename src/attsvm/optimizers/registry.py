@@ -100,7 +100,7 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
     for parameter in parameters:
         required = parameter.default is inspect.Parameter.empty and parameter.kind not in variadic
         if required and parameter.name not in options:
-            raise ProblemError(f"{parameter.name}: not given, but {name} needs it")
+            raise ProblemError(f"{parameter.name}: expected a value for {name}, got none")
     made = parse_optimizer(found(**options))
     if isinstance(made, Optimizer) and made.arguments is None:
         # with its name and options a run can be resumed from a file

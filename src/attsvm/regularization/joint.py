@@ -1,4 +1,4 @@
-"""One problem, jointly in attention and head: the lowest of several branches, each minimised by turns."""
+"""One problem, jointly in attention and head: the lowest of several branches, each by alternating minimisation."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -104,7 +104,7 @@ class _Search:
         return -slope if slope.any() else np.ones(problem.dim)
 
     def _by_turns(self, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> Point:
-        """Minimise in the head and in the attention weights by turns until both are stationary."""
+        """Minimise alternately in the head and in the attention weights until both are stationary."""
         excess, ball, of_head = self.excess, self.ball, self.of_head
         head = head * (head_radius / of_head.size(head))
         if weights.any():

@@ -80,7 +80,8 @@ def regularization_path(
         local path.
     head_radii : array, shape (L,), optional
         The radius r of the head v for each R, not decreasing: L(v, W) over ‖v‖ ≤ r, N(W) ≤ R, with ‖v‖ in the norm on
-        vectors. Minimised in v and W by turns; the lowest of one branch from W = 0 and eight from random weights.
+        vectors. The loss is minimised alternately in v and W; the result is the lowest minimum of one branch from W = 0
+        and eight from random weights.
     callback : callable, optional
         Called with a :class:`attsvm.Progress` after each minimisation at one of the radii: ``step`` counts radii with a
         minimum, over all problems, and ``loss`` is the lowest one there. True stops the computation.

@@ -1,1 +1,1 @@
-"""Pages for people: shared templates and style, and one folder a kind of page."""
+"""HTML pages of results: shared templates and style, and one folder per kind of page."""

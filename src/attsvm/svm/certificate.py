@@ -1,4 +1,4 @@
-"""What a candidate proves, whichever solver made it: feasible pairs, their gap, and Farkas multipliers."""
+"""The certificate of a candidate of any solver: feasible pairs, their gap, and Farkas multipliers."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValu
 FROBENIUS = Lp(2.0)
 
 FARKAS_BOUND = 1e12
-"""A selection whose weights would have to be this large, on rows of unit norm, is called infeasible."""
+"""A selection counts as infeasible if its weights would have to be this large, on rows of unit norm."""
 
 SUPPORT_SLACK = 1e-6
 """Support tokens have at most this slack, relative to ‖row‖ ‖W‖."""
@@ -20,17 +20,17 @@ Values = Float[np.ndarray, "*batch"]
 
 
 class Certificate(NamedTuple):
-    """Farkas multipliers: λ ≥ 0 (free on equalities) with b'λ = 1 and A*(λ) as good as zero.
+    """Farkas multipliers: λ ≥ 0 (free on equalities) with b'λ = 1 and A*(λ) nearly zero.
 
-    Every feasible W has N(W) ≥ b'λ / N*(A*(λ)): with these multipliers none of reasonable size exists.
+    Every feasible W has N(W) ≥ b'λ / N*(A*(λ)), so these multipliers prove that there is none of reasonable size.
 
     Attributes
     ----------
     dual : ndarray, shape (*batch, n[, Q], T)
         λ for the original rows; zeros for problems that are not infeasible.
     bound : float, or ndarray of shape (*batch,)
-        That lower bound on N(W), for rows scaled to unit Frobenius norm with b = 1: infeasible above 1e12. 0 for
-        problems that are not infeasible.
+        This lower bound on N(W), for rows scaled to unit Frobenius norm with b = 1. Above 1e12 a problem is infeasible.
+        0 for problems that are not infeasible.
     """
 
     dual: np.ndarray
@@ -38,7 +38,7 @@ class Certificate(NamedTuple):
 
 
 class Certified(NamedTuple):
-    """A candidate made feasible on both sides, and measured."""
+    """A candidate that was made feasible on the primal and the dual side, with its bounds."""
 
     weights: Weights
     dual: TokenValues
@@ -51,11 +51,11 @@ class Certified(NamedTuple):
 
 
 def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers: TokenValues) -> Certified:
-    """Make weights and multipliers feasible, and bound the optimum from both sides by them.
+    """Make weights and multipliers feasible, and bound the optimum by them from both sides.
 
     The weights are projected on the equalities and divided by their smallest margin over the rows with b = 1; the
-    multipliers are clipped at 0, but for those of equalities, and divided by N*(A*(λ)). Then b'λ ≤ optimum ≤ N(W),
-    up to what rows with b = 0 lack, which no scaling repairs: the violation says how much that is.
+    multipliers are clipped at 0, except those of equalities, and divided by N*(A*(λ)). Then b'λ ≤ optimum ≤ N(W), up to
+    violations of rows with b = 0, which scaling cannot repair; the field ``violation`` reports them.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers:
     repairable = asks_margin & (smallest > 0)
     scale = np.where(repairable, smallest, 1.0)
     if not asks_margin.all():
-        scale = np.where(asks_margin, scale, np.inf)  # where no margin is asked for, 0 is the least norm
+        scale = np.where(asks_margin, scale, np.inf)  # 0 is the least norm if no margin is required
     weights = weights / scale[..., None, None]
 
     slack = flat(constraints.apply(weights)) - right
@@ -143,7 +143,7 @@ def is_frobenius(norm: Norm) -> bool:
 
 
 def unattainable(constraints: Constraints) -> TokenMask:
-    """Rows of zeros of which a margin of 1 is asked: duplicate tokens, or a query that is zero."""
+    """Rows of zeros that require a margin of 1, from duplicate tokens or a query that is zero."""
     return np.asarray(constraints.margin_mask & (constraints.norms == 0))
 
 

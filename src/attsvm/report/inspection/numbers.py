@@ -1,4 +1,4 @@
-"""What ``attsvm inspect`` found, as JSON-able numbers and as the rows of its table."""
+"""The result of ``attsvm inspect`` as JSON-able numbers and as the rows of its table."""
 
 from typing import TYPE_CHECKING, Any
 

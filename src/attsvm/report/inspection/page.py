@@ -92,7 +92,7 @@ def _heads(inspection: "Inspection") -> dict[str, Any]:
 
 
 def _view(view: "HeadView", tokens: list[str], sentence: int) -> dict[str, Any]:
-    """The head looked at closely, on one sequence."""
+    """The details of one head on one sequence."""
     present = np.flatnonzero(view.allowed[sentence].any(axis=0))
     return {
         "name": f"{view.layer}.{view.head}",

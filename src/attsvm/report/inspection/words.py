@@ -53,7 +53,7 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
             " the best matrix of size d_h × d_h."
         )
     if inspection.sampled:
-        found.append(f"Only {inspection.num_queries:,} queries are looked at, drawn with seed {inspection.seed}.")
+        found.append(f"Only {inspection.num_queries:,} queries are inspected, drawn with seed {inspection.seed}.")
     if not inspection.special_known:
         found.append("The special tokens are not known, so the attention to them is not reported.")
     error = max(head.rebuilt_error for head in inspection.heads)
@@ -72,7 +72,7 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
         )
     infeasible = [f"{h.layer}.{h.head}" for h in inspection.heads if h.margin and h.margin.status == "infeasible"]
     if infeasible:
-        found.append(f"The selection of {', '.join(infeasible)} is infeasible: no matrix has it.")
+        found.append(f"The selection of {', '.join(infeasible)} is infeasible: no matrix W gives it.")
     for of_twin, one in (("", inspection), (" of the randomly initialised copy", twin)):
         widths = [] if one is None else [head.margin.width for head in one.heads if head.margin is not None]
         wide = [width for width in widths if one is not None and width is not None and width > one.gap]

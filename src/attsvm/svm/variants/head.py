@@ -51,7 +51,7 @@ def solve_head(
     Raises
     ------
     ProblemError
-        If the problem has no labels ±1, the selection does not fit or names sets, or an option is out of range.
+        If the problem has no labels ±1, the selection does not fit or holds sets, or an option is out of range.
 
     References
     ----------

@@ -61,7 +61,7 @@ class Objective:
     penalized: bool = False
 
     def check(self, of_head: Mapping[str, np.ndarray], problem: Problem) -> None:
-        """Check that JAX can trace head and loss, with one result a query, unless they are defined everywhere.
+        """Check that JAX can trace head and loss, with one result per query, unless they are defined everywhere.
 
         Raises
         ------

@@ -44,7 +44,7 @@ class Inputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Training of one structure: an objective under an optimiser, with up to ``num_records`` records a call.
+    """Training of one structure: an objective under an optimiser, with up to ``num_records`` records per call.
 
     ``batches`` is None if every step uses all sequences; ``watches_gradient``: whether a small gradient ends a trial.
     """
