@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from attsvm.svm.constraints.constraints import TokenValues, Weights
+from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 
 Report = Callable[[int, float], bool]
 """Called with the step and the relative gap; a true return value stops a solver."""
@@ -71,3 +71,13 @@ class Candidate(NamedTuple):
     steps: Int[np.ndarray, "*batch"]
     method: str
     why: str
+
+    def with_axes_of(self, constraints: Constraints) -> "Candidate":
+        """The same with the batch axes of the constraints, which were joined to one, or left out for one problem."""
+        batch = constraints.batch_shape
+        return self._replace(
+            weights=self.weights.reshape(*batch, *constraints.weights_shape),
+            multipliers=self.multipliers.reshape(constraints.inequality.shape),
+            ray=self.ray.reshape(batch),
+            steps=self.steps.reshape(batch),
+        )

@@ -34,6 +34,14 @@ class Point(NamedTuple):
         count = len(weights)
         return cls(weights.copy(), multipliers.copy(), np.full(count, np.inf), np.zeros(count, dtype=int))
 
+    def improve(self, index: Int[np.ndarray, " some"], found: "Point | Look") -> Bool[np.ndarray, " some"]:
+        """Overwrite the problems at ``index`` where ``found`` has a smaller gap, which is returned; not their steps."""
+        better = found.gap < self.gap[index]
+        improved = index[better]
+        self.weights[improved], self.multipliers[improved] = found.weights[better], found.multipliers[better]
+        self.gap[improved] = found.gap[better]
+        return np.asarray(better)
+
 
 class Look(NamedTuple):
     """The iterates of the problems that still run.
@@ -98,11 +106,8 @@ def iterate(iteration: Iteration, best: Point, target: float, max_steps: int, re
     for step in range(iteration.first_step, max_steps + 1):
         now = iteration.look()
         before = best.gap[running]
-        better = now.gap < before
-        improved = running[better]
-        best.weights[improved], best.multipliers[improved] = now.weights[better], now.multipliers[better]
+        best.improve(running, now)
         stalled = np.where(now.gap < PROGRESS * before, 0, stalled + (before < iteration.small))
-        best.gap[improved] = now.gap[better]
         best.steps[running] = step
         if now.diverged is not None:
             best.multipliers[running[now.diverged]] = now.multipliers[now.diverged]

@@ -62,15 +62,8 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
         found.weights[k], found.multipliers[k], ray[k], found.steps[k] = one[:4]
         if not found.done.any():
             used, why = one.method, one.why
-    batch = constraints.batch_shape
-    return Candidate(
-        weights=found.weights.reshape(*batch, *constraints.weights_shape),
-        multipliers=found.multipliers.reshape(constraints.right.shape),
-        ray=ray.reshape(batch),
-        steps=found.steps.reshape(batch),
-        method=used,
-        why=why,
-    )
+    candidate = Candidate(found.weights, found.multipliers, ray, found.steps, used, why)
+    return candidate.with_axes_of(constraints)
 
 
 def _most_rows(constraints: Constraints) -> int:
@@ -78,7 +71,7 @@ def _most_rows(constraints: Constraints) -> int:
     bound = math.prod(constraints.inequality.shape[-3:])
     if bound * math.prod(constraints.weights_shape) <= SMALL_ROWS:
         return bound  # without reading the masks
-    return int(np.count_nonzero(constraints.rows_mask, axis=(-3, -2, -1)).max())
+    return constraints.most_rows
 
 
 def _one(constraints: Constraints, settings: Settings, large: bool, forced: bool) -> Candidate:

@@ -1,15 +1,15 @@
 """The entrywise ℓp Att-SVM for every real p in [1, ∞]: which method, on which rows."""
 
-from collections.abc import Iterator
+import math
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
-from attsvm.svm.certificate import is_frobenius, unattainable
-from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.certificate import is_frobenius
+from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.row_products import (
     DenseRows,
     Selection,
@@ -17,6 +17,7 @@ from attsvm.svm.constraints.row_products import (
     factored_selection,
 )
 from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
@@ -101,7 +102,6 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
         raise ProblemError("method: expected interior-point for sets of tokens, got 'newton'")
     forced, p = cast("Method | None", method), norm.p
     frobenius = solve_frobenius(constraints, Settings())
-    batch = constraints.batch_shape
     flat = constraints.with_one_axis()
     size = flat.batch_shape[0]
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
@@ -109,21 +109,14 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
     steps = np.zeros(size, dtype=int)
     weights = _start(flat, weights, multipliers, settings.warm_start)
     # nothing to do where there is no solution, or where 0 is one
-    to_solve = flat.margin_mask.any(axis=(-3, -2, -1)) & weights.any(axis=-1)
-    to_solve &= ~frobenius.ray.reshape(size) & ~unattainable(flat).any(axis=(-3, -2, -1))
+    to_solve = undecided(flat) & weights.any(axis=-1) & ~frobenius.ray.reshape(size)
     used, why = forced or "interior-point", "the answer in the Frobenius norm is already optimal or infeasible"
     watch = Watch(settings.report)
-    for index in _chunks(flat, to_solve):
+    numbers = _row_numbers(flat)
+    for index in chunks(to_solve, numbers, CHUNK_ROWS if numbers <= GROWN_ROWS else 0):
         point, used, why = _solve(flat[index], p, settings, weights[index], multipliers[index], forced, watch)
         weights[index], multipliers[index], steps[index] = point.weights, point.multipliers, point.steps
-    return Candidate(
-        weights.reshape(*batch, *constraints.weights_shape),
-        multipliers.reshape(constraints.inequality.shape),
-        frobenius.ray,
-        steps.reshape(batch),
-        used,
-        why,
-    )
+    return Candidate(weights, multipliers, frobenius.ray, steps, used, why).with_axes_of(constraints)
 
 
 def _start(
@@ -132,7 +125,7 @@ def _start(
     """Initial weights, scaled to margin 1: those of the warm start if they keep the selection, else ``weights``."""
     start, positive = _at_margin_one(constraints, weights)
     # weights without a positive margin are scaled so that W = A*(λ) is optimal
-    total = (multipliers * constraints.right).sum(axis=(-3, -2, -1))
+    total = (multipliers * constraints.right).sum(axis=ALL_TOKENS)
     square = np.vecdot(weights, weights)
     scale = np.where(square > 0, total / np.where(square > 0, square, 1.0), 1.0)
     start = np.where(positive[:, None], start, weights * np.where(scale > 0, scale, 1.0)[:, None])
@@ -147,23 +140,14 @@ def _at_margin_one(
 ) -> tuple[Float[np.ndarray, "N D"], Bool[np.ndarray, " N"]]:
     """Weights divided by their smallest margin, and whether that margin is positive."""
     images = constraints.apply(weights.reshape(-1, *constraints.weights_shape))
-    smallest = np.where(constraints.margin_mask, images, np.inf).min(axis=(-3, -2, -1))
+    smallest = np.where(constraints.margin_mask, images, np.inf).min(axis=ALL_TOKENS)
     positive = (smallest > 0) & np.isfinite(smallest)
     return weights / np.where(positive, smallest, 1.0)[:, None], positive
 
 
 def _row_numbers(constraints: Constraints) -> int:
     """Numbers in the rows of the largest problem."""
-    most = int(constraints.rows_mask.sum(axis=(-3, -2, -1)).max(initial=0))
-    return most * int(np.prod(constraints.weights_shape))
-
-
-def _chunks(constraints: Constraints, chosen: Bool[np.ndarray, " N"]) -> Iterator[Int[np.ndarray, " chunk"]]:
-    index = np.flatnonzero(chosen)
-    numbers = _row_numbers(constraints)
-    length = 1 if numbers > GROWN_ROWS else max(1, CHUNK_ROWS // max(1, numbers))
-    for first in range(0, len(index), length):
-        yield index[first : first + length]
+    return constraints.most_rows * math.prod(constraints.weights_shape)
 
 
 def _solve(
@@ -192,11 +176,10 @@ def _solve(
         if not short.any() or settings.max_steps is not None or watch.stopped:
             break
         again = _run(attempt, rows.keep(short), p, None, watch, *(part[short] for part in start))
-        better = again.gap < best.gap[short]
-        index = np.flatnonzero(short)[better]
-        for whole, part in zip(best, again, strict=True):
-            whole[index] = part[better]
-        if len(index) == len(weights):
+        index = np.flatnonzero(short)
+        better = best.improve(index, again)
+        best.steps[index[better]] = again.steps[better]
+        if np.count_nonzero(better) == len(weights):
             method, why = attempt.method, attempt.why
     return best._replace(multipliers=rows.unit.spread(best.multipliers, shape)), method, why
 

@@ -12,7 +12,7 @@ from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.registry import solver
-from attsvm.svm.methods.semidefinite.interior_point import (
+from attsvm.svm.methods.semidefinite.cone import (
     Lengths,
     Matrix,
     Problems,

@@ -1,28 +1,24 @@
 """The least nuclear or spectral norm: from constraints to a candidate, many problems together."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from attsvm.norms import Norm
-from attsvm.svm.certificate import unattainable
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import Block, Reduced, reduced_rows
 from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.growing import Growth, growing_rows
 from attsvm.svm.methods.iteration import Point, Watch
-from attsvm.svm.methods.semidefinite.interior_point import (
-    RIGID,
-    Cone,
-    Problems,
-    Values,
-    interior_point,
-)
+from attsvm.svm.methods.semidefinite.cone import RIGID, Cone, Problems, Values
+from attsvm.svm.methods.semidefinite.interior_point import interior_point
 
 METHOD = "semidefinite"
 
@@ -43,8 +39,6 @@ ROUGH = 1e-3
 
 FINEST_TARGET = 1e-12
 MAX_STEPS = 50
-
-ALL_TOKENS = (-3, -2, -1)
 
 
 def solve_semidefinite(
@@ -71,13 +65,11 @@ def solve_semidefinite(
     multipliers = np.zeros(flat.inequality.shape)
     ray = np.zeros(size, bool)
     steps = np.zeros(size, int)
-    # nothing to do if 0 is the solution, or if a row of zeros makes the problem infeasible
-    to_solve = np.asarray(flat.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(flat).any(axis=ALL_TOKENS))
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
     watch = Watch(settings.report)
-    most_rows = int(flat.rows_mask.sum(axis=ALL_TOKENS).max(initial=0))
+    entries = flat.most_rows * max(flat.most_rows, math.prod(flat.weights_shape))
     why = f"the {norm.name} norm is a semidefinite program with rows of rank one"
-    for index in _chunks(flat, most_rows, to_solve):
+    for index in chunks(undecided(flat), entries, CHUNK):
         some = flat[index]
         # it shows which problems are infeasible, the size of the value, and which rows are active
         frobenius = _frobenius(some)
@@ -89,30 +81,13 @@ def solve_semidefinite(
         own = replace(settings, warm_start=None if warm is None else warm[go_on])
         begin = _Begin(frobenius.weights[~frobenius.ray], frobenius.multipliers[~frobenius.ray])
         some = some[~frobenius.ray]
-        if len(index) == 1 and _pays_to_grow(most_rows, begin.multipliers):
+        if len(index) == 1 and _pays_to_grow(flat.most_rows, begin.multipliers):
             why += ", here on a growing set of them"
             found = _grown(some, norm, cone, own, begin, watch)
         else:
             found = _solve(some, norm, cone, own, begin, watch)
         weights[go_on], multipliers[go_on], steps[go_on] = found.weights, found.multipliers, found.steps
-    return Candidate(
-        weights.reshape(*constraints.batch_shape, *constraints.weights_shape),
-        multipliers.reshape(constraints.inequality.shape),
-        ray.reshape(constraints.batch_shape),
-        steps.reshape(constraints.batch_shape),
-        METHOD,
-        why,
-    )
-
-
-def _chunks(
-    constraints: Constraints, most_rows: int, chosen: Bool[np.ndarray, " N"]
-) -> Iterator[Int[np.ndarray, " chunk"]]:
-    entries = most_rows * max(most_rows, int(np.prod(constraints.weights_shape)))
-    length = max(1, CHUNK // max(1, entries))
-    index = np.flatnonzero(chosen)
-    for first in range(0, len(index), length):
-        yield index[first : first + length]
+    return Candidate(weights, multipliers, ray, steps, METHOD, why).with_axes_of(constraints)
 
 
 def _pays_to_grow(num_rows: int, multipliers: TokenValues) -> bool:
@@ -243,7 +218,4 @@ def _improve(
     target = max(0.2 * settings.tol, FINEST_TARGET)
     found = cone.cleaned(problems, interior_point(cone, problems, start, target, limit, watch), target)
     best.steps[index] += found.steps
-    better = found.gap < best.gap[index]
-    index = index[better]
-    best.weights[index], best.multipliers[index] = found.weights[better], found.multipliers[better]
-    best.gap[index] = found.gap[better]
+    best.improve(index, found)

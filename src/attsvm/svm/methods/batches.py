@@ -1,0 +1,31 @@
+"""One solver for one problem and for many: which problems of a batch are left to solve, and how many at a time."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attsvm.svm.certificate import unattainable
+from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints
+
+
+def undecided(constraints: Constraints) -> Bool[np.ndarray, "*batch"]:
+    """Problems that are not decided at first sight: 0 is not the solution, and no row of zeros makes it infeasible."""
+    return np.asarray(constraints.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(constraints).any(axis=ALL_TOKENS))
+
+
+def chunks(chosen: Bool[np.ndarray, " N"], numbers: int, most_numbers: int) -> Iterator[Int[np.ndarray, " chunk"]]:
+    """Indices of the chosen problems, as many at a time as stay in the processor's cache, but at least one.
+
+    Parameters
+    ----------
+    chosen : bool ndarray, shape (N,)
+    numbers : int
+        Numbers that one problem stores.
+    most_numbers : int
+        Numbers that the problems of a chunk may store; 0 for one problem at a time.
+    """
+    index = np.flatnonzero(chosen)
+    length = max(1, most_numbers // max(1, numbers))
+    for first in range(0, len(index), length):
+        yield index[first : first + length]
