@@ -34,7 +34,7 @@ MOST_ROWS = 2.0
 """With more rows per unknown than this, the guess is rarely right and is not tried."""
 
 CHUNK_NUMBERS = 120_000
-"""Numbers in the Gram matrices of problems taken together: more would leave the processor's cache."""
+"""Numbers in the Gram matrices of problems taken together: more would not fit into the processor's cache."""
 
 
 class Together(NamedTuple):

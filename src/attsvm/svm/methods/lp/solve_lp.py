@@ -43,7 +43,7 @@ DENSE_ROWS = 1_000_000
 """With more numbers than this, the rows are never stored, although stored rows are more robust."""
 
 CHUNK_ROWS = 600_000
-"""Numbers in the rows of problems solved together: more would leave the processor's cache."""
+"""Numbers in the rows of problems solved together: more would not fit into the processor's cache."""
 
 TARGET = 1e-13
 """The target of the relative gap. It takes hardly more time than 1e-8."""

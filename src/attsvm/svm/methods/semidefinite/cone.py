@@ -1,4 +1,4 @@
-"""What the nuclear and the spectral norm provide for the interior point, and what both of them need for it."""
+"""The interface of the nuclear and the spectral norm to the interior point, and the code that they share."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,7 +102,7 @@ class Newton(Protocol):
 
 
 class Cone(Protocol):
-    """What a norm adds to the iteration."""
+    """The parts of the iteration that depend on the norm."""
 
     primal_is_free: bool
 

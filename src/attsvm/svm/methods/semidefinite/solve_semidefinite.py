@@ -29,7 +29,7 @@ MOST_ROWS = 1500
 """With more rows than this, a growing set of rows is always used."""
 
 CHUNK = 1_000_000
-"""Numbers in the equations of problems solved together: more would leave the processor's cache."""
+"""Numbers in the equations of problems solved together: more would not fit into the processor's cache."""
 
 NEAR = 0.1
 """Multipliers of the Frobenius norm are raised to this, relative to the largest, to start inside the cone."""
