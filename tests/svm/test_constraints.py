@@ -6,6 +6,8 @@ import pytest
 import attsvm
 from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.constraints.pair_rows import reduced_rows
+from attsvm.svm.constraints.row_products import dense_selection, factored_selection
 from oracles.att_svm import explicit_rows
 
 
@@ -94,3 +96,47 @@ def test_tokens_are_not_copied_for_each_query():
     constraints = Constraints.of(problem, selection_sets(problem, np.zeros((1, T), int)))
     held = [getattr(constraints, name) for name in ("keys", "queries", "references", "inequality", "right", "norms")]
     assert sum(array.nbytes for array in held) <= 8 * (3 * T * d + 3 * T * T)
+
+
+@pytest.mark.parametrize(("seed", "num_queries", "sets"), CASES)
+def test_every_storage_of_unit_rows_multiplies_like_the_constraints(seed, num_queries, sets):
+    """Two selections from one problem together, with different rows; the factored storage holds one at a time."""
+    problem, selected, relaxed = ragged_problem(seed, num_queries, sets)
+    relaxed = relaxed if num_queries else relaxed[:, None]
+    first = problem.mask & (np.cumsum(problem.mask, axis=-1) == 1)
+    both = np.stack([selected, first if sets else first.argmax(axis=-1)])
+    constraints = Constraints.of(problem, selection_sets(problem, both), relaxed)
+    shape = constraints.inequality.shape[1:]
+    generator = np.random.default_rng(seed)
+    weights = generator.standard_normal((2, *constraints.weights_shape))
+    multipliers = generator.standard_normal((2, *shape)) * constraints.rows_mask
+    scale = np.where(constraints.rows_mask, constraints.norms, 1.0)
+    image, pulled = constraints.apply(weights) / scale, constraints.adjoint(multipliers).reshape(2, -1)
+
+    dense, reduced = dense_selection(constraints), reduced_rows(constraints)
+    for unit, applied, adjoint in (
+        (dense.unit, dense.products.apply(weights.reshape(2, -1)), dense.products.adjoint),
+        (
+            reduced.unit,
+            reduced.rows.apply(reduced.contract(weights)),
+            lambda m: reduced.expand(reduced.rows.adjoint(m)),
+        ),
+    ):
+        gathered = unit.gather(multipliers)
+        np.testing.assert_allclose(unit.spread(gathered, shape), multipliers, atol=1e-12)
+        np.testing.assert_allclose(applied, constraints.flat(image)[:, unit.position], atol=1e-12)
+        np.testing.assert_allclose(adjoint(gathered).reshape(2, -1), pulled, atol=1e-12)
+
+    for k in range(2):
+        one = constraints[k : k + 1]
+        rows = factored_selection(one, np.flatnonzero(one.norms))
+        given, scales = weights[k].reshape(1, -1), generator.random((1, pulled.shape[1]))
+        written_out = rows.products.scaled(np.ones_like(scales))
+        np.testing.assert_allclose(rows.products.apply(given)[0], written_out[0] @ given[0], atol=1e-12)
+        np.testing.assert_allclose(rows.products.apply(given)[0], image[k].reshape(-1)[rows.unit.position], atol=1e-12)
+        np.testing.assert_allclose(
+            rows.products.adjoint(rows.unit.gather(multipliers[k : k + 1])), pulled[k : k + 1], atol=1e-12
+        )
+        np.testing.assert_allclose(
+            rows.products.gram(scales), written_out @ (written_out * scales[:, None, :]).mT, atol=1e-12
+        )

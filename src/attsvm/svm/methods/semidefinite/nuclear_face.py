@@ -89,15 +89,7 @@ def solve_on_face(
             if error <= CONVERGED or error > 0.5 * before:
                 return U @ V.T, full
         before = error
-        system = np.zeros((size + count, size + count))
-        for k in range(rank):
-            system[k:corner:rank, corner + k : size : rank] = -pull
-            system[corner + k : size : rank, k:corner:rank] = -pull.T
-        system.reshape(-1)[: size * (size + count + 1) : size + count + 1] = 1 + TURN
-        by_row = system[size:]
-        by_row[:, :corner] = (own_left[:, :, None] * partners[:, None, :]).reshape(count, -1)
-        by_row[:, corner:size] = (own_queries[:, :, None] * images[:, None, :]).reshape(count, -1)
-        system[:size, size:] = -by_row[:, :size].T
+        system = _system(pull, own_left, own_queries, images, partners)
         _, _, step, failed = dgesv(system, residual, overwrite_a=True, overwrite_b=True)
         if failed:
             return None
@@ -105,3 +97,25 @@ def solve_on_face(
         V = V + step[corner:size].reshape(V.shape)
         full[held] += step[size:]
     return None
+
+
+def _system(
+    pull: Float[np.ndarray, "d_k d_q"],
+    left: Float[np.ndarray, "k d_k"],
+    queries: Float[np.ndarray, "k d_q"],
+    images: Float[np.ndarray, "k r"],
+    partners: Float[np.ndarray, "k r"],
+) -> Float[np.ndarray, "s s"]:
+    """The matrix of Newton's equations in U, V and the multipliers of the held rows; images l'U, partners z'V."""
+    count, rank = images.shape
+    corner, size = rank * pull.shape[0], rank * (pull.shape[0] + pull.shape[1])
+    system = np.zeros((size + count, size + count))
+    for k in range(rank):
+        system[k:corner:rank, corner + k : size : rank] = -pull
+        system[corner + k : size : rank, k:corner:rank] = -pull.T
+    system.reshape(-1)[: size * (size + count + 1) : size + count + 1] = 1 + TURN
+    by_row = system[size:]
+    by_row[:, :corner] = (left[:, :, None] * partners[:, None, :]).reshape(count, -1)
+    by_row[:, corner:size] = (queries[:, :, None] * images[:, None, :]).reshape(count, -1)
+    system[:size, size:] = -by_row[:, :size].T
+    return system
