@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attsvm.cli.options import Json, Threads
-from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, print_result, progress
+from attsvm.cli.shared import INTERRUPTED, command_line, finish, limit_threads, print_result, progress
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -123,9 +123,8 @@ def experiment(
     write_experiment(folder, result, loaded.task.pictures(loaded.data))
     tables = ((name_of(run["optimizer"]), rows_of(run)) for run in result["runs"])
     print_result(result, json, tables, verdict(result), notes(result))
-    print(f"{out}: index.html, figures, result.json and runs", file=sys.stderr)
-    if len(done) < len(runs) or done[-1]["status"] == "interrupted":
-        raise typer.Exit(INTERRUPTED)
+    interrupted = len(done) < len(runs) or done[-1]["status"] == "interrupted"
+    finish(out, "index.html, figures, result.json and runs", INTERRUPTED if interrupted else 0)
 
 
 def _run(loaded: "Experiment", runs: "list[Options]", folder: Path, resume: bool) -> list[dict[str, Any]]:

@@ -1,12 +1,11 @@
 """``attsvm fit``: train attention on a labelled problem, and compare its weights with Att-SVMs."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from attsvm.cli.options import ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads, named_values
-from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, print_result, progress, result_folder
+from attsvm.cli.shared import INTERRUPTED, command_line, finish, limit_threads, print_result, progress, result_folder
 from attsvm.datasets.source import source_help
 
 HELP = f"""
@@ -93,7 +92,4 @@ def fit(
 
             write_folder(folder, done, result, command, found)
     print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
-    if out:
-        print(f"{out}: index.html, figures, result.json and run.npz", file=sys.stderr)
-    if done.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    finish(out, "index.html, figures, result.json and run.npz", INTERRUPTED if done.interrupted else 0)

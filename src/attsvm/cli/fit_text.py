@@ -1,12 +1,11 @@
 """``attsvm fit-text``: train an attention classifier on labelled texts."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from attsvm.cli.options import ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads
-from attsvm.cli.shared import command_line, limit_threads, print_result, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
 
 HELP = """
 TEXTS is a file `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or `.ndjson`, or a folder with one
@@ -96,5 +95,4 @@ def fit_text(
 
             write_text_folder(folder, done, result, command)
     print_result(result, json, tables(result), verdict(result), notes(result))
-    if out:
-        print(f"{out}: index.html, figures and result.json", file=sys.stderr)
+    finish(out, "index.html, figures and result.json")

@@ -1,7 +1,6 @@
 """``attsvm inspect``: what the heads of a trained transformer select, and by what margin."""
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, limit_threads, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, result_folder
+from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def inspect(
         print(dumps(result))
     else:
         _show(done, other, given, sentence - 1)
-    if out:
-        print(f"{out}: index.html, figures and result.json", file=sys.stderr)
+    finish(out, "index.html, figures and result.json")
 
 
 class _Subject(NamedTuple):
@@ -206,9 +205,7 @@ def _progress(layers: int) -> "Iterator[Callable[[HeadProgress], None]]":
 
 
 def _show(done: "Inspection", other: "Inspection | None", given: "Input", sentence: int) -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
     from attsvm.report.inspection.numbers import layer_rows
     from attsvm.report.inspection.words import notes, of_view, summary, view_lines
@@ -219,23 +216,12 @@ def _show(done: "Inspection", other: "Inspection | None", given: "Input", senten
         if one is None:
             continue
         heads, rows = layer_rows(one)
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=name or None, title_justify="left")
-        for k, title in enumerate(heads):
-            table.add_column(title, justify="left" if k == 0 else "right")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+        layout: dict[str, Any] = {"padding": (0, 1, 0, 0), "pad_edge": True}
+        console.print(columns_table(heads, rows, right=heads[1:], title=name or None, title_justify="left", **layout))
     for note in notes(done, other):
         console.print(note, highlight=False)
     if done.view is not None:
-        table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
-        for left, right in of_view(done.view):
-            table.add_row(left, right)
-        console.print(table)
+        console.print(pairs_table(of_view(done.view)))
         lines: list[Any] = view_lines(done.view, given.tokens[sentence], sentence)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for title in ("query", "selects", "probability", "support tokens"):
-            table.add_column(title, justify="right" if title == "probability" else "left")
-        for line in lines:
-            table.add_row(*line)
-        console.print(table)
+        titles = ("query", "selects", "probability", "support tokens")
+        console.print(columns_table(titles, lines, right=("probability",)))

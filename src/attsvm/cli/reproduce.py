@@ -8,6 +8,7 @@ import typer
 
 from attsvm.cli.options import Json, Threads
 from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads
+from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -116,12 +117,5 @@ def _show(console: "Console", outcome: "Outcome") -> None:
 
 
 def _list(console: "Console", figures: "Iterable[Figure]") -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("name", "claim", "paper"):
-        table.add_column(column)
-    for figure in figures:
-        table.add_row(f"[bold]{figure.name}[/bold]", figure.claim, str(figure.paper))
-    console.print(table)
+    rows = [(f"[bold]{figure.name}[/bold]", figure.claim, str(figure.paper)) for figure in figures]
+    console.print(columns_table(("name", "claim", "paper"), rows))

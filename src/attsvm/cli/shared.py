@@ -93,29 +93,22 @@ def print_result(
     """Print a result on stdout: as JSON, or as its tables, its verdict, and notes that must not be overlooked."""
     from rich.console import Console
 
+    from attsvm.cli.tables import grouped_table
     from attsvm.report.plain import dumps
 
     if json:
         print(dumps(result))
         return
     console = Console()
-    console.print(terminal_table(tables))
+    console.print(grouped_table(tables))
     console.print(verdict, highlight=False)
     for note in notes:
         console.print(note, style="bold yellow", highlight=False)
 
 
-def terminal_table(tables: Iterable[tuple[str, list[tuple[str, str]]]]) -> Any:
-    """Tables of names and values, as one table for the terminal."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for name, rows in tables:
-        table.add_row(f"[bold]{name}[/bold]", "")
-        for left, right in rows:
-            table.add_row(f"  {left}", right)
-        table.add_section()
-    return table
+def finish(out: Path | None, written: str, exit_status: int = 0) -> None:
+    """Say on stderr what was written to ``--out``, and end the command if its exit status is not 0."""
+    if out is not None:
+        print(f"{out}: {written}", file=sys.stderr)
+    if exit_status:
+        raise typer.Exit(exit_status)

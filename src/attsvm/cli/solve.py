@@ -1,13 +1,13 @@
 """``attsvm solve``: solve the Att-SVM of a selection in a problem file."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attsvm.cli.files import check_writable
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
-from attsvm.cli.shared import command_line, limit_threads
+from attsvm.cli.shared import command_line, finish, limit_threads
+from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
 from attsvm.norms.registry import norm_spellings
 
@@ -68,8 +68,7 @@ def solve(
 ) -> None:
     """Solve the Att-SVM of a selection."""
     limit_threads(threads)
-    if out is not None:
-        check_writable(out, force)
+    check_writable(out, force)
 
     import numpy as np
 
@@ -95,10 +94,8 @@ def solve(
         print(dumps(as_numbers(problem, solution, source=problem_file, command=command_line(), threads=threads)))
     else:
         _show(solution)
-    if out is not None:
-        print(f"{out}: the solution", file=sys.stderr)
-    if (np.asarray(solution.status) == Status.INACCURATE).any():
-        raise typer.Exit(INACCURATE)
+    inaccurate = (np.asarray(solution.status) == Status.INACCURATE).any()
+    finish(out, "the solution", INACCURATE if inaccurate else 0)
 
 
 def as_numbers(
@@ -166,41 +163,34 @@ def _show(solution: "Solution") -> None:
 
 def _table_of_batch(solution: "Solution") -> Any:
     import numpy as np
-    from rich import box
-    from rich.table import Table
 
     from attsvm.report.words import number
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("problem", "status", "value", "margin", "support tokens", "gap"):
-        table.add_column(name, justify="left" if name in ("problem", "status") else "right")
+    rows = []
     for index in np.ndindex(solution.batch_shape):
         one = solution[index]
         numbers = (number(float(x)) for x in (one.value, one.margin))
         place = ", ".join(map(str, index))
-        table.add_row(place, str(one.status), *numbers, f"{int(one.support.sum()):,}", number(float(one.gap)))
-    return table
+        rows.append((place, str(one.status), *numbers, f"{int(one.support.sum()):,}", number(float(one.gap))))
+    measured = ("value", "margin", "support tokens", "gap")
+    return columns_table(("problem", "status", *measured), rows, right=measured)
 
 
 def _table_of_one(solution: "Solution") -> Any:
-    from rich import box
-    from rich.table import Table
-
     from attsvm.report.words import number
     from attsvm.results import Status
 
-    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
-    table.add_row("status", str(solution.status))
+    rows = [("status", str(solution.status))]
     if solution.status == Status.INFEASIBLE:
-        table.add_row("Farkas bound: norm of any separator, unit rows, ≥", number(float(solution.bound)))
+        rows.append(("Farkas bound: norm of any separator, unit rows, ≥", number(float(solution.bound))))
     else:
-        table.add_row(f"value, least {solution.norm.name} norm", f"{solution.value:.10g}")
+        rows.append((f"value, least {solution.norm.name} norm", f"{solution.value:.10g}"))
         if solution.slack is not None:
-            table.add_row(f"objective at C = {solution.slack:g}", f"{solution.objective:.10g}")
-        table.add_row("margin", f"{solution.margin:.10g}" if abs(float(solution.margin)) < float("inf") else "-")
-        table.add_row("support tokens", f"{int(solution.support.sum()):,}")
-        table.add_row("relative duality gap", number(float(solution.gap)))
-        table.add_row("largest violation, relative", number(float(solution.violation)))
-    table.add_row("method", f"{solution.stats['method']} ({solution.stats['why']})")
-    table.add_row("steps, seconds", f"{solution.stats['steps']:,}, {solution.stats['seconds']:.3g}")
-    return table
+            rows.append((f"objective at C = {solution.slack:g}", f"{solution.objective:.10g}"))
+        rows.append(("margin", f"{solution.margin:.10g}" if abs(float(solution.margin)) < float("inf") else "-"))
+        rows.append(("support tokens", f"{int(solution.support.sum()):,}"))
+        rows.append(("relative duality gap", number(float(solution.gap))))
+        rows.append(("largest violation, relative", number(float(solution.violation))))
+    rows.append(("method", f"{solution.stats['method']} ({solution.stats['why']})"))
+    rows.append(("steps, seconds", f"{solution.stats['steps']:,}, {solution.stats['seconds']:.3g}"))
+    return pairs_table(rows)

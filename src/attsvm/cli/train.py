@@ -1,6 +1,5 @@
 """``attsvm train``: train attention on a problem file, with any optimizer."""
 
-import sys
 import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,8 @@ import typer
 from attsvm.cli.files import check_writable
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads, named_values
-from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads, progress
+from attsvm.cli.shared import INTERRUPTED, command_line, finish, limit_threads, progress
+from attsvm.cli.tables import pairs_table
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
 
@@ -114,8 +114,7 @@ def train(
 ) -> None:
     """Train softmax attention on a problem file."""
     limit_threads(threads)
-    if out is not None:
-        check_writable(out, force)
+    check_writable(out, force)
     named = {"learning_rate": learning_rate, "p": p, "norm": norm, "scope": scope, "relative": relative or None}
     chosen = find_optimizer(optimizer, named, named_values(option or []), growth)
 
@@ -153,10 +152,7 @@ def train(
         print(dumps(result))
     else:
         _show(result)
-    if out is not None:
-        print(f"{out}: the run", file=sys.stderr)
-    if Status.INTERRUPTED in result["status"]:
-        raise typer.Exit(INTERRUPTED)
+    finish(out, "the run", INTERRUPTED if Status.INTERRUPTED in result["status"] else 0)
 
 
 def as_numbers(
@@ -204,26 +200,24 @@ def as_numbers(
 
 
 def _show(result: dict[str, Any]) -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
 
     from attsvm.report.words import number
 
-    table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
     states = ", ".join(f"{name}" if result["trials"] == 1 else f"{n} {name}" for name, n in result["status"].items())
-    table.add_row("status", states)
-    table.add_row("steps", f"{result['steps']:,}")
-    table.add_row("loss" if result["trials"] == 1 else "mean loss", number(result["loss"]))
-    table.add_row("median largest probability", number(result["median_largest_probability"]))
-    table.add_row("lowest largest probability", number(result["lowest_largest_probability"]))
-    table.add_row("norm of the weights", number(result["weights_norm"]))
+    rows = [
+        ("status", states),
+        ("steps", f"{result['steps']:,}"),
+        ("loss" if result["trials"] == 1 else "mean loss", number(result["loss"])),
+        ("median largest probability", number(result["median_largest_probability"])),
+        ("lowest largest probability", number(result["lowest_largest_probability"])),
+        ("norm of the weights", number(result["weights_norm"])),
+    ]
     if result["selected"] is not None and len(result["selected"]) <= 20:
-        table.add_row("selected", " ".join(str(entry) for entry in result["selected"]))
+        rows.append(("selected", " ".join(str(entry) for entry in result["selected"])))
     if result["precise_until"] is not None:
-        table.add_row(
-            "logits passed 1e8 at step", f"{result['precise_until']:,}: rounding affects the run from there on"
-        )
-    table.add_row("trained by", f"{result['optimizer']}, {result['attention']} attention")
-    table.add_row("seconds", f"{result['seconds']:.3g}")
-    Console().print(table)
+        step = f"{result['precise_until']:,}: rounding affects the run from there on"
+        rows.append(("logits passed 1e8 at step", step))
+    rows.append(("trained by", f"{result['optimizer']}, {result['attention']} attention"))
+    rows.append(("seconds", f"{result['seconds']:.3g}"))
+    Console().print(pairs_table(rows))
