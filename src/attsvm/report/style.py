@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
@@ -123,6 +123,15 @@ def spread(
     low, high = np.quantile(values, [0.1, 0.9], axis=1)
     band(axis, x, low, high, colour)
     axis.plot(x, middle(values, axis=1), linestyle=line, color=colour, label=label, **options)
+
+
+def frame(axis: Axes, paths: Sequence[np.ndarray], room: float) -> None:
+    """Show the rectangle that contains paths of shape (R, 2), and a share of its size on every side of it."""
+    points = np.concatenate(paths)
+    low, high = points.min(axis=0), points.max(axis=0)
+    room_of_axis = room * (high - low)
+    axis.set_xlim(low[0] - room_of_axis[0], high[0] + room_of_axis[0])
+    axis.set_ylim(low[1] - room_of_axis[1], high[1] + room_of_axis[1])
 
 
 def legend_above(axis: Axes, columns: int) -> None:

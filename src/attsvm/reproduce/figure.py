@@ -147,6 +147,11 @@ def place(figure: Figure) -> tuple[int, str, float, str]:
     return papers.index(paper) if paper in papers else len(papers), paper, figure.order, figure.name
 
 
+def joined(found: Mapping[str, Arrays]) -> Arrays:
+    """The arrays of several pieces in one dict: array ``key`` of ``found[name]`` is ``"key name"``."""
+    return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
+
+
 def verdict(passed: Mapping[str, bool], why: str) -> Verdict:
     """The verdict of several conditions.
 

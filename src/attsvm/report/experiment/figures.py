@@ -1,5 +1,6 @@
 """The figures of an experiment: learning, weights and attention of each optimiser."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,17 +44,13 @@ def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) 
 
 
 def _learning(runs: list[dict[str, Any]]) -> Drawn:
-    figure, axis = _figure("epochs", "test accuracy (%)")
-    for number, run in enumerate(runs):
-        _line(axis, number, run, lambda row: 100 * row["test_accuracy"])
-    style.legend_above(axis, 2)
+    figure, _ = _over_epochs(runs, "test accuracy (%)", lambda row: 100 * row["test_accuracy"])
     return Drawn("accuracy", "Accuracy", "Share of the test rows classified correctly after each epoch.", figure)
 
 
 def _loss(runs: list[dict[str, Any]]) -> Drawn:
-    figure, axis = _figure("epochs", "mean loss of a row")
+    figure, axis = _over_epochs(runs, "mean loss of a row", lambda row: row["test_loss"])
     for number, run in enumerate(runs):
-        _line(axis, number, run, lambda row: row["test_loss"])
         trained = run["history"][1:]
         if trained:
             axis.plot(
@@ -64,7 +61,6 @@ def _loss(runs: list[dict[str, Any]]) -> Drawn:
                 marker=".",
                 markersize=3,
             )
-    style.legend_above(axis, 2)
     caption = "Thick: on the test rows. Thin, with dots: on the training rows during training, with dropout."
     return Drawn("loss", "Loss", caption, figure)
 
@@ -92,10 +88,7 @@ def _histograms(runs: list[dict[str, Any]]) -> Drawn:
 
 
 def _evenness(runs: list[dict[str, Any]]) -> Drawn:
-    figure, axis = _figure("epochs", "‖a‖₁² / (T ‖a‖₂²)")
-    for number, run in enumerate(runs):
-        _line(axis, number, run, lambda row: float(np.mean(row["attention_evenness"]["all"])))
-    style.legend_above(axis, 2)
+    figure, _ = _over_epochs(runs, "‖a‖₁² / (T ‖a‖₂²)", lambda row: float(np.mean(row["attention_evenness"]["all"])))
     caption = (
         "Mean over layers, heads and queries of the test rows. It is 1 if a query attends to all T tokens equally "
         "and 1/T if it attends to one token; small values are sparse."
@@ -104,21 +97,15 @@ def _evenness(runs: list[dict[str, Any]]) -> Drawn:
 
 
 def _norms(runs: list[dict[str, Any]]) -> Drawn:
-    figure, axis = _figure("epochs", "‖W_K W_Q′‖")
-    for number, run in enumerate(runs):
-        _line(axis, number, run, lambda row: float(np.mean(row["key_query_norm"])))
-    style.legend_above(axis, 2)
+    figure, _ = _over_epochs(runs, "‖W_K W_Q′‖", lambda row: float(np.mean(row["key_query_norm"])))
     caption = "Frobenius norm of the key-query weights, mean over heads and layers."
     return Drawn("norms", "Growth of the key-query weights", caption, figure)
 
 
 def _key_words(runs: list[dict[str, Any]]) -> Drawn:
-    figure, axis = _figure("epochs", "key-word score (%)")
-    for number, run in enumerate(runs):
-        _line(axis, number, run, lambda row: 100 * row["key_word_score"])
+    figure, axis = _over_epochs(runs, "key-word score (%)", lambda row: 100 * row["key_word_score"])
     axis.axhline(100 * runs[0]["key_words"]["even"], color=style.INK, linestyle=":", linewidth=1)
     axis.set_ylim(bottom=0)
-    style.legend_above(axis, 2)
     caption = (
         "Share of the attention of the last layer's [CLS] query on the words that carry the sentiment, as a mean "
         "over the heads and the sentences below. Dotted: equal attention to all tokens."
@@ -160,17 +147,19 @@ def _picture(axis: Axes, picture: np.ndarray, **options: Any) -> None:
     axis.grid(False)
 
 
-def _figure(x: str, y: str) -> tuple[Figure, Axes]:
-    figure, axis = style.panel(x, y, 2.6)
+def _over_epochs(
+    runs: list[dict[str, Any]], name: str, value: Callable[[dict[str, Any]], float]
+) -> tuple[Figure, Axes]:
+    """One line for each run: the value of each row of its history."""
+    figure, axis = style.panel("epochs", name, 2.6)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for number, run in enumerate(runs):
+        axis.plot(
+            [row["epoch"] for row in run["history"]],
+            [value(row) for row in run["history"]],
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=LINES[number % len(LINES)],
+            label=name_of(run["optimizer"]),
+        )
+    style.legend_above(axis, 2)
     return figure, axis
-
-
-def _line(axis: Axes, number: int, run: dict[str, Any], value: Any) -> None:
-    axis.plot(
-        [row["epoch"] for row in run["history"]],
-        [value(row) for row in run["history"]],
-        color=COLOURS[number % len(COLOURS)],
-        linestyle=LINES[number % len(LINES)],
-        label=name_of(run["optimizer"]),
-    )

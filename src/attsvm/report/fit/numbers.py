@@ -144,12 +144,17 @@ def missing_relaxed(fit: Fit) -> str | None:
     return f"no head classifies every selected token (the head's own SVM is {fit.head_svm.status})"
 
 
-def _solution(problem: Problem, solution: Solution) -> dict[str, Any]:
-    infeasible = solution.status == "infeasible"
+def _status(solution: Solution) -> dict[str, Any]:
     return {
         "status": solution.status,
         "separable": {"optimal": True, "infeasible": False}.get(str(solution.status)),
-        "farkas_bound": solution.bound if infeasible else None,
+        "farkas_bound": solution.bound if solution.status == "infeasible" else None,
+    }
+
+
+def _solution(problem: Problem, solution: Solution) -> dict[str, Any]:
+    return {
+        **_status(solution),
         "value": solution.value,
         "margin": solution.margin,
         "gap": solution.gap,
@@ -159,13 +164,10 @@ def _solution(problem: Problem, solution: Solution) -> dict[str, Any]:
 
 
 def _head(solution: Solution, slack: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
-    infeasible = solution.status == "infeasible"
     return {
-        "status": solution.status,
-        "separable": {"optimal": True, "infeasible": False}.get(str(solution.status)),
-        "farkas_bound": solution.bound if infeasible else None,
+        **_status(solution),
         "margin": solution.margin,
-        "relaxed_queries": None if infeasible else np.argwhere(slack & kept),
+        "relaxed_queries": None if solution.status == "infeasible" else np.argwhere(slack & kept),
     }
 
 

@@ -10,7 +10,7 @@ from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -85,12 +85,9 @@ class Bregman(Figure):
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        found: Arrays = {}
-        for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
-            shape = [sizes[name] for name in ("n", "T", "d", "seed", "seeds")]
-            arrays = piece(f"p{p:g}", _run, p, steps, sizes["p"], *shape)
-            found |= {f"{key} {p:g}": array for key, array in arrays.items()}
-        return found
+        shape = [sizes[name] for name in ("n", "T", "d", "seed", "seeds")]
+        runs = zip(sizes["p"], sizes["steps"], strict=True)
+        return joined({f"{p:g}": piece(f"p{p:g}", _run, p, steps, sizes["p"], *shape) for p, steps in runs})
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         kept = _kept(sizes, found)

@@ -12,7 +12,7 @@ from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
@@ -123,12 +123,12 @@ class FactoredPaths(Figure):
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        found: Arrays = {}
+        found = {}
         for T in sizes["T"]:
             for attention, steps in sizes["steps"].items():
-                arrays = piece(f"{attention}-T{T}", _paths, attention, T, sizes["starts"], sizes["seed"], steps)
-                found |= {f"{key} {attention} {T}": array for key, array in arrays.items()}
-        return found
+                arguments = (attention, T, sizes["starts"], sizes["seed"], steps)
+                found[f"{attention} {T}"] = piece(f"{attention}-T{T}", _paths, *arguments)
+        return joined(found)
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         cases = [(attention, T) for attention in NORMS for T in sizes["T"]]

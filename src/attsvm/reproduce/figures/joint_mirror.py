@@ -12,7 +12,7 @@ from attsvm.optimizers import mirror_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_head, solve_svm
 from attsvm.training import train
@@ -88,11 +88,8 @@ class JointMirror(Figure):
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        found: Arrays = {}
-        for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
-            arrays = piece(f"p{p:g}", _run, p, sizes["p"], steps)
-            found |= {f"{key} {p:g}": array for key, array in arrays.items()}
-        return found
+        runs = zip(sizes["p"], sizes["steps"], strict=True)
+        return joined({f"{p:g}": piece(f"p{p:g}", _run, p, sizes["p"], steps) for p, steps in runs})
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         powers = sizes["p"]
@@ -144,11 +141,7 @@ class JointMirror(Figure):
                 end = 3 * reach * end / np.linalg.norm(end)
                 axis.plot([0, end[0]], [0, end[1]], ":", color=colour, linewidth=1)
                 axis.plot(*path.T, dashes, color=colour, label=f"p = {p:g}")
-            seen = np.concatenate([path[np.abs(path).max(axis=1) <= reach] for path in paths])
-            low, high = seen.min(axis=0), seen.max(axis=0)
-            room = 0.08 * (high - low)
-            axis.set_xlim(low[0] - room[0], high[0] + room[0])
-            axis.set_ylim(low[1] - room[1], high[1] + room[1])
+            style.frame(axis, [path[np.abs(path).max(axis=1) <= reach] for path in paths], 0.08)
             axis.set_xlabel(labels[0])
             axis.set_ylabel(labels[1])
         for axis, key, name in ((attention, "attention", "attention"), (correct, "correct", "P(label)")):

@@ -11,7 +11,7 @@ from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -70,7 +70,7 @@ class JointPrompt(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         found = {name: piece(name.replace(" ", "-"), _run, slack, sizes["steps"]) for name, slack in EXAMPLES.items()}
-        return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
+        return joined(found)
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         heads = [found[f"head_error {name}"][-1] for name in EXAMPLES]

@@ -10,7 +10,7 @@ from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -75,11 +75,9 @@ class MirrorPath(Figure):
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        found: Arrays = {"p": np.array(sizes["p"])}
-        for p, steps in zip(sizes["p"], sizes["steps"], strict=True):
-            arrays = piece(f"p{p:g}", _path, p, sizes["p"], steps)
-            found |= {f"{key} {p:g}": array for key, array in arrays.items()}
-        return found
+        runs = zip(sizes["p"], sizes["steps"], strict=True)
+        found = joined({f"{p:g}": piece(f"p{p:g}", _path, p, sizes["p"], steps) for p, steps in runs})
+        return {"p": np.array(sizes["p"]), **found}
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         powers = sizes["p"]
@@ -127,11 +125,7 @@ class MirrorPath(Figure):
             rates.plot(found[f"steps {p:g}"][1:], found[f"divergence {p:g}"][i, 1:], dashes, color=colour)
         start = found[f"entries {sizes['p'][0]:g}"][0]
         plane.plot(*start, "o", color=style.INK, markersize=3.5)
-        near = np.concatenate([path[np.linalg.norm(path, axis=1) < reach] for path in _paths(sizes, found)])
-        low, high = near.min(axis=0), near.max(axis=0)
-        room = 0.06 * (high - low)
-        plane.set_xlim(low[0] - room[0], high[0] + room[0])
-        plane.set_ylim(low[1] - room[1], high[1] + room[1])
+        style.frame(plane, [path[np.linalg.norm(path, axis=1) < reach] for path in _paths(sizes, found)], 0.06)
         plane.set_xlabel("W$_{11}$")
         plane.set_ylabel("W$_{12}$")
         rates.set_xscale("log")

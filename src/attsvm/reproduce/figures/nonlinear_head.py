@@ -12,7 +12,7 @@ from attsvm.measures import direction_error
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.softmax import softmax
 from attsvm.svm import combined_prediction, solve_svm
@@ -146,12 +146,11 @@ class NonlinearHead(Figure):
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        found: Arrays = {}
+        found = {}
         for d, candidates in zip(sizes["dims"], sizes["candidates"], strict=True):
             arguments = (sizes["n"], sizes["T"], d, sizes["runs"], candidates, sizes["seed"], sizes["steps"])
-            arrays = piece(f"d{d}", _dimension, *arguments)
-            found |= {f"{key} {d}": array for key, array in arrays.items()}
-        return found
+            found[f"{d}"] = piece(f"d{d}", _dimension, *arguments)
+        return joined(found)
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         dims = sizes["dims"]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import one_sequence
 from attsvm.measures import direction_error
 from attsvm.report import style
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import solve_svm
@@ -77,7 +77,7 @@ class PromptOneSequence(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         found = {name: piece(name.replace(" ", "-"), _paths, local, sizes["steps"]) for name, local in EXAMPLES.items()}
-        return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
+        return joined(found)
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         one, two = (found[f"selected {name}"] for name in EXAMPLES)

@@ -10,7 +10,7 @@ from attsvm.measures import direction_error
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.figures.prompt_one_sequence import draw_paths
 from attsvm.selection import optimal_tokens
@@ -70,7 +70,7 @@ class PromptSeveralSequences(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         found = {name: piece(name.replace(" ", "-"), _run, name, sizes["steps"]) for name in OPTIMIZERS}
-        return {f"{key} {name}": array for name, arrays in found.items() for key, array in arrays.items()}
+        return joined(found)
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         ends = {name: found[f"error {name}"][-1].max() for name in OPTIMIZERS}

@@ -11,7 +11,7 @@ from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.figures.factored_paths import limit_optimizer
 from attsvm.svm import solve_svm
@@ -112,11 +112,8 @@ class Saturation(Figure):
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "runs", "seed")]
-        found: Arrays = {}
-        for way, steps in sizes["steps"].items():
-            arrays = piece(way.replace(" ", "-"), _run, way, *shape, steps)
-            found |= {f"{key} {way}": array for key, array in arrays.items()}
-        return found
+        runs = sizes["steps"].items()
+        return joined({way: piece(way.replace(" ", "-"), _run, way, *shape, steps) for way, steps in runs})
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         decided = {way: ~found[f"undecided {way}"] for way in WAYS}

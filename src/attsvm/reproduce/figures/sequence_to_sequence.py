@@ -11,7 +11,7 @@ from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -63,7 +63,7 @@ class SequenceToSequence(Figure):
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         arguments = [sizes[name] for name in ("n", "T", "d", "seed", "runs", "steps")]
         found = {kind: piece(kind, _run, kind, *arguments) for kind in KINDS}
-        return {f"{key} {kind}": array for kind, arrays in found.items() for key, array in arrays.items()}
+        return joined(found)
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         passed, worst, left = {}, {}, 0
