@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from attsvm.errors import ProblemError
 
@@ -143,6 +143,17 @@ class Registry(Generic[T]):
 
     def _installed(self) -> dict[str, tuple[EntryPoint, ...]]:
         return _entry_points(self.group, tuple(sys.path))
+
+
+def kind_check(base: type) -> Callable[[object], Any]:
+    """The ``check`` of a registry whose extensions are instances or subclasses of a base class."""
+
+    def check(found: object) -> Any:
+        if isinstance(found, base) or (isinstance(found, type) and issubclass(found, base)):
+            return found
+        raise ProblemError(f"expected a {base.__name__} or a subclass of it, got {type(found).__name__}")
+
+    return check
 
 
 def import_object(path: str) -> object:

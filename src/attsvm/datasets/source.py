@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry
+from attsvm.extensions import Registry, kind_check
 from attsvm.problem import Problem
 
 _READ, _HELP = "attsvm.read", "attsvm.help"
@@ -126,14 +126,8 @@ def option(*default: Any, read: Callable[[str], Any] = str, help: str = "") -> A
     return dataclasses.field(metadata={_READ: read, _HELP: help}, **given)
 
 
-def _source(found: object) -> type[Source] | Source:
-    if isinstance(found, Source) or (isinstance(found, type) and issubclass(found, Source)):
-        return found
-    raise ProblemError(f"expected a Source or a subclass of it, got {type(found).__name__}")
-
-
 SOURCES: Registry[type[Source] | Source] = Registry(
-    "source", group="attsvm.datasets", package="attsvm.datasets", check=_source
+    "source", group="attsvm.datasets", package="attsvm.datasets", check=kind_check(Source)
 )
 
 

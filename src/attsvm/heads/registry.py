@@ -1,17 +1,12 @@
 """The heads that are known by name, and how ``head=`` is read."""
 
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry
+from attsvm.extensions import Registry, kind_check
 from attsvm.heads.base import Head
 
-
-def _head(found: object) -> type[Head] | Head:
-    if isinstance(found, Head) or (isinstance(found, type) and issubclass(found, Head)):
-        return found
-    raise ProblemError(f"expected a Head or a subclass of it, got {found!r}")
-
-
-HEADS: Registry[type[Head] | Head] = Registry("head", group="attsvm.heads", package="attsvm.heads", check=_head)
+HEADS: Registry[type[Head] | Head] = Registry(
+    "head", group="attsvm.heads", package="attsvm.heads", check=kind_check(Head)
+)
 
 
 def parse_head(head: str | Head) -> Head:

@@ -6,17 +6,12 @@ from itertools import chain
 from typing import Any
 
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry, import_object
+from attsvm.extensions import Registry, import_object, kind_check
 from attsvm.norms.base import Norm
 
-
-def _norm(found: object) -> type[Norm] | Norm:
-    if isinstance(found, Norm) or (isinstance(found, type) and issubclass(found, Norm)):
-        return found
-    raise ProblemError(f"expected a Norm or a subclass of it, got {type(found).__name__}")
-
-
-NORMS: Registry[type[Norm] | Norm] = Registry("norm", group="attsvm.norms", package="attsvm.norms", check=_norm)
+NORMS: Registry[type[Norm] | Norm] = Registry(
+    "norm", group="attsvm.norms", package="attsvm.norms", check=kind_check(Norm)
+)
 
 
 def parse_norm(norm: "str | float | Norm") -> Norm:

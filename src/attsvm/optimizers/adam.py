@@ -4,9 +4,8 @@ import numpy as np
 import optax
 
 from attsvm.norms import Lp
-from attsvm.optimizers.chain import chain
-from attsvm.optimizers.learning_rate import LearningRate, Schedule
-from attsvm.optimizers.normalize import Normalize
+from attsvm.optimizers.learning_rate import Schedule
+from attsvm.optimizers.of_optax import of_optax
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 
@@ -33,10 +32,7 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="adam", steps=100).norm.name
     'linf'
     """
-    rate = LearningRate(learning_rate).rate
-    inner = optax.adam(rate)
-    arguments = {"learning_rate": rate}
-    return chain(Normalize("all", norm=2.0), inner, name="adam", arguments=arguments, norm=Lp(np.inf))
+    return of_optax("adam", optax.adam, learning_rate, Lp(np.inf))
 
 
 OPTIMIZERS.register("adam", adam)

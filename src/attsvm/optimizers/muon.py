@@ -3,9 +3,8 @@
 import optax
 
 from attsvm.norms import Spectral
-from attsvm.optimizers.chain import chain
-from attsvm.optimizers.learning_rate import LearningRate, Schedule
-from attsvm.optimizers.normalize import Normalize
+from attsvm.optimizers.learning_rate import Schedule
+from attsvm.optimizers.of_optax import of_optax
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 
@@ -32,10 +31,7 @@ def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="muon", steps=100).norm.name
     'spectral'
     """
-    rate = LearningRate(learning_rate).rate
-    inner = optax.contrib.muon(rate)
-    arguments = {"learning_rate": rate}
-    return chain(Normalize("all", norm=2.0), inner, name="muon", arguments=arguments, norm=Spectral())
+    return of_optax("muon", optax.contrib.muon, learning_rate, Spectral())
 
 
 OPTIMIZERS.register("muon", muon)
