@@ -4,7 +4,16 @@ from typing import Annotated
 
 import typer
 
-from attsvm.cli.options import ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads, named_values
+from attsvm.cli.options import (
+    ForceFolder,
+    Json,
+    OutFolder,
+    SplitSeed,
+    TestFraction,
+    Threads,
+    named_option,
+    named_values,
+)
 from attsvm.cli.shared import INTERRUPTED, command_line, finish, limit_threads, print_result, progress, result_folder
 from attsvm.datasets.source import source_help
 
@@ -35,9 +44,7 @@ def fit(
         str, typer.Argument(metavar="SOURCE", help="Name of a data source, a file, or `package.module:name`.")
     ],
     out: OutFolder = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Option of the source. Repeatable.")
-    ] = None,
+    option: Annotated[list[str] | None, named_option("source")] = None,
     classes: Annotated[str | None, typer.Option(metavar="A,B", help="Short for `--option classes=A,B`.")] = None,
     train_head: Annotated[
         bool | None,

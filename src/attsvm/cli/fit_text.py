@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from attsvm.cli.options import ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads
+from attsvm.cli.options import Exponent, ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
 
 HELP = """
@@ -47,7 +47,7 @@ def fit_text(
             help="An optimizer of `attsvm train`, or an import path.  [default: mirror_descent with `--p`, else adam]",
         ),
     ] = None,
-    p: Annotated[float | None, typer.Option("--p", help="Exponent p > 1 of the potential of mirror descent.")] = None,
+    p: Exponent = None,
     steps: Annotated[int | None, typer.Option(help="Largest number of steps.  [default: 5,000]")] = None,
     learning_rate: Annotated[
         float | None,
@@ -73,22 +73,11 @@ def fit_text(
 
         given = read_texts(texts, text, label)
         test_texts = read_texts(test, text, label) if test else None
+        sizes = {"dim": dim, "min_documents": min_documents, "max_length": max_length}
+        options = TextOptions(test_fraction=test_fraction, seed=seed, embed=embed, **sizes)
         classifier = text_classifier(optimizer=optimizer, p=p, max_steps=steps, learning_rate=learning_rate, seed=seed)
-        with progress() as advance:
-            done = train_and_compare(
-                given,
-                test_texts,
-                TextOptions(
-                    test_fraction=test_fraction,
-                    seed=seed,
-                    dim=dim,
-                    min_documents=min_documents,
-                    max_length=max_length,
-                    embed=embed,
-                ),
-                classifier=classifier,
-                callback=advance,
-            )
+        with progress() as callback:
+            done = train_and_compare(given, test_texts, options, classifier=classifier, callback=callback)
         result = text_numbers(done, source=texts, test=test, command=command, seed=seed, threads=threads)
         if folder:
             from attsvm.report.texts.folder import write_text_folder

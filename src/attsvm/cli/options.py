@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,10 +17,16 @@ ForceFile = Annotated[bool, typer.Option("--force", help="Replace FILE if it exi
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="Number of cores to use at most.  [default: all]")]
 
+Exponent = Annotated[float | None, typer.Option("--p", help="Exponent p > 1 of the potential of mirror descent.")]
 SplitSeed = Annotated[int, typer.Option("--seed", help="Seed of the split into training and test.")]
 TestFraction = Annotated[float, typer.Option(help="Share of each class that is set apart for testing.")]
 
 ProblemFile = Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem file `.npz`.")]
+
+
+def named_option(of: str) -> Any:
+    """An option ``--option NAME=VALUE``, which can be given several times; :func:`named_values` reads the values."""
+    return typer.Option("--option", metavar="NAME=VALUE", help=f"Option of the {of}. Repeatable.")
 
 
 def named_values(texts: Iterable[str]) -> dict[str, str]:

@@ -104,15 +104,13 @@ def as_numbers(
     """The solution as JSON-able numbers, as documented in docs/guide/results.md."""
     import numpy as np
 
-    from attsvm._version import __version__
-    from attsvm.report.plain import jsonable
+    from attsvm.report.plain import command_result
 
     names = ("status", "value", "margin", "objective", "gap", "violation", "raw_violation", "bound", "stats")
-    numbers: dict[str, Any] = jsonable(
+    return command_result(
+        SCHEMA,
+        command,
         {
-            "schema": SCHEMA,
-            "version": __version__,
-            "command": command,
             "threads": threads,
             "data": {"source": source, "sha256": problem.data_hash},
             "norm": solution.norm.name,
@@ -122,9 +120,8 @@ def as_numbers(
             **{name: getattr(solution, name) for name in names},
             "support": np.argwhere(solution.support),
             "direction": solution.direction,
-        }
+        },
     )
-    return numbers
 
 
 def _selection(problem: "Problem", text: str) -> "np.ndarray":

@@ -8,7 +8,7 @@ import typer
 
 from attsvm.cli.files import check_writable
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
-from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads, named_values
+from attsvm.cli.options import Exponent, ForceFile, Json, OutFile, ProblemFile, Threads, named_option, named_values
 from attsvm.cli.shared import INTERRUPTED, command_line, finish, limit_threads, progress
 from attsvm.cli.tables import pairs_table
 from attsvm.heads import HEADS
@@ -73,7 +73,7 @@ def train(
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Step size.  [default: the optimizer's]")] = None,
     growth: Annotated[float, typer.Option(help="Multiply the size of step k by 1 + GROWTH·k.")] = 0.0,
-    p: Annotated[float | None, typer.Option("--p", help="Exponent p > 1 of the potential of mirror descent.")] = None,
+    p: Exponent = None,
     norm: Annotated[
         str | None,
         typer.Option(help="Norm of steepest descent: linf (sign descent), l1 (coordinate descent), spectral, ..."),
@@ -82,9 +82,7 @@ def train(
         str | None, typer.Option(help="Normalize by one norm over `all` parameters, or by one for `each`.")
     ] = None,
     relative: Annotated[bool, typer.Option("--relative", help="Multiply steps by the norm of the weights.")] = False,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Option of the optimizer. Repeatable.")
-    ] = None,
+    option: Annotated[list[str] | None, named_option("optimizer")] = None,
     steps: Annotated[int, typer.Option(help="Number of steps.")] = 2000,
     loss: Annotated[str, typer.Option(metavar="NAME", help=f"{_names(LOSSES.names())}.")] = "logistic",
     head: Annotated[
@@ -161,9 +159,8 @@ def as_numbers(
     """The summary as JSON-able numbers, as documented in docs/guide/results.md."""
     import numpy as np
 
-    from attsvm._version import __version__
     from attsvm.norms import Lp
-    from attsvm.report.plain import jsonable
+    from attsvm.report.plain import command_result
 
     status, counts = np.unique(run.status, return_counts=True)
     counted = np.broadcast_to(problem.canonical.active.reshape(problem.query_shape), run.selected.shape)
@@ -171,11 +168,10 @@ def as_numbers(
     axes = 2 if problem.has_queries else 1
     single = not run.batch_shape
     precise = np.asarray(-1 if run.precise_until is None else run.precise_until)
-    numbers: dict[str, Any] = jsonable(
+    return command_result(
+        SCHEMA,
+        command,
         {
-            "schema": SCHEMA,
-            "version": __version__,
-            "command": command,
             "seed": run.seed,
             "threads": threads,
             "data": {"source": source, "sha256": problem.data_hash},
@@ -194,9 +190,8 @@ def as_numbers(
             "precise_until": int(precise[precise >= 0].min()) if (precise >= 0).any() else None,
             "selected": run.selected if single else None,
             "seconds": seconds,
-        }
+        },
     )
-    return numbers
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._version import __version__
+
 
 def jsonable(value: Any) -> Any:
     """Python numbers, strings, lists and dicts, with None in place of NaN and infinity."""
@@ -26,6 +28,11 @@ def jsonable(value: Any) -> Any:
 def jsonable_dict(values: Mapping[str, Any]) -> dict[str, Any]:
     """A dict whose values are :func:`jsonable`."""
     return {name: jsonable(value) for name, value in values.items()}
+
+
+def command_result(schema: str, command: str, numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON-able result of a command: its schema, the version of attsvm, the command line, and the numbers."""
+    return jsonable_dict({"schema": schema, "version": __version__, "command": command, **numbers})
 
 
 def dumps(value: Any, indent: str = "") -> str:

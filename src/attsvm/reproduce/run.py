@@ -8,10 +8,9 @@ from typing import Any
 
 from matplotlib.figure import Figure as Drawing
 
-from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.report import style
-from attsvm.report.plain import dumps, jsonable
+from attsvm.report.plain import command_result, dumps
 from attsvm.reproduce.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.pieces import Store
@@ -186,22 +185,20 @@ def write(outcome: Outcome, out: Path, command: str) -> None:
 def as_numbers(outcome: Outcome, command: str) -> dict[str, Any]:
     """The outcome as JSON-able numbers."""
     figure = outcome.figure
-    return {
-        "schema": SCHEMA,
-        "version": __version__,
-        "command": command,
+    numbers = {
         "name": figure.name,
         "paper": str(figure.paper),
         "title": figure.title,
         "claim": figure.claim,
         "criterion": figure.criterion,
         "quick": outcome.quick,
-        "sizes": jsonable(outcome.sizes),
+        "sizes": outcome.sizes,
         "verdict": outcome.verdict.standing.value,
         "why": outcome.verdict.why,
         "table": [row._asdict() for row in outcome.rows],
         "seconds": outcome.seconds,
         "pieces": outcome.pieces,
         "pieces_reused": outcome.reused,
-        "measured": jsonable(outcome.arrays),
+        "measured": outcome.arrays,
     }
+    return command_result(SCHEMA, command, numbers)

@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm._version import __version__
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.measures import margin
 from attsvm.problem import Problem
-from attsvm.report.plain import jsonable_dict
+from attsvm.report.plain import command_result
 from attsvm.report.saturation import saturation_numbers
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
@@ -46,11 +45,10 @@ def numbers(
     part, run = fit.train, fit.run
     kept = part.canonical.active.reshape(part.query_shape)
     largest = fit.on_train.largest
-    return jsonable_dict(
+    return command_result(
+        SCHEMA,
+        command,
         {
-            "schema": SCHEMA,
-            "version": __version__,
-            "command": command,
             "seed": seed,
             "threads": threads,
             "status": run.status,
@@ -78,7 +76,7 @@ def numbers(
             "direction_error_missing": missing_error(fit),
             "history": fit.history,
             "seconds": fit.seconds["everything"],
-        }
+        },
     )
 
 

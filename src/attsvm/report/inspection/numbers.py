@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._version import __version__
-from attsvm.report.plain import jsonable_dict
+from attsvm.report.plain import command_result
 from attsvm.report.words import short
 
 if TYPE_CHECKING:
@@ -39,11 +38,10 @@ def inspection_numbers(
     threads : int, optional
     seconds : float
     """
-    return jsonable_dict(
+    return command_result(
+        SCHEMA,
+        command,
         {
-            "schema": SCHEMA,
-            "version": __version__,
-            "command": command,
             "seed": inspection.seed,
             "threads": threads,
             "seconds": seconds,
@@ -70,7 +68,7 @@ def inspection_numbers(
             "twin": None if twin is None else [_head(head) for head in twin.heads],
             "checkpoints": [{"step": step, "heads": [_head(head) for head in one.heads]} for step, one in steps],
             "view": None if inspection.view is None else _view(inspection.view),
-        }
+        },
     )
 
 

@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm._version import __version__
 from attsvm.apps.texts.result import Part, TextFit
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
-from attsvm.report.plain import jsonable_dict
+from attsvm.report.plain import command_result
 from attsvm.report.saturation import saturation_numbers
 from attsvm.report.texts.words import LISTED
 
@@ -34,9 +33,6 @@ def text_numbers(
     effective, largest = fit.test.effective, fit.test.largest
     low, median, high = np.quantile(effective, [0.1, 0.5, 0.9])
     result = {
-        "schema": SCHEMA,
-        "version": __version__,
-        "command": command,
         "seed": seed,
         "threads": threads,
         "data": {
@@ -71,7 +67,7 @@ def text_numbers(
         "history": fit.classifier.history_,
         "seconds": fit.seconds,
     }
-    return jsonable_dict(result)
+    return command_result(SCHEMA, command, result)
 
 
 def word_row(fit: TextFit, word: int) -> dict[str, Any]:
