@@ -73,16 +73,7 @@ class Bregman(Figure):
         "seed": 0,
         "divergence_below": 0.02,
     }
-    quick: ClassVar[Sizes] = {
-        "p": [1.75, 2.0, 3.0],
-        "steps": [500, 1000, 8000],
-        "n": 6,
-        "T": 8,
-        "d": 10,
-        "seeds": 4,
-        "seed": 0,
-        "divergence_below": 0.1,
-    }
+    quick: ClassVar[Sizes] = {**full, "steps": [500, 1000, 8000], "seeds": 4, "divergence_below": 0.1}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "seed", "seeds")]

@@ -80,12 +80,7 @@ class JointMirror(Figure):
         "divergence_below": 1e-3,
         "head_divergence_below": 2e-3,
     }
-    quick: ClassVar[Sizes] = {
-        "p": [1.75, 2.0, 3.0],
-        "steps": [1500, 2000, 20_000],
-        "divergence_below": 1e-3,
-        "head_divergence_below": 2e-3,
-    }
+    quick: ClassVar[Sizes] = full
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         runs = zip(sizes["p"], sizes["steps"], strict=True)

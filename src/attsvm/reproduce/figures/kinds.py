@@ -116,14 +116,13 @@ class Kinds(Figure):
         "seed": 0,
     }
     quick: ClassVar[Sizes] = {
+        **full,
         "shapes": [[5, 5]],
         "dims": [2, 10],
         "runs": 40,
-        "steps": 2000,
         "further_steps": 10_000,
         "wide_dims": [50, 200],
         "wide_rounds": 2,
-        "seed": 0,
     }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:

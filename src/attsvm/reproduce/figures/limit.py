@@ -91,16 +91,7 @@ class Limit(Figure):
         "seed": 0,
         "error_below": 1e-6,
     }
-    quick: ClassVar[Sizes] = {
-        "n": 6,
-        "T": 8,
-        "d": 10,
-        "seeds": 4,
-        "steps": 20_000,
-        "plain_steps": 20_000,
-        "seed": 0,
-        "error_below": 1e-3,
-    }
+    quick: ClassVar[Sizes] = {**full, "seeds": 4, "steps": 20_000, "plain_steps": 20_000, "error_below": 1e-3}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         exact = piece("exact", _exact, dict(sizes), sizes["steps"])

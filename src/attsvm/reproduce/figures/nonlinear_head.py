@@ -133,17 +133,7 @@ class NonlinearHead(Figure):
         "far_below": 1e-30,
         "error_below": 1e-2,
     }
-    quick: ClassVar[Sizes] = {
-        "n": 3,
-        "T": 4,
-        "dims": [6],
-        "runs": 40,
-        "candidates": [400],
-        "steps": 2000,
-        "seed": 0,
-        "far_below": 1e-20,
-        "error_below": 1e-2,
-    }
+    quick: ClassVar[Sizes] = {**full, "dims": [6], "runs": 40, "candidates": [400], "far_below": 1e-20}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         found = {}

@@ -195,10 +195,8 @@ class OptimizerNorms(Figure):
         "mean_above": 0.98,
     }
     quick: ClassVar[Sizes] = {
+        **full,
         "optimizers": ["sign", "coordinate"],
-        "n": 6,
-        "T": 8,
-        "d": 10,
         "seeds": 4,
         "steps": 8000,
         "mean_above": 0.9,

@@ -66,7 +66,7 @@ class Path(Figure):
         "its path at the first record."
     )
     full: ClassVar[Sizes] = {"n": 6, "T": 8, "d": 10, "seeds": 20, "steps": 20_000, "seed": 0, "error_below": 1e-6}
-    quick: ClassVar[Sizes] = {"n": 6, "T": 8, "d": 10, "seeds": 3, "steps": 5_000, "seed": 0, "error_below": 1e-4}
+    quick: ClassVar[Sizes] = {**full, "seeds": 3, "steps": 5_000, "error_below": 1e-4}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         return piece("path", _measured, dict(sizes))

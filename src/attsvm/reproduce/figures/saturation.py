@@ -101,12 +101,9 @@ class Saturation(Figure):
         "error_below": {"W": 1e-6, "jointly": 1e-4},
     }
     quick: ClassVar[Sizes] = {
-        "n": 6,
-        "T": 8,
-        "d": 10,
+        **full,
         "runs": 4,
         "steps": {"W": 4_000, "per factor": 3_000, "jointly": 16_000},
-        "seed": 0,
         "error_below": {"W": 1e-4, "jointly": 1e-3},
     }
 

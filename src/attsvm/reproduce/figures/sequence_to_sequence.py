@@ -58,7 +58,7 @@ class SequenceToSequence(Figure):
         "direction error of every decided run is below the stated one."
     )
     full: ClassVar[Sizes] = {"n": 4, "T": 5, "d": 20, "runs": 100, "steps": 20_000, "seed": 0, "error_below": 1e-6}
-    quick: ClassVar[Sizes] = {"n": 4, "T": 5, "d": 20, "runs": 4, "steps": 3_000, "seed": 0, "error_below": 1e-4}
+    quick: ClassVar[Sizes] = {**full, "runs": 4, "steps": 3_000, "error_below": 1e-4}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         arguments = [sizes[name] for name in ("n", "T", "d", "seed", "runs", "steps")]

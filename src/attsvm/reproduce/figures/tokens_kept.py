@@ -86,15 +86,7 @@ class TokensKept(Figure):
         "seed": 0,
         "error_below": 0.05,
     }
-    quick: ClassVar[Sizes] = {
-        "T": 10,
-        "d": 10,
-        "runs": 20,
-        "lambda": [0.0, 0.5, 5.0],
-        "steps": 4000,
-        "seed": 0,
-        "error_below": 0.05,
-    }
+    quick: ClassVar[Sizes] = {**full, "runs": 20, "lambda": [0.0, 0.5, 5.0]}
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         arguments = [sizes[name] for name in ("T", "d", "runs", "seed", "steps")]
