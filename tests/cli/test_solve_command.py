@@ -120,7 +120,7 @@ def test_an_unfinished_answer_has_a_status_of_its_own(solve, problem_file):
         (["problem.npz", "--selected", "problem.npz"], "expected an array 'selected'"),
         (["problem.npz", "--selected", "wrong.npy"], r"selected: expected shape"),
         (["problem.npz", "--selected", "optimal", "--norm", "l0.5"], "norm: expected 1 <= p <= inf, got p = 0.5"),
-        (["problem.npz", "--selected", "optimal", "--slack", "-1"], "slack: -1.0 found"),
+        (["problem.npz", "--selected", "optimal", "--slack", "-1"], "slack: expected a positive number C, got -1.0"),
         (["problem.npz", "--selected", "optimal", "--out", "problem.npz"], "exists already; use --force"),
         (["problem.npz", "--selected", "optimal", "--out", "no/folder.npz"], "cannot be written"),
         (["problem.npz", "--selected", "optimal", "--method", "magic"], "method: expected .* got 'magic'"),
