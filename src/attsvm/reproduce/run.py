@@ -96,8 +96,9 @@ def chosen(names: Iterable[str]) -> dict[str, Figure]:
     >>> list(chosen(["losses", "rank"]))
     ['losses', 'rank']
     """
-    spellings = [spelling for name in names for spelling in (FIGURES.names() if name == "all" else [name])]
-    figures = {spelling: FIGURES.find(spelling) for spelling in spellings}
+    figures: dict[str, Figure] = {}
+    for name in names:
+        figures |= dict(FIGURES.items()) if name == "all" else {name: FIGURES.find(name)}
     ordered = dict(sorted(figures.items(), key=lambda entry: place(entry[1])))
     known: dict[str, Figure] = {}
     for spelling, figure in list(ordered.items()):

@@ -12,14 +12,13 @@ from attsvm.problem import Problem
 from attsvm.results import Callback, Progress, Status, plain, plain_status
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, unattainable
-from attsvm.svm.constraints.constraints import Constraints, check_relaxed
+from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_relaxed
 from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.registry import check_method, find_candidate
 from attsvm.svm.solution import Solution
 from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
 
 VIOLATION_ALLOWED = 1e-9
-ALL_TOKENS = (-3, -2, -1)
 NO_METHODS: Sequence[str] = ()
 
 # np.where is three times as fast on plain strings
