@@ -228,15 +228,16 @@ class Constraints:
 
     def differences(self, position: Int[np.ndarray, " m"]) -> Float[np.ndarray, "*batch m d_k"]:
         """k_t − k_r of the rows at these positions: their left factors, with the opposite sign."""
-        query, token = self.counted(position)
+        Q, T = self.inequality.shape[-2:]
+        token = position if Q == 1 else self.counted(position)[1]
         left = _join(self.keys, -3).take(token, axis=-2)
         if self.references is not None:
-            left = left - _join(self.references, -3).take(query, axis=-2)
+            left = left - _join(self.references, -3).take(position // T, axis=-2)
         return self._in_each(left, 2)
 
     def queries_of(self, position: Int[np.ndarray, " m"]) -> Float[np.ndarray, "*batch m d_q"]:
         """The queries z of the rows at these positions: their right factors."""
-        return self._in_each(_join(self.queries, -3).take(self.counted(position)[0], axis=-2), 2)
+        return self._in_each(_join(self.queries, -3).take(position // self.inequality.shape[-1], axis=-2), 2)
 
     def _in_each(self, array: np.ndarray, own_axes: int = 3) -> np.ndarray:
         """An array that problems may share, with all batch axes; its last ``own_axes`` axes are not of the batch."""
