@@ -1,5 +1,6 @@
 """The nuclear and the spectral norm: the sum and the largest of the singular values."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,9 @@ class _OfSingularValues(Norm):
     left_invariant = True
     right_invariant = True
 
+    @abstractmethod
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        """The norm of each row of singular values."""
 
     @property
     def of_vectors(self) -> Norm:
