@@ -3,7 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install develop test test-long check demo reproduce benchmarks clean
+# which campaigns `make soak` runs, and for how long; all of them by default
+CAMPAIGNS ?=
+MINUTES ?= 60
+
+.PHONY: install develop test test-long soak check demo reproduce benchmarks clean
 
 install: $(VENV)/installed
 
@@ -31,6 +35,9 @@ test: develop
 
 test-long: develop  ## the same claims at full size, minutes of work
 	$(BIN)/pytest -n 2 -m long
+
+soak: develop  ## the harness that looks for defects, in parts: a later call goes on where this one ends
+	PYTHONPATH=tests $(BIN)/python -m harness.soak $(CAMPAIGNS) --minutes $(MINUTES)
 
 check: develop
 	$(BIN)/ruff format --check .
