@@ -1,14 +1,27 @@
 """The folder of a result: whole or not there, and never in the place of something else."""
 
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
 import pytest
 
+import attsvm
 from attsvm import ProblemError
+from attsvm.cli.main import COMMANDS, main
 from attsvm.report.claim import claim_folder
+from attsvm.report.experiment.folder import claim_experiment
 
 
 def write_result(folder, text):
-    (folder / "result.json").write_text(text)
+    (folder / "result.json").write_text(json.dumps({"schema": "attsvm.fit/1", "text": text}))
     (folder / "figures").mkdir()
+
+
+def text_of(folder):
+    return json.loads((folder / "result.json").read_text())["text"]
 
 
 @pytest.fixture
@@ -24,9 +37,9 @@ def out(tmp_path):
 def test_force_replaces_a_result_as_a_whole(out):
     with claim_folder(out, force=True) as hidden:
         write_result(hidden, "second")
-        assert (out / "result.json").read_text() == "first", "the old one stays until the new one is whole"
+        assert text_of(out) == "first", "the old one stays until the new one is whole"
     assert {path.name for path in out.iterdir()} == {"result.json", "figures"}
-    assert (out / "result.json").read_text() == "second"
+    assert text_of(out) == "second"
     assert list(out.parent.iterdir()) == [out]
 
 
@@ -39,7 +52,7 @@ def test_an_error_leaves_the_earlier_result(out, error):
 
     with pytest.raises(error):
         fail_midway()
-    assert (out / "result.json").read_text() == "first"
+    assert text_of(out) == "first"
     assert list(out.parent.iterdir()) == [out]
 
 
@@ -62,18 +75,111 @@ def test_force_refuses_a_folder_with_strangers(out, stranger):
     (out / stranger).touch()
     with pytest.raises(ProblemError, match=f"holds more than a result \\({stranger}\\)"), claim_folder(out, force=True):
         pass
-    assert (out / "result.json").read_text() == "first"
+    assert text_of(out) == "first"
 
 
 def test_force_takes_an_empty_folder_and_refuses_a_file(tmp_path):
     (tmp_path / "empty").mkdir()
     with claim_folder(tmp_path / "empty", force=True) as hidden:
         write_result(hidden, "new")
-    assert (tmp_path / "empty" / "result.json").read_text() == "new"
+    assert text_of(tmp_path / "empty") == "new"
     (tmp_path / "file").write_text("kept")
     with (
-        pytest.raises(ProblemError, match="expected a folder, got a file"),
+        pytest.raises(ProblemError, match="expected a folder or a free name, got a file"),
         claim_folder(tmp_path / "file", force=True),
     ):
         pass
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def commands(folder):
+    """Every command that writes, with its input in a folder, without ``--out`` and ``--force``."""
+    problem = attsvm.datasets.random_problem(6, 4, 3, seed=0)
+    problem.save(folder / "problem.npz")
+    (folder / "texts.csv").write_text("text,label\n" + "good film,+\nbad film,-\n" * 5)
+    (folder / "sentences.txt").write_text("a text\n")
+    source = str(folder / "problem.npz")
+    return {
+        "fit": ["fit", source, "--steps", "3"],
+        "fit-text": ["fit-text", str(folder / "texts.csv"), "--steps", "3", "--min-documents", "1"],
+        "train": ["train", source, "--steps", "3"],
+        "solve": ["solve", source, "--selected", "optimal"],
+        "inspect": ["inspect", str(folder / "model"), "--text", str(folder / "sentences.txt")],
+        "experiment": ["experiment", "imdb", "--preset", "tiny", "--data", str(folder / "data")],
+        "reproduce": ["reproduce", "losses", "--quick"],
+    }
+
+
+def things(folder):
+    """What an output must not replace, by name. No device is among them: a test must not risk one."""
+    os.mkfifo(folder / "FIFO")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+    (folder / "link to a FIFO").symlink_to(folder / "FIFO")
+    (folder / "link to nothing").symlink_to(folder / "nothing")
+    (folder / "file").write_text("kept")
+    (folder / "folder").mkdir()
+    (folder / "folder" / "thesis.tex").write_text("kept")
+    return ["FIFO", "socket", "link to a FIFO", "link to nothing", "file/below", "folder"]
+
+
+def state(folder):
+    """What is in a folder: inode, kind and size of every entry."""
+    found = {path: path.lstat() for path in folder.rglob("*")}
+    return {path: (entry.st_ino, entry.st_mode, entry.st_size) for path, entry in found.items()}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_neither_a_file_nor_a_folder_of_ours_is_never_replaced(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    arguments = commands(tmp_path)[command]
+    force = [] if command == "reproduce" else ["--force"]
+    for name in things(tmp_path):
+        before = state(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["attsvm", *arguments, "--out", name, *force])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        message = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert message.startswith(f"attsvm: {name}: ")
+        assert message.count("\n") == 1, message
+        assert state(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["train", "solve", "fit", "fit-text"])
+def test_an_input_is_never_replaced(command, tmp_path, monkeypatch, capsys):
+    arguments = commands(tmp_path)[command]
+    contents = Path(arguments[1]).read_bytes()
+    monkeypatch.setattr(sys, "argv", ["attsvm", *arguments, "--out", arguments[1], "--force"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err.startswith(f"attsvm: {arguments[1]}: expected")
+    assert Path(arguments[1]).read_bytes() == contents
+
+
+def test_a_result_is_written_through_a_link_and_keeps_it(tmp_path):
+    problem = attsvm.datasets.random_problem(6, 4, 3, seed=0)
+    problem.save(tmp_path / "file.npz")
+    (tmp_path / "link.npz").symlink_to("file.npz")
+    os.mkfifo(tmp_path / "FIFO")
+    with pytest.raises(ProblemError, match="expected a file or a free name, got a FIFO"):
+        problem.save(tmp_path / "FIFO")
+    attsvm.Problem(problem.tokens[:3], labels=problem.labels[:3]).save(tmp_path / "link.npz")
+    assert (tmp_path / "link.npz").is_symlink()
+    assert len(attsvm.Problem.load(tmp_path / "file.npz").tokens) == 3
+
+
+def test_a_folder_that_only_looks_like_a_result_is_not_replaced(out, tmp_path):
+    for change in (
+        lambda: (out / "result.json").write_text('{"mine": 1}'),
+        lambda: (out / "figures" / "letter.txt").write_text("mine"),
+    ):
+        change()
+        with pytest.raises(ProblemError, match="holds more than a result"), claim_folder(out, force=True):
+            pass
+        (out / "result.json").write_text('{"schema": "attsvm.fit/1"}')
+    # a folder of TensorBoard is often called runs, too
+    (tmp_path / "mine" / "runs" / "events").mkdir(parents=True)
+    (tmp_path / "mine" / "runs" / "events" / "of.tensorboard").touch()
+    with pytest.raises(ProblemError, match="holds no experiment"):
+        claim_experiment(tmp_path / "mine", resume=False, force=True)

@@ -93,10 +93,12 @@ def experiment(
     from attsvm.apps.experiments.experiment import Experiment, make_options
     from attsvm.apps.experiments.tasks import find_task
     from attsvm.report.experiment.figures import name_of
-    from attsvm.report.experiment.folder import claim_experiment, write_experiment
+    from attsvm.report.experiment.folder import check_experiment, claim_experiment, write_experiment
     from attsvm.report.experiment.page import notes, rows_of, verdict
     from attsvm.report.plain import jsonable
 
+    inputs = (data, vocabulary)
+    check_experiment(out, resume, force, inputs)
     chosen = find_task(task).preset(preset)
     names = _names(optimizer, p)
     changes: dict[str, Any] = {
@@ -114,7 +116,7 @@ def experiment(
     if tensorboard:
         _check_tensorboard()
     loaded = Experiment.load(task, preset, data, vocabulary=vocabulary)
-    folder = claim_experiment(out, resume, force)
+    folder = claim_experiment(out, resume, force, inputs)
     done = _run(loaded, runs, folder, resume)
     if not done:
         print(f"attsvm: interrupted; continue with --resume from the last checkpoint in {out}", file=sys.stderr)

@@ -76,7 +76,7 @@ def fit(
     from attsvm.report.fit.words import notes, tables, verdict
 
     found = find_source(source, options)
-    with result_folder(out, force) as folder:
+    with result_folder(out, force, (source,)) as folder:
         problem = found.load()
 
         from attsvm.apps.fit.fit import fit as train_and_compare

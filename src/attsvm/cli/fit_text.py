@@ -66,7 +66,7 @@ def fit_text(
     from attsvm.report.texts.numbers import text_numbers
     from attsvm.report.texts.words import notes, tables, verdict
 
-    with result_folder(out, force) as folder:
+    with result_folder(out, force, (texts, test, embed)) as folder:
         from attsvm.apps.texts.fit_text import TextOptions, text_classifier
         from attsvm.apps.texts.fit_text import fit_text as train_and_compare
         from attsvm.apps.texts.text import read_texts

@@ -101,7 +101,7 @@ def inspect(
     from attsvm.report.inspection.numbers import inspection_numbers
     from attsvm.report.plain import dumps
 
-    with result_folder(out, force) as folder:
+    with result_folder(out, force, (model, text, images, checkpoints)) as folder:
         subject = _loaded(model, text, images, family, checkpoints)
         given = subject.given
         if not 1 <= sentence <= len(given.tokens):

@@ -51,7 +51,7 @@ def reproduce(
 
     from attsvm.report.plain import dumps
     from attsvm.reproduce.page import page
-    from attsvm.reproduce.run import as_numbers, chosen
+    from attsvm.reproduce.run import as_numbers, chosen, claim
     from attsvm.storage import atomic_write
 
     console = Console()
@@ -61,10 +61,7 @@ def reproduce(
     if not names:
         raise ProblemError("NAME: expected figures or tables of `attsvm reproduce --list`, or `all`, got none")
     figures, command = chosen(names), command_line()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+    claim(out, figures.values())
     messages = Console(stderr=True)
     try:
         outcomes = _run(figures, out, command, quick, messages, None if json else console)

@@ -52,12 +52,12 @@ def limit_threads(threads: int | None) -> None:
 
 
 @contextlib.contextmanager
-def result_folder(out: Path | None, force: bool) -> Iterator[Path | None]:
+def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> Iterator[Path | None]:
     """Claim the folder of ``--out``. After Ctrl-C nothing is left in it, and the command ends with one line."""
     from attsvm.report.claim import claim_folder
 
     try:
-        with claim_folder(out, force) if out else contextlib.nullcontext() as folder:
+        with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as folder:
             yield folder
     except KeyboardInterrupt:
         print("attsvm: interrupted; nothing was written", file=sys.stderr)

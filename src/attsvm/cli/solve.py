@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.cli.files import check_writable
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads
 from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
 from attsvm.norms.registry import norm_spellings
+from attsvm.report.outputs import check_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +68,7 @@ def solve(
 ) -> None:
     """Solve the Att-SVM of a selection."""
     limit_threads(threads)
-    check_writable(out, force)
+    check_file(out, force, (problem_file, selected, relaxed))
 
     import numpy as np
 

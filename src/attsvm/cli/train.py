@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.cli.files import check_writable
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
 from attsvm.cli.options import Exponent, ForceFile, Json, OutFile, ProblemFile, Threads, named_option, named_values
 from attsvm.cli.shared import INTERRUPTED, command_line, finish, limit_threads, progress
 from attsvm.cli.tables import pairs_table
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
+from attsvm.report.outputs import check_file
 
 if TYPE_CHECKING:
     from attsvm.problem import Problem
@@ -112,7 +112,7 @@ def train(
 ) -> None:
     """Train softmax attention on a problem file."""
     limit_threads(threads)
-    check_writable(out, force)
+    check_file(out, force, (problem_file, init))
     named = {"learning_rate": learning_rate, "p": p, "norm": norm, "scope": scope, "relative": relative or None}
     chosen = find_optimizer(optimizer, named, named_values(option or []), growth)
 

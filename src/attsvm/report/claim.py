@@ -1,21 +1,23 @@
 """The folder of a result: it is written completely or not at all."""
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from attsvm.errors import ProblemError
-from attsvm.storage import unfinished
+from attsvm.report.outputs import check_folder_kind, check_not_read
+from attsvm.storage import kind_of, unfinished
 
-CONTENTS = {"index.html", "result.json", "run.npz", "figures"}
-"""What a folder may hold that ``--force`` replaces."""
+CONTENTS = {"index.html": "a file", "result.json": "a file", "run.npz": "a file", "figures": "a folder"}
+"""What a folder may hold that ``--force`` replaces, and what each of them is."""
 
 
 @contextlib.contextmanager
-def claim_folder(out: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
+def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()) -> Iterator[Path]:
     """Yield a hidden folder to write into. It becomes ``out`` when the block ends without an error.
 
     Enter the block before the work begins: it fails early if the folder is not writable.
@@ -23,19 +25,94 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False) -> Iterator[P
     Parameters
     ----------
     out : path
-        Missing parents are created.
+        Missing parents are created. They are removed again if the block ends with an error.
     force : bool
         Replace an existing ``out``, if it is empty or holds a result and nothing else.
+    inputs : iterable of paths
+        What the command reads: ``out`` must not be one of them, or contain one.
 
     Raises
     ------
     ProblemError
         If ``out`` exists and may not be replaced, or is not writable.
+    OSError
+        If a file of the folder cannot be written; it has the name that the file would have in ``out``.
     """
-    target = Path(out).resolve()
-    _check_replaceable(target, out, force)
+    target = Path(os.path.realpath(out))
+    check_replaceable(out, force)
+    check_not_read(out, inputs)
+    with _parents(target.parent, out), _hidden(target, out) as hidden:
+        try:
+            yield hidden
+        except OSError as error:
+            raise _renamed(error, hidden, Path(out)) from error
+        check_replaceable(out, force)
+        try:
+            _replace(target, hidden)
+        except OSError as error:
+            raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+
+
+def check_replaceable(out: str | os.PathLike[str], force: bool) -> None:
+    """Raise ProblemError if there is something at ``out`` that may not be replaced by a result."""
+    check_folder_kind(out)
+    target = Path(out)
+    if not target.is_dir():
+        return
+    if not force:
+        raise ProblemError(f"{out}: exists already; use --force to replace it")
+    found = {entry.name for entry in target.iterdir()}
+    if found and (found - set(CONTENTS) or "result.json" not in found):
+        stranger = min(found - set(CONTENTS), default="no result.json")
+    else:
+        stranger = next((name for name in sorted(found) if not _of_a_result(target / name)), "")
+    if stranger:
+        raise ProblemError(f"{out}: holds more than a result ({stranger}), so it is not replaced; name another folder")
+    if not os.access(target, os.W_OK | os.X_OK):
+        raise ProblemError(f"{out}: cannot be written (the folder that it replaces is read-only)")
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file is the ``result.json`` of a command."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        found = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and str(found.get("schema", "")).startswith("attsvm.")
+
+
+def only_figures(folder: Path) -> bool:
+    """Whether a folder holds PNG files only."""
+    return all(kind_of(entry) == "a file" and entry.suffix == ".png" for entry in folder.iterdir())
+
+
+def _of_a_result(path: Path) -> bool:
+    if path.is_symlink() or kind_of(path) != CONTENTS[path.name]:
+        return False
+    return is_result(path) if path.name == "result.json" else path.name != "figures" or only_figures(path)
+
+
+@contextlib.contextmanager
+def _parents(parent: Path, out: str | os.PathLike[str]) -> Iterator[None]:
+    """Create the missing parents of ``out``, and remove them again after an error."""
+    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+    try:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def _hidden(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
+    """An empty hidden folder beside the target, which is removed unless it has been renamed."""
+    try:
         hidden = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     except OSError as error:
         raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
@@ -45,23 +122,14 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False) -> Iterator[P
         os.umask(mask)
         hidden.chmod(0o777 & ~mask)
         yield hidden
-        _check_replaceable(target, out, force)
-        _replace(target, hidden)
 
 
-def _check_replaceable(target: Path, named: str | os.PathLike[str], force: bool) -> None:
-    if not (target.exists() or target.is_symlink()):
-        return
-    if not force:
-        raise ProblemError(f"{named}: exists already; use --force to replace it")
-    if not target.is_dir():
-        raise ProblemError(f"{named}: expected a folder, got a file")
-    found = {entry.name for entry in target.iterdir()}
-    if found and (found - CONTENTS or "result.json" not in found):
-        stranger = min(found - CONTENTS, default="no result.json")
-        raise ProblemError(
-            f"{named}: holds more than a result ({stranger}), so it is not replaced; name another folder"
-        )
+def _renamed(error: OSError, hidden: Path, out: Path) -> OSError:
+    """An error about a file of the hidden folder, with the name that the file would have had."""
+    place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    if error.errno is None or place is None or not place.is_relative_to(hidden):
+        return error
+    return OSError(error.errno, os.strerror(error.errno), str(out / place.relative_to(hidden)))
 
 
 def _replace(target: Path, hidden: Path) -> None:
@@ -69,12 +137,14 @@ def _replace(target: Path, hidden: Path) -> None:
         hidden.rename(target)
         return
     # a folder cannot be renamed to one that is not empty: the old one is moved first, and moved back if that fails
-    old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.")) / target.name
-    target.rename(old)
+    beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
+    old = beside / target.name
     try:
-        hidden.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
+        target.rename(old)
+        try:
+            hidden.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
     finally:
-        shutil.rmtree(old.parent, ignore_errors=True)
+        shutil.rmtree(beside, ignore_errors=True)

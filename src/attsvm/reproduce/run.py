@@ -10,13 +10,17 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.errors import ProblemError
 from attsvm.report import style
+from attsvm.report.outputs import check_folder, check_holds_files
 from attsvm.report.plain import command_result, dumps
 from attsvm.reproduce.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.pieces import Store
-from attsvm.storage import atomic_write
+from attsvm.storage import atomic_write, file_to_write
 
 SCHEMA = "attsvm.reproduce/1"
+PIECES = "pieces"
+"""The folder of finished pieces; it shows that a folder is one of ``attsvm reproduce``."""
+ENDINGS = ("png", "svg", "json")
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,27 @@ def chosen(names: Iterable[str]) -> dict[str, Figure]:
     return ordered
 
 
+def claim(out: Path, figures: Iterable[Figure]) -> None:
+    """Create the folder of the results, or take one that is empty or holds pieces of an earlier run.
+
+    Raises
+    ------
+    ProblemError
+        If ``out`` is anything else, if one of the files cannot be replaced, or if it is not writable.
+    """
+    check_folder(out)
+    pieces = out / PIECES
+    if out.is_dir() and any(out.iterdir()) and not pieces.is_dir():
+        raise ProblemError(f"{out}: expected an empty folder or one of attsvm reproduce, got one without {PIECES}")
+    for name in ["index.html", *(f"{figure.name}.{ending}" for figure in figures for ending in ENDINGS)]:
+        file_to_write(out / name)
+    try:
+        pieces.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+    check_holds_files(pieces, out)
+
+
 def run(
     figure: Figure | type[Figure] | str,
     out: Path,
@@ -150,7 +175,7 @@ def run(
             progress(name, reused)
 
     begun = time.perf_counter()
-    folder = Path(out) / "pieces" / ("quick" if quick else "full") / figure.name
+    folder = Path(out) / PIECES / ("quick" if quick else "full") / figure.name
     arrays = figure.measure(sizes, Store(folder, counted, of=type(figure)))
     seconds = time.perf_counter() - begun
     with style.applied():
@@ -172,13 +197,13 @@ def run(
 
 def write(outcome: Outcome, out: Path, command: str) -> None:
     """Write ``<name>.png``, ``<name>.svg`` and ``<name>.json`` to ``out``, each completely or not at all."""
-    contents = {
-        "png": style.to_png(outcome.drawing),
-        "svg": style.to_svg_file(outcome.drawing),
-        "json": (dumps(as_numbers(outcome, command)) + "\n").encode(),
-    }
+    contents = (
+        style.to_png(outcome.drawing),
+        style.to_svg_file(outcome.drawing),
+        (dumps(as_numbers(outcome, command)) + "\n").encode(),
+    )
     out.mkdir(parents=True, exist_ok=True)
-    for ending, content in contents.items():
+    for ending, content in zip(ENDINGS, contents, strict=True):
         with atomic_write(out / f"{outcome.figure.name}.{ending}") as stream:
             stream.write(content)
 
