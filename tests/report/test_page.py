@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 
 from attsvm import Problem
 from attsvm.apps.fit.fit import fit
+from attsvm.apps.texts.fit_text import TextOptions, fit_text, text_classifier
+from attsvm.apps.texts.text import Texts
+from attsvm.report.fit import figures
 from attsvm.report.fit.folder import write_folder
 from attsvm.report.fit.numbers import numbers
 from attsvm.report.fit.words import tables
+from attsvm.report.texts.figures import draw_text_figures
+from attsvm.report.texts.numbers import text_numbers
+from attsvm.report.texts.page import text_page
 from attsvm.report.words import number
 
 GENERATOR = np.random.default_rng(5)
@@ -57,6 +63,12 @@ AWKWARD = {
     "huge tokens": Awkward(
         "passed 1e8", {"tokens": TOKENS * 1e9, "labels": LABELS}, {"steps": 50, "train_head": False}
     ),
+    "one direction": Awkward(
+        "step 50",
+        {"tokens": np.stack([LABELS[:, None] * np.array([1.0, 0.2, 0.1]), np.ones((8, 3))], axis=-1)}
+        | {"labels": LABELS, "head": np.array([1.0, 0.0]), "keys": TOKENS[:, :, :1] * 0 + np.array([[30.0], [1], [0]])},
+        {"steps": 50},
+    ),
     "interrupted": Awkward(
         "Interrupted", {"tokens": TOKENS, "labels": LABELS}, {"steps": 10**6, "callback": interrupt}
     ),
@@ -83,3 +95,38 @@ def test_awkward_input_is_drawn_without_a_warning_and_said_in_words(name, tmp_pa
     on_terminal = " ".join(cell for _, rows in tables(done, result) for row in rows for cell in row)
     assert all(word in words for word in on_terminal.split())
     assert all(drawn.stat().st_size > 1000 for drawn in (tmp_path / "figures").iterdir())
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("Data cannot be log-scaled")
+
+    monkeypatch.setattr(figures, "_saturation", fail)
+    done = fit(Problem(TOKENS, labels=LABELS), steps=50)
+    result = numbers(done, done.train, source="here.npz", command="attsvm fit here.npz", seed=0)
+    with pytest.warns(RuntimeWarning, match="'saturation' could not be drawn"):
+        write_folder(tmp_path, done, result, "attsvm fit here.npz")
+    page = (tmp_path / "index.html").read_text()
+    assert "The figure &#39;saturation&#39; could not be drawn (ValueError: Data cannot be log-scaled)." in page
+    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "result.json", "run.npz", "figures"}
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"selection", "learning"}
+
+
+@pytest.mark.parametrize("attention", [0.0, 1e-320, 1e-200])
+def test_words_without_attention_are_drawn(attention):
+    rows = [f"{word} the film" for word in ("good", "bad")] * 10
+    texts = Texts(tuple(rows), np.array(["+", "-"] * 10), "here")
+    done = fit_text(texts, options=TextOptions(min_documents=1, dim=2), classifier=text_classifier(max_steps=3))
+    occurs = done.words.frequency > 0
+    words = replace(
+        done.words,
+        attention=np.where(occurs, attention, 0.0),
+        by_class=np.where(attention > 0, done.words.by_class, np.nan),
+    )
+    done = replace(done, words=words)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = draw_text_figures(done)
+    assert "Words below 1e-06 are drawn there." in drawn[0].caption
+    result = text_numbers(done, source="here", test=None, command="attsvm fit-text here", seed=0)
+    assert "nan" not in text_page(done, result, drawn, "attsvm fit-text here").partition("<h2>Figures")[0]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
-from attsvm.torch import MirrorDescent, SignDescent  # noqa: E402
+from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
 from oracles.torch_steps import Formula, assert_follows  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
@@ -62,3 +62,29 @@ def test_compiled_sign_descent_follows_its_formula():
         buffer = 0.9 * buffer + parameter.grad
         wanted = (1 - 0.01 * 0.1) * wanted - 0.01 * buffer.sign()
     torch.testing.assert_close(parameter.detach(), wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda parameters: MirrorDescent(parameters, lr=0.01, p=1.5, momentum=0.9),
+        lambda parameters: MirrorDescent(parameters, lr=0.01, normalize=True, scope="all"),
+        lambda parameters: SignDescent(parameters, lr=0.01, momentum=0.9),
+        lambda parameters: SpectralDescent(parameters, lr=0.01, momentum=0.9),
+    ],
+)
+def test_a_step_inside_torch_compile_is_the_step(make):
+    # tensors of different shapes: torch.compile took the mirror variable of the first for that of all
+    runs = []
+    for wrap in (lambda step: step, torch.compile):
+        generator = torch.Generator().manual_seed(2)
+        parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in [(5, 7), (5,), (3, 5)]]
+        optimizer = make(parameters)
+        step = wrap(optimizer.step)
+        for _ in range(3):
+            for parameter in parameters:
+                parameter.grad = torch.randn(parameter.shape, generator=generator)
+            step()
+        runs.append(parameters)
+    for plain, inside in zip(*runs, strict=True):
+        assert torch.equal(plain, inside)

@@ -1,8 +1,14 @@
-"""What a page shows of a figure."""
+"""Figures one by one, so that one that cannot be drawn does not discard a result."""
 
+import warnings
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from markupsafe import Markup
 from matplotlib.figure import Figure
+
+from attsvm.report import style
+from attsvm.report.render import svg_element
 
 
 class Drawn(NamedTuple):
@@ -20,3 +26,57 @@ class Drawn(NamedTuple):
     title: str
     caption: str
     figure: Figure
+
+
+class Shown(NamedTuple):
+    """What a page shows of a figure.
+
+    Attributes
+    ----------
+    name : str
+        Name of its file, without the suffix.
+    title, caption : str
+    svg : Markup
+        Empty if the figure could not be drawn; the caption says why.
+    png : bytes or None
+    """
+
+    name: str
+    title: str
+    caption: str
+    svg: Markup
+    png: bytes | None
+
+
+def draw_each(drawers: Mapping[str, Callable[[], Drawn | None]]) -> list[Shown]:
+    """Draw figures in the style of the package, in their order.
+
+    A figure that cannot be drawn gives a warning, and a note in its place on the page.
+
+    Parameters
+    ----------
+    drawers : mapping of str to callable
+        By name, what draws a figure. It returns None if the figure does not apply.
+
+    Examples
+    --------
+    >>> from attsvm.report.drawn import draw_each
+    >>> draw_each({"nothing": lambda: None})
+    []
+    """
+    with style.applied():
+        shown = [_shown(name, drawer) for name, drawer in drawers.items()]
+    return [one for one in shown if one is not None]
+
+
+def _shown(name: str, drawer: Callable[[], Drawn | None]) -> Shown | None:
+    try:
+        drawn = drawer()
+        if drawn is None:
+            return None
+        svg = svg_element(drawn.figure, drawn.name, drawn.title)
+        return Shown(drawn.name, drawn.title, drawn.caption, svg, style.to_png(drawn.figure))
+    except Exception as error:  # a figure may fail in any way, and the result matters more
+        why = f"The figure {name!r} could not be drawn ({type(error).__name__}: {error})."
+        warnings.warn(why, RuntimeWarning, stacklevel=3)
+        return Shown(name, name.replace("_", " ").capitalize(), why, Markup(""), None)

@@ -88,6 +88,14 @@ def panel(x: str, y: str, height: float, *, columns: int = 1, log: bool = False)
     return figure, axis
 
 
+def log_scale(axis: Axes, *values: ArrayLike) -> None:
+    """Make the y axis logarithmic if any of the values can be shown on it; otherwise it stays linear."""
+    numbers = np.concatenate([np.ravel(np.asarray(one, dtype=float)) for one in values])
+    # the margin below the smallest value must not underflow
+    if ((numbers > 1e-200) & np.isfinite(numbers)).any():
+        axis.set_yscale("log")
+
+
 def band(axis: Axes, x: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str, label: str | None = None) -> None:
     """Shade the range between two curves."""
     axis.fill_between(

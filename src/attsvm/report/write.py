@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from attsvm.report.drawn import Drawn
+from attsvm.report.drawn import Shown
 from attsvm.report.plain import dumps
-from attsvm.report.style import to_png
 from attsvm.storage import atomic_write
 
 
-def write_page(folder: Path, page: str, drawn: Iterable[Drawn], result: dict[str, Any]) -> None:
+def write_page(folder: Path, page: str, drawn: Iterable[Shown], result: dict[str, Any]) -> None:
     """Write ``index.html``, ``figures/*.png`` and ``result.json``, each completely or not at all.
 
     Parameters
@@ -19,14 +18,16 @@ def write_page(folder: Path, page: str, drawn: Iterable[Drawn], result: dict[str
         An existing folder.
     page : str
         HTML.
-    drawn : iterable of Drawn
+    drawn : iterable of Shown
         The figures of the page.
     result : dict
         JSON-able.
     """
     (folder / "figures").mkdir(exist_ok=True)
-    files = {f"figures/{one.name}.png": to_png(one.figure) for one in drawn}
-    files |= {"index.html": page.encode(), "result.json": (dumps(result) + "\n").encode()}
+    # the result first: it is what cannot be made again
+    files = {"result.json": (dumps(result) + "\n").encode()}
+    files |= {f"figures/{one.name}.png": one.png for one in drawn if one.png is not None}
+    files |= {"index.html": page.encode()}
     for name, content in files.items():
         with atomic_write(folder / name) as stream:
             stream.write(content)

@@ -1,6 +1,7 @@
 """The figures of an experiment: learning, weights and attention of each optimiser."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.report import style
-from attsvm.report.drawn import Drawn
+from attsvm.report.drawn import Drawn, Shown, draw_each
 
 COLOURS = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
@@ -23,7 +24,7 @@ def name_of(optimizer: str) -> str:
     return {"sgd": "gradient descent", "adam": "Adam"}.get(optimizer, optimizer)
 
 
-def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) -> list[Drawn]:
+def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) -> list[Shown]:
     """Draw every figure that applies to the runs.
 
     Parameters
@@ -34,13 +35,18 @@ def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) 
         The first test pictures; attention is drawn beside them.
     """
     runs = result["runs"]
-    with style.applied():
-        drawn = [_learning(runs), _loss(runs), _histograms(runs), _evenness(runs), _norms(runs)]
-        if "key_words" in runs[0]:
-            drawn.append(_key_words(runs))
-        if pictures is not None:
-            drawn.append(_pictures(runs, pictures))
-    return drawn
+    drawers: dict[str, Callable[[], Drawn | None]] = {
+        "accuracy": partial(_learning, runs),
+        "loss": partial(_loss, runs),
+        "histograms": partial(_histograms, runs),
+        "attention": partial(_evenness, runs),
+        "norms": partial(_norms, runs),
+    }
+    if "key_words" in runs[0]:
+        drawers["key-words"] = partial(_key_words, runs)
+    if pictures is not None:
+        drawers["pictures"] = partial(_pictures, runs, pictures)
+    return draw_each(drawers)
 
 
 def _learning(runs: list[dict[str, Any]]) -> Drawn:

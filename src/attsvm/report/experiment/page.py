@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.report.drawn import Drawn
+from attsvm.report.drawn import Shown
 from attsvm.report.experiment.figures import draw_experiment, name_of
 from attsvm.report.render import render
 from attsvm.report.spans import Span, shaded
@@ -61,14 +61,14 @@ def rows_of(run: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def experiment_page(result: dict[str, Any], drawn: list[Drawn]) -> str:
+def experiment_page(result: dict[str, Any], drawn: list[Shown]) -> str:
     """The whole page as HTML.
 
     Parameters
     ----------
     result : dict
         ``result.json``.
-    drawn : list of Drawn
+    drawn : list of Shown
         Of :func:`attsvm.report.experiment.figures.draw_experiment`.
     """
     data, runs, command = result["data"], result["runs"], result["command"]
@@ -123,7 +123,7 @@ def _sentences(runs: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, li
     ]
 
 
-def drawn_page(result: dict[str, Any], pictures: np.ndarray | None) -> tuple[str, list[Drawn]]:
+def drawn_page(result: dict[str, Any], pictures: np.ndarray | None) -> tuple[str, list[Shown]]:
     """The page, and the figures that are in it."""
     drawn = draw_experiment(result, pictures)
     return experiment_page(result, drawn), drawn

@@ -1,6 +1,7 @@
 """The figures of a fit, each a function from a Fit to a matplotlib figure."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,12 @@ from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.datasets import Pictures, Source
 from attsvm.problem import Problem
 from attsvm.report import style
-from attsvm.report.drawn import Drawn
+from attsvm.report.drawn import Drawn, Shown, draw_each
 
 COLUMNS = 8
 
 
-def draw_all(fit: Fit, source: Source | None = None) -> list[Drawn]:
+def draw_all(fit: Fit, source: Source | None = None) -> list[Shown]:
     """Draw every figure that applies to a fit.
 
     Parameters
@@ -28,16 +29,15 @@ def draw_all(fit: Fit, source: Source | None = None) -> list[Drawn]:
     source : Source, optional
         Where the data came from. If it has pictures, they are shown.
     """
-    drawers: list[Callable[[Fit, Source | None], Drawn | None]] = [
-        _pictures,
-        _attention_map,
-        _token_counts,
-        _direction,
-        _learning,
-        _saturation,
-    ]
-    with style.applied():
-        return [drawn for drawer in drawers if (drawn := drawer(fit, source)) is not None]
+    drawers: dict[str, Callable[[Fit, Source | None], Drawn | None]] = {
+        "pictures": _pictures,
+        "attention": _attention_map,
+        "selection": _token_counts,
+        "direction": _direction,
+        "learning": _learning,
+        "saturation": _saturation,
+    }
+    return draw_each({name: partial(drawer, fit, source) for name, drawer in drawers.items()})
 
 
 def weights_symbol(fit: Fit) -> str:
@@ -82,8 +82,7 @@ def _saturation(fit: Fit, source: Source | None) -> Drawn | None:
     top.set_ylabel("largest probability")
     style.legend_above(top, 3)
     _line(bottom, history, "norm", style.GREEN, "-", None)
-    if (history["norm"] > 0).any():
-        bottom.set_yscale("log")
+    style.log_scale(bottom, history["norm"])
     bottom.set_ylabel(f"‖{W}‖" if W == "p" else "‖W‖$_F$")
     bottom.set_xlabel("steps")
     caption = (
@@ -101,7 +100,7 @@ def _direction(fit: Fit, source: Source | None) -> Drawn | None:
     for name, colour, dashes in (("plain", style.BLUE, "-"), ("relaxed", style.VERMILLION, "--")):
         if name in history:
             _line(top, history, name, colour, dashes, f"{name} Att-SVM")
-    top.set_yscale("log")
+    style.log_scale(top, *(history[name] for name in ("plain", "relaxed") if name in history))
     top.set_ylabel("direction error")
     if "relaxed" in history:
         style.legend_above(top, 2)

@@ -4,14 +4,14 @@ from typing import Any
 
 from attsvm.apps.fit.result import Fit
 from attsvm.datasets import Source
-from attsvm.report.drawn import Drawn
+from attsvm.report.drawn import Shown
 from attsvm.report.fit.figures import weights_symbol
 from attsvm.report.fit.words import notes, separable_word, tables, verdict
 from attsvm.report.render import render
 from attsvm.report.words import number, percent
 
 
-def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str, source: Source | None = None) -> str:
+def page(fit: Fit, result: dict[str, Any], drawn: list[Shown], command: str, source: Source | None = None) -> str:
     """The whole page as HTML.
 
     Parameters
@@ -19,7 +19,7 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Drawn], command: str, sou
     fit : Fit
     result : dict
         Of :func:`attsvm.report.fit.numbers`.
-    drawn : list of Drawn
+    drawn : list of Shown
         The figures, in their order.
     command : str
         The command that was run.

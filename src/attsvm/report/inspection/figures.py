@@ -1,5 +1,7 @@
 """The figures of an inspection: heads × layers heat maps, and measures against training steps."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.report import style
-from attsvm.report.drawn import Drawn
+from attsvm.report.drawn import Drawn, Shown, draw_each
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import Inspection, Measure
@@ -18,17 +20,16 @@ COLOURS = "cividis"
 
 def draw_inspection(
     inspection: "Inspection", twin: "Inspection | None", steps: "list[tuple[int, Inspection]]"
-) -> list[Drawn]:
+) -> list[Shown]:
     """A heat map of each measure that is defined, and of checkpoints a line of each."""
-    drawn = []
-    with style.applied():
-        for measure in inspection.measures:
-            if np.isnan(inspection.measure(measure.name)).all():
-                continue
-            drawn.append(_map(measure, inspection, twin))
-            if steps:
-                drawn.append(_against_steps(measure, steps))
-    return drawn
+    drawers: dict[str, Callable[[], Drawn | None]] = {}
+    for measure in inspection.measures:
+        if np.isnan(inspection.measure(measure.name)).all():
+            continue
+        drawers[measure.name] = partial(_map, measure, inspection, twin)
+        if steps:
+            drawers[f"{measure.name}_steps"] = partial(_against_steps, measure, steps)
+    return draw_each(drawers)
 
 
 def _map(measure: "Measure", inspection: "Inspection", twin: "Inspection | None") -> Drawn:

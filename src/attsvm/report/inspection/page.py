@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.report.drawn import Drawn
+from attsvm.report.drawn import Shown
 from attsvm.report.inspection.figures import draw_inspection
 from attsvm.report.inspection.words import interval_words, notes, of_view, summary, verdict, view_lines
 from attsvm.report.render import render
@@ -52,7 +52,7 @@ def inspection_page(
     inspection: "Inspection",
     twin: "Inspection | None",
     result: dict[str, Any],
-    drawn: list[Drawn],
+    drawn: list[Shown],
     tokens: list[list[str]],
     sentence: int,
 ) -> str:

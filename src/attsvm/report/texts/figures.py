@@ -1,32 +1,40 @@
 """The figures of a fit on texts."""
 
+from functools import partial
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
 from attsvm.apps.texts.result import TextFit
 from attsvm.report import style
-from attsvm.report.drawn import Drawn
+from attsvm.report.drawn import Drawn, Shown, draw_each
 from attsvm.report.texts.words import number_of_words
 
 FEW = 500
 """Up to this many words are drawn larger."""
 
+LOWEST = 1e-6
+"""Attention over frequency below this is drawn here."""
+
 NAMED = 24
 """Most words that are named in the figure of all words."""
 
 
-def draw_text_figures(fit: TextFit) -> list[Drawn]:
+def draw_text_figures(fit: TextFit) -> list[Shown]:
     """Words, effective number of words, how attention concentrates, and learning."""
-    with style.applied():
-        return [_words(fit), _effective(fit), _concentration(fit), _learning(fit)]
+    drawers = {"words": _words, "effective": _effective, "concentration": _concentration, "learning": _learning}
+    return draw_each({name: partial(drawer, fit) for name, drawer in drawers.items()})
 
 
-def _words(fit: TextFit) -> Drawn:
-    """Every listed word: its frequency, and its attention over its frequency."""
+def _words(fit: TextFit) -> Drawn | None:
+    """Every listed word: its frequency, and its attention over its frequency. None if no word is listed."""
     words, listed = fit.words, fit.listed
+    if not len(listed):
+        return None
     figure, axis = style.panel("share of a text's words", "attention over frequency", 3.4, columns=2, log=True)
-    frequency, ratio = words.frequency[listed], words.over_frequency[listed]
+    # attention that is saturated leaves nothing to many words, and a logarithmic axis cannot show 0
+    frequency, ratio = words.frequency[listed], np.maximum(words.over_frequency[listed], LOWEST)
     favoured = words.by_class[listed].argmax(axis=1)
     colours = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
     size, opacity = (4, 0.35) if len(listed) > FEW else (14, 0.8)
@@ -55,6 +63,8 @@ def _words(fit: TextFit) -> Drawn:
         f"{len(listed):,} words that occur in at least {fit.listed_from} of the {len(fit.test.texts):,} test texts. "
         "Above the dotted line a word receives more attention than its share of the text, below the line less."
     )
+    if ratio.min() <= LOWEST:
+        caption += f" Words below {LOWEST:g} are drawn there."
     return Drawn("words", "Which words receive attention", caption, figure)
 
 

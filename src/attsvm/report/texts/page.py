@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.apps.texts.result import Part, TextFit
-from attsvm.report.drawn import Drawn
+from attsvm.report.drawn import Shown
 from attsvm.report.render import render
 from attsvm.report.spans import Span, shaded
 from attsvm.report.texts.words import notes, number_of_words, tables, verdict
@@ -21,7 +21,7 @@ LONGEST_REST = 200
 _TAG = re.compile(r"\s*</?[a-z][^<>]*>\s*", re.IGNORECASE)
 
 
-def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Drawn], command: str) -> str:
+def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Shown], command: str) -> str:
     """The whole page as HTML.
 
     Parameters
@@ -29,7 +29,7 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Drawn], command:
     fit : TextFit
     result : dict
         Of :func:`attsvm.report.texts.numbers.text_numbers`.
-    drawn : list of Drawn
+    drawn : list of Shown
         The figures, in their order.
     command : str
         The command that was run.
@@ -98,7 +98,9 @@ def _about_words(result: dict[str, Any]) -> str:
 
 
 def _word(row: dict[str, Any]) -> tuple[str, str, str]:
-    return row["word"], number(row["over_frequency"]), f"{row['class_share']:.0%} in “{row['class']}”"
+    # a word without any attention has no share
+    share = "-" if row["class_share"] is None else f"{row['class_share']:.0%} in “{row['class']}”"
+    return row["word"], number(row["over_frequency"]), share
 
 
 def _example(fit: TextFit, row: int) -> dict[str, Any]:

@@ -66,8 +66,8 @@ def gradient_scale(optimizer: Optimizer, everything: list[list[Given]], nonfinit
     )
     if nonfinite == "raise":
         raise NonFiniteGradientError(message)
-    # the caller of step, above this function, step itself and the two wrappers that torch puts around it
-    warnings.warn(message, RuntimeWarning, stacklevel=5)
+    # the caller of step, above this function, step itself and the four wrappers around it
+    warnings.warn(message, RuntimeWarning, stacklevel=7)
     return None
 
 

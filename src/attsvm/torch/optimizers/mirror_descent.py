@@ -58,7 +58,7 @@ class MirrorDescent(MirrorOptimizer):
     compiled : bool, default False
         Take the step in one pass over memory, in a kernel that `torch.compile` generates at the first step. This takes
         a few seconds and needs a compiler. Contiguous tensors of more than one entry are updated this way, the others
-        as without it.
+        as without it. `torch.compile(optimizer.step)` is allowed, and takes the step outside the compiled graph.
 
     Raises
     ------

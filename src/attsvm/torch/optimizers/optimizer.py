@@ -89,6 +89,9 @@ class MirrorOptimizer(Optimizer, ABC):
 
     # The step
 
+    # torch.compile(optimizer.step) leaves it out of its graphs: traced in parts, it would use the state of the first
+    # parameter for all of them
+    @torch._disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step.
