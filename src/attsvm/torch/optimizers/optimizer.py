@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
@@ -91,7 +92,7 @@ class MirrorOptimizer(Optimizer, ABC):
 
     # torch.compile(optimizer.step) leaves it out of its graphs: traced in parts, it would use the state of the first
     # parameter for all of them
-    @torch._disable_dynamo
+    @_disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step.
