@@ -38,6 +38,11 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted"
     NON_FINITE = "non_finite"
 
+    @property
+    def is_success(self) -> bool:
+        """Whether the computation did what was requested. A proof that there is no solution is an answer, too."""
+        return self in (Status.OPTIMAL, Status.INFEASIBLE, Status.CONVERGED, Status.FINISHED)
+
 
 @dataclass(frozen=True)
 class Progress:

@@ -1,11 +1,15 @@
 """``attsvm`` itself: which commands it has, and their help."""
 
 import re
+import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from attsvm.cli.main import COMMANDS, app, load_command
+import attsvm
+from attsvm.cli.exits import exit_status
+from attsvm.cli.main import COMMANDS, app, load_command, main
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -17,3 +21,61 @@ def test_every_command_has_examples_and_its_summary_in_both_helps(name):
     assert command.name == name
     assert command.help.startswith(COMMANDS[name])
     assert f"attsvm {name} " in command.help.partition("Examples:")[2]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """The exit status and stderr of a command that is run in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["attsvm", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fit"], "Missing argument 'SOURCE'; see attsvm fit --help"),
+        (["fit", "digits", "--nope"], "No such option: --nope"),
+        (["nope"], "No such command 'nope'; see attsvm --help"),
+        (["train", "problem.npz", "--steps", "many"], "Invalid value for '--steps'"),
+        (["solve", "problem.npz"], "Missing option '--selected'"),
+    ],
+)
+def test_a_usage_error_is_one_line(run, arguments, said):
+    status, stderr = run(*arguments)
+    assert status == 2
+    assert stderr.startswith(f"attsvm: {said}")
+    assert stderr.count("\n") == 1
+
+
+def test_a_run_or_a_solve_that_does_not_end_as_requested_has_a_warning_and_an_exit_status(run, tmp_path):
+    problem = attsvm.datasets.random_problem(6, 4, 3, seed=0)
+    problem.save("problem.npz")
+    # where the head is zero, so is the gradient
+    attsvm.Problem(problem.tokens, labels=problem.labels, head=np.zeros(3)).save("flat.npz")
+    stalled = "attsvm: warning: the run is stalled: the gradient is exactly zero, so there is nothing to follow\n"
+    for command, name, *options in (
+        ("train", "run.npz", "--steps", 5),
+        ("fit", "result", "--steps", 5, "--no-train-head"),
+    ):
+        status, stderr = run(command, "flat.npz", "--out", name, *options)
+        assert status == 3
+        assert stalled in stderr
+        assert (tmp_path / name).exists()
+    status, stderr = run("solve", "problem.npz", "--selected", "optimal", "--norm", "l1.5", "--max-steps", 1)
+    assert status == 3
+    assert stderr == "attsvm: warning: the solution is inaccurate: the gap or the violation exceeds the tolerance\n"
+    assert run("train", "problem.npz", "--steps", 5) == (0, "")
+
+
+def test_the_exit_status_follows_from_the_worst_status(capsys):
+    assert exit_status({"finished": 3, "infeasible": 1}, "trial") == 0
+    assert exit_status(["optimal", "inaccurate", "optimal"], "solution") == 3
+    assert capsys.readouterr().err.startswith("attsvm: warning: 1 of 3 solutions are inaccurate: ")
+    assert exit_status(["non_finite", "interrupted"], "run") == 130

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.options import Json, Threads
-from attsvm.cli.shared import INTERRUPTED, command_line, finish, limit_threads, print_result, progress
+from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ def experiment(
     write_experiment(folder, result, loaded.task.pictures(loaded.data))
     tables = ((name_of(run["optimizer"]), rows_of(run)) for run in result["runs"])
     print_result(result, json, tables, verdict(result), notes(result))
-    interrupted = len(done) < len(runs) or done[-1]["status"] == "interrupted"
-    finish(out, "index.html, figures, result.json and runs", INTERRUPTED if interrupted else 0)
+    statuses = [run["status"] for run in result["runs"]] + ["interrupted"] * (len(runs) - len(done))
+    finish(out, "index.html, figures, result.json and runs", exit_status(statuses, "run"))
 
 
 def _run(loaded: "Experiment", runs: "list[Options]", folder: Path, resume: bool) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from attsvm.cli.exits import exit_status
 from attsvm.cli.options import (
     ForceFolder,
     Json,
@@ -14,7 +15,7 @@ from attsvm.cli.options import (
     named_option,
     named_values,
 )
-from attsvm.cli.shared import INTERRUPTED, command_line, finish, limit_threads, print_result, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
 from attsvm.datasets.source import source_help
 
 HELP = f"""
@@ -99,4 +100,4 @@ def fit(
 
             write_folder(folder, done, result, command, found)
     print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
-    finish(out, "index.html, figures, result.json and run.npz", INTERRUPTED if done.interrupted else 0)
+    finish(out, "index.html, figures, result.json and run.npz", exit_status([result["status"]], "run"))

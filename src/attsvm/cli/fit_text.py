@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from attsvm.cli.exits import exit_status
 from attsvm.cli.options import Exponent, ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
 
@@ -84,4 +85,4 @@ def fit_text(
 
             write_text_folder(folder, done, result, command)
     print_result(result, json, tables(result), verdict(result), notes(result))
-    finish(out, "index.html, figures and result.json")
+    finish(out, "index.html, figures and result.json", exit_status([result["training"]["status"]], "run"))

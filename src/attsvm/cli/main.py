@@ -1,17 +1,13 @@
 """The command line ``attsvm``. A command's module is imported when the command is called."""
 
 import importlib
-import sys
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from attsvm.cli.exits import run_command
 from attsvm.cli.shared import end_on_termination
-from attsvm.errors import ProblemError
-
-BAD_INPUT = 2
-"""Exit status where an argument or a file is not what it should be."""
 
 COMMANDS = {
     "fit": "Train attention on a labelled problem, and compare its weights with the Att-SVM of the tokens it selects.",
@@ -71,11 +67,8 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line. An invalid argument or file gives one line on stderr and exit status 2."""
-    try:
-        app()
-    except (ProblemError, OSError) as error:
-        _fail(error)
+    """Run the command line. An error gives one line on stderr; docs/guide/results.md lists the exit statuses."""
+    run_command(app)
 
 
 def _print_version(requested: bool) -> None:
@@ -93,11 +86,3 @@ def _common(
     ] = False,
 ) -> None:
     end_on_termination()
-
-
-def _fail(error: Exception) -> NoReturn:
-    message = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.strerror:
-        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    print(f"attsvm: {message}", file=sys.stderr)
-    sys.exit(BAD_INPUT)

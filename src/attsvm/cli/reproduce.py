@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm.cli.exits import INTERRUPTED
 from attsvm.cli.options import Json, Threads
-from attsvm.cli.shared import INTERRUPTED, command_line, limit_threads
+from attsvm.cli.shared import command_line, limit_threads
 from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
 

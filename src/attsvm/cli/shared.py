@@ -11,10 +11,8 @@ from typing import Any
 
 import typer
 
+from attsvm.cli.exits import INTERRUPTED
 from attsvm.errors import ProblemError
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, by the convention of shells."""
 
 
 def command_line() -> str:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads
 from attsvm.cli.tables import columns_table, pairs_table
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from attsvm.svm import Solution
 
 SCHEMA = "attsvm.solve/1"
-INACCURATE = 3
-"""Exit status if a solution is neither optimal nor proved infeasible."""
 
 NORM_NAMES = norm_spellings().replace('"', "`")  # in Markdown "l<p>" would lose its <p>
 
@@ -29,7 +28,7 @@ mask, query_mask (and labels and head for `--selected optimal`). The selection i
 `selected`. It holds one integer for each query, or one boolean for each query and token. `--selected optimal` selects
 the optimal tokens under the labels and the head of the problem.
 
-An infeasible selection is a result, with a proof. The exit status is 0, or 3 if a solution is `inaccurate`.
+An infeasible selection is a result, with a proof. The exit status is 3 if a solution is `inaccurate`.
 
 Examples:
 
@@ -74,7 +73,6 @@ def solve(
 
     from attsvm.problem import Problem
     from attsvm.report.plain import dumps
-    from attsvm.results import Status
     from attsvm.svm import solve_svm
 
     problem = Problem.load(problem_file)
@@ -94,8 +92,7 @@ def solve(
         print(dumps(as_numbers(problem, solution, source=problem_file, command=command_line(), threads=threads)))
     else:
         _show(solution)
-    inaccurate = (np.asarray(solution.status) == Status.INACCURATE).any()
-    finish(out, "the solution", INACCURATE if inaccurate else 0)
+    finish(out, "the solution", exit_status(np.ravel(solution.status).tolist(), "solution"))
 
 
 def as_numbers(

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm.cli.exits import exit_status
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
 from attsvm.cli.options import Exponent, ForceFile, Json, OutFile, ProblemFile, Threads, named_option, named_values
-from attsvm.cli.shared import INTERRUPTED, command_line, finish, limit_threads, progress
+from attsvm.cli.shared import command_line, finish, limit_threads, progress
 from attsvm.cli.tables import pairs_table
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
@@ -118,7 +119,6 @@ def train(
 
     from attsvm.problem import Problem
     from attsvm.report.plain import dumps
-    from attsvm.results import Status
     from attsvm.training import Run, Stopping
     from attsvm.training import train as train_attention
 
@@ -150,7 +150,7 @@ def train(
         print(dumps(result))
     else:
         _show(result)
-    finish(out, "the run", INTERRUPTED if Status.INTERRUPTED in result["status"] else 0)
+    finish(out, "the run", exit_status(result["status"], "run" if result["trials"] == 1 else "trial"))
 
 
 def as_numbers(

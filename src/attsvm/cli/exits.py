@@ -1,0 +1,102 @@
+"""How a command ends: its exit status, and one line on stderr for an error or for a run that did not finish."""
+
+import errno
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
+
+import typer
+
+from attsvm.errors import ProblemError
+from attsvm.results import Status
+
+FAILED = 1
+"""Exit status where a file cannot be read or written, or memory is exhausted."""
+
+BAD_INPUT = 2
+"""Exit status where an argument or a file is not what it should be."""
+
+INCOMPLETE = 3
+"""Exit status where the result is written, but a run or a solve in it did not end as requested."""
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, by the convention of shells."""
+
+_WHY = {
+    Status.STALLED: "the gradient is exactly zero, so there is nothing to follow",
+    Status.NON_FINITE: "the next step would have left the finite numbers",
+    Status.INACCURATE: "the gap or the violation exceeds the tolerance",
+    Status.INTERRUPTED: "the result holds what was computed until then",
+}
+
+_UsageError: Any = typer.BadParameter.__base__  # Typer exports the subclass only
+
+
+def run_command(app: Callable[..., Any]) -> NoReturn:
+    """Run the command line, and end the process. An error gives one line on stderr.
+
+    Parameters
+    ----------
+    app : callable
+        A Typer application.
+    """
+    try:
+        ended = app(prog_name="attsvm", standalone_mode=False)
+        sys.stdout.flush()
+    except (_UsageError, ProblemError, OSError, MemoryError) as error:
+        if message := " ".join(_message(error).split()):
+            print(f"attsvm: {message}", file=sys.stderr)
+        _forget_output()
+        sys.exit(FAILED if isinstance(error, OSError | MemoryError) else BAD_INPUT)
+    sys.exit(ended if isinstance(ended, int) else 0)
+
+
+def exit_status(statuses: Iterable[str] | Mapping[str, int], what: str) -> int:
+    """The exit status of a command with such results, after a warning on stderr for each status that is no success.
+
+    Parameters
+    ----------
+    statuses : iterable of str, or mapping of str to int
+        The status of each result, or how many have it.
+    what : str
+        What has them, in the singular.
+    """
+    counts = Counter(statuses)
+    ended = {status: counts[status] for status in Status if counts[status] and not status.is_success}
+    for status, count in ended.items():
+        some = f"the {what} is" if sum(counts.values()) == 1 else f"{count} of {sum(counts.values())} {what}s are"
+        print(f"attsvm: warning: {some} {status}: {_WHY[status]}", file=sys.stderr)
+    if Status.INTERRUPTED in ended:
+        return INTERRUPTED
+    return INCOMPLETE if ended else 0
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, _UsageError):
+        context: Any = getattr(error, "ctx", None)
+        said = str(error.format_message()).rstrip(".")
+        # without any argument the help has been printed, and there is nothing to say
+        return said and f"{said}; see {context.command_path if context else 'attsvm'} --help"
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error})" if str(error) else "not enough memory"
+    if isinstance(error, OSError) and error.strerror:
+        # every write of a file names it, so what has no name is the standard output
+        unnamed = "standard output" if error.errno in _OF_WRITES else None
+        name = error.filename or unnamed
+        return f"{name}: {error.strerror}" if name else error.strerror
+    return str(error)
+
+
+_OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+
+
+def _forget_output() -> None:
+    """Drop what is still to be written on stdout, if it cannot be: the interpreter would try again, and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
