@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.storage import atomic_write, read_npz, write_npz
+from attsvm.reading import read_npz
+from attsvm.storage import atomic_write, write_npz
 
 
 def test_an_interrupted_write_keeps_the_old_file_and_leaves_no_other(tmp_path):

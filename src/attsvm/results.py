@@ -8,8 +8,10 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from attsvm.declarations import check_fields
 from attsvm.errors import ProblemError
-from attsvm.storage import read_npz, write_npz
+from attsvm.reading import read_npz, reason
+from attsvm.storage import write_npz
 
 
 class Status(StrEnum):
@@ -128,6 +130,9 @@ class Batched:
     nested: ClassVar[Mapping[str, type["Batched"]]] = {}
     """Per-trial fields that hold a result themselves, and its class."""
 
+    equal_shapes: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Groups of fields whose arrays have equal shapes, behind the axis of records. None counts for no shape."""
+
     counted: ClassVar[str] = ""
     """What the batch axes count, in the plural."""
 
@@ -207,15 +212,15 @@ class Batched:
         """
         arrays, meta = read_npz(path, cls._kind())
         schema = meta.get("schema", cls.schema)
-        if schema > cls.schema:
+        if isinstance(schema, int) and schema > cls.schema:
             raise ProblemError(
                 f"{path}: expected a {cls._kind()} of schema {cls.schema} or lower, got schema {schema}; "
                 "it was written by a newer version"
             )
         try:
             return cls._read(arrays, meta)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ProblemError(f"{path}: not a complete {cls._kind()} ({error})") from None
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ProblemError(f"{path}: not a complete {cls._kind()} ({reason(error)})") from None
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -282,11 +287,16 @@ class Batched:
             elif role == "shared":
                 read = entry.metadata["read"]
                 given[name] = meta[name] if read is None else read(meta[name])
+            elif not isinstance(meta[name], Mapping):
+                raise ProblemError(f"{name}: expected arrays, got {type(meta[name]).__name__}")
             else:
                 start = f"{name}/"
                 inside = {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
                 given[name] = cls.nested[name]._read(inside, meta[name]) if name in cls.nested else _of_dict(inside)
-        return cls(**given)
+        found = cls(**given)
+        read = [(entry.name, _role(entry), getattr(found, entry.name), entry.type) for entry in fields(cls)]
+        check_fields(read, found.batch_shape, cls.equal_shapes)
+        return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""Result files: NumPy archives without pickle. A file is written completely or not at all."""
+"""Writing files: a file is written completely or not at all. Results are NumPy archives without pickle."""
 
 import contextlib
 import io
@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,10 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from attsvm._version import __version__
-from attsvm.errors import ProblemError
-
-_META = "__meta__"
-
+from attsvm.reading import META
 
 _unfinished: set[Path] = set()
 
@@ -126,55 +122,6 @@ def write_npz(
     encoded = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     # in memory first: a ZipFile whose file fails prints a traceback of its own when it is deleted
     archive = io.BytesIO()
-    np.savez_compressed(archive, **{_META: encoded}, **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(archive, **{META: encoded}, **arrays)  # type: ignore[arg-type]
     with atomic_write(path) as stream:
         stream.write(archive.getbuffer())
-
-
-def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read the arrays and the meta data of an archive.
-
-    Parameters
-    ----------
-    path : path
-        An ``.npz`` file.
-    kind : str, optional
-        The expected content ("problem", "run", "solution"). None accepts any archive.
-
-    Returns
-    -------
-    arrays : dict of str to ndarray
-    meta : dict
-        Empty for an archive that attsvm did not write.
-
-    Raises
-    ------
-    ProblemError
-        If the file cannot be read, holds pickled objects or another kind of result.
-    """
-    try:
-        # opened here, because NumPy does not close a file that it cannot read
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ProblemError(f"{path}: expected an .npz archive of named arrays, got a single array")
-            arrays = {name: archive[name] for name in archive.files}
-    except FileNotFoundError as error:
-        raise ProblemError(f"{path}: no such file") from error
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
-        if isinstance(error, ProblemError):
-            raise
-        raise ProblemError(f"{path}: not a readable .npz archive ({_why(error)})") from error
-    meta: dict[str, Any] = {}
-    if _META in arrays:
-        meta = json.loads(arrays.pop(_META).tobytes().decode())
-    if kind is not None and meta.get("kind", kind) != kind:
-        raise ProblemError(f"{path}: expected a file of kind {kind!r}, got {meta['kind']!r}")
-    if kind is not None and kind != "problem" and "kind" not in meta:
-        raise ProblemError(f"{path}: expected a file of kind {kind!r} written by attsvm, got another archive")
-    return arrays, meta
-
-
-def _why(error: Exception) -> str:
-    if "pickled" in str(error):  # NumPy assumes that a file it does not recognise is a pickle
-        return "neither an archive nor an array; pickles are never loaded"
-    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -1,5 +1,10 @@
 """Texts as states of a transformer, against the transformer called on one text at a time."""
 
+import json
+import os
+import pickle
+import shutil
+
 import numpy as np
 import pytest
 
@@ -61,3 +66,84 @@ def test_what_is_no_model_or_too_much_is_refused(folder, tmp_path, monkeypatch):
         ProblemError, match=r"--embed: expected states of at most .*got 100 tokens of 8 numbers .*lower --max-length"
     ):
         load_states(folder).encode(["a " * 10] * 10)
+
+
+class Malicious:
+    """A pickle of it makes a file when it is loaded."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def changed(file, **values):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+def pickle_weights(model, victim):
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps({"weights": Malicious(victim)}))
+
+
+def pickle_weights_in_zip(model, victim):
+    (model / "model.safetensors").unlink()
+    torch.save({"weights": Malicious(victim)}, model / "pytorch_model.bin")
+
+
+def bring_code(model, victim):
+    (model / "code.py").write_text(f"open({str(victim)!r}, 'w')")
+    changed(model / "config.json", model_type="mine", auto_map={"AutoConfig": "code.C", "AutoModel": "code.M"})
+
+
+def rename_a_weight(model, victim):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(model / "model.safetensors")
+    name = next(name for name in weights if "query.weight" in name)
+    weights["other"] = weights.pop(name)
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+
+
+def block(model, victim):
+    (model / "config.json").rename(model / "old.json")
+    os.mkfifo(model / "model.safetensors.index.json")
+    (model / "old.json").rename(model / "config.json")
+
+
+HOSTILE = {
+    "a pickle": (pickle_weights, "pickled objects are never loaded"),
+    "a pickle in an archive": (pickle_weights_in_zip, "pickled objects are never loaded"),
+    "code of its own": (bring_code, r"needs code of its own \(auto_map\), which attsvm does not run"),
+    "a missing weight": (rename_a_weight, "1 weight is missing: .*query.weight"),
+    "half the weights": (lambda model, _: os.truncate(model / "model.safetensors", 400), "cannot be loaded"),
+    "a FIFO": (block, "expected a file, got a FIFO"),
+    "sizes that are words": (lambda model, _: changed(model / "config.json", hidden_size="big"), "cannot be loaded"),
+    "a list for a config": (lambda model, _: (model / "config.json").write_text("[]"), "cannot be loaded"),
+    "half a tokenizer": (lambda model, _: os.truncate(model / "tokenizer.json", 300), "the tokenizer cannot be loaded"),
+    "a limit of words": (lambda model, _: changed(model / "tokenizer_config.json", model_max_length="x"), "cannot be"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_or_damaged_folder_is_one_line_and_runs_nothing(folder, tmp_path, name, capfd, monkeypatch):
+    from attsvm.torch.inspection import inputs, models
+    from attsvm.torch.inspection.families import find_family
+
+    def inspected(path):
+        return inputs.tokenized(str(path), ["good film"], models.load_model(str(path)), find_family("BERT"))
+
+    damage, message = HOSTILE[name]
+    model, victim = tmp_path / "model", tmp_path / "victim"
+    shutil.copytree(folder, model)
+    damage(model, victim)
+    monkeypatch.setattr("builtins.input", lambda _: "yes")
+    for load in (load_states, inspected):
+        with pytest.raises(ProblemError, match=message) as raised:
+            load(model)
+        assert str(raised.value).startswith(f"{model}")
+        assert "\n" not in str(raised.value)
+        assert "weights_only" not in str(raised.value)
+    assert not victim.exists()
+    assert capfd.readouterr().err == ""

@@ -1,5 +1,6 @@
 import csv
 import json
+import os
 import subprocess
 import sys
 
@@ -72,6 +73,14 @@ BAD = {
     "n.jsonl": (b'{"text": 3, "label": 1}\n', "row 1, text: expected a text, got int"),
     "o.jsonl": (b'{"text": "a", "label": [1]}\n', "row 1, label: expected a word or a whole number, got [1]"),
     "p.jsonl": (b'{"text": "a", "label": NaN}\n', "row 1, label: expected a label, got an empty cell"),
+    "s.jsonl": (b'{"text": "a", "label": ' + b"1" * 5001 + b"}\n", "line 1 is not JSON"),
+    "t.jsonl": (b'{"text": "a", "label": ' + b"1" * 300 + b"}\n", "expected a whole number of at most 200 digits"),
+    "u.csv": (b"text,label\na," + b"1" * 5001 + b"\n", "expected a label of at most 200 characters, got 5,001"),
+    "v.jsonl": (b'{"text": "a", "label": "\\ud800"}\n', "without control characters and surrogates, got '\\ud800'"),
+    "w.csv": (b"text,label\na,x\0\nb,x\n", "without control characters and surrogates, got 'x\\x00'"),
+    "x.jsonl": (b"[" * 100_000, "line 1 is not JSON"),
+    "y.csv": ("text,label\na,1\n".encode("utf-16"), "expected UTF-8, got byte 0xff at position 0"),
+    "z.jsonl": (b'{"text": "a", "label": 1e300}\n', "expected a whole number of at most 200 digits"),
     "q.docx": (b"a", "expected a file .parquet, .csv"),
     "r.parquet": (b"not parquet", "cannot be read as Parquet"),
 }
@@ -89,6 +98,13 @@ def test_what_cannot_be_read_is_named_in_one_line(tmp_path, name):
     assert str(raised.value).startswith(str(path))
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_a_fifo_is_refused_and_does_not_block(tmp_path, ending):
+    os.mkfifo(tmp_path / f"texts.{ending}")
+    with pytest.raises(ProblemError, match="expected a file, got a FIFO"):
+        read_texts(tmp_path / f"texts.{ending}")
 
 
 def test_missing_files_columns_and_folders_are_named(tmp_path):

@@ -242,7 +242,7 @@ def bad_file(tmp_path: Path, name: str) -> Path:
         ("unknown name", "weights"),
         ("no labels", "attsvm solve"),
         ("truncated", "not a readable"),
-        ("folder", "bad.npz: not a readable .npz archive .Is a directory"),
+        ("folder", "bad.npz: expected a file, got a folder"),
         ("text", "not a readable .npz archive .neither an archive nor an array"),
         ("pickled", "bad.npz"),
     ],

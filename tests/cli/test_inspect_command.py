@@ -184,9 +184,9 @@ def test_a_family_by_name_or_import_path(run, home):
 
 REFUSED = {
     "no text": (["bert"], "--text, --images: expected one of them, got none"),
-    "no such file": (["bert", "--text", "nothing.txt"], "nothing.txt: No such file"),
+    "no such file": (["bert", "--text", "nothing.txt"], "nothing.txt: no such file"),
     "empty text": (["bert", "--text", "empty.txt"], "empty.txt: expected one sequence per line, got an empty file"),
-    "not text": (["bert", "--text", "bytes.txt"], "bytes.txt: not UTF-8 text"),
+    "not text": (["bert", "--text", "bytes.txt"], "bytes.txt: expected UTF-8, got byte"),
     "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens, got 22"),
     "no tokenizer": (["untokenized", "--text", "text.txt"], "untokenized: no tokenizer is saved with the model"),
     "no folder": (["./nowhere", "--text", "text.txt"], "./nowhere: no such folder"),
@@ -207,7 +207,7 @@ REFUSED = {
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),
     "sentence": (["bert", "--text", "text.txt", "--sentence", "4"], "--sentence: expected a number from 1 to 3, got 4"),
     "no pictures": (["vit", "--images", "bert"], "bert: no pictures"),
-    "words for pictures": (["bert", "--images", "pictures"], "bert: no image processor can be loaded"),
+    "words for pictures": (["bert", "--images", "pictures"], "bert: the image processor cannot be loaded"),
     "no checkpoints": (
         ["bert", "--text", "text.txt", "--checkpoints", "pictures"],
         "pictures: expected folders with models whose names end with a training step",

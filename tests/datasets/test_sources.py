@@ -114,3 +114,21 @@ def test_the_examples_in_the_plane_come_from_their_seeds(num_tokens, seed, sprea
         assert np.allclose(got, drawn / np.linalg.norm(drawn, axis=-1, keepdims=True), rtol=0, atol=1e-6)
     with pytest.raises(attsvm.ProblemError, match="num_tokens: expected 3 or 5, got 4"):
         papers.in_the_plane(4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dim": [2, 4]}, r"dim: expected an integer >= 1, got \[2, 4\]"),
+        ({"num_tokens": 2.0}, "num_tokens: expected an integer >= 1, got 2.0"),
+        ({"num_sequences": None}, "num_sequences: expected an integer >= 1, got None"),
+        ({"num_queries": 0}, "num_queries: expected an integer >= 1, got 0"),
+        ({"seed": -1}, "seed: expected an integer >= 0, got -1"),
+        ({"seed": "1"}, "seed: expected an integer >= 0, got '1'"),
+        ({"batch": 3}, "batch: expected a tuple of integers, got 3"),
+        ({"batch": (2, 0.5)}, "batch: expected an integer >= 0, got 0.5"),
+    ],
+)
+def test_sizes_and_seeds_of_random_problems_are_integers(changes, message):
+    with pytest.raises(attsvm.ProblemError, match=message):
+        random_problem(**changes)

@@ -299,6 +299,17 @@ def test_a_label_seen_once_a_single_token_and_a_long_sequence_are_answered():
     assert len(short(max_steps=3).fit([*arrays, longest], [*labels, 0]).attention([longest])[0]) == 100_000
 
 
+def test_a_series_of_arrays_is_read_as_a_list_and_a_table_of_arrays_is_refused():
+    pd = pytest.importorskip("pandas")
+    sequences, labels = [np.eye(3)[:2], np.eye(3)[1:], np.eye(3)], [0, 1, 0]
+    series = pd.Series(sequences, index=["a", "b", "c"])
+    expected, found = (short().fit(X, labels).attention(X) for X in (sequences, series))
+    for left, right in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(left, right)
+    with pytest.raises(ProblemError, match=r"X: expected a matrix of numbers \(T_i, d\) for each sequence, or a row"):
+        short().fit(series.to_frame(), labels)
+
+
 @pytest.mark.parametrize(
     ("X", "y", "given", "message"),
     [
@@ -315,6 +326,9 @@ def test_a_label_seen_once_a_single_token_and_a_long_sequence_are_answered():
         ([np.ones((2, 3)), np.ones((1, 3))], [1, 1], {}, "y: expected at least two classes, got one class"),
         ([np.ones((2, 3)), np.ones((1, 3))], [0, 1, 1], {}, "y: expected 2 labels, one for each sequence, got 3"),
         ([np.ones((2, 3)), np.full((1, 3), np.nan)], [0, 1], {}, "got NaN or inf in row 2"),
+        (np.ones((5, 3)), [0, 1], {}, "y: expected 5 labels, .*, got 2; rows of a table are sequences of one token"),
+        ([["x"], ["y"]], [0, 1], {}, "got other entries .could not convert string to float: .*'x'"),
+        (np.ones((2, 3, 1), complex), [0, 1], {}, "expected real numbers, got complex128"),
         (
             np.full((2, 3, 1), np.nan),
             [0, 1],

@@ -131,22 +131,14 @@ def _selection(problem: "Problem", text: str) -> "np.ndarray":
 
 def _array(path: str, name: str) -> "np.ndarray":
     """The array of an ``.npy`` file, or of that name in an ``.npz`` archive."""
-    import numpy as np
+    from attsvm.reading import read_npy, read_npz
 
-    from attsvm.storage import read_npz
-
-    if path.endswith(".npz"):
-        arrays, _ = read_npz(path)
-        if name not in arrays:
-            raise ProblemError(f"{path}: expected an array {name!r}, got {', '.join(arrays) or 'none'}")
-        return arrays[name]
-    try:
-        array: np.ndarray = np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise ProblemError(f"{path}: no such file") from error
-    except (OSError, ValueError, EOFError) as error:
-        raise ProblemError(f"{path}: not a readable .npy file ({error})") from error
-    return array
+    if not path.endswith(".npz"):
+        return read_npy(path)
+    arrays, _ = read_npz(path)
+    if name not in arrays:
+        raise ProblemError(f"{path}: expected an array {name!r}, got {', '.join(map(repr, arrays)) or 'none'}")
+    return arrays[name]
 
 
 def _show(solution: "Solution") -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.errors import ProblemError
+from attsvm.reading import reading, regular_file
 
 SHOWN_COLUMNS = 8
 
@@ -34,21 +35,20 @@ def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, h
         If pyarrow is not installed, a file cannot be read, or a column is missing.
     """
     try:
-        import pyarrow as pa
         import pyarrow.parquet as pq
     except ModuleNotFoundError:
         raise ProblemError(f"{paths[0]}: Parquet needs pyarrow: pip install 'attsvm[{extra}]'") from None
     read: list[list[Any]] = [[] for _ in columns]
     for path in paths:
-        try:
-            check_columns(path, pq.read_schema(path).names, columns, hint)
-            table = pq.read_table(path, columns=list(columns))
-            for values, name in zip(read, columns, strict=True):
-                values += table[name].to_pylist()
-        except UnicodeDecodeError:
-            raise ProblemError(f"{path}: expected UTF-8 in the columns {', '.join(columns)}") from None
-        except pa.ArrowException as error:
-            raise ProblemError(f"{path}: cannot be read as Parquet ({str(error).strip().splitlines()[0]})") from None
+        with reading(path, "cannot be read as Parquet"), regular_file(path).open("rb") as stream:
+            file = pq.ParquetFile(stream)
+            check_columns(path, file.schema_arrow.names, columns, hint)
+            table = file.read(columns=list(dict.fromkeys(columns)))
+            try:
+                for values, name in zip(read, columns, strict=True):
+                    values += table[name].to_pylist()
+            except UnicodeDecodeError:
+                raise ProblemError(f"{path}: expected UTF-8 in the columns {', '.join(columns)}") from None
     return read
 
 

@@ -38,7 +38,7 @@ def random_problem(
     Raises
     ------
     ProblemError
-        If a size is below 1.
+        If a size is not an integer of at least 1, or the seed is not an integer of at least 0.
 
     References
     ----------
@@ -46,8 +46,14 @@ def random_problem(
     """
     sizes = {"num_sequences": num_sequences, "num_tokens": num_tokens, "dim": dim, "num_queries": num_queries}
     for name, size in sizes.items():
-        if size is not None and size < 1:
-            raise ProblemError(f"{name}: expected an integer >= 1, got {size}")
+        if name != "num_queries" or size is not None:
+            _check_integer(name, size, 1)
+    _check_integer("seed", seed, 0)
+    if not isinstance(batch, tuple | list):
+        raise ProblemError(f"batch: expected a tuple of integers, got {batch!r}")
+    for size in batch:
+        _check_integer("batch", size, 0)
+    batch = tuple(batch)
     generator = np.random.default_rng(seed)
 
     def unit(*shape: int) -> np.ndarray:
@@ -61,3 +67,8 @@ def random_problem(
     tokens = unit(num_sequences, num_tokens, dim)
     queries = None if prompt else unit(num_sequences, *queries_per_sequence, dim)
     return Problem(tokens, labels=labels, queries=queries, head=head)
+
+
+def _check_integer(name: str, value: object, smallest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < smallest:
+        raise ProblemError(f"{name}: expected an integer >= {smallest}, got {value!r}")

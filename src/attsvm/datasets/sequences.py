@@ -192,6 +192,8 @@ class Sequences:
 
 def _table(given: Any) -> np.ndarray:
     table: np.ndarray = np.asarray(given)
+    if table.dtype.kind not in "biufO":
+        raise ProblemError(f"table: expected real numbers, got {table.dtype}")
     if table.dtype not in (np.float32, np.float64):
         try:
             table = table.astype(np.float64)

@@ -142,7 +142,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : list of n arrays (T_i, d), :class:`attsvm.datasets.Sequences`, array (n, T, d), or array (n, d)
-            Rows of an array (n, d) are sequences of one token.
+            A Series of arrays is read as a list. Rows of an array or DataFrame (n, d) are sequences of one token.
         y : array, shape (n,)
             At least two different labels.
         sample_weight : array, shape (n,), optional
@@ -293,7 +293,8 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
 
     def _given(self, X: Any, y: Any, mask: Any, *, reset: bool) -> tuple[Given, np.ndarray]:
         given = read(self, X, mask, reset=reset)
-        return given, read_labels(y, len(given.sequences), type(self).__name__)
+        is_table = getattr(X, "ndim", 0) == 2
+        return given, read_labels(y, len(given.sequences), type(self).__name__, is_table)
 
     def _task(self, given: Given, labels: np.ndarray, sample_weight: Any) -> Task:
         return read_task(

@@ -37,7 +37,7 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool) -> Given:
     ----------
     estimator : BaseEstimator
         With ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it.
-    X : list of arrays (T_i, d), Sequences, array (n, T, d), or array (n, d)
+    X : list or Series of arrays (T_i, d), Sequences, array (n, T, d), or array or DataFrame (n, d)
     mask : bool array, shape (n, T), optional
         For a padded array (n, T, d): False for padding.
     reset : bool
@@ -50,7 +50,7 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool) -> Given:
     if isinstance(X, Sequences):
         _no_mask(mask, "Sequences")
         given = Given(X, np.array, np.array)
-    elif isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1):
+    elif isinstance(X, list | tuple) or (getattr(X, "ndim", 0) == 1 and getattr(X, "dtype", None) == np.dtype(object)):
         if not len(X):
             raise ProblemError("X: expected at least one sequence, got none")
         if not _holds_matrices(X):
@@ -93,9 +93,26 @@ def _holds_matrices(X: Any) -> bool:
 def _rows(estimator: Any, X: Any, mask: Any, reset: bool) -> Given:
     """Rows of d numbers as sequences of one token."""
     _no_mask(mask, "sequences of one token")
-    rows = validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32])
+    try:
+        rows = validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32])
+    except ValueError:
+        _check_numbers(X)
+        raise
     sequences = Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1))
     return Given(sequences, lambda flat: flat[:, None], np.array)
+
+
+def _check_numbers(X: Any) -> None:
+    """Check that rows hold numbers. Other errors are for scikit-learn to describe."""
+    try:
+        entries = np.asarray(X)
+        if entries.dtype.kind in "OSU":
+            entries.astype(np.float64)
+    except ValueError as error:
+        raise ProblemError(
+            f"X: expected a matrix of numbers (T_i, d) for each sequence, or a row of numbers for each sequence of one "
+            f"token, got other entries ({error})"
+        ) from None
 
 
 def _padded(tokens: np.ndarray, mask: Any) -> Given:

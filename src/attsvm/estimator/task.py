@@ -63,8 +63,8 @@ class Task:
         return self[np.flatnonzero(~held_out)], self[np.flatnonzero(held_out)]
 
 
-def read_labels(y: Any, num_sequences: int, estimator: str) -> np.ndarray:
-    """Labels as an array, one for each sequence.
+def read_labels(y: Any, num_sequences: int, estimator: str, is_table: bool = False) -> np.ndarray:
+    """Labels as an array, one for each sequence; ``is_table`` says whether these are the rows of a table.
 
     Raises
     ------
@@ -77,7 +77,8 @@ def read_labels(y: Any, num_sequences: int, estimator: str) -> np.ndarray:
     labels = column_or_1d(y, warn=True)
     check_classification_targets(labels)
     if len(labels) != num_sequences:
-        raise ProblemError(f"y: expected {num_sequences} labels, one for each sequence, got {len(labels)}")
+        hint = "; rows of a table are sequences of one token, so split it into one array for each sequence" * is_table
+        raise ProblemError(f"y: expected {num_sequences} labels, one for each sequence, got {len(labels)}{hint}")
     return np.asarray(labels)
 
 

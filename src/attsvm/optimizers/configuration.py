@@ -32,12 +32,14 @@ def from_configuration(written: dict[str, Any]) -> Any:
     ProblemError
         If the name is unknown or the arguments do not fit.
     """
+    if not isinstance(written, dict) or not isinstance(written.get("arguments"), dict):
+        raise ProblemError("optimizer: expected a name and arguments in the file, got something else")
     name = str(written.get("name"))
     if name not in OPTIMIZERS and ":" not in name:
         raise ProblemError(f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, got {name!r}")
     try:
         return parse_optimizer(name, **{key: _read(value) for key, value in written["arguments"].items()})
-    except (TypeError, ProblemError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ProblemError(f"optimizer: {name} cannot be rebuilt from the file ({error})") from None
 
 

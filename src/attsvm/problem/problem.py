@@ -24,8 +24,9 @@ from attsvm.problem.checks import (
     tokens_in_use,
     without_padding,
 )
+from attsvm.reading import read_npz
 from attsvm.results import check_index
-from attsvm.storage import read_npz, write_npz
+from attsvm.storage import write_npz
 
 ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask")
 
@@ -327,7 +328,10 @@ class Problem:
             raise ProblemError(f"{path}: expected arrays named {', '.join(ARRAY_NAMES)}, got {unknown[0]!r}")
         if "tokens" not in arrays:
             raise ProblemError(f"{path}: expected an array 'tokens', got none")
-        return cls(**arrays)
+        try:
+            return cls(**arrays)
+        except ProblemError as error:
+            raise ProblemError(f"{path}: {error}") from None
 
     def __getitem__(self, index: Any) -> "Problem":
         """The problem or problems at ``index`` of the batch axes."""

@@ -69,6 +69,11 @@ class RegularizationPath(Result):
     """
 
     kind: ClassVar[str] = "path"
+    equal_shapes: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("weights", "limit"),
+        ("head_weights", "head_limit"),
+        ("loss", "log_excess", "residual", "head_residual"),
+    )
 
     weights: np.ndarray = per_record()
     loss: np.ndarray = per_record()

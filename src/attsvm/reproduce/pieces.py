@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
+from attsvm.reading import read_npz
 from attsvm.reproduce.figure import Arrays
-from attsvm.storage import read_npz, write_npz
+from attsvm.storage import write_npz
 from attsvm.training.engine.trials import num_threads
 
 KIND = "piece"

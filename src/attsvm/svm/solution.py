@@ -65,6 +65,7 @@ class Solution(Result):
     """
 
     kind: ClassVar[str] = "solution"
+    equal_shapes: ClassVar[tuple[tuple[str, ...], ...]] = (("dual", "support"),)
     counted: ClassVar[str] = "problems"
 
     direction: np.ndarray = per_trial()

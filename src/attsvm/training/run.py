@@ -57,6 +57,7 @@ class Run(Result):
     """
 
     kind: ClassVar[str] = "run"
+    equal_shapes: ClassVar[tuple[tuple[str, ...], ...]] = (("selected", "probability"),)
 
     weights: np.ndarray = per_trial()
     parameters: dict[str, np.ndarray] = per_trial()

@@ -1,5 +1,6 @@
 """Checkpoints of a training run: one safetensors file with everything that the next step depends on."""
 
+import hashlib
 import json
 import random
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attsvm.errors import ProblemError
+from attsvm.reading import reading, regular_file
 from attsvm.storage import atomic_write
 
 MODEL, OPTIMIZER, GENERATOR = "model/", "optimizer/", "generator/"
@@ -79,8 +81,9 @@ def save_checkpoint(
         "numpy": [numpy_state[0], *numpy_state[2:]],
     }
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    text = json.dumps(meta)
     with atomic_write(path) as stream:
-        stream.write(save(contiguous, {"attsvm": json.dumps(meta)}))
+        stream.write(save(contiguous, {"attsvm": text, "sha256": _digest(text, contiguous)}))
 
 
 def load_checkpoint(
@@ -98,32 +101,41 @@ def load_checkpoint(
     ProblemError
         If the file is not a checkpoint, or belongs to another run.
     """
-    meta, tensors = _read(path)
-    _check_identity(path, meta["identity"], json.loads(json.dumps(identity)))
-    try:
-        model.load_state_dict(_under(MODEL, tensors))
-    except RuntimeError as error:
-        raise ProblemError(f"{path}: expected weights of this model, got those of another one") from error
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in {**_under(OPTIMIZER, tensors), **meta["optimizer"]}.items():
-        index, name = key.split("/", 1)
-        state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    _restore_generators(_under(GENERATOR, tensors), meta)
-    return Position(**meta["position"]), meta["history"]
+    with reading(path, "not a checkpoint of attsvm"):
+        meta, tensors = _read(path)
+        _check_identity(path, meta["identity"], json.loads(json.dumps(identity)))
+        position = Position(**meta["position"])
+        try:
+            model.load_state_dict(_under(MODEL, tensors))
+        except RuntimeError as error:
+            raise ProblemError(f"{path}: expected weights of this model, got those of another one") from error
+        state: dict[int, dict[str, Any]] = {}
+        for key, value in {**_under(OPTIMIZER, tensors), **meta["optimizer"]}.items():
+            index, name = key.split("/", 1)
+            state.setdefault(int(index), {})[name] = value
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        _restore_generators(_under(GENERATOR, tensors), meta)
+        return position, meta["history"]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(path, framework="pt") as archive:
-            meta = json.loads((archive.metadata() or {})["attsvm"])
-            return meta, {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise ProblemError(f"{path}: no such checkpoint") from None
-    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-        raise ProblemError(f"{path}: not a checkpoint of attsvm") from error
+    with safe_open(regular_file(path), framework="pt") as archive:
+        about = archive.metadata() or {}
+        tensors = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
+    if "attsvm" not in about or about.get("sha256") != _digest(about["attsvm"], tensors):
+        raise ValueError("its content does not have its SHA-256")
+    return json.loads(about["attsvm"]), tensors
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of the content: the format itself does not notice damaged weights."""
+    found = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _check_identity(path: Path, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

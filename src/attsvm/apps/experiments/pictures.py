@@ -11,6 +11,7 @@ from torch.nn import functional
 from attsvm.apps.experiments.rows import Rows
 from attsvm.apps.experiments.tables import Split, drawn, read_splits
 from attsvm.errors import ProblemError
+from attsvm.reading import reading
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHIFT = 4
@@ -70,10 +71,8 @@ def _decoded(source: str, found: list[Any]) -> Tensor:
     pictures = []
     for number, entry in enumerate(found, start=1):
         content: Any = entry.get("bytes") if isinstance(entry, dict) else entry
-        try:
+        with reading(source, f"row {number} is not a readable picture"):
             pictures.append(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")))
-        except (OSError, TypeError) as error:
-            raise ProblemError(f"{source}: row {number} is not a readable picture") from error
         if pictures[-1].shape != pictures[0].shape:
             raise ProblemError(
                 f"{source}: expected pictures of one size, got {pictures[0].shape} and {pictures[-1].shape}"

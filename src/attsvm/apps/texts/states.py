@@ -13,11 +13,16 @@ from jaxtyping import Int
 from attsvm.apps.texts.words import MAX_LENGTH
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
+from attsvm.pretrained import load_pretrained, load_pretrained_model, quiet_transformers
+from attsvm.reading import reading
 
 BYTES = 4 << 30
 """Largest size of the states of all texts: every token of every text has its own state."""
 
 TEXTS_AT_ONCE = 32
+
+PROBE = "A short text."
+"""What a model is tried on after loading."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +108,16 @@ class States:
 
     def _tokenized(self, texts: list[str], *, special: bool, **options: Any) -> Any:
         around = self.tokenizer.num_special_tokens_to_add() if special else 0
-        return self.tokenizer(
-            texts,
-            add_special_tokens=special,
-            truncation=True,
-            max_length=self.max_length + around,
-            return_offsets_mapping=True,
-            return_special_tokens_mask=special,
-            **options,
-        )
+        with quiet_transformers():
+            return self.tokenizer(
+                texts,
+                add_special_tokens=special,
+                truncation=True,
+                max_length=self.max_length + around,
+                return_offsets_mapping=True,
+                return_special_tokens_mask=special,
+                **options,
+            )
 
 
 def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH) -> States:
@@ -131,23 +137,15 @@ def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH) -> S
     """
     if max_length < 1:
         raise ProblemError(f"max_length: expected an integer >= 1, got {max_length}")
-    try:
-        import transformers
-        from transformers.utils import logging
-    except ImportError as error:
-        raise ProblemError("--embed needs transformers, which is not installed: pip install attsvm[torch]") from error
     if not (Path(path) / "config.json").is_file():
         raise ProblemError(f"{path}: expected a folder with a Hugging Face model, got no config.json in it")
-    quiet: Any = logging
-    quiet.set_verbosity_error()
-    quiet.disable_progress_bar()
-    try:
-        model = transformers.AutoModel.from_pretrained(path, local_files_only=True).eval()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        raise ProblemError(f"{path}: the model cannot be loaded ({str(error).strip().splitlines()[0]})") from error
+    model = load_pretrained_model(path, local_files_only=True)
+    tokenizer = load_pretrained("AutoTokenizer", path, "the tokenizer", local_files_only=True)
     if not tokenizer.is_fast:
         raise ProblemError(f"{path}: expected a fast tokenizer, which reports the positions of tokens, got a slow one")
-    longest = getattr(model.config, "max_position_embeddings", None) or max_length
-    around = tokenizer.num_special_tokens_to_add()
-    return States(model, tokenizer, min(max_length, min(longest, tokenizer.model_max_length) - around))
+    with reading(path, "the model cannot be used"):
+        longest = getattr(model.config, "max_position_embeddings", None) or max_length
+        around = tokenizer.num_special_tokens_to_add()
+        states = States(model, tokenizer, min(max_length, min(longest, tokenizer.model_max_length) - around))
+        states.encode([PROBE])
+    return states

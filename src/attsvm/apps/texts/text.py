@@ -5,6 +5,8 @@ import hashlib
 import io
 import json
 import os
+import reprlib
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +16,18 @@ import numpy as np
 
 from attsvm.datasets.parquet import check_columns, read_columns
 from attsvm.errors import ProblemError
+from attsvm.reading import read_text, reason
 
 Row = tuple[Any, Any]
 """A text and its label, as the file has them."""
 
 COLUMN_HINT = "; choose the columns by --text and --label"
+
+LABEL_LENGTH = 200
+"""Largest length of a label. A longer one is a text, from the wrong column."""
+
+UNSUITABLE = {"Cc", "Cs"}
+"""Unicode categories that a label cannot have: control characters, and halves of surrogate pairs."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +159,7 @@ def _separated(delimiter: str) -> Callable[[Path, str, str], Iterator[Row]]:
     def read(path: Path, text: str, label: str) -> Iterator[Row]:
         # the default limit is below a long text
         csv.field_size_limit(2**31 - 1)
-        reader = csv.reader(io.StringIO(_decoded(path), newline=""), delimiter=delimiter, strict=True)
+        reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
         try:
             header = next(reader, [])
             check_columns(path, header, [text, label], COLUMN_HINT)
@@ -171,13 +180,13 @@ def _separated(delimiter: str) -> Callable[[Path, str, str], Iterator[Row]]:
 
 
 def _json_lines(path: Path, text: str, label: str) -> Iterator[Row]:
-    for number, line in enumerate(_decoded(path).split("\n"), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ProblemError(f"{path}: line {number} is not JSON ({_first_line(error)})") from None
+        except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
+            raise ProblemError(f"{path}: line {number} is not JSON ({reason(error)})") from None
         if not isinstance(row, dict):
             raise ProblemError(f"{path}: line {number}: expected an object, got {type(row).__name__}")
         check_columns(f"{path}: line {number}", list(row), [text, label], COLUMN_HINT)
@@ -191,7 +200,7 @@ def _folder(path: Path) -> Iterator[Row]:
     for folder in folders:
         for file in sorted(folder.iterdir()):
             if file.is_file() and not file.name.startswith("."):
-                text = _decoded(file)
+                text = read_text(file)
                 if not text.strip():
                     raise ProblemError(f"{file}: expected a text, got an empty file")
                 yield text, folder.name
@@ -207,17 +216,6 @@ READERS: dict[str, Callable[[Path, str, str], Iterator[Row]]] = {
 """The function that reads files with an ending."""
 
 
-def _decoded(path: Path) -> str:
-    try:
-        # spreadsheets begin their files with a byte-order mark
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ProblemError(
-            f"{path}: expected UTF-8, got byte {error.object[error.start]:#04x} at position {error.start:,}; "
-            "save the file as UTF-8"
-        ) from None
-
-
 def _text(found: Any, where: str) -> str:
     if found is None or (isinstance(found, str) and not found.strip()):
         raise ProblemError(f"{where}: expected a text, got an empty cell")
@@ -231,15 +229,20 @@ def _label(found: Any, where: str) -> str:
     if found is None or (isinstance(found, str) and not found.strip()) or found != found:
         raise ProblemError(f"{where}: expected a label, got an empty cell")
     if isinstance(found, float) and found.is_integer():
-        return str(int(found))
+        found = int(found)
     if not isinstance(found, str | int):
-        raise ProblemError(f"{where}: expected a word or a whole number, got {found!r}")
-    return str(found).strip()
+        raise ProblemError(f"{where}: expected a word or a whole number, got {reprlib.repr(found)}")
+    if isinstance(found, int) and abs(found) >= 10**LABEL_LENGTH:
+        raise ProblemError(f"{where}: expected a whole number of at most {LABEL_LENGTH} digits, got a larger one")
+    label = str(found).strip()
+    if len(label) > LABEL_LENGTH:
+        raise ProblemError(
+            f"{where}: expected a label of at most {LABEL_LENGTH} characters, got {len(label):,}{COLUMN_HINT}"
+        )
+    if any(unicodedata.category(letter) in UNSUITABLE for letter in label):
+        raise ProblemError(f"{where}: expected a label without control characters and surrogates, got {label!r}")
+    return label
 
 
 def _is_whole(label: str) -> bool:
     return label.removeprefix("-").isdecimal()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import torch
 
 from attsvm.errors import ProblemError
+from attsvm.pretrained import load_pretrained, quiet_transformers
+from attsvm.reading import read_text, reading, regular_file
 from attsvm.torch.inspection.families.base import Family
 from attsvm.torch.inspection.model_calls import SPECIAL
-from attsvm.torch.inspection.transformers_package import first_line, quiet_transformers
 
 PICTURES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 
@@ -41,11 +42,7 @@ def read_texts(path: str | Path) -> list[str]:
     ProblemError
         If there are none, or the file is not UTF-8 text.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ProblemError(f"{path}: not UTF-8 text") from error
-    texts = [line.strip() for line in lines if line.strip()]
+    texts = [line.strip() for line in read_text(path).splitlines() if line.strip()]
     if not texts:
         raise ProblemError(f"{path}: expected one sequence per line, got an empty file")
     return texts
@@ -71,19 +68,16 @@ def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
     folder = Path(name)
     if folder.is_dir() and not any(path.name.startswith(TOKENIZER_FILES) for path in folder.iterdir()):
         raise ProblemError(f"{name}: no tokenizer is saved with the model ({'*, '.join(TOKENIZER_FILES)}*)")
-    with quiet_transformers() as transformers:
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-        except Exception as error:  # an incomplete tokenizer can raise anything
-            raise ProblemError(f"{name}: the tokenizer cannot be loaded ({first_line(error)})") from error
+    tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
+    with quiet_transformers(), reading(name, "the tokenizer cannot be used"):
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
         if tokenizer.pad_token is None and len(texts) > 1:
             raise ProblemError(f"{name}: expected a single text, because the tokenizer has no token for padding")
         encoded = tokenizer(texts, padding=len(texts) > 1, return_special_tokens_mask=True, return_tensors="pt")
-    _check_tokens(name, encoded, model, _longest(model, tokenizer, family))
-    names = [tokenizer.convert_ids_to_tokens(row) for row in encoded["input_ids"].tolist()]
-    names = [[_readable(token) for token in row] for row in names]
+        _check_tokens(name, encoded, model, _longest(model, tokenizer, family))
+        names = [tokenizer.convert_ids_to_tokens(row) for row in encoded["input_ids"].tolist()]
+        names = [[_readable(token) for token in row] for row in names]
     batch = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded}
     special = encoded["special_tokens_mask"] * encoded["attention_mask"]
     if special.any():
@@ -106,15 +100,10 @@ def read_pictures(name: str, folder: str | Path, model: Any) -> Input:
         raise ProblemError(f"{folder}: no pictures ({', '.join(sorted(PICTURES))})")
     pictures = []
     for path in paths:
-        try:
-            pictures.append(Image.open(path).convert("RGB"))
-        except OSError as error:
-            raise ProblemError(f"{path}: not a readable picture") from error
-    with quiet_transformers() as transformers:
-        try:
-            processor = transformers.AutoImageProcessor.from_pretrained(name)
-        except Exception as error:  # as for tokenizers
-            raise ProblemError(f"{name}: no image processor can be loaded ({first_line(error)})") from error
+        with reading(path, "not a readable picture"):
+            pictures.append(Image.open(regular_file(path)).convert("RGB"))
+    processor = load_pretrained("AutoImageProcessor", name, "the image processor")
+    with quiet_transformers(), reading(name, "the image processor cannot be used"):
         values = processor(images=pictures, return_tensors="pt")["pixel_values"]
     patch = getattr(model.config, "patch_size", None)
     if not isinstance(patch, int):

@@ -67,7 +67,7 @@ def call_model(model: nn.Module, batch: Any) -> None:
             model(*batch)
         else:
             model(batch)
-    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, ProblemError):
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from attsvm.errors import ProblemError
-from attsvm.torch.inspection.transformers_package import first_line, quiet_transformers
+from attsvm.pretrained import load_pretrained_model, quiet_transformers
+from attsvm.reading import reading
 
 
 def load_model(name: str) -> nn.Module:
@@ -19,12 +20,9 @@ def load_model(name: str) -> nn.Module:
     ProblemError
         If there is no such model, or it cannot be loaded.
     """
-    with quiet_transformers() as transformers:
+    with quiet_transformers():
         _check_folder(name)
-        try:
-            model: nn.Module = transformers.AutoModel.from_pretrained(name, dtype=torch.float32).eval()
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-            raise ProblemError(f"{name}: the model cannot be loaded ({first_line(error)})") from error
+    model: nn.Module = load_pretrained_model(name, dtype=torch.float32)
     return model
 
 
@@ -32,7 +30,8 @@ def random_twin(model: Any, seed: int) -> nn.Module:
     """A model of the same configuration with random initial weights."""
     with quiet_transformers() as transformers, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        twin: nn.Module = transformers.AutoModel.from_config(model.config).float().eval()
+        with reading(type(model).__name__, "no randomly initialised twin can be made"):
+            twin: nn.Module = transformers.AutoModel.from_config(model.config, trust_remote_code=False).float().eval()
     return twin
 
 

@@ -1,0 +1,91 @@
+"""Models of the ``transformers`` package, loaded without its messages and without running code of the model."""
+
+import contextlib
+import logging
+import os
+import pickle
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attsvm.errors import ProblemError
+from attsvm.reading import reading, regular_file
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[Any]:
+    """The package, with its messages, warnings and progress bars switched off.
+
+    Raises
+    ------
+    ProblemError
+        If it is not installed.
+    """
+    try:
+        import transformers
+        from transformers.utils import logging as messages
+    except ImportError as error:
+        raise ProblemError("transformers is not installed: pip install 'attsvm[torch]'") from error
+    settings: Any = messages  # untyped
+    verbosity = settings.get_verbosity()
+    settings.set_verbosity(logging.CRITICAL)
+    settings.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield transformers
+    finally:
+        settings.set_verbosity(verbosity)
+        settings.enable_progress_bar()
+
+
+def load_pretrained(kind: str, name: str | os.PathLike[str], what: str, **options: Any) -> Any:
+    """What a class of the package loads. Code that comes with a model is never run.
+
+    Parameters
+    ----------
+    kind : str
+        Name of a class of the package, such as ``AutoModel``.
+    name : str or path
+        A folder, or a name on the Hugging Face hub.
+    what : str
+        What is loaded, for error messages.
+    **options
+        Further arguments of ``from_pretrained``.
+
+    Raises
+    ------
+    ProblemError
+        If it cannot be loaded, or needs code of its own.
+    """
+    for entry in Path(name).iterdir() if Path(name).is_dir() else ():
+        if entry.exists() and not entry.is_dir():
+            regular_file(entry)
+    with quiet_transformers() as transformers, reading(name, f"{what} cannot be loaded"):
+        try:
+            return getattr(transformers, kind).from_pretrained(name, trust_remote_code=False, **options)
+        except pickle.UnpicklingError:
+            raise ProblemError(
+                f"{name}: {what} cannot be loaded (its weights are no plain tensors; pickled objects are never loaded)"
+            ) from None
+        except ValueError as error:
+            if "trust_remote_code" not in str(error):
+                raise
+            raise ProblemError(f"{name}: {what} needs code of its own (auto_map), which attsvm does not run") from None
+
+
+def load_pretrained_model(name: str | os.PathLike[str], **options: Any) -> Any:
+    """A model in evaluation mode, with the weights that are saved and none that are drawn at random.
+
+    Raises
+    ------
+    ProblemError
+        If it cannot be loaded, or a weight is missing. Only the pooling layer may be missing; its output is not used.
+    """
+    model, found = load_pretrained("AutoModel", name, "the model", output_loading_info=True, **options)
+    missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
+    if missing:
+        said = f"{len(missing)} weight{'s are' if len(missing) > 1 else ' is'} missing: {missing[0]}"
+        raise ProblemError(f"{name}: the model cannot be loaded ({said})")
+    return model.eval()
