@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from attsvm._version import __version__
+from attsvm.errors import ProblemError
 from attsvm.reading import META
 
 _unfinished: set[Path] = set()
