@@ -117,12 +117,14 @@ def compiler_options(num_trials: int) -> dict[str, Any]:
     """Options under which the barriers of :func:`settle` outlive XLA's fusion on the CPU.
 
     By default the CPU compiler drops barriers before it fuses, and then recomputes W z, for instance, for every token,
-    which is four times slower on small problems. A compiler without such a pass ignores the option. A single trial uses
-    the older of the compiler's two loop emitters, which is 10 % faster for one trial and slower for many.
+    which is four times slower on small problems. Another pass turns loops over less than 1 kB into functions, whose
+    emitter does not know barriers: it must not run. A compiler without such passes ignores the option. A single trial
+    uses the older of the compiler's two loop emitters, which is 10 % faster for one trial and slower for many.
     """
     if jax.default_backend() != "cpu":
         return {}
-    return {"xla_disable_hlo_passes": "cse_barrier_expander", "xla_cpu_use_fusion_emitters": num_trials > 1}
+    passes = "cse_barrier_expander,small-while-loop-hoisting"
+    return {"xla_disable_hlo_passes": passes, "xla_cpu_use_fusion_emitters": num_trials > 1}
 
 
 def _parse(subscripts: str, a: Array, b: Array) -> tuple[str, str, str, list[str], dict[str, int]]:

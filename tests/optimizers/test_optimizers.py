@@ -18,6 +18,7 @@ from attsvm.optimizers import configuration, from_configuration
 from attsvm.optimizers.powers import power, signed_power
 from attsvm.optimizers.singular import singular_values_and_vectors
 from attsvm.optimizers.sizes import steepest
+from attsvm.training.gradient import loss_gradient
 
 SCALE_FREE = {
     "normalized": optimizers.normalized_gradient_descent(0.1),
@@ -179,6 +180,25 @@ def test_the_steepest_direction_has_norm_one_and_reaches_the_dual_norm(name, sha
     np.testing.assert_allclose(norm.values(directions, len(shape)), 1.0, rtol=1e-12)
     reached = np.sum(directions * gradients, axis=tuple(range(1, gradients.ndim)))
     np.testing.assert_allclose(reached, norm.dual.values(gradients, len(shape)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["spectral", "nuclear"])
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (1, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_singular_directions_of_the_smallest_matrices_are_trained_along(norm, shape, dtype):
+    """Such loops are small enough that XLA's CPU compiler would treat them by a pass that fails on barriers."""
+    generator = np.random.default_rng(0)
+    problem = attsvm.Problem(
+        generator.normal(size=(4, 3, shape[0])), np.ones(4), generator.normal(size=(4, shape[1])), np.ones(shape[0])
+    )
+    start = generator.normal(size=shape)
+    descent = optimizers.steepest_descent(norm=norm, learning_rate=0.1)
+    run = train(problem, optimizer=descent, init=start, steps=1, dtype=dtype)
+    gradient, _ = loss_gradient(problem, start)
+    left, _, right = np.linalg.svd(gradient, full_matrices=False)
+    rank = 1 if norm == "nuclear" else len(right)
+    expected = start - 0.1 * left[:, :rank] @ right[:rank]
+    np.testing.assert_allclose(run.weights, expected, rtol=0, atol=1e-5 if dtype == "float32" else 1e-13)
 
 
 @pytest.mark.parametrize(("rows", "columns", "rank"), [(1, 1, 1), (7, 4, 3), (3, 6, 3)])

@@ -390,3 +390,12 @@ def test_problems_that_lack_something():
     for train_head in (False, True):
         with pytest.raises(ProblemError, match="head"):
             train(headless, train_head=train_head)
+
+
+@pytest.mark.parametrize("options", [{}, {"attention": "factored"}, {"train_head": True}], ids=str)
+def test_the_smallest_problems_are_trained_in_float32(options):
+    """One token of one entry: less than 1 kB of state, which XLA's CPU compiler treats by a pass of its own."""
+    problem = attsvm.Problem(np.ones((1, 1, 1)), [1.0], np.ones((1, 1)), [1.0])
+    run = train(problem, dtype="float32", steps=3, **options)
+    assert (run.probability == 1).all()
+    assert np.isfinite(run.weights).all()
