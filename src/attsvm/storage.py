@@ -4,9 +4,7 @@ import contextlib
 import io
 import json
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,33 +14,7 @@ import numpy as np
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.reading import META
-
-_unfinished: set[Path] = set()
-
-
-@contextlib.contextmanager
-def unfinished(temporary: str | os.PathLike[str]) -> Iterator[Path]:
-    """Remove a temporary file or folder when the block ends, unless it has been renamed."""
-    path = Path(temporary)
-    _unfinished.add(path)
-    try:
-        yield path
-    finally:
-        _remove(path)
-        _unfinished.discard(path)
-
-
-def remove_unfinished() -> None:
-    """Remove every unfinished temporary file and folder, before the process is terminated from outside."""
-    for path in tuple(_unfinished):
-        _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+from attsvm.temporaries import finish, unfinished
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
@@ -90,18 +62,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         If the file cannot be written; it has the name ``path``.
     """
     target = file_to_write(path)
-    with named_in_errors(path):
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
-        with unfinished(name) as temporary:
-            with os.fdopen(descriptor, "wb") as stream:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            # mkstemp makes the file private; give it the permissions of any new file
-            mask = os.umask(0)
-            os.umask(mask)
-            temporary.chmod(0o666 & ~mask)
-            temporary.replace(target)
+    with named_in_errors(path), unfinished(target) as temporary:
+        with temporary.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        finish(temporary, target)
 
 
 @contextlib.contextmanager

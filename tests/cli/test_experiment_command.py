@@ -25,7 +25,7 @@ from attsvm.apps.experiments.reviews import load_reviews, load_tokenizer  # noqa
 from attsvm.apps.experiments.sentences import SENTENCES, read_sentences  # noqa: E402
 from attsvm.apps.experiments.tables import read_splits  # noqa: E402
 from attsvm.apps.experiments.training import CHECKPOINT  # noqa: E402
-from attsvm.cli.main import app  # noqa: E402
+from attsvm.cli.app import app  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
 
 GOOD, BAD = ("wonderful", "great", "perfect"), ("awful", "boring", "terrible")

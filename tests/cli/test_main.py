@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import attsvm
+from attsvm.cli.app import COMMANDS, app, load_command
 from attsvm.cli.exits import exit_status
-from attsvm.cli.main import COMMANDS, app, load_command, main
+from attsvm.cli.main import main
 
 
 @pytest.mark.parametrize("name", COMMANDS)

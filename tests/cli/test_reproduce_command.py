@@ -5,7 +5,7 @@ import re
 
 from typer.testing import CliRunner
 
-from attsvm.cli.main import app
+from attsvm.cli.app import app
 from attsvm.reproduce import FIGURES
 
 

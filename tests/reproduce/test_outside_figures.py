@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from attsvm import ProblemError
-from attsvm.cli.main import app
+from attsvm.cli.app import app
 from attsvm.reproduce import FIGURES, Figure, Standing, chosen, run
 
 SOURCE = """

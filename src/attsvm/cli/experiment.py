@@ -1,13 +1,12 @@
 """``attsvm experiment``: the mirror-descent paper's experiments on real texts and pictures."""
 
-import contextlib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attsvm.cli.exits import INTERRUPTED, exit_status
+from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.options import Json, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress
 from attsvm.errors import ProblemError
@@ -118,16 +117,15 @@ def experiment(
         _check_tensorboard()
     loaded = Experiment.load(task, preset, data, vocabulary=vocabulary)
     folder = claim_experiment(out, resume, force, inputs)
+    on_interruption(lambda: f"continue with --resume from the last checkpoint in {out}")
     done = _run(loaded, runs, folder, resume)
-    if not done:
-        print(f"attsvm: interrupted; continue with --resume from the last checkpoint in {out}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+    if len(done) < len(runs) or done[-1]["status"] == "interrupted":
+        finish(out, "interrupted; --resume continues from the checkpoint", INTERRUPTED)
     result = jsonable(loaded.result(done, command=command_line(), seed=seed, threads=threads, device=changes["device"]))
     write_experiment(folder, result, loaded.task.pictures(loaded.data))
     tables = ((name_of(run["optimizer"]), rows_of(run)) for run in result["runs"])
     print_result(result, json, tables, verdict(result), notes(result))
-    statuses = [run["status"] for run in result["runs"]] + ["interrupted"] * (len(runs) - len(done))
-    finish(out, "index.html, figures, result.json and runs", exit_status(statuses, "run"))
+    finish(out, "index.html, figures, result.json and runs", exit_status([run["status"] for run in done], "run"))
 
 
 def _run(loaded: "Experiment", runs: "list[Options]", folder: Path, resume: bool) -> list[dict[str, Any]]:
@@ -135,13 +133,12 @@ def _run(loaded: "Experiment", runs: "list[Options]", folder: Path, resume: bool
     from attsvm.report.experiment.folder import run_folder
 
     done: list[dict[str, Any]] = []
-    with contextlib.suppress(KeyboardInterrupt):
-        for options in runs:
-            with progress(options.optimizer) as callback:
-                path = run_folder(folder, options.optimizer)
-                done.append(loaded.run(options, path, resume=resume, callback=callback))
-            if done[-1]["status"] == "interrupted":
-                break
+    for options in runs:
+        with progress(options.optimizer, stops=True) as callback:
+            path = run_folder(folder, options.optimizer)
+            done.append(loaded.run(options, path, resume=resume, callback=callback))
+        if done[-1]["status"] == "interrupted":
+            break
     return done
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from attsvm.cli.exits import exit_status
+from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.options import (
     ForceFolder,
     Json,
@@ -26,7 +26,7 @@ SOURCE is the name of a data source, a file that one of them reads, or an import
 
 With queries the attention is combined (W), otherwise it is a prompt (p). If the data have no head, it starts as
 logistic regression on the mean token and is trained together with the attention; `--no-train-head` keeps it fixed.
-Ctrl-C ends training, and the result covers the steps made until then.
+After Ctrl-C the result covers the steps made until then, and the page has no figures.
 
 Examples:
 
@@ -82,7 +82,7 @@ def fit(
 
         from attsvm.apps.fit.fit import fit as train_and_compare
 
-        with progress() as callback:
+        with progress(stops=True) as callback:
             done = train_and_compare(
                 problem,
                 train_head=train_head,
@@ -100,4 +100,8 @@ def fit(
 
             write_folder(folder, done, result, command, found)
     print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
+    if out is not None and done.interrupted:
+        steps = int(done.run.step)
+        wrote = "interrupted; wrote index.html, result.json and run.npz"
+        finish(out, f"{wrote}; --steps {steps} --force adds the figures", INTERRUPTED)
     finish(out, "index.html, figures, result.json and run.npz", exit_status([result["status"]], "run"))

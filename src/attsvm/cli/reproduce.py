@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.cli.exits import INTERRUPTED
+from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.options import Json, Threads
 from attsvm.cli.shared import command_line, limit_threads
 from attsvm.cli.tables import columns_table
@@ -64,11 +64,8 @@ def reproduce(
     figures, command = chosen(names), command_line()
     claim(out, figures.values())
     messages = Console(stderr=True)
-    try:
-        outcomes = _run(figures, out, command, quick, messages, None if json else console)
-    except KeyboardInterrupt:
-        messages.print(f"attsvm: interrupted; finished pieces are kept in {out} and reused", highlight=False)
-        raise typer.Exit(INTERRUPTED) from None
+    on_interruption(lambda: f"finished pieces are kept in {out}, run the command again to go on")
+    outcomes = _run(figures, out, command, quick, messages, None if json else console)
     with atomic_write(out / "index.html") as stream:
         stream.write(page(outcomes, command).encode())
     if json:

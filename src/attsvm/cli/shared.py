@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -11,28 +10,13 @@ from typing import Any
 
 import typer
 
-from attsvm.cli.exits import INTERRUPTED
+from attsvm.cli.interrupts import end_steps, on_interruption, take_steps
 from attsvm.errors import ProblemError
 
 
 def command_line() -> str:
     """The command that is running, for results and captions."""
     return shlex.join(["attsvm", *sys.argv[1:]])
-
-
-def end_on_termination() -> None:
-    """On SIGTERM, remove unfinished files and end the process at once.
-
-    The handler ends the process itself: an exception raised in it is lost where the interpreter happens to be in a
-    callback that cannot raise (a weak reference's, while something is being compiled).
-    """
-    from attsvm.storage import remove_unfinished
-
-    def end(number: int, _: object) -> None:
-        remove_unfinished()
-        os._exit(128 + number)
-
-    signal.signal(signal.SIGTERM, end)
 
 
 def limit_threads(threads: int | None) -> None:
@@ -49,22 +33,31 @@ def limit_threads(threads: int | None) -> None:
     threadpool_limits(threads)
 
 
+def announce(out: Path | None) -> None:
+    """What to say of ``--out`` when the command is interrupted."""
+    from attsvm.temporaries import is_finished
+
+    if out is not None:
+        nothing = f"nothing was written to {out}, run the command again"
+        on_interruption(lambda: f"{out} is complete" if is_finished(out) else nothing)
+
+
 @contextlib.contextmanager
 def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) -> Iterator[Path | None]:
-    """Claim the folder of ``--out``. After Ctrl-C nothing is left in it, and the command ends with one line."""
+    """Claim the folder of ``--out``."""
     from attsvm.report.claim import claim_folder
 
-    try:
-        with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as folder:
-            yield folder
-    except KeyboardInterrupt:
-        print("attsvm: interrupted; nothing was written", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+    with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as folder:
+        announce(out)
+        yield folder
 
 
 @contextlib.contextmanager
-def progress(name: str = "training") -> Iterator[Callable[[Any], None]]:
-    """Show a progress bar on stderr, and yield the callback that updates it."""
+def progress(name: str = "training", *, stops: bool = False) -> Iterator[Callable[[Any], bool]]:
+    """Show a progress bar on stderr, and yield the callback that updates it.
+
+    If it ``stops``, it returns True after Ctrl-C, and the command writes the result of the steps that were made.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -78,7 +71,13 @@ def progress(name: str = "training") -> Iterator[Callable[[Any], None]]:
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("training", total=None, loss=float("nan"))
-        yield lambda at: bar.update(task, completed=at.step, total=at.steps, loss=at.loss)
+
+        def update(at: Any) -> bool:
+            bar.update(task, completed=at.step, total=at.steps, loss=at.loss)
+            return stops and at.step > 0 and take_steps()
+
+        yield update
+    end_steps()
 
 
 def print_result(

@@ -6,7 +6,7 @@ import typer
 
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
-from attsvm.cli.shared import command_line, finish, limit_threads
+from attsvm.cli.shared import announce, command_line, finish, limit_threads
 from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
 from attsvm.norms.registry import norm_spellings
@@ -68,6 +68,7 @@ def solve(
     """Solve the Att-SVM of a selection."""
     limit_threads(threads)
     check_file(out, force, (problem_file, selected, relaxed))
+    announce(out)
 
     import numpy as np
 

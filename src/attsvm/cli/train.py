@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.cli.exits import exit_status
+from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
 from attsvm.cli.options import Exponent, ForceFile, Json, OutFile, ProblemFile, Threads, named_option, named_values
-from attsvm.cli.shared import command_line, finish, limit_threads, progress
+from attsvm.cli.shared import announce, command_line, finish, limit_threads, progress
 from attsvm.cli.tables import pairs_table
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
@@ -114,6 +114,7 @@ def train(
     """Train softmax attention on a problem file."""
     limit_threads(threads)
     check_file(out, force, (problem_file, init))
+    announce(out)
     named = {"learning_rate": learning_rate, "p": p, "norm": norm, "scope": scope, "relative": relative or None}
     chosen = find_optimizer(optimizer, named, named_values(option or []), growth)
 
@@ -124,7 +125,7 @@ def train(
 
     problem = Problem.load(problem_file)
     began = time.perf_counter()
-    with progress() as callback:
+    with progress(stops=True) as callback:
         run = train_attention(
             problem,
             attention=None if attention is None else attention.value,
@@ -150,6 +151,8 @@ def train(
         print(dumps(result))
     else:
         _show(result)
+    if out is not None and Status.INTERRUPTED in result["status"]:
+        finish(out, f"interrupted; wrote the run up to step {run.steps:,}; --init {out} continues it", INTERRUPTED)
     finish(out, "the run", exit_status(result["status"], "run" if result["trials"] == 1 else "trial"))
 
 

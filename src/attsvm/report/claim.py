@@ -3,14 +3,13 @@
 import contextlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from attsvm.errors import ProblemError
 from attsvm.report.outputs import check_folder_kind, check_not_read
-from attsvm.storage import kind_of, unfinished
+from attsvm.storage import kind_of
+from attsvm.temporaries import finish, unfinished
 
 CONTENTS = {"index.html": "a file", "result.json": "a file", "run.npz": "a file", "figures": "a folder"}
 """What a folder may hold that ``--force`` replaces, and what each of them is."""
@@ -48,7 +47,7 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Itera
             raise _renamed(error, hidden, Path(out)) from error
         check_replaceable(out, force)
         try:
-            _replace(target, hidden)
+            finish(hidden, target)
         except OSError as error:
             raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
 
@@ -112,15 +111,11 @@ def _parents(parent: Path, out: str | os.PathLike[str]) -> Iterator[None]:
 @contextlib.contextmanager
 def _hidden(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
     """An empty hidden folder beside the target, which is removed unless it has been renamed."""
-    try:
-        hidden = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    except OSError as error:
-        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
-    with unfinished(hidden):
-        # mkdtemp makes the folder private; a result gets the permissions of any new folder
-        mask = os.umask(0)
-        os.umask(mask)
-        hidden.chmod(0o777 & ~mask)
+    with contextlib.ExitStack() as stack:
+        try:
+            hidden = stack.enter_context(unfinished(target, folder=True))
+        except OSError as error:
+            raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
         yield hidden
 
 
@@ -130,21 +125,3 @@ def _renamed(error: OSError, hidden: Path, out: Path) -> OSError:
     if error.errno is None or place is None or not place.is_relative_to(hidden):
         return error
     return OSError(error.errno, os.strerror(error.errno), str(out / place.relative_to(hidden)))
-
-
-def _replace(target: Path, hidden: Path) -> None:
-    if not target.exists():
-        hidden.rename(target)
-        return
-    # a folder cannot be renamed to one that is not empty: the old one is moved first, and moved back if that fails
-    beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    old = beside / target.name
-    try:
-        target.rename(old)
-        try:
-            hidden.rename(target)
-        except OSError:
-            old.rename(target)
-            raise
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

@@ -23,11 +23,11 @@ def write_page(folder: Path, page: str, drawn: Iterable[Shown], result: dict[str
     result : dict
         JSON-able.
     """
-    (folder / "figures").mkdir(exist_ok=True)
     # the result first: it is what cannot be made again
     files = {"result.json": (dumps(result) + "\n").encode()}
     files |= {f"figures/{one.name}.png": one.png for one in drawn if one.png is not None}
     files |= {"index.html": page.encode()}
     for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         with atomic_write(folder / name) as stream:
             stream.write(content)

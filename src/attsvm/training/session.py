@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from attsvm.interruptions import interruptions
 from attsvm.optimizers import rule_of
 from attsvm.results import Callback, Progress
 from attsvm.training.engine.marks import segment_lengths
@@ -94,7 +95,7 @@ class Session:
         budget = max(1, int(_SECONDS_A_CALL / max(2e-6, 1e-8 * work)))
         done = start
         try:
-            with workers(threads) as spread:
+            with interruptions() as requested, workers(threads) as spread:
                 while marks:
                     # no stretch goes past a check, after which some trials may stand still
                     until = next((check for check in checks if check > done), marks[-1])
@@ -112,6 +113,8 @@ class Session:
                     goal, marks = marks[-1], [mark for mark in marks if mark not in self.observed_steps]
                     if callback is not None and callback(self._progress(done, goal, time.perf_counter() - began)):
                         return bool(marks)
+                    if requested.is_set():
+                        return True
         except KeyboardInterrupt:
             if not self.observed:
                 self._keep([self._stretch([0])(i) for i in range(len(self.slices))], np.array([start]))

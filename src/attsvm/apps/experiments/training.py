@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from attsvm.apps.experiments.board import Board
 from attsvm.apps.experiments.checkpoints import Position, load_checkpoint, save_checkpoint
 from attsvm.apps.experiments.evaluation import answers, evaluate, in_precision, losses
-from attsvm.apps.experiments.interruptions import interruptions
 from attsvm.apps.experiments.optimizers import find_optimizer
 from attsvm.apps.experiments.options import Options
 from attsvm.apps.experiments.rows import Rows
 from attsvm.apps.experiments.seeding import data_order
 from attsvm.errors import ProblemError
+from attsvm.interruptions import interruptions
 from attsvm.results import Callback, Progress, Status
 from attsvm.torch.optimizers.finiteness import all_finite
 

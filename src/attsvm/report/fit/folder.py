@@ -13,6 +13,8 @@ from attsvm.report.write import write_page
 def write_folder(folder: Path, fit: Fit, result: dict[str, Any], command: str, source: Source | None = None) -> None:
     """Write ``index.html``, ``figures/*.png``, ``result.json`` and ``run.npz``.
 
+    An interrupted fit gets no figures: drawing them takes longer than a user waits after Ctrl-C.
+
     Parameters
     ----------
     folder : Path
@@ -25,6 +27,6 @@ def write_folder(folder: Path, fit: Fit, result: dict[str, Any], command: str, s
     source : Source, optional
         Where the data came from: it names the page, and its pictures are shown.
     """
-    drawn = draw_all(fit, source)
+    drawn = [] if fit.interrupted else draw_all(fit, source)
     write_page(folder, page(fit, result, drawn, command, source), drawn, result)
     fit.run.save(folder / "run.npz")

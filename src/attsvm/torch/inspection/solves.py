@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int
 from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from attsvm.interruptions import blocked
 from attsvm.svm.constraints.gram_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
 from attsvm.torch.inspection.weights import HeadProblem, Layer
@@ -71,7 +72,8 @@ def margin_intervals(
             for head, of_head in zip(heads, selected, strict=True)
             if not ended.is_set()
         )
-        intervals = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
+        with blocked():
+            intervals = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
         try:
             # not `yield from`: closing that would kill the processes under their manager
             for interval in intervals:  # noqa: UP028
@@ -109,7 +111,7 @@ def _end_with(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(1.0)
+            time.sleep(0.2)
         os._exit(1)
 
     Thread(target=watch, daemon=True).start()

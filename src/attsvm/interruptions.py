@@ -1,0 +1,43 @@
+"""Ctrl-C between two steps.
+
+An exception of Python's own handler is lost if the handler runs in a callback that cannot raise, such as JAX's callback
+of the garbage collector. A request that is kept is not lost.
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def blocked() -> Iterator[None]:
+    """Block Ctrl-C for the processes that the block starts: a terminal sends it to them, too."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def interruptions() -> Iterator[threading.Event]:
+    """Set the event on Ctrl-C instead of raising, so that no step is cut in half. A second Ctrl-C raises."""
+    requested = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
+        yield requested
+        return
+
+    def request(*_: object) -> None:
+        requested.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, request)
+    try:
+        yield requested
+    finally:
+        signal.signal(signal.SIGINT, before)
