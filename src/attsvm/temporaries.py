@@ -66,10 +66,16 @@ def is_finished(target: str | os.PathLike[str]) -> bool:
     return Path(target).resolve() in _finished
 
 
-def remove_unfinished() -> None:
-    """Remove every temporary, because the process ends now: after this call no other is made or moved."""
+def remove_unfinished(but: Path | None = None) -> None:
+    """Remove every temporary, because the process ends now: after this call no other thread makes or moves one.
+
+    Parameters
+    ----------
+    but : Path, optional
+        A temporary folder that stays, without the temporaries in it.
+    """
     _settling.acquire(timeout=0.5)
-    for path in tuple(_unfinished):
+    for path in _unfinished - {but}:
         _remove(path)
 
 

@@ -218,6 +218,24 @@ def test_a_real_signal_stops_a_long_run():
     assert time.perf_counter() - began < 20
 
 
+def test_ctrl_c_in_a_callback_of_the_garbage_collector_is_not_lost():
+    import gc
+    import signal
+
+    def press(phase, _):
+        if phase == "start":
+            gc.callbacks.remove(press)
+            signal.raise_signal(signal.SIGINT)
+
+    def collect(progress):
+        if progress.step > 0 and not gc.callbacks.count(press):
+            gc.callbacks.append(press)
+            gc.collect()
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert train(batch_of(3)[0], steps=3_000_000, callback=collect).status == "interrupted"
+
+
 def test_a_trial_that_leaves_the_finite_numbers_stops_alone():
     problem = random_problem(4, 5, 3, 0)
 

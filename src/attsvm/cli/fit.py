@@ -1,10 +1,13 @@
 """``attsvm fit``: train attention on a labelled problem, and compare its weights with Att-SVMs."""
 
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attsvm.cli.exits import INTERRUPTED, exit_status
+from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.options import (
     ForceFolder,
     Json,
@@ -17,6 +20,9 @@ from attsvm.cli.options import (
 )
 from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
 from attsvm.datasets.source import source_help
+
+if TYPE_CHECKING:
+    from attsvm.training import Run
 
 HELP = f"""
 SOURCE is the name of a data source, a file that one of them reads, or an import path `package.module:name` of a
@@ -91,6 +97,7 @@ def fit(
                 steps=steps,
                 learning_rate=learning_rate,
                 callback=callback,
+                keep=partial(_keep, folder, out) if folder and out else None,
             )
         result = numbers(
             done, problem, source=source, command=command, seed=seed, threads=threads, classes=found.label_names()
@@ -105,3 +112,19 @@ def fit(
         wrote = "interrupted; wrote index.html, result.json and run.npz"
         finish(out, f"{wrote}; --steps {steps} --force adds the figures", INTERRUPTED)
     finish(out, "index.html, figures, result.json and run.npz", exit_status([result["status"]], "run"))
+
+
+def _keep(folder: Path, out: Path, run: "Run") -> None:
+    """Save an interrupted run, so that it is kept if there is no time to write the rest."""
+    from attsvm.temporaries import finish, is_finished, remove_unfinished
+
+    run.save(folder / "run.npz")
+
+    def rescue() -> None:
+        remove_unfinished(but=folder)
+        if not is_finished(out):
+            finish(folder, out.resolve())
+        remove_unfinished()
+
+    said = f"the run up to step {int(run.step):,} is in {out / 'run.npz'}"
+    on_interruption(lambda: said if is_finished(out) else f"nothing was written to {out}", rescue)

@@ -120,6 +120,7 @@ def train(
 
     from attsvm.problem import Problem
     from attsvm.report.plain import dumps
+    from attsvm.results import Status
     from attsvm.training import Run, Stopping
     from attsvm.training import train as train_attention
 

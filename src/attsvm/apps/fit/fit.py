@@ -1,6 +1,7 @@
 """The application: train attention, and measure how close its weights came to the Att-SVM of what it selects."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +33,7 @@ def fit(
     steps: int | None = None,
     learning_rate: float = 0.1,
     callback: Callback | None = None,
+    keep: Callable[[Run], object] | None = None,
 ) -> Fit:
     """Split, train, and compare the trained direction with the Att-SVM of the selected tokens.
 
@@ -56,6 +58,8 @@ def fit(
         With a fixed head step k has size η (1 + k/100), because the direction converges like 1/‖p‖.
     callback : callable, optional
         Passed on to :func:`attsvm.train`.
+    keep : callable, optional
+        Called with an interrupted run before anything is computed from it.
 
     Returns
     -------
@@ -82,6 +86,8 @@ def fit(
     began = time.perf_counter()
     run = _train(part, plan, seed, callback)
     seconds = {"training": time.perf_counter() - began}
+    if keep is not None and run.status == Status.INTERRUPTED:
+        keep(run)
     head = run.parameters["v"]
     part = with_head(part, head)
     test = with_head(sequences(problem, test_rows), head) if len(test_rows) else None
