@@ -10,7 +10,8 @@ import pytest
 
 import attsvm
 from attsvm import ProblemError
-from attsvm.cli.main import COMMANDS, main
+from attsvm.cli.app import COMMANDS
+from attsvm.cli.main import main
 from attsvm.report.claim import claim_folder
 from attsvm.report.experiment.folder import claim_experiment
 
