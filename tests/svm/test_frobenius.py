@@ -55,7 +55,8 @@ def test_reference_optima(reference, seed, variant):
         assert (upper - lower) / upper <= 1e-10
         assert broken <= 1e-9
         assert np.linalg.norm(solution.direction) == pytest.approx(solution.value, rel=1e-14)
-        assert solution.gap == pytest.approx((upper - lower) / upper, abs=1e-13)
+        # it contains a bound on the rounding errors of the margins, some 1e-15 ‖row‖ ‖W‖
+        assert solution.gap == pytest.approx((upper - lower) / upper, abs=2e-12)
 
 
 @pytest.mark.parametrize("exponent", [-6, 6])
@@ -156,8 +157,9 @@ def test_nearly_infeasible_selections_keep_what_digits_there_are(value):
     tokens = np.array([[[0.0, 0.0], [-np.sin(angle), -np.cos(angle)], [-np.sin(angle), np.cos(angle)]]])
     solution = attsvm.solve_svm(attsvm.Problem(tokens), [0])
     assert solution.status == "optimal"
-    assert solution.value == pytest.approx(1 / np.sin(angle), rel=1e-15 * value)
-    assert solution.gap <= max(1e-10, 1e-15 * value)
+    assert solution.value == pytest.approx(1 / np.sin(angle), rel=2e-15 * value)
+    # up to the tolerance of 1e-8 the gap contains a bound on the rounding errors of products in floats
+    assert solution.gap <= min(2e-15 * value, 1e-8)
 
 
 def test_beyond_the_bound_it_is_called_infeasible():
@@ -165,7 +167,7 @@ def test_beyond_the_bound_it_is_called_infeasible():
     tokens = np.array([[[0.0, 0.0], [-angle, -1.0], [-angle, 1.0]]])
     solution = attsvm.solve_svm(attsvm.Problem(tokens), [0])
     assert solution.status == "infeasible"
-    assert solution.bound == pytest.approx(1e13, rel=1e-3)
+    assert solution.bound == pytest.approx(1e13, rel=1e-2)  # rounding of A*(λ), relative to λ, is 1e-15
 
 
 def test_rows_of_very_different_length():

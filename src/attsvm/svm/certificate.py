@@ -1,17 +1,43 @@
 """The certificate of a candidate of any solver: feasible pairs, their gap, and Farkas multipliers."""
 
+import math
+from collections.abc import Iterator
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from attsvm.norms import Lp, Norm
-from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.constraints.exact import ExactConstraints
 
 FROBENIUS = Lp(2.0)
 
 FARKAS_BOUND = 1e12
 """A selection counts as infeasible if its weights would have to be this large, on rows of unit norm."""
+
+VIOLATION_ALLOWED = 1e-9
+"""Largest violation of a constraint by an optimal answer, relative to ‖row‖ ‖W‖."""
+
+EPS = float(np.finfo(float).eps)
+UNIT = EPS / 2
+"""Relative error of one rounded operation."""
+
+REPAIRABLE = 64
+"""Margins that are short by this many rounding errors can be repaired."""
+
+RESCALINGS = 2
+"""How often the multipliers are divided by N*(A*(λ)) as it is in integers."""
+
+PADDINGS = (0.0, 0.0, 1.0, 4.0)
+"""The corrections of the weights: by how many of their rounding errors the margins then exceed 1."""
+
+DEPENDENT = 1e-13
+"""Singular values of unit rows below this, relative to the largest, count as rounding errors."""
+
+MOST_REPAIRED = 4_000_000
+"""Numbers in the rows that are stored to repair their margins."""
 
 SUPPORT_SLACK = 1e-6
 """Support tokens have at most this slack, relative to ‖row‖ ‖W‖."""
@@ -50,12 +76,32 @@ class Certified(NamedTuple):
     support: TokenMask
 
 
-def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers: TokenValues) -> Certified:
+class Products(NamedTuple):
+    """A(W) − b and N*(A*(λ)), and how far rounding may have moved them.
+
+    Attributes
+    ----------
+    slack, slack_error : ndarray, shape (*batch, R)
+    size, size_error : ndarray, shape (*batch,)
+    """
+
+    slack: Float[np.ndarray, "*batch R"]
+    slack_error: Float[np.ndarray, "*batch R"]
+    size: Values
+    size_error: Values
+
+
+def certify(
+    constraints: Constraints, norm: Norm, weights: Weights, multipliers: TokenValues, tol: float | None = None
+) -> Certified:
     """Make weights and multipliers feasible, and bound the optimum by them from both sides.
 
     The weights are projected on the equalities and divided by their smallest margin over the rows with b = 1; the
     multipliers are clipped at 0, except those of equalities, and divided by N*(A*(λ)). Then b'λ ≤ optimum ≤ N(W), up to
     violations of rows with b = 0, which scaling cannot repair; the field ``violation`` reports them.
+
+    With ``tol``, ``gap`` and ``violation`` contain bounds on the rounding errors of A(W) and A*(λ). If only rounding
+    keeps them from ``tol`` and :data:`VIOLATION_ALLOWED`, :func:`certify_exactly` repeats the evaluation in integers.
 
     Parameters
     ----------
@@ -63,49 +109,153 @@ def certify(constraints: Constraints, norm: Norm, weights: Weights, multipliers:
     norm : Norm
     weights : ndarray, shape (*batch, d_k, d_q)
     multipliers : ndarray, shape (*batch, n, Q, T)
+    tol : float, optional
+        The gap that is required. None leaves rounding errors out, which is enough for a solver that looks at itself.
 
     Returns
     -------
     Certified
         ``gap`` is ∞ where the weights have no positive margin, and 0 where they are 0.
     """
-    flat, right, asked = (
-        constraints.flat,
-        constraints.flat(constraints.right),
-        constraints.flat(constraints.margin_mask),
-    )
-    asks_margin = asked.any(axis=-1)
-    dual, size = _feasible_multipliers(constraints, norm, multipliers)
-    dual = dual / (size + (size == 0))[..., None, None, None]
-    bound = np.vecdot(flat(dual), right)
+    flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
+    asks_margin = constraints.asks_margin
+    dual, size, size_error = _feasible_multipliers(constraints, norm, multipliers)
+    divisor = size + (size == 0)
+    dual = dual / divisor[..., None, None, None]
 
     weights = constraints.project(weights)
     smallest = np.minimum.reduce(flat(constraints.apply(weights)), axis=-1, where=asked, initial=np.inf)
-    repairable = asks_margin & (smallest > 0)
-    scale = np.where(repairable, smallest, 1.0)
+    scale = np.where(asks_margin & (smallest > 0), smallest, 1.0)
     if not asks_margin.all():
         scale = np.where(asks_margin, scale, np.inf)  # 0 is the least norm if no margin is required
     weights = weights / scale[..., None, None]
+    slack = flat(constraints.apply(weights)) - flat(constraints.right)
+    if tol is None:
+        none = np.zeros(())
+        return certified(constraints, norm, weights, dual, Products(slack, none, size / divisor, none))
+    error = flat(constraints.sizes) * (rounding_of_margins(constraints) * length_of(weights))[..., None]
+    products = Products(slack, error, size / divisor, size_error / divisor)
+    done = certified(constraints, norm, weights, dual, products)
+    for index in _in_doubt(constraints, done, slack, tol):
+        own = Certified(*(np.asarray(part)[index] for part in done))
+        better = certify_exactly(constraints.one(index), norm, own.weights, own.dual, tol)
+        if _short(better, tol) < _short(own, tol):
+            done = Certified(*map(partial(_with, index), done, better))
+    return done
 
-    slack = flat(constraints.apply(weights)) - right
-    # rounding may leave the smallest margin a few units below 1: the upper bound allows for it
-    smallest = 1.0 + np.minimum.reduce(slack, axis=-1, where=asked, initial=0.0)
-    length = _length(weights)
+
+def _with(index: tuple[int, ...], array: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """The array with another part."""
+    array = np.array(array)
+    array[index] = part
+    return array
+
+
+def _short(done: Certified, tol: float) -> float:
+    """The factor by which gap or violation exceeds what is allowed."""
+    return max(float(done.gap) / tol, float(done.violation) / VIOLATION_ALLOWED)
+
+
+def _in_doubt(constraints: Constraints, done: Certified, slack: np.ndarray, tol: float) -> Iterator[tuple[int, ...]]:
+    """The problems that only the rounding of their margins keeps from being optimal."""
+    if done.gap.max() <= tol and done.violation.max() <= VIOLATION_ALLOWED:
+        return
+    failed = (done.gap > tol) | (done.violation > VIOLATION_ALLOWED)
+    flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
+    noise = (
+        flat(constraints.sizes) * (REPAIRABLE * rounding_of_margins(constraints) * length_of(done.weights))[..., None]
+    )
+    hoped = np.minimum.reduce(1.0 + slack + noise, axis=-1, where=asked, initial=np.inf)
+    bound = np.vecdot(flat(done.dual), flat(constraints.right))
+    with np.errstate(invalid="ignore", over="ignore"):
+        failed &= (bound * hoped >= (1 - tol) * done.value) & (done.value > 0) & np.isfinite(done.value)
+    failed &= ~unattainable(constraints).any(axis=ALL_TOKENS)
+    if failed.any() and ExactConstraints.affordable(constraints):
+        yield from map(tuple, np.argwhere(failed).tolist())
+
+
+def certify_exactly(constraints: Constraints, norm: Norm, weights: Weights, dual: TokenValues, tol: float) -> Certified:
+    """The certificate of one problem by products in integers, after a correction of the margins that rounding moved.
+
+    A row that is long compared with the others has a margin of 1 as a small difference of large terms. The rounding of
+    W, which each product with W contains, can leave it far below 1. Dividing all weights by that margin would make
+    them needlessly large. A change of W of the size of its last digits repairs it, and changes N(W) as little.
+
+    Parameters
+    ----------
+    constraints : Constraints
+        Of one problem, with ``given``.
+    norm : Norm
+    weights : ndarray, shape (d_k, d_q)
+        With margins of about 1.
+    dual : ndarray, shape (n, Q, T)
+        With N*(A*(λ)) about 1.
+    tol : float
+        Of the answers with at most this gap, the one with the least violation is returned.
+    """
+    exact, flat = ExactConstraints(constraints), constraints.flat
+    asked = flat(constraints.margin_mask)
+    inequality = flat(constraints.inequality)
+    sizes = flat(constraints.sizes)
+    for _ in range(RESCALINGS):
+        size = np.asarray(norm.dual.values(exact.adjoint(dual)))
+        if not 0 < abs(size - 1) < np.inf:
+            break
+        dual = dual / (size + (size == 0))
+    size = np.asarray(norm.dual.values(exact.adjoint(dual)))
+    best: Certified | None = None
+    noise = REPAIRABLE * rounding_of_margins(constraints) * sizes * length_of(weights)
+    slack = flat(exact.slack(weights))
+    hoped = float(np.min(1.0 + slack + noise, where=asked, initial=np.inf))
+    if 0 < hoped < np.inf:
+        weights = weights / hoped
+        slack = flat(exact.slack(weights))
+    for padding in PADDINGS:
+        done = certified(constraints, norm, weights, dual, Products(slack, EPS * np.abs(slack), size, EPS * size))
+        if best is None or (max(done.gap, tol), done.raw_violation) < (max(best.gap, tol), best.raw_violation):
+            best = done
+        if best.gap <= tol and best.violation <= EPS:
+            break
+        lacking = np.where(inequality, np.maximum(padding * UNIT * sizes * length_of(weights) - slack, 0.0), -slack)
+        rows = constraints.rows((lacking != 0).reshape(constraints.right.shape))
+        if not len(rows.matrix) or rows.matrix.size > MOST_REPAIRED:
+            break
+        wanted = lacking[rows.position] / flat(constraints.norms)[rows.position]
+        change = np.linalg.lstsq(rows.matrix, wanted, rcond=DEPENDENT)[0]
+        weights = weights + change.reshape(weights.shape)
+        slack = flat(exact.slack(weights))
+    assert best is not None
+    return best
+
+
+def certified(
+    constraints: Constraints, norm: Norm, weights: Weights, dual: TokenValues, products: Products
+) -> Certified:
+    """What weights and multipliers of the right signs prove, given products with them."""
+    flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
+    asks_margin = constraints.asks_margin
+    slack, error, size, size_error = products
+    length = length_of(weights)
     value = length if is_frobenius(norm) else norm.values(weights)
     positive = value + (value == 0)
-    gap = np.where(repairable, np.maximum(1.0 - bound * smallest / positive, 0.0), np.where(asks_margin, np.inf, 0.0))
+    # scaling by the smallest margin makes the weights feasible, and scaling by N*(A*(λ)) the multipliers
+    lowest = slack - error
+    smallest = 1.0 + np.minimum.reduce(lowest, axis=-1, where=asked, initial=0.0)
+    size = size + size_error
+    bound = np.vecdot(flat(dual), flat(constraints.right)) / (size + (size == 0))
+    gap = np.where(smallest > 0, np.maximum(1.0 - bound * smallest / positive, 0.0), np.inf)
 
     room = flat(constraints.norms) * length[..., None]
-    lacking = np.maximum(-slack, 0.0)
+    lacking = np.maximum(-lowest, 0.0)
     if constraints.equality is not None:
-        lacking = np.where(flat(constraints.equality), np.abs(slack), lacking)
+        lacking = np.where(flat(constraints.equality), np.abs(slack) + error, lacking)
     support = flat(constraints.inequality) & (slack <= SUPPORT_SLACK * room)
     return Certified(
         weights=weights,
         dual=dual,
         value=value,
         margin=np.where(asks_margin, smallest / positive, np.nan),
-        gap=gap,
+        gap=np.where(asks_margin, gap, 0.0),
         violation=(lacking / (room + (room == 0))).max(axis=-1),
         raw_violation=lacking.max(axis=-1),
         support=support.reshape(constraints.inequality.shape),
@@ -127,12 +277,17 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
     bound : ndarray, shape (*batch,)
         Σ μ / N*(A*(λ)) with μ = λ‖row‖ over the rows with b = 1; ∞ for a multiplier on a row of zeros.
     """
-    dual, size = _feasible_multipliers(constraints, norm, multipliers)
+    dual, size, size_error = _feasible_multipliers(constraints, norm, multipliers)
     flat = constraints.flat(dual)
     norms = constraints.flat(constraints.norms)
     weight = np.vecdot(flat * (norms + (norms == 0)), constraints.flat(constraints.right))
     with np.errstate(divide="ignore", invalid="ignore"):
-        bound = np.where(weight > 0, weight / size, 0.0)
+        bound = np.where(weight > 0, weight / (size + size_error), 0.0)
+        doubtful = (bound <= FARKAS_BOUND) & (weight > FARKAS_BOUND * (size - size_error))
+    if doubtful.any() and ExactConstraints.affordable(constraints):
+        for index in map(tuple, np.argwhere(doubtful).tolist()):
+            pull = ExactConstraints(constraints.one(index)).adjoint(dual[index])
+            bound[index] = weight[index] / ((1 + EPS) * norm.dual.values(pull))
     total = np.vecdot(flat, constraints.flat(constraints.right))
     return dual / (total + (total == 0))[..., None, None, None], bound
 
@@ -147,15 +302,57 @@ def unattainable(constraints: Constraints) -> TokenMask:
     return np.asarray(constraints.margin_mask & (constraints.norms == 0))
 
 
-def _feasible_multipliers(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tuple[TokenValues, Values]:
-    """Multipliers clipped at 0 on inequalities, and the dual norm of A*(λ)."""
+def _feasible_multipliers(
+    constraints: Constraints, norm: Norm, multipliers: TokenValues
+) -> tuple[TokenValues, Values, Values]:
+    """Multipliers clipped at 0 on inequalities, the dual norm of A*(λ), and its possible rounding error."""
     dual = np.where(constraints.inequality, np.maximum(multipliers, 0.0), 0.0)
     if constraints.equality is not None:
         dual = np.where(constraints.equality, multipliers, dual)
     pull = constraints.adjoint(dual)
-    return dual, _length(pull) if is_frobenius(norm) else norm.dual.values(pull)
+    size = length_of(pull) if is_frobenius(norm) else norm.dual.values(pull)
+    total = np.vecdot(
+        constraints.flat(dual if constraints.equality is None else abs(dual)), constraints.flat(constraints.sizes)
+    )
+    return dual, size, total * (rounding_of_sums(constraints) * over_frobenius(norm, constraints.weights_shape))
 
 
-def _length(weights: Weights) -> Values:
+def rounding_of_margins(constraints: Constraints) -> float:
+    """A bound on the rounding error of a margin, relative to ‖row‖ ‖W‖, if it is a product with keys and queries."""
+    return UNIT * (sum(constraints.weights_shape) + 4)
+
+
+def rounding_of_sums(constraints: Constraints) -> float:
+    """The same for A*(λ), relative to Σ λ ‖row‖.
+
+    Sums of many terms are made in blocks, and their errors are independent: they grow with the square root.
+
+    References
+    ----------
+    Higham and Mary (2019), *A new approach to probabilistic rounding error analysis*.
+    """
+    *_, n, Q, T = constraints.inequality.shape
+    return UNIT * float(sum(min(count, 4 * math.sqrt(count)) for count in (n * Q, T)) + 4)
+
+
+def over_frobenius(norm: Norm, shape: tuple[int, int]) -> float:
+    """A number c with N*(X) ≤ c ‖X‖_F for the dual norm of matrices of this shape."""
+    return 1.0 if norm is FROBENIUS else _over_frobenius(norm.dual, shape)
+
+
+@cache
+def _over_frobenius(norm: Norm, shape: tuple[int, int]) -> float:
+    if isinstance(norm, Lp):
+        return float(math.prod(shape) ** max(0.0, 1 / norm.p - 0.5))
+    first = np.zeros(shape)
+    first[0, 0] = 1.0
+    if norm.left_invariant and norm.right_invariant:  # N(X) ≤ Σ σ_i N(e₁e₁')
+        return math.sqrt(min(shape)) * float(norm.values(first))
+    units = (np.roll(first, k) for k in range(math.prod(shape)))
+    return math.sqrt(math.fsum(float(norm.values(unit)) ** 2 for unit in units))
+
+
+def length_of(weights: Weights) -> Values:
+    """The Frobenius norm of each matrix."""
     flat = weights.reshape(*weights.shape[:-2], -1)
     return np.asarray(np.sqrt(np.vecdot(flat, flat)))

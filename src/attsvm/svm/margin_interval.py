@@ -213,7 +213,7 @@ class _Search:
         program.solve(products.right / eigenvalue if start is None else start, face_first=start is not None)
         self.steps = program.steps
         weights = own if self.upper_point is None else products.adjoint(self.upper_point)
-        return certify(products.constraints, FROBENIUS, weights, products.of_original_rows(self.lower_point))
+        return certify(products.constraints, FROBENIUS, weights, products.of_original_rows(self.lower_point), self.gap)
 
     def _check(self, steps: int, point: TokenValues, image: TokenValues) -> bool:
         products = self.products

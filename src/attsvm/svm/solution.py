@@ -20,7 +20,7 @@ class Solution(Result):
     Attributes
     ----------
     status : Status, or ndarray of str
-        ``optimal``: gap ≤ max(tol, 1e-15 value) and violation ≤ 1e-9. ``infeasible``: proved by ``certificate``.
+        ``optimal``: gap ≤ tol and violation ≤ 1e-9. ``infeasible``: proved by ``certificate``.
         ``inaccurate``: neither; ``gap`` and ``violation`` say how far the answer is from optimal.
     direction : ndarray, shape (*batch_shape, d_k, d_q), or (*batch_shape, d_k) for a prompt
         The optimum itself: N(direction) = value. NaN where infeasible.
@@ -35,10 +35,11 @@ class Solution(Result):
     support : bool ndarray, shape (*batch_shape, n[, Q], T)
         The support tokens: constraints that hold with equality, slack ≤ 1e-6 ‖row‖ ‖W‖. With slack: λ > 0.
     gap : float
-        Relative distance between the two bounds on the optimum, N(W) and b'λ; NaN where infeasible.
+        Relative distance between the two bounds on the optimum, N(W) divided by the smallest margin and b'λ; NaN where
+        infeasible. It contains a bound on the rounding errors of A(W) and A*(λ).
     violation : float
-        Largest violation of a constraint by the returned direction, divided by ‖row‖ ‖W‖ (Frobenius norms). ∞ where
-        infeasible.
+        Largest violation of a constraint by the returned direction, divided by ‖row‖ ‖W‖ (Frobenius norms), with a
+        bound on the rounding errors of A(W). ∞ where infeasible.
     raw_violation : float
         The same, not divided.
     bound : float

@@ -11,14 +11,13 @@ from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
 from attsvm.results import Callback, Progress, Status, plain, plain_status
 from attsvm.selection import selection_sets
-from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, unattainable
+from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, VIOLATION_ALLOWED, Certified, certify, farkas, unattainable
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_relaxed
 from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.registry import check_method, find_candidate
 from attsvm.svm.solution import Solution
 from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
 
-VIOLATION_ALLOWED = 1e-9
 NO_METHODS: Sequence[str] = ()
 
 # np.where is three times as fast on plain strings
@@ -127,7 +126,7 @@ def solve_svm(
         if method is not None:
             check_method(method, NO_METHODS, norm)
         candidate = solve_slack(constraints, slack, settings, find_candidate(constraints, own_norm, settings))
-        done, objective = certify_slack(constraints, slack, candidate.weights, candidate.multipliers)
+        done, objective = certify_slack(constraints, slack, candidate.weights, candidate.multipliers, tol)
         status, bound = np.where(done.gap <= tol, OPTIMAL, INACCURATE), np.zeros(batch)
 
     def own_axes(array: np.ndarray) -> np.ndarray:
@@ -172,8 +171,8 @@ def _certified(
     constraints: Constraints, norm: Norm, candidate: Candidate, tol: float
 ) -> tuple[Certified, np.ndarray, np.ndarray]:
     """What the candidate proves; the status of each problem, and its Farkas bound."""
-    done = certify(constraints, norm, candidate.weights, candidate.multipliers)
-    optimal = (done.gap <= np.maximum(tol, 1e-15 * done.value)) & (done.violation <= VIOLATION_ALLOWED)
+    done = certify(constraints, norm, candidate.weights, candidate.multipliers, tol)
+    optimal = (done.gap <= tol) & (done.violation <= VIOLATION_ALLOWED)
     status = np.where(optimal, OPTIMAL, INACCURATE)
     impossible = unattainable(constraints)
     if not (candidate.ray.any() or impossible.any()):

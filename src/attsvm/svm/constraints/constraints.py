@@ -1,7 +1,7 @@
 """The constraints of an Att-SVM, A(W) ≥ b, by products with keys and queries: the rows themselves are never stored."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -42,6 +42,22 @@ class Rows(NamedTuple):
     position: Int[np.ndarray, " m"]  # of each row in the flattened (n, Q, T)
 
 
+class Given(NamedTuple):
+    """The arrays that constraints were made of, before any rounding, with the batch axes of their own.
+
+    Attributes
+    ----------
+    keys : ndarray, shape (..., n, T, d_k)
+    queries : ndarray, shape (..., n, Q, d_q)
+    first : bool ndarray, shape (*batch, n, Q, T)
+        The reference token of each query.
+    """
+
+    keys: Float[np.ndarray, "*own n T d_k"]
+    queries: Float[np.ndarray, "*own n Q d_q"]
+    first: TokenMask
+
+
 @dataclass(frozen=True, eq=False)
 class Constraints:
     """One row (k_r − k_t) z' for each query and each token t that it may attend to, except its reference token r.
@@ -61,6 +77,8 @@ class Constraints:
         ``equality`` is None where every set has a single token.
     right : ndarray, shape (*batch, n, Q, T)
         b: 1 where a margin of 1 is required, else 0.
+    given : Given, or None
+        What the constraints were made of; None for part of them.
     """
 
     keys: Float[np.ndarray, "*batch n T d_k"]
@@ -69,6 +87,7 @@ class Constraints:
     inequality: TokenMask
     equality: TokenMask | None
     right: TokenValues
+    given: Given | None = None
 
     @classmethod
     def of(
@@ -88,6 +107,7 @@ class Constraints:
         if np.count_nonzero(sets) > np.count_nonzero(sets.any(axis=-1)):
             first = sets & (np.cumsum(sets, axis=-1) == 1)
             equality = sets & ~first
+        given = Given(keys, queries, first)
         picks = first.astype(np.float64)  # a product with the one-hot selection picks the reference exactly
         n, Q, T = sets.shape[-3:]
         if Q > 1 and n * Q * T * keys.shape[-1] <= UNROLLED_NUMBERS:
@@ -99,11 +119,12 @@ class Constraints:
                 _join(inequality[..., None, :], -4),
                 None if equality is None else _join(equality[..., None, :], -4),
                 _join(right[..., None, :], -4),
+                given,
             )
         if Q == 1:
-            return cls(keys - picks @ keys, queries, None, inequality, equality, right)
+            return cls(keys - picks @ keys, queries, None, inequality, equality, right, given)
         keys = keys - keys.mean(axis=-2, keepdims=True)
-        return cls(keys, queries, picks @ keys, inequality, equality, right)
+        return cls(keys, queries, picks @ keys, inequality, equality, right, given)
 
     @cached_property
     def batch_shape(self) -> tuple[int, ...]:
@@ -126,6 +147,11 @@ class Constraints:
         return self.right > 0
 
     @cached_property
+    def asks_margin(self) -> Bool[np.ndarray, "*batch"]:
+        """Which problems have a row that requires a margin of 1."""
+        return np.asarray(self.margin_mask.any(axis=ALL_TOKENS))
+
+    @cached_property
     def has_relaxed(self) -> bool:
         """Whether any inequality has right side 0."""
         return bool(np.count_nonzero(self.right) < np.count_nonzero(self.inequality))
@@ -145,6 +171,15 @@ class Constraints:
             for q in range(left.shape[-2]):  # one at a time, because all together would copy the tokens Q times
                 difference = self.keys - self.references[..., q, None, :]
                 left[..., q, :] = np.sqrt(np.vecdot(difference, difference))
+        return np.asarray(left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None] * self.rows_mask)
+
+    @cached_property
+    def sizes(self) -> TokenValues:
+        """Bounds on the norms of the rows that also bound the numbers from which products with them are computed."""
+        if self.references is None:
+            return self.norms
+        left = np.sqrt(np.vecdot(self.keys, self.keys))[..., None, :]
+        left = left + np.sqrt(np.vecdot(self.references, self.references))[..., None]
         return np.asarray(left * np.sqrt(np.vecdot(self.queries, self.queries))[..., None] * self.rows_mask)
 
     def apply(self, weights: Weights) -> TokenValues:
@@ -282,6 +317,13 @@ class Constraints:
             previous, square = square, float(np.vdot(residual, residual))
             direction = residual + square / previous * direction
         return weights
+
+    def one(self, index: tuple[int, ...]) -> "Constraints":
+        """The constraints of one problem, with what they were made of."""
+        if self.given is None or not self.batch_shape:
+            return self
+        keys, queries, first = (self._in_each(array)[index] for array in self.given)
+        return replace(self[index], given=Given(keys, queries, first))
 
     def __getitem__(self, index: Any) -> "Constraints":
         """The constraints of one problem or of several, selected along the leading axes."""

@@ -72,6 +72,32 @@ class Candidate(NamedTuple):
     method: str
     why: str
 
+    @classmethod
+    def nothing(cls, constraints: Constraints, why: str) -> "Candidate":
+        """Zeros, from a solver that found nothing."""
+        batch = constraints.batch_shape
+        weights = np.zeros((*batch, *constraints.weights_shape))
+        multipliers = np.zeros(constraints.inequality.shape)
+        return cls(weights, multipliers, np.zeros(batch, bool), np.zeros(batch, int), "none", why)
+
+    @classmethod
+    def joined(cls, each: "list[Candidate]") -> "Candidate":
+        """Candidates of single problems as those of a batch."""
+        weights, multipliers, ray, steps = (np.stack(parts) for parts in list(zip(*each, strict=True))[:4])
+        return cls(weights, multipliers, ray, steps, each[0].method, each[0].why)
+
+    def finite(self) -> "Candidate":
+        """The same with zeros for the problems in which there is a number that is not finite."""
+        if np.isfinite(self.weights).all() and np.isfinite(self.multipliers).all():
+            return self
+        lost_weights = ~np.isfinite(self.weights).all(axis=(-2, -1), keepdims=True)
+        lost_multipliers = ~np.isfinite(self.multipliers).all(axis=(-3, -2, -1), keepdims=True)
+        return self._replace(
+            weights=np.where(lost_weights, 0.0, self.weights),
+            multipliers=np.where(lost_multipliers, 0.0, self.multipliers),
+            ray=self.ray & ~lost_multipliers[..., 0, 0, 0],
+        )
+
     def with_axes_of(self, constraints: Constraints) -> "Candidate":
         """The same with the batch axes of the constraints, which were joined to one, or left out for one problem."""
         batch = constraints.batch_shape

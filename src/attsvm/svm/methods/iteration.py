@@ -77,7 +77,7 @@ class Iteration(ABC):
 
     @abstractmethod
     def look(self) -> Look:
-        """The current iterates."""
+        """The current iterates. ``LinAlgError`` ends the iteration."""
 
     @abstractmethod
     def keep(self, going: Bool[np.ndarray, " N"]) -> None:
@@ -104,7 +104,10 @@ def iterate(iteration: Iteration, best: Point, target: float, max_steps: int, re
     """
     running, stalled = np.arange(len(best.gap)), np.zeros(len(best.gap), int)
     for step in range(iteration.first_step, max_steps + 1):
-        now = iteration.look()
+        try:
+            now = iteration.look()
+        except np.linalg.LinAlgError:
+            break
         before = best.gap[running]
         best.improve(running, now)
         stalled = np.where(now.gap < PROGRESS * before, 0, stalled + (before < iteration.small))

@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
+
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
+from attsvm.svm.certificate import FROBENIUS
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.methods.candidate import Candidate, Settings
 
@@ -82,6 +85,9 @@ def solver_of(norm: Norm) -> Solver:
 def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
     """The candidate that the solver of a norm returns.
 
+    If the numbers of a problem break its solver down (a factorisation fails, or there are infinities), the candidate is
+    that of the Frobenius norm, or weights of 0. It is certified like any other.
+
     Raises
     ------
     ProblemError
@@ -90,7 +96,20 @@ def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, met
     solve, methods = solver_of(norm)
     if method is not None:
         check_method(method, methods(norm), norm)
-    return solve(constraints, norm, settings, method)
+    try:
+        with np.errstate(all="ignore"):
+            return solve(constraints, norm, settings, method).finite()
+    except np.linalg.LinAlgError as error:
+        why = f"it broke down ({error})"
+    if constraints.batch_shape:
+        each = [
+            find_candidate(constraints[index], norm, settings.of_problem(k, constraints.batch_shape), method)
+            for k, index in enumerate(np.ndindex(constraints.batch_shape))
+        ]
+        return Candidate.joined(each).with_axes_of(constraints)
+    if norm != FROBENIUS:
+        return find_candidate(constraints, FROBENIUS, Settings())._replace(why=f"{why}: the Frobenius answer")
+    return Candidate.nothing(constraints, why)
 
 
 def check_method(method: str, methods: Sequence[str], norm: Norm) -> None:

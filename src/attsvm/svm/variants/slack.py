@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.svm.certificate import Certified
+from attsvm.svm.certificate import EPS, Certified, length_of, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
+from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.box_program import MAX_STEPS, solve_box
 
@@ -77,7 +78,11 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
         method, why = "decomposition", "large: the Gram matrix of part of the rows at a time"
     solve_one = _by_gram if number <= LARGEST_GRAM else _decomposed
     for index in map(tuple, np.argwhere(rest).tolist()):
-        multipliers[index], steps[index] = solve_one(constraints[index] if batch else constraints, C, settings)
+        own = constraints[index] if batch else constraints
+        try:
+            multipliers[index], steps[index] = solve_one(own, C, settings)
+        except np.linalg.LinAlgError:  # the multipliers of the hard margin, cut off at C, are certified like any other
+            multipliers[index] = np.clip(scaled[index], 0.0, C)
     return Candidate(
         weights=_touched_up(constraints, C, multipliers),
         multipliers=multipliers,
@@ -88,26 +93,39 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
     )
 
 
-def certify_slack(constraints: Constraints, C: float, weights: Weights, multipliers: TokenValues) -> SoftMargin:
+def certify_slack(
+    constraints: Constraints, C: float, weights: Weights, multipliers: TokenValues, tol: float | None = None
+) -> SoftMargin:
     """The bounds that weights W and multipliers 0 ≤ λ ≤ C prove: P(W) ≥ optimum ≥ D(λ).
 
     P − D is computed without cancellation: it is the sum of λ (A(W) − 1) over the rows above their margin, of
-    (C − λ)(1 − A(W)) over those below, and of ½‖W − A*(λ)‖².
+    (C − λ)(1 − A(W)) over those below, and of ½‖W − A*(λ)‖². The gap contains a bound on the rounding errors. If only
+    they keep it from ``tol``, the products are made in integers.
     """
     flat = constraints.flat
     dual = np.clip(multipliers, 0.0, C) * constraints.inequality
-    apart = (weights - constraints.adjoint(dual)).reshape(*weights.shape[:-2], -1)
-    margins, mask, of_dual = flat(constraints.apply(weights)), flat(constraints.inequality), flat(dual)
+    mask, of_dual, length = flat(constraints.inequality), flat(dual), length_of(weights)
+    margins = flat(constraints.apply(weights))
+    error = flat(constraints.sizes) * (rounding_of_margins(constraints) * length)[..., None]
+    apart = length_of(weights - constraints.adjoint(dual))
+    apart_error = rounding_of_sums(constraints) * np.vecdot(of_dual, flat(constraints.sizes))
     short = np.where(mask, 1.0 - margins, 0.0)
-    length = np.linalg.norm(weights, axis=(-2, -1))
-    objective = 0.5 * length**2 + C * np.maximum(short, 0.0).sum(axis=-1)
-    excess = np.where(short > 0, (C - of_dual) * short, -of_dual * short).sum(axis=-1)
-    excess = excess + 0.5 * np.vecdot(apart, apart)
+    exact_gap = _soft_gap(C, of_dual, length, short, np.zeros_like(error), apart)[0]
+    gap, objective = _soft_gap(C, of_dual, length, short, error, apart + apart_error)
+    if tol is not None and ExactConstraints.affordable(constraints):
+        doubtful = (gap > tol) & (exact_gap <= tol)
+        gap, objective, short = np.array(gap), np.array(objective), np.array(short)
+        for index in map(tuple, np.argwhere(doubtful).tolist()):
+            exact = ExactConstraints(constraints.one(index))
+            short[index] = -exact.slack(weights[index]).reshape(-1)
+            own_apart = length_of(weights[index] - exact.adjoint(dual[index]))
+            gap[index], objective[index] = _soft_gap(
+                C, of_dual[index], length[index], short[index], EPS * np.abs(short[index]), own_apart
+            )
     some = mask.any(axis=-1)
-    smallest = np.min(margins, axis=-1, where=mask, initial=np.inf)
+    smallest = 1.0 - np.max(short + error, axis=-1, where=mask, initial=-np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         margin = np.where(some & (length > 0), smallest / length, np.nan)
-        gap = np.where(objective > 0, excess / objective, 0.0)
     done = Certified(
         weights=weights,
         dual=dual,
@@ -119,6 +137,22 @@ def certify_slack(constraints: Constraints, C: float, weights: Weights, multipli
         support=dual > 0,
     )
     return SoftMargin(done, objective)
+
+
+def _soft_gap(
+    C: float, dual: np.ndarray, length: np.ndarray, short: np.ndarray, error: np.ndarray, apart: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """An upper bound on (P − D)/P, and P, for rows that are short of their margin by ``short`` up to ``error``."""
+
+    def excess_of(short: np.ndarray) -> np.ndarray:
+        return np.asarray(np.where(short > 0, (C - dual) * short, -dual * short))
+
+    objective = 0.5 * length**2 + C * np.maximum(short, 0.0).sum(axis=-1)
+    least = 0.5 * length**2 + C * np.maximum(short - error, 0.0).sum(axis=-1)
+    # the excess of a row is a convex function of its margin
+    excess = np.maximum(excess_of(short - error), excess_of(short + error)).sum(axis=-1) + 0.5 * apart**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(excess > 0, excess / least, 0.0)), objective
 
 
 def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) -> Weights:

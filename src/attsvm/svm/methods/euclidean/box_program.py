@@ -1,12 +1,15 @@
 """Convex quadratic programs in a box: min ½ x'Kx − b'x subject to 0 ≤ x ≤ c."""
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 MAX_STEPS = 60
+TINY = float(np.finfo(float).tiny)
+# The largest slope of an entry at its upper bound, relative to the right side, up to which the iteration is precise.
+STIFF = 1e8
 TO_THE_BOUNDARY = 0.995
 # Complementarity (with the largest right side scaled to 1) at which it is clear which entries are at a bound.
 CENTRED = 1e-14
@@ -14,6 +17,8 @@ POLISH_ROUNDS = 8
 # Residual of equations, relative to their right side, above which they count as dependent.
 DEPENDENT = 1e-9
 ROUNDING = 16 * float(np.finfo(float).eps)
+# What is added to the diagonal of a matrix, relative to its largest entry, and how often: each time a hundredfold.
+RIDGE, RIDGES = float(np.finfo(float).eps), 6
 
 
 class BoxPoint(NamedTuple):
@@ -51,12 +56,19 @@ def solve_box(
     ----------
     Mehrotra (1992), *On the implementation of a primal-dual interior point method*.
     """
+    stiffness = float((upper * np.diagonal(matrix)).max(initial=0.0)) / max(float(np.abs(right).max(initial=0.0)), TINY)
+    if STIFF < stiffness < np.inf:
+        # rounding hides which entries are at a bound; in a smaller box it does not, and they are mostly the same
+        share = STIFF / stiffness
+        point, steps = solve_box(matrix, right, upper * share, max_steps)
+        at_low, at_high = point <= 0, point >= upper * share
+        return BoxPoint(_polished(matrix, right, upper, point / share, at_low, at_high), steps)
     # in units of the box: x = c u, 0 ≤ u ≤ 1; fixed entries are decoupled
     fixed = upper == 0
     size = np.where(fixed, 1.0, upper)
     scaled = np.where(fixed[:, None] | fixed, 0.0, matrix * size[:, None] * size)
     target = np.where(fixed, 0.0, right * size)
-    unit = max(float(np.abs(target).max(initial=0.0)), float(np.finfo(float).tiny))
+    unit = max(float(np.abs(target).max(initial=0.0)), TINY)
     scaled, target = scaled / unit, target / unit
     u = np.full_like(target, 0.5)
     slope = scaled @ u - target
@@ -69,7 +81,7 @@ def solve_box(
             break
         system = scaled.copy()
         system[np.diag_indices_from(system)] += low / u + high / (1 - u)
-        factor = cho_factor(system, overwrite_a=True, check_finite=False)
+        factor = _factor(system)
         change, change_low, change_high = _move(factor, slope, u, low, high, 0.0, 0.0)
         length = _room(u, low, high, change, change_low, change_high)
         after = (u + length * change) * (low + length * change_low)
@@ -79,12 +91,29 @@ def solve_box(
             factor, slope, u, low, high, centre - change * change_low, centre + change * change_high
         )
         length = min(1.0, TO_THE_BOUNDARY * _room(u, low, high, change, change_low, change_high))
-        u = np.clip(u + length * change, np.finfo(float).tiny, 1 - np.finfo(float).eps / 2)
+        u = np.clip(u + length * change, TINY, 1 - np.finfo(float).eps / 2)
         low, high = low + length * change_low, high + length * change_high
         steps += 1
     # at the optimum one of the two is zero, the other not: near it, one is much the smaller
     point = np.where(fixed, 0.0, u * size)
     return BoxPoint(_polished(matrix, right, upper, point, low > u, high > 1 - u), steps)
+
+
+def _factor(system: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The Cholesky factor of a positive definite matrix, with a ridge if rounding has made it indefinite.
+
+    Raises
+    ------
+    LinAlgError
+        If no ridge is enough, because an entry is not finite.
+    """
+    ridge = RIDGE * float(np.abs(np.diagonal(system)).max(initial=0.0))
+    for attempt in range(RIDGES):
+        try:
+            return cast("tuple[np.ndarray, bool]", cho_factor(system, check_finite=False))
+        except LinAlgError:
+            system[np.diag_indices_from(system)] += ridge * 100**attempt
+    raise LinAlgError("the matrix of a step is not positive definite")
 
 
 def _move(

@@ -30,7 +30,7 @@ MOST_TOGETHER = 500
 """Many problems are started together if they have at most this many rows each, for rows of any size."""
 
 LAST_DIGITS = 1e-10, 1e-15
-"""A gap, and a gap relative to the value, below which no other method is tried."""
+"""A gap, and a gap relative to the value on unit rows, below which no other method is tried."""
 
 
 def solve_frobenius(constraints: Constraints, settings: Settings, method: str | None = None) -> Candidate:
@@ -87,7 +87,11 @@ def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Ca
     if settled or _most_rows(constraints) * math.prod(constraints.weights_shape) > DENSE_ROWS:
         return candidate
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
-    if done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * float(done.value)) and done.violation <= LAST_DIGITS[0]:
+    # ‖row‖‖W‖ of the rows on average, weighted by their multipliers
+    unit_value = float(done.value) * float(
+        np.vdot(done.dual, constraints.norms) / np.vdot(done.dual, constraints.right)
+    )
+    if done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * unit_value) and done.violation <= LAST_DIGITS[0]:
         return candidate
     return _solve_one(constraints, "the products lose too many digits: the rows are written out")
 

@@ -179,6 +179,8 @@ def _solve_active(gram: np.ndarray, right: RowVector, active: Bool[np.ndarray, "
     solved = np.zeros(right.shape)
     for k, chosen in enumerate(active):
         inside = chosen.nonzero()[0]
+        if len(inside) == 0:  # which LAPACK's interface refuses
+            continue
         # the submatrix is symmetric: its transpose is the layout that LAPACK takes without a copy
         _, values, failed = dposv(gram[k][inside[:, None], inside].T, right[k, inside], overwrite_a=True)
         solved[k, inside] = np.nan if failed else values

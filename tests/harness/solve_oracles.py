@@ -1,0 +1,72 @@
+"""Other solvers: HiGHS for ℓ1, ℓ∞ and for feasibility, Clarabel for the other norms."""
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from scipy.optimize import linprog
+
+from harness.exact import Rows
+
+AGREES = 1e-5
+"""Relative difference of values at which two solvers agree. Clarabel stops at 1e-8 on unit rows."""
+
+SMALL = 1e-6
+"""The largest margin in a box, on unit rows, below which no solver decides whether there are weights."""
+
+
+def disagreement(rows: Rows, norm: str, solution: Any) -> str:
+    """Where another solver contradicts an answer; empty if it does not."""
+    matrix = rows.dense()
+    equality, asked = np.array(rows.equality, bool), np.array(rows.right, bool)
+    if not asked.any() or not matrix.any():
+        return ""
+    best = _best_margin(matrix, asked, equality)
+    if solution.status == "infeasible":
+        return f"infeasible, but HiGHS finds a margin of {best:.1e} on unit rows" if best > SMALL else ""
+    if best < SMALL:
+        return ""  # so nearly infeasible that the solvers do not decide
+    lengths = np.array([float(length) for length in rows.norms()])
+    expected = _least(matrix, rows.right / np.where(lengths > 0, lengths, 1.0), equality, norm, rows.shape)
+    if expected is None or abs(expected - solution.value) <= AGREES * expected:
+        return ""
+    return f"value {solution.value!r}, by another solver {expected!r}"
+
+
+def _best_margin(matrix: np.ndarray, asked: np.ndarray, equality: np.ndarray) -> float:
+    """The largest t with unit rows·w ≥ t on the rows that require a margin, for w in the unit box."""
+    columns = np.hstack([-matrix, asked[:, None].astype(float)])
+    found = linprog(
+        np.append(np.zeros(matrix.shape[1]), -1.0),
+        A_ub=columns[~equality],
+        b_ub=np.zeros(np.count_nonzero(~equality)),
+        A_eq=columns[equality] if equality.any() else None,
+        b_eq=np.zeros(np.count_nonzero(equality)) if equality.any() else None,
+        bounds=[(-1, 1)] * matrix.shape[1] + [(0, None)],
+    )
+    return -float(found.fun) if found.status == 0 else 0.0
+
+
+def _least(
+    matrix: np.ndarray, right: np.ndarray, equality: np.ndarray, norm: str, shape: tuple[int, int]
+) -> float | None:
+    """The least norm; None if the solver does not find it."""
+    weights = cp.Variable(shape)
+    flat = cp.vec(weights, order="C")
+    p = {"frobenius": 2, "linf": "inf"}.get(norm) or (norm if norm in ("nuclear", "spectral") else float(norm[1:]))
+    if p == "nuclear":
+        objective = cp.normNuc(weights)
+    elif p == "spectral":
+        objective = cp.sigma_max(weights)
+    else:
+        objective = cp.norm(flat, p)
+    size = right.max()
+    limits = [matrix[~equality] @ flat >= right[~equality] / size]
+    if equality.any():
+        limits.append(matrix[equality] @ flat == 0)
+    task = cp.Problem(cp.Minimize(objective), limits)
+    try:
+        task.solve(solver=cp.HIGHS if p in (1, "inf") else cp.CLARABEL)
+    except cp.SolverError:
+        return None
+    return float(task.value) * float(size) if task.status == "optimal" else None

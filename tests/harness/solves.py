@@ -1,0 +1,218 @@
+"""Campaign (a): random, degenerate and badly scaled Att-SVMs of every norm, in single calls and in batches.
+
+Every answer is checked from its public fields by :mod:`harness.exact`, in integers and 60 digits. A share of the
+answers to well-scaled problems is compared with HiGHS or Clarabel. ``repeat(case, index)`` solves one again.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+import attsvm
+from harness.campaign import Campaign, Outcome
+from harness.exact import Rows, check_soft, check_solution
+from harness.solve_oracles import disagreement
+
+NORMS = ("frobenius", "l1", "l1.05", "l1.3", "l1.75", "l3", "l8", "linf", "nuclear", "spectral")
+
+WELL_SCALED = ("random", "whole numbers", "duplicates", "low rank", "zero queries", "large")
+BADLY_SCALED = ("token scales", "feature scales", "query scales", "all scales", "one scale", "nearly infeasible")
+
+SINGLE, GROUPS, GROUP = 26, 3, 8
+"""A case has so many problems of their own, and so many batches of so many problems."""
+
+ORACLE_SHARE = 1 / 25
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem, or a batch with a leading axis on keys and queries."""
+
+    kind: str
+    norm: str
+    keys: np.ndarray  # (..., n, T, d_k)
+    queries: np.ndarray | None  # (..., n, Q, d_q)
+    allowed: np.ndarray  # (n, Q, T)
+    sets: np.ndarray  # (..., n, Q, T)
+    relaxed: np.ndarray | None  # (n, Q)
+    slack: float | None
+    warm: bool
+
+    @property
+    def well_scaled(self) -> bool:
+        return self.kind in WELL_SCALED and (self.slack is None or 1e-6 <= self.slack <= 1e6)
+
+    def solve(self) -> attsvm.Solution:
+        """The answer of attsvm, with a Q axis wherever there are queries."""
+        prompt = self.queries is None
+        mask = self.allowed[..., 0, :] if prompt else self.allowed
+        lead = self.keys.shape[:-3]
+        problem = attsvm.Problem(
+            self.keys, queries=self.queries, mask=np.broadcast_to(mask, lead + mask.shape) if lead else mask
+        )
+        sets = self.sets[..., 0, :] if prompt else self.sets
+        several = self.sets.sum(axis=-1).max() > 1
+        relaxed = self.relaxed if self.relaxed is None or not prompt else self.relaxed[:, 0]
+        if relaxed is not None and lead:
+            relaxed = np.broadcast_to(relaxed, lead + relaxed.shape)
+        selected = sets if several else sets.argmax(axis=-1)
+        options: dict[str, Any] = {"relaxed": relaxed, "slack": self.slack}
+        solution = attsvm.solve_svm(problem, selected, self.norm, **options)
+        if self.warm and self.slack is None:
+            solution = attsvm.solve_svm(problem, selected, self.norm, warm_start=solution, **options)
+        return solution
+
+    def rows(self, k: int | None) -> Rows:
+        """The constraints of the k-th problem of a batch, from the definition."""
+        keys, sets, queries = self.keys, self.sets, self.queries
+        if k is not None:
+            keys, sets, queries = keys[k], sets[k], None if queries is None else queries[k]
+        return Rows.of(keys, queries, self.allowed, sets, self.relaxed)
+
+
+class Solves(Campaign):
+    """Every answer is what it claims to be."""
+
+    name: ClassVar[str] = "solves"
+    unit: ClassVar[str] = "solves"
+    full: ClassVar[int] = 100_000
+    small: ClassVar[tuple[int, ...]] = tuple(range(16))
+
+    def check(self, case: int) -> Outcome:
+        """The problems of one case."""
+        checked, failures, counts = 0, [], Counter[str]()
+        for index in range(SINGLE + GROUPS):
+            found = list(repeat(case, index))
+            checked += len(found)
+            for where, what, status in found:
+                counts[status] += 1
+                failures += [f"{where}: {what}"] if what else []
+        return Outcome(checked, tuple(failures), counts)
+
+
+CAMPAIGN = Solves()
+
+
+def repeat(case: int, index: int) -> Iterator[tuple[str, str, str]]:
+    """Solve one problem or batch of a case: where it is, what is wrong (or nothing), and how each problem ended."""
+    task = task_of(case, index)
+    generator = np.random.default_rng([case, index, 1])
+    lead = self_or_batch(task)
+    where = f"repeat({case}, {index}) ({task.kind}, {task.norm}{'' if task.slack is None else ', slack'})"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            solution = task.solve()
+    except Exception as error:  # whatever it is, it is a defect
+        for _ in lead:
+            yield where, f"{type(error).__name__}: {str(error)[:150]}", "raised"
+        return
+    for k in lead:
+        own = solution if k is None else solution[k]
+        rows = task.rows(k)
+        status = str(own.status)
+        wrong = check_solution(rows, task.norm, own) if task.slack is None else check_soft(rows, task.slack, own)
+        if not wrong and status == "inaccurate" and task.well_scaled:
+            wrong = f"inaccurate, gap {own.gap:.1e}, violation {own.violation:.1e}"
+        if not wrong and task.well_scaled and task.slack is None and generator.random() < ORACLE_SHARE:
+            wrong = disagreement(rows, task.norm, own)
+        scale = "well scaled" if task.well_scaled else "badly scaled"
+        yield where if k is None else f"{where} [{k}]", wrong, f"{scale}: {status}"
+
+
+def self_or_batch(task: Task) -> list[int | None]:
+    """The indices of the problems of a task; None for a single one."""
+    return list(range(task.keys.shape[0])) if task.keys.ndim == 4 else [None]
+
+
+def task_of(case: int, index: int) -> Task:
+    """The problem or the batch of a case with this index."""
+    generator = np.random.default_rng([case, index])
+    batch = (GROUP,) if index >= SINGLE else ()
+    kind = str(generator.choice(WELL_SCALED + BADLY_SCALED))
+    norm = NORMS[(case * (SINGLE + GROUPS) + index) % len(NORMS)]
+    shape = str(generator.choice(["prompt", "one query", "several queries", "causal"], p=[0.25, 0.4, 0.2, 0.15]))
+    n, T, d_k, d_q = (int(generator.integers(1, top)) for top in (7, 8, 6, 6))
+    if kind == "large":
+        n, T, d_k, d_q = (int(generator.integers(low, top)) for low, top in ((4, 9), (4, 9), (6, 11), (4, 11)))
+        shape = "one query" if shape in ("several queries", "causal") else shape
+    Q = {"several queries": int(generator.integers(2, 4)), "causal": T}.get(shape, 1)
+    if shape == "prompt":
+        d_q = 1
+    elif shape == "causal":
+        n, d_q = 1, d_k
+    keys = generator.standard_normal((*batch, n, T, d_k))
+    queries = keys[..., :, :T, :].copy() if shape == "causal" else generator.standard_normal((*batch, n, Q, d_q))
+    keys, queries = _degraded(generator, kind, keys, queries)
+    allowed = np.ones((n, Q, T), bool)
+    if shape == "causal":
+        allowed &= np.tri(T, dtype=bool)
+    hidden = generator.random()
+    if hidden < 0.3:
+        lengths = generator.integers(1, T + 1, n)
+        allowed &= (np.arange(T) < lengths[:, None])[:, None]
+    elif hidden < 0.5:
+        allowed &= generator.random((n, Q, T)) < 0.7
+    allowed[..., 0] = True
+    sets = _selection(generator, keys, queries, allowed, shape == "prompt")
+    relaxed = generator.random((n, Q)) < 0.4 if generator.random() < 0.15 else None
+    slack = None
+    if norm == "frobenius" and generator.random() < 0.4 and sets.sum(axis=-1).max() == 1:
+        slack, relaxed = 10.0 ** generator.uniform(-6, 10), None
+    warm = generator.random() < 0.05
+    return Task(kind, norm, keys, None if shape == "prompt" else queries, allowed, sets, relaxed, slack, warm)
+
+
+def _degraded(
+    generator: np.random.Generator, kind: str, keys: np.ndarray, queries: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and queries that are degenerate or badly scaled in one way."""
+
+    def scales(shape: tuple[int, ...]) -> np.ndarray:
+        low, high = (-10, 8) if generator.random() < 0.5 else sorted(generator.uniform(-10, 8, 2))
+        return np.asarray(10.0 ** generator.uniform(low, high, shape))
+
+    if kind == "whole numbers":
+        keys, queries = np.round(keys), np.round(1.5 * queries)
+    elif kind == "duplicates":
+        keys[..., generator.integers(keys.shape[-2]), :] = keys[..., 0, :]
+    elif kind == "low rank":
+        size = keys.shape[-1]
+        keys = keys @ generator.standard_normal((size, 1)) @ generator.standard_normal((1, size))
+    elif kind == "zero queries":
+        queries[..., generator.integers(queries.shape[-3]), :, :] = 0
+    elif kind == "token scales":
+        keys = keys * scales((*keys.shape[:-1], 1))
+    elif kind == "feature scales":
+        keys = keys * scales((keys.shape[-1],))
+    elif kind == "query scales":
+        queries = queries * scales((*queries.shape[:-1], 1))
+    elif kind == "all scales":
+        keys, queries = keys * scales(keys.shape), queries * scales(queries.shape)
+    elif kind == "one scale":
+        keys, queries = keys * 10.0 ** generator.uniform(-100, 100), queries * 10.0 ** generator.uniform(-40, 40)
+    elif kind == "nearly infeasible":
+        keys[..., :1] *= 10.0 ** generator.uniform(-9, -1)
+    return keys, queries
+
+
+def _selection(
+    generator: np.random.Generator, keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray, prompt: bool
+) -> np.ndarray:
+    """Mostly what some weights keep, else at random; sometimes sets of tokens."""
+    if generator.random() < 0.6:
+        weights = generator.standard_normal((keys.shape[-1], queries.shape[-1]))
+        images = np.ones_like(queries) @ weights.T if prompt else queries @ weights.T
+        values = images @ np.swapaxes(keys, -1, -2)
+    else:
+        values = generator.standard_normal((*keys.shape[:-3], *allowed.shape))
+    chosen = np.where(allowed, values, -np.inf).argmax(axis=-1)
+    sets = np.zeros((*keys.shape[:-3], *allowed.shape), bool)
+    np.put_along_axis(sets, chosen[..., None], True, axis=-1)
+    if generator.random() < 0.15:
+        sets |= allowed & (generator.random(allowed.shape) < 0.2)
+    return sets
