@@ -1,5 +1,6 @@
 """Other solvers: HiGHS for ℓ1, ℓ∞ and for feasibility, Clarabel for the other norms."""
 
+import warnings
 from typing import Any
 
 import cvxpy as cp
@@ -66,7 +67,9 @@ def _least(
         limits.append(matrix[equality] @ flat == 0)
     task = cp.Problem(cp.Minimize(objective), limits)
     try:
-        task.solve(solver=cp.HIGHS if p in (1, "inf") else cp.CLARABEL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CVXPY writes powers of fractions as second-order cones, and says so
+            task.solve(solver=cp.HIGHS if p in (1, "inf") else cp.CLARABEL)
     except cp.SolverError:
         return None
     return float(task.value) * float(size) if task.status == "optimal" else None

@@ -88,9 +88,8 @@ def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Ca
         return candidate
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
     # ‖row‖‖W‖ of the rows on average, weighted by their multipliers
-    unit_value = float(done.value) * float(
-        np.vdot(done.dual, constraints.norms) / np.vdot(done.dual, constraints.right)
-    )
+    average = np.vdot(done.dual, constraints.norms) / (np.vdot(done.dual, constraints.right) or 1.0)
+    unit_value = float(done.value * average)
     if done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * unit_value) and done.violation <= LAST_DIGITS[0]:
         return candidate
     return _solve_one(constraints, "the products lose too many digits: the rows are written out")

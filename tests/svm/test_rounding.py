@@ -1,0 +1,162 @@
+"""Rounding counts: what an answer claims is true in exact arithmetic, and no breakdown of a solver raises."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.norms import Norm, parse_norm
+from attsvm.selection import selection_sets
+from attsvm.svm.certificate import certify
+from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.constraints.exact import ExactConstraints
+from attsvm.svm.methods.candidate import Candidate
+from attsvm.svm.methods.registry import solver
+
+NORMS = ["frobenius", "l1", "l1.05", "l3", "linf", "nuclear", "spectral"]
+
+
+def exact_margins(tokens, queries, selected, weights):
+    """A(W) of every other token, in fractions."""
+    W = [[Fraction(w) for w in line] for line in weights.tolist()]
+    margins = []
+    for sequence, query, kept in zip(tokens.tolist(), queries.tolist(), selected, strict=True):
+        image = [sum(w * Fraction(z) for w, z in zip(line, query, strict=True)) for line in W]
+        for t, token in enumerate(sequence):
+            if t != kept:
+                differences = [Fraction(a) - Fraction(b) for a, b in zip(sequence[kept], token, strict=True)]
+                margins.append(sum(a * b for a, b in zip(differences, image, strict=True)))
+    return margins
+
+
+def spread(seed: int, scales: str = "token"):
+    """A problem that some weights keep, with tokens, or their entries, that span 1e-10 to 1e8."""
+    generator = np.random.default_rng(seed)
+    n, T, d = 3, 4, 4
+    shape = {"token": (n, T, 1), "entry": (n, T, d), "feature": (1, 1, d)}[scales]
+    tokens = generator.standard_normal((n, T, d)) * 10.0 ** generator.uniform(-10, 8, shape)
+    queries, hidden = generator.standard_normal((n, d)), generator.standard_normal((d, d))
+    selected = np.einsum("ntd,de,ne->nt", tokens, hidden, queries).argmax(axis=1)
+    return tokens, queries, selected
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_margins_of_an_optimal_answer_are_what_it_claims(norm):
+    for seed in range(8):
+        tokens, queries, selected = spread(seed, ("token", "entry", "feature")[seed % 3])
+        solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm)
+        assert solution.status == "optimal"
+        smallest = min(exact_margins(tokens, queries, selected, solution.direction))
+        assert 1 - smallest <= Fraction(solution.gap) + Fraction(1, 10**15)
+        assert 1 - smallest <= Fraction(solution.raw_violation)
+
+
+def test_margins_lost_to_rounding_are_found_and_repaired():
+    # the second row is 1e16 times as long as the first, so its margin of 1 is rounded away in floats
+    long, other = 3.0e7, 0.7e8
+    tokens = np.array([[[0.0, 0.0], [-1e-8, 0.0]], [[0.0, 0.0], [long, -other]]])
+    problem, queries = attsvm.Problem(tokens), np.ones((2, 1))
+    constraints = Constraints.of(problem, selection_sets(problem, [0, 0]))
+    weights = np.array([[1e8], [1e8 * long / other]])
+    truth = min(exact_margins(tokens, queries, [0, 0], weights))
+    assert truth < 1 - Fraction(1, 10**3)
+    solution = attsvm.solve_svm(problem, [0, 0])
+    done = certify(constraints, parse_norm("frobenius"), weights, solution.dual[:, None], tol=1e-8)
+    assert done.gap <= 1e-8
+    assert min(exact_margins(tokens, queries, [0, 0], done.weights)) >= 1 - Fraction(float(done.gap))
+
+
+def test_products_in_integers_are_exact():
+    tokens, queries, selected = spread(5, "entry")
+    problem = attsvm.Problem(tokens, queries=queries)
+    constraints = Constraints.of(problem, selection_sets(problem, selected))
+    exact = ExactConstraints(constraints)
+    weights = np.random.default_rng(0).standard_normal((4, 4)) * 10.0 ** np.arange(-8, 8).reshape(4, 4)
+    expected = [float(margin - 1) for margin in exact_margins(tokens, queries, selected, weights)]
+    np.testing.assert_allclose(exact.slack(weights)[constraints.inequality], expected, rtol=3e-16)
+    # ⟨A*(λ), E⟩ = λ'A(E) for every unit matrix E
+    multipliers = np.where(constraints.inequality, np.random.default_rng(1).random(constraints.right.shape), 0.0)
+    own = [Fraction(number) for number in multipliers[constraints.inequality].tolist()]
+    units = np.eye(16).reshape(16, 4, 4)
+    expected = [sum(map(Fraction.__mul__, own, exact_margins(tokens, queries, selected, unit))) for unit in units]
+    pulled = exact.adjoint(multipliers).reshape(-1)
+    np.testing.assert_allclose(pulled, [float(number) for number in expected], rtol=3e-16)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("exponent", [-200, 150])
+def test_the_scale_of_tokens_changes_no_certificate(norm, exponent):
+    problem = attsvm.datasets.random_problem(4, 5, 6, seed=1)
+    scaled = attsvm.Problem(problem.tokens * 2.0**exponent, queries=problem.queries)
+    one, other = (attsvm.solve_svm(each, [0, 1, 2, 3], norm) for each in (problem, scaled))
+    assert other.gap == pytest.approx(one.gap, rel=1e-6, abs=1e-12)
+    assert other.violation == pytest.approx(one.violation, rel=1e-6, abs=1e-15)
+    assert one.status == other.status == "optimal"
+
+
+@pytest.mark.parametrize(
+    ("norm", "seed", "per"), [("nuclear", 744, "feature"), ("nuclear", 1107, "sequence"), ("l3", 75, "sequence")]
+)
+def test_problems_that_broke_a_solver_down(norm, seed, per):
+    generator = np.random.default_rng(seed)
+    n, T, d = (int(generator.integers(low, high)) for low, high in ((1, 6), (2, 7), (1, 6)))
+    shape = (1, 1, d) if per == "feature" else (n, 1, 1)
+    tokens = generator.standard_normal((n, T, d)) * 10.0 ** generator.uniform(-10, 8, shape)
+    queries, hidden = generator.standard_normal((n, d)), generator.standard_normal((d, d))
+    selected = np.einsum("ntd,de,ne->nt", tokens, hidden, queries).argmax(axis=1)
+    if seed % 3 == 0:
+        selected = generator.integers(0, T, n)
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm)
+    assert solution.status in ("optimal", "inaccurate")
+    assert np.isfinite(solution.direction).all()
+
+
+@pytest.mark.parametrize(("tokens", "queries", "C"), [(1e2, 1e2, 1e6), (1e4, 1e3, 1.0), (1e4, 1e3, 1e6)])
+def test_slack_of_long_rows(tokens, queries, C):
+    generator = np.random.default_rng(0)
+    batch = 20
+    problem = attsvm.Problem(
+        tokens * generator.standard_normal((batch, 6, 4, 2)), queries=queries * generator.standard_normal((batch, 6, 2))
+    )
+    solution = attsvm.solve_svm(problem, np.zeros((batch, 6), int), slack=C)
+    assert np.isfinite(solution.direction).all()
+    assert np.count_nonzero(solution.status == "optimal") >= 16
+    assert set(solution.status) <= {"optimal", "inaccurate"}
+
+
+@dataclass(frozen=True)
+class Fragile(Norm):
+    """The Frobenius norm, whose solver breaks down on every second problem."""
+
+    name = "fragile"
+
+    def value(self, x, axes=2):
+        return float(np.linalg.norm(x))
+
+    @property
+    def dual(self):
+        return self
+
+
+@solver(Fragile, methods=())
+def solve_fragile(constraints, norm, settings, method=None):
+    if constraints.keys.max() > 1e3:
+        raise np.linalg.LinAlgError("SVD did not converge")
+    found = Candidate.nothing(constraints, "always")
+    return found._replace(weights=np.full_like(found.weights, np.nan))
+
+
+def test_a_breakdown_is_inaccurate_and_the_others_of_a_batch_are_not_lost():
+    problem = attsvm.datasets.random_problem(3, 4, 6, seed=0, batch=(2,))
+    selected = np.zeros((2, 3), int)
+    plain = attsvm.solve_svm(problem, selected)
+    tokens = problem.tokens * np.array([1.0, 1e6])[:, None, None, None]
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=problem.queries), selected, Fragile())
+    assert solution.status.tolist() == ["inaccurate", "optimal"]  # NaN; and the answer in the Frobenius norm
+    assert np.isfinite(solution.direction).all()
+    assert solution.value[1] * 1e6 == pytest.approx(plain.value[1], rel=1e-12)
+    single = attsvm.solve_svm(attsvm.Problem(tokens[1], queries=problem.queries[1]), selected[1], Fragile())
+    assert single.status == "optimal"
+    assert "broke down" in single.stats["why"]
