@@ -372,7 +372,9 @@ def test_each_norm_descends_to_its_own_margin():
 
 WRITTEN = [name for name in OURS if "," not in name]
 COMPOSED = optimizers.momentum(
-    optimizers.normalized(optimizers.mirror_descent(learning_rate=0.05, p=3.0), scope="each"), decay=0.5, nesterov=True
+    optimizers.normalized(optimizers.mirror_descent(learning_rate=optimizers.Decaying(0.05, 10), p=3.0), scope="each"),
+    decay=0.5,
+    nesterov=True,
 )
 
 
@@ -393,7 +395,15 @@ def test_a_composed_run_resumes_from_its_file(problem, tmp_path):
     np.testing.assert_array_equal(train(problem, init=Run.load(tmp_path / "run.npz"), steps=12).weights, whole.weights)
 
 
-def test_schedules_and_foreign_optimizers_are_not_written():
+def test_decaying_steps():
+    decaying = optimizers.Decaying(0.4, 3)
+    assert [decaying(step) for step in (0, 3, 9)] == pytest.approx([0.4, 0.2, 0.1], rel=1e-15)
+    for wrong in ((0.0, 3), (0.4, -1), ("much", 3), (0.4, np.inf)):
+        with pytest.raises(ProblemError, match="expected a positive number"):
+            optimizers.Decaying(*wrong)
+
+
+def test_other_schedules_and_foreign_optimizers_are_not_written():
     assert configuration(optimizers.gradient_descent(lambda k: 0.1)) is None
     assert configuration(optimizers.normalized(optax.adam(0.1))) is None
     assert configuration(optax.adam(0.1)) is None

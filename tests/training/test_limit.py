@@ -56,6 +56,34 @@ def test_a_seed_that_changes_its_selection_late_shows_it_in_the_history(referenc
     assert error < 1e-4
 
 
+def together(seeds):
+    each = [attsvm.datasets.random_problem(6, 8, 10, seed) for seed in range(seeds)]
+    names = ("tokens", "labels", "queries", "head")
+    return attsvm.Problem(*(np.stack([getattr(one, name) for one in each]) for name in names))
+
+
+# steps of 1 % of the norm end at 1.4e-4 to 5e-4 after any number of them
+@pytest.mark.parametrize(
+    ("seeds", "steps", "below"), [(4, 30_000, 8e-5), pytest.param(20, 100_000, 3e-5, marks=pytest.mark.long)]
+)
+def test_the_default_steps_of_factors_reach_the_nuclear_solution(seeds, steps, below):
+    """Each seed starts where it starts by itself."""
+    problem = together(seeds)
+    init = attsvm.train(problem[0], attention="factored", steps=0)
+    init = {name: np.broadcast_to(x, (seeds, *x.shape)) for name, x in init.parameters.items() if name in "KQ"}
+    run = attsvm.train(problem, attention="factored", init=init, steps=steps, record=2)
+    solution = attsvm.solve_svm(problem, run.selected, "nuclear")
+    assert (attsvm.direction_error(run.weights, solution.direction, axis=(-2, -1)) < below).all()
+
+
+def test_a_run_of_factors_in_parts_makes_the_steps_of_a_whole_one(tmp_path):
+    problem = attsvm.datasets.random_problem(4, 5, 3, 0)
+    whole = attsvm.train(problem, attention="factored", steps=5000)
+    attsvm.train(problem, attention="factored", steps=2000).save(tmp_path / "run.npz")
+    rest = attsvm.train(problem, init=attsvm.Run.load(tmp_path / "run.npz"), steps=3000)
+    np.testing.assert_array_equal(rest.weights, whole.weights)
+
+
 @pytest.mark.parametrize(
     ("norm", "optimizer", "steps", "below"),
     [
@@ -76,9 +104,7 @@ def test_a_seed_that_changes_its_selection_late_shows_it_in_the_history(referenc
 )
 def test_every_way_of_training_reaches_the_att_svm_of_its_norm(norm, optimizer, steps, below):
     """Four of the twenty seeds of benchmarks/limit.py."""
-    each = [attsvm.datasets.random_problem(6, 8, 10, seed) for seed in range(4)]
-    names = ("tokens", "labels", "queries", "head")
-    problem = attsvm.Problem(*(np.stack([getattr(one, name) for one in each]) for name in names))
+    problem = together(4)
     generator = np.random.default_rng(0)
     factored = norm == "nuclear"
     run = attsvm.train(

@@ -28,7 +28,7 @@ from attsvm.optimizers.decaying_sum import DecayingSum
 from attsvm.optimizers.descent import Descent
 from attsvm.optimizers.foreign import rule_of
 from attsvm.optimizers.gradient_descent import gradient_descent
-from attsvm.optimizers.learning_rate import LearningRate
+from attsvm.optimizers.learning_rate import Decaying, LearningRate
 from attsvm.optimizers.mirror import Mirror
 from attsvm.optimizers.mirror_descent import mirror_descent
 from attsvm.optimizers.momentum import momentum
@@ -50,6 +50,7 @@ __all__ = [
     "OPTIMIZERS",
     "Chain",
     "Context",
+    "Decaying",
     "DecayingSum",
     "Descent",
     "LearningRate",

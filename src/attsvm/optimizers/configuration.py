@@ -1,9 +1,11 @@
 """Optimizers written to a file and read back."""
 
+from dataclasses import asdict
 from typing import Any
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
+from attsvm.optimizers.learning_rate import Decaying
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS, parse_optimizer
 
@@ -16,6 +18,9 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
     for name, value in optimizer.arguments.items():
         if isinstance(value, Norm):
             written[name] = {"norm": written_norm(value)}
+            continue
+        if isinstance(value, Decaying):
+            written[name] = {"decaying": asdict(value)}
             continue
         inner = configuration(value) if callable(getattr(value, "update", None)) else value
         if callable(inner) or (inner is None and value is not None):
@@ -44,6 +49,8 @@ def from_configuration(written: dict[str, Any]) -> Any:
 
 
 def _read(value: Any) -> Any:
-    if isinstance(value, dict):
-        return read_norm(value["norm"]) if "norm" in value else from_configuration(value)
-    return value
+    if not isinstance(value, dict):
+        return value
+    if "norm" in value:
+        return read_norm(value["norm"])
+    return Decaying(**value["decaying"]) if "decaying" in value else from_configuration(value)

@@ -16,6 +16,44 @@ Array = jax.Array
 Schedule = Callable[[Array], Array]
 
 
+@dataclass(frozen=True)
+class Decaying:
+    """A schedule that decays: η/(1 + k/K) at step k.
+
+    It does not depend on the number of steps of a run, and is written to files: a resumed run makes the steps of one
+    that was not interrupted.
+
+    Parameters
+    ----------
+    rate : float
+        η, the rate of the first step.
+    steps : float
+        K, the number of steps after which the rate is half of that.
+
+    Raises
+    ------
+    ProblemError
+        If a number is not positive.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Decaying, normalized_gradient_descent
+    >>> normalized_gradient_descent(Decaying(0.03, 4000), relative=True)
+    normalized_gradient_descent(learning_rate=Decaying(rate=0.03, steps=4000.0), scope='all', relative=True)
+    """
+
+    rate: float
+    steps: float
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "steps"):
+            object.__setattr__(self, name, read_number(name, getattr(self, name), "a positive number"))
+
+    def __call__(self, step: Array) -> Array:
+        """The rate after a number of steps."""
+        return self.rate / (1.0 + step / self.steps)
+
+
 class Taken(NamedTuple):
     """Number of steps taken, shape (B,)."""
 

@@ -56,7 +56,7 @@ def train(
     optimizer : optax.GradientTransformation, str or Rule, optional
         One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
         optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with
-        one norm over both factors and steps of 1 % of the norm of (K, Q).
+        one norm over both factors and step k as long as 0.03/(1 + k/4000) times the norm of (K, Q).
     steps : int
         Updates to make, in addition to those of a run that is resumed.
     loss : str, Loss or callable

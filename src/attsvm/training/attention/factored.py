@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm.contractions import contract
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Optimizer, normalized_gradient_descent
+from attsvm.optimizers import Decaying, Optimizer, normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.training.attention.base import Attention, Data, Parameters
 
@@ -62,5 +62,10 @@ class Factored(Attention):
         return np.asarray(parameters["K"] @ np.swapaxes(parameters["Q"], -1, -2))
 
     def default_optimizer(self) -> Optimizer:
-        """One norm over both gradients, and steps relative to the norm of (K, Q)."""
-        return normalized_gradient_descent(0.01, scope="all", relative=True)
+        """One norm over both gradients, and steps relative to the norm of (K, Q) that decay.
+
+        Directions that the nuclear solution does not use vanish like a power of the norm, so the sum of the steps must
+        grow without bound. The run jumps between support tokens, and ends off the solution by about the last step, so
+        the steps must decrease to zero. 1/k is the fastest power with both properties.
+        """
+        return normalized_gradient_descent(Decaying(0.03, 4000), scope="all", relative=True)
