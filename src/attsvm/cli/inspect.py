@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, result_folder
 from attsvm.cli.tables import columns_table, pairs_table
@@ -97,6 +98,11 @@ def inspect(
     if (text is None) == (images is None):
         raise ProblemError(f"--text, --images: expected one of them, got {'none' if text is None else 'both'}")
     place = None if head is None else _place(head)
+    check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
+    for name, number in (("--sentence", sentence), ("--queries", queries)):
+        if number is not None:
+            check_integer(name, number, 1)
+    check_seed(seed, "--seed")
 
     from attsvm.report.inspection.numbers import inspection_numbers
     from attsvm.report.plain import dumps

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS, LearningRate, optimizer_options, parse_optimizer
 
@@ -37,8 +38,7 @@ def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[s
     """
     options = {option: value for option, value in named.items() if value is not None}
     options |= {option: _value(text) for option, text in others.items()}
-    if not growth >= 0:
-        raise ProblemError(f"--growth: expected a number >= 0, got {growth:g}")
+    check_number("--growth", growth, "a number >= 0", lambda x: x >= 0)
     if name is None:
         if not options and not growth:
             return None

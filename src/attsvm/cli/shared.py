@@ -10,8 +10,8 @@ from typing import Any
 
 import typer
 
+from attsvm.checks import check_integer
 from attsvm.cli.interrupts import end_steps, on_interruption, take_steps
-from attsvm.errors import ProblemError
 
 
 def command_line() -> str:
@@ -23,8 +23,7 @@ def limit_threads(threads: int | None) -> None:
     """Limit the process to the first ``threads`` cores that it may use. Call it before a thread pool starts."""
     if threads is None:
         return
-    if threads < 1:
-        raise ProblemError(f"--threads: expected an integer >= 1, got {threads}")
+    check_integer("--threads", threads, 1, 2**16)
     os.environ["ATTSVM_THREADS"] = str(threads)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from attsvm.checks import check_number, check_seed
 from attsvm.errors import ProblemError
 from attsvm.problem import ARRAY_NAMES, Problem
 
@@ -66,8 +67,8 @@ def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.nda
     ProblemError
         If the fraction is out of range, or the training part would have no sequence of a class.
     """
-    if not 0 <= test_fraction < 1:
-        raise ProblemError(f"test_fraction: expected a number in [0, 1), got {test_fraction:g}")
+    check_number("test_fraction", test_fraction, "a number in [0, 1)", lambda x: 0 <= x < 1)
+    check_seed(seed)
     labels = problem.labels
     if labels is None:
         raise ProblemError("problem: expected labels to split by, got none")

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Int
 from sklearn.datasets import load_digits
 
+from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.datasets.digits import BRIGHTEST
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
@@ -68,12 +69,11 @@ def digit_bags(
         If an argument is out of range.
     """
     for name, value in (("num_train", num_train), ("num_test", num_test), ("size", size)):
-        if value < 1:
-            raise ProblemError(f"{name}: expected an integer >= 1, got {value}")
+        check_integer(name, value, 1)
+    check_seed(seed)
     if digit not in range(10):
         raise ProblemError(f"digit: expected a digit from 0 to 9, got {digit!r}")
-    if not 0 < test_fraction < 1:
-        raise ProblemError(f"test_fraction: expected a number in (0, 1), got {test_fraction!r}")
+    check_number("test_fraction", test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
     data = load_digits()
     pictures = (data.data / BRIGHTEST).astype(np.float32)
     generator = np.random.default_rng(seed)

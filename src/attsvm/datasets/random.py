@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from attsvm.checks import check_integer, check_seed
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
@@ -47,14 +48,13 @@ def random_problem(
     sizes = {"num_sequences": num_sequences, "num_tokens": num_tokens, "dim": dim, "num_queries": num_queries}
     for name, size in sizes.items():
         if name != "num_queries" or size is not None:
-            _check_integer(name, size, 1)
-    _check_integer("seed", seed, 0)
+            check_integer(name, size, 1)
     if not isinstance(batch, tuple | list):
         raise ProblemError(f"batch: expected a tuple of integers, got {batch!r}")
     for size in batch:
-        _check_integer("batch", size, 0)
+        check_integer("batch", size, 0)
     batch = tuple(batch)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(check_seed(seed))
 
     def unit(*shape: int) -> np.ndarray:
         draws = generator.standard_normal(batch + shape)
@@ -67,8 +67,3 @@ def random_problem(
     tokens = unit(num_sequences, num_tokens, dim)
     queries = None if prompt else unit(num_sequences, *queries_per_sequence, dim)
     return Problem(tokens, labels=labels, queries=queries, head=head)
-
-
-def _check_integer(name: str, value: object, smallest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < smallest:
-        raise ProblemError(f"{name}: expected an integer >= {smallest}, got {value!r}")

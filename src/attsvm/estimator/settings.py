@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import optax
 
+from attsvm.checks import MOST_STEPS, as_number
 from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS, gradient_descent, mirror_descent, optimizer_options, parse_optimizer
 from attsvm.results import Callback
@@ -28,7 +29,7 @@ _AT_LEAST_ZERO: tuple[Any, Callable[[Any], bool], str] = (Real, lambda x: 0 <= x
 _EXPECTED: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
     "alpha": _AT_LEAST_ZERO,
     "batch_size": _AT_LEAST_ONE,
-    "max_steps": _AT_LEAST_ONE,
+    "max_steps": (Integral, lambda x: 1 <= x <= MOST_STEPS, f"an integer from 1 to {MOST_STEPS}"),
     "validation_fraction": (Real, lambda x: 0 < x < 1, "a number between 0 and 1"),
     "n_iter_no_change": _AT_LEAST_ONE,
     "tol": _AT_LEAST_ZERO,
@@ -75,7 +76,7 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
 
 
 def _optimizer(optimizer: Any, rate: float | None, p: float) -> optax.GradientTransformation:
-    if rate is not None and not (isinstance(rate, Real) and 0 < float(rate) < np.inf):
+    if rate is not None and not 0 < as_number(rate) < np.inf:
         raise ProblemError(f"learning_rate: expected a positive number or None, got {rate!r}")
     if isinstance(optimizer, optax.GradientTransformation):
         if rate is not None:

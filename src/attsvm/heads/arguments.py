@@ -29,7 +29,8 @@ def finite_array(name: str, value: npt.ArrayLike) -> np.ndarray:
         If it is not one.
     """
     try:
-        array = np.array(value, dtype=np.float64)
+        array = np.array(value)
+        array = array.astype(np.float64, casting="unsafe" if array.dtype.hasobject else "same_kind")
     except (TypeError, ValueError, RuntimeError) as error:
         raise ProblemError(f"{name}: expected an array of numbers ({error})") from None
     if not np.isfinite(array).all():

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from attsvm.checks import check_seed
 from attsvm.contractions import contract, settle
 from attsvm.errors import ProblemError
 from attsvm.heads.arguments import fitted
@@ -73,7 +74,7 @@ class MLP(Head):
         seed: int = 0,
     ) -> "MLP":
         """A head to train: hidden weights N(0, 2/d), output weights N(0, 1/width), biases zero."""
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(check_seed(seed))
         hidden = generator.normal(scale=(2.0 / dim) ** 0.5, size=(width, dim))
         rows = (width,) if num_classes is None else (num_classes, width)
         return cls(hidden, generator.normal(scale=width**-0.5, size=rows), np.zeros(width), activation)

@@ -1,6 +1,7 @@
 """Optimizers that do not use scales: any of optax's."""
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,15 @@ class Foreign(Rule):
             else:
                 gradient = {name: g * jnp.exp(log_scale[name]) for name, g in gradient.items()}
                 extra |= {"grad": gradient} if extra else {}
-            updates, state = self.transformation.update(gradient, state, params, **extra)
+            try:
+                updates, state = self.transformation.update(gradient, state, params, **extra)
+            except TypeError as error:
+                if "required keyword-only argument" not in str(error):
+                    raise
+                needs = ", ".join(re.findall("'(.+?)'", str(error)))
+                raise ProblemError(
+                    f"optimizer: expected one whose update needs the gradient and the value, got one that needs {needs}"
+                ) from None
             return updates, state
 
         updates, state = over_trials(of_trial)(gradient, state, params, dict(scales.items()), value)

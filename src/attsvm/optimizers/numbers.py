@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.checks import as_number
 from attsvm.errors import ProblemError
 from attsvm.optimizers.scales import Scope
 
@@ -21,10 +22,7 @@ def read_number(name: str, value: Any, expected: str, fits: Callable[[float], bo
     ProblemError
         If it is not a number, or does not fit.
     """
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
+    number = as_number(value)
     if not fits(number):
         raise ProblemError(f"{name}: expected {expected}, got {value!r}")
     return number

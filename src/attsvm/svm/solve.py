@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.checks import check_integer, check_number
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
@@ -102,6 +103,9 @@ def solve_svm(
     """
     start = time.perf_counter()
     norm = parse_norm(norm)
+    check_number("tol", tol, "a number >= 0", lambda x: x >= 0)
+    if max_steps is not None:
+        check_integer("max_steps", max_steps, 1)
     sets = selection_sets(problem, selected)
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import optax
 
+from attsvm.checks import MOST_STEPS, check_integer, check_number, check_seed
 from attsvm.errors import ProblemError
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss
@@ -15,7 +16,7 @@ from attsvm.problem import Problem
 from attsvm.training.attention import Attention
 from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.objective import Objective
-from attsvm.training.stopping import MarginPlateau, Stopping, check_at_least_zero
+from attsvm.training.stopping import MarginPlateau, Stopping
 
 HISTORY = ("steps", "loss", "probability", "selected", "weights")
 """What the history holds besides the parameters of a trained head."""
@@ -61,7 +62,7 @@ class Setup:
         return int(np.prod(self.batch_shape, dtype=np.int64))
 
 
-def check_numbers(steps: Any, dtype: str, penalty: Any) -> None:
+def check_numbers(steps: Any, dtype: str, penalty: Any, seed: Any) -> None:
     """Check the arguments that are numbers.
 
     Raises
@@ -69,9 +70,9 @@ def check_numbers(steps: Any, dtype: str, penalty: Any) -> None:
     ProblemError
         If one is out of range.
     """
-    if not (isinstance(steps, int | np.integer) and steps >= 0):
-        raise ProblemError(f"steps: expected an integer >= 0, got {steps!r}")
-    check_at_least_zero("penalty", penalty)
+    check_integer("steps", steps, 0, MOST_STEPS)
+    check_number("penalty", penalty, "a number >= 0", lambda x: x >= 0)
+    check_seed(seed)
     if dtype not in ("float64", "float32"):
         raise ProblemError(f'dtype: expected "float64" or "float32", got {dtype!r}')
 
@@ -100,16 +101,15 @@ def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatc
         If the size does not fit, or comes with a tolerance of the gradient.
     """
     n = problem.tokens.shape[-3]
-    if size is None or size == n:
+    if size is None or (size == n and not isinstance(size, bool)):
         return None
-    if not (isinstance(size, int | np.integer) and 1 <= size < n):
-        raise ProblemError(f"batch_size: expected an integer from 1 to n = {n}, got {size!r}")
+    size = check_integer("batch_size", size, 1, n)
     if stop.gradient_tol is not None:
         raise ProblemError(
             f"gradient_tol: expected None with batch_size, got {stop.gradient_tol:g}; the gradients of single "
             "mini-batches do not vanish, so use margin_tol"
         )
-    return MiniBatches(n, int(size))
+    return MiniBatches(n, size)
 
 
 def make_objective(

@@ -72,6 +72,6 @@ def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_name
             )
         parts = dict(zip(of_attention, init, strict=True))
     try:
-        return {name: np.asarray(x, dtype=np.float64) for name, x in parts.items()}
+        return {name: np.asarray(x).astype(np.float64, casting="same_kind") for name, x in parts.items()}
     except (TypeError, ValueError) as error:
-        raise ProblemError(f"init: expected arrays of numbers ({error})") from None
+        raise ProblemError(f"init: expected arrays of real numbers ({error})") from None

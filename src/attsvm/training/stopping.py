@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Norm
@@ -55,8 +56,8 @@ def check_at_least_zero(name: str, number: Any) -> None:
     ProblemError
         If it is not.
     """
-    if number is not None and not (np.ndim(number) == 0 and np.isfinite(number) and number >= 0):
-        raise ProblemError(f"{name}: expected a number >= 0, got {number!r}")
+    if number is not None:
+        check_number(name, number, "a number >= 0", lambda x: x >= 0)
 
 
 class MarginPlateau:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import optax
 
+from attsvm.checks import check_callback, check_flag
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
 from attsvm.losses import OutputLoss, parse_loss
@@ -116,7 +117,9 @@ def train(
     """
     if problem.labels is None:
         raise ProblemError("problem: expected labels, got none")
-    check_numbers(steps, dtype, penalty)
+    check_numbers(steps, dtype, penalty, seed)
+    check_flag("train_head", train_head)
+    check_callback(callback)
     stop = parse_stop(stop)
     batches = mini_batches(batch_size, stop, problem)
     resumed = init if isinstance(init, Run) else None

@@ -1,12 +1,12 @@
 """How a model is trained."""
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import torch
 
 from attsvm.apps.experiments.optimizers import find_optimizer
+from attsvm.checks import check_integer, check_positive, check_seed
 from attsvm.errors import ProblemError
 
 Reduction = Literal["sum", "mean"]
@@ -62,12 +62,9 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ProblemError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ProblemError(f"learning_rate: expected a positive number, got {self.learning_rate:g}")
-        if not 0 <= self.seed < 2**32:
-            raise ProblemError(f"seed: expected an integer from 0 to 2^32 - 1, got {self.seed}")
+            check_integer(name, getattr(self, name), 1)
+        check_positive("learning_rate", self.learning_rate)
+        check_seed(self.seed)
         for name, values in (("reduction", get_args(Reduction)), ("precision", get_args(Precision))):
             if getattr(self, name) not in values:
                 raise ProblemError(f"{name}: expected {' or '.join(map(repr, values))}, got {getattr(self, name)!r}")

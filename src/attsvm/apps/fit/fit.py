@@ -5,14 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from attsvm.apps.fit.baseline import baseline_accuracy, mean_token_head
 from attsvm.apps.fit.evaluation import evaluate
 from attsvm.apps.fit.history import fit_history
 from attsvm.apps.fit.result import Fit
+from attsvm.checks import MOST_STEPS, check_integer, check_positive, check_seed
 from attsvm.datasets.arrays import check_labelled, sequences, split, with_head
-from attsvm.errors import ProblemError
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.results import Callback, Status
@@ -175,9 +173,7 @@ def _att_svms(part: Problem, run: Run, train_head: bool) -> dict[str, Any]:
 
 
 def _check(seed: int, steps: int | None, learning_rate: float) -> None:
-    if seed < 0:
-        raise ProblemError(f"seed: expected an integer >= 0, got {seed}")
-    if steps is not None and steps < 1:
-        raise ProblemError(f"steps: expected an integer >= 1, got {steps}")
-    if not (np.isfinite(learning_rate) and learning_rate > 0):
-        raise ProblemError(f"learning_rate: expected a positive number, got {learning_rate:g}")
+    check_seed(seed)
+    if steps is not None:
+        check_integer("steps", steps, 1, MOST_STEPS)
+    check_positive("learning_rate", learning_rate)

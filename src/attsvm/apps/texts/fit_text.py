@@ -14,6 +14,7 @@ from attsvm.apps.texts.states import load_states
 from attsvm.apps.texts.text import Texts, split_texts
 from attsvm.apps.texts.word_attention import word_attention
 from attsvm.apps.texts.words import MAX_LENGTH, learn_word_vectors
+from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier
@@ -49,7 +50,7 @@ class TextOptions:
     Raises
     ------
     ProblemError
-        If the seed is negative.
+        If one of them is out of range.
     """
 
     test_fraction: float = 0.25
@@ -60,8 +61,10 @@ class TextOptions:
     embed: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ProblemError(f"seed: expected an integer >= 0, got {self.seed}")
+        check_seed(self.seed)
+        for name in ("dim", "min_documents", "max_length"):
+            check_integer(name, getattr(self, name), 1)
+        check_number("test_fraction", self.test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
 
 
 def fit_text(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.checks import check_number, check_seed
 from attsvm.datasets.parquet import check_columns, read_columns
 from attsvm.errors import ProblemError
 from attsvm.reading import read_text, reason
@@ -134,8 +135,8 @@ def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.n
     ProblemError
         If the fraction is out of range, or no text is left to test on.
     """
-    if not 0 < test_fraction < 1:
-        raise ProblemError(f"test_fraction: expected a number in (0, 1), got {test_fraction:g}")
+    check_number("test_fraction", test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
+    check_seed(seed)
     generator = np.random.default_rng(seed)
     drawn = []
     for label in texts.classes:

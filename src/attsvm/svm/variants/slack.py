@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.svm.certificate import EPS, Certified, length_of, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
@@ -33,12 +34,7 @@ def check_slack(slack: float, euclidean: bool, constraints: Constraints, relaxed
     ProblemError
         If it is not a positive number, the norm is not the Frobenius norm, sets are selected, or ``relaxed`` is given.
     """
-    try:
-        C = float(slack)
-    except (TypeError, ValueError):
-        C = np.nan
-    if not (np.isfinite(C) and C > 0):
-        raise ProblemError(f"slack: expected a positive number C, got {slack!r}")
+    C = check_number("slack", slack, "a positive number C", lambda x: x > 0)
     if not euclidean:
         raise ProblemError("slack: expected the Frobenius norm, or the l2 norm of a prompt, got another norm")
     if constraints.equality is not None:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import nn
 
+from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.errors import ProblemError
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
@@ -107,10 +108,10 @@ def inspect(
     >>> attsvm.torch.inspect(attention, (tokens, tokens, tokens)).measure("margin_ratio").shape
     (1, 2)
     """
-    if not 0 < gap < 1:
-        raise ProblemError(f"gap: expected a number between 0 and 1, got {gap}")
-    if queries is not None and queries < 1:
-        raise ProblemError(f"queries: expected an integer >= 1, got {queries}")
+    check_number("gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
+    if queries is not None:
+        check_integer("queries", queries, 1)
+    check_seed(seed)
     layers = attention_layers(model, family)
     batch, special = _without_special(batch)
     sampler = Sampler(queries, num_sequences(batch), seed)

@@ -6,6 +6,7 @@ from typing import Self
 import jax
 import numpy as np
 
+from attsvm.checks import check_integer
 from attsvm.contractions import contract
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Decaying, Optimizer, normalized_gradient_descent
@@ -34,10 +35,7 @@ class Factored(Attention):
         """The attention for a problem, with d_k columns by default."""
         if not problem.has_queries:
             raise ProblemError("attention: expected a problem with queries for 'factored'")
-        rank = problem.key_dim if rank is None else rank
-        if rank < 1:
-            raise ProblemError(f"rank: expected an integer >= 1, got {rank}")
-        return cls(int(rank))
+        return cls(problem.key_dim if rank is None else check_integer("rank", rank, 1))
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """K (d_k, m) and Q (d_q, m)."""

@@ -4,18 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
 
 DEFAULT_RECORDS = 50
+MOST_RECORDS = 10**7
 
 
 def record_steps(record: int | Sequence[int] | None, start: int, stop: int) -> list[int]:
     """The steps that the history holds; step 0 is one of them unless a run is resumed."""
     record = DEFAULT_RECORDS if record is None else record
     first = start + (start > 0)
-    if isinstance(record, int | np.integer):
-        if record < 1:
-            raise ProblemError(f"record: expected an integer >= 1, got {record}")
+    if np.ndim(record) == 0:
+        record = check_integer("record", record, 1, MOST_RECORDS)
         if record == 1 or stop <= first:
             return [stop] if stop >= first else []
         spread = np.geomspace(max(first, 1), stop, int(record) - (start == 0))

@@ -1,0 +1,131 @@
+"""Checks of arguments that are numbers: what is not one, or is out of range, is named before the work begins."""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+
+LARGEST_SEED = 2**32 - 1
+"""The largest seed that every generator of random numbers takes."""
+
+MOST_STEPS = 10**15
+"""Centuries of steps; the counts of larger numbers would overflow."""
+
+
+def check_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """The value as an integer.
+
+    Raises
+    ------
+    ProblemError
+        If it is not an integer from ``least`` to ``most``.
+
+    Examples
+    --------
+    >>> from attsvm.checks import check_integer
+    >>> check_integer("steps", 100, 1)
+    100
+    """
+    try:
+        number = None if isinstance(value, bool | np.bool_) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least or (most is not None and number > most):
+        span = f">= {least}" if most is None else f"from {least} to {most}"
+        raise ProblemError(f"{name}: expected an integer {span}, got {_shown(value)}")
+    return number
+
+
+def check_seed(seed: Any, name: str = "seed") -> int:
+    """The value as a seed: an integer from 0 to 2^32 − 1.
+
+    Raises
+    ------
+    ProblemError
+        If it is not one.
+    """
+    return check_integer(name, seed, 0, LARGEST_SEED)
+
+
+def check_number(name: str, value: Any, expected: str, fits: Callable[[float], bool] = lambda number: True) -> float:
+    """The value as a finite real number.
+
+    Parameters
+    ----------
+    name : str
+    value : object
+    expected : str
+        What it has to be, for the message.
+    fits : callable, optional
+        Whether a finite number is in the range.
+
+    Raises
+    ------
+    ProblemError
+        If it is no finite real number, or does not fit.
+
+    Examples
+    --------
+    >>> from attsvm.checks import check_number
+    >>> check_number("tol", 1e-3, "a positive number", lambda x: x > 0)
+    0.001
+    """
+    number = as_number(value)
+    if not (math.isfinite(number) and fits(number)):
+        raise ProblemError(f"{name}: expected {expected}, got {_shown(value)}")
+    return number
+
+
+def check_positive(name: str, value: Any) -> float:
+    """The value as a positive finite number.
+
+    Raises
+    ------
+    ProblemError
+        If it is not one.
+    """
+    return check_number(name, value, "a positive number", lambda number: number > 0)
+
+
+def as_number(value: Any) -> float:
+    """A real number or an array without axes as a float; NaN for anything else, booleans and strings included."""
+    if isinstance(value, bool | np.bool_ | str | bytes | complex | np.complexfloating):
+        return math.nan
+    try:
+        return float(value) if np.ndim(value) == 0 else math.nan
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """The value as True or False.
+
+    Raises
+    ------
+    ProblemError
+        If it is neither.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ProblemError(f"{name}: expected True or False, got {_shown(value)}")
+    return bool(value)
+
+
+def check_callback(callback: Any) -> None:
+    """Raise ProblemError unless the value can be called, or is None."""
+    if callback is not None and not callable(callback):
+        raise ProblemError(f"callback: expected a function of an attsvm.Progress, got {_shown(callback)}")
+
+
+def _shown(value: Any) -> str:
+    """The value in a few words."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more than 4,300 digits
+        text = "an integer of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,121 @@
+"""Arguments that are no numbers, or out of range, are named before the work begins, on the command line, too."""
+
+import inspect
+import sys
+from importlib import import_module
+
+import numpy as np
+import optax
+import pytest
+
+import attsvm
+from attsvm import ProblemError
+from attsvm.apps.fit.fit import fit
+from attsvm.apps.texts.fit_text import TextOptions
+from attsvm.cli.main import main
+from attsvm.heads import Linear
+from attsvm.optimizers import mirror_descent, normalized_gradient_descent, polyak
+
+NO_INTEGERS = (-1, 1.5, True, np.True_, float("nan"), "3", 1j)
+HUGE = 2**70
+NO_NUMBERS = (-1, float("nan"), float("inf"), True, "0.1", 1j, [0.1, 0.2])
+PROBLEM = attsvm.datasets.random_problem(6, 4, 3, seed=0)
+SELECTED = attsvm.optimal_tokens(PROBLEM)
+PROMPT = attsvm.Problem(PROBLEM.tokens, labels=PROBLEM.labels, head=PROBLEM.head)
+
+
+def train(**options):
+    return attsvm.train(PROBLEM, **{"steps": 2, **options})
+
+
+def train_factors(**options):
+    return train(attention="factored", **options)
+
+
+def solve(**options):
+    return attsvm.solve_svm(PROBLEM, SELECTED, **options)
+
+
+def fit_prompt(**options):
+    return fit(PROMPT, **{"steps": 2, **options})
+
+
+def random_problem(**options):
+    return attsvm.datasets.random_problem(6, 4, 3, **options)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "values"),
+    [
+        (train, "steps", (*NO_INTEGERS, HUGE, None)),
+        (train, "seed", (*NO_INTEGERS, HUGE, None)),
+        (train, "record", (*NO_INTEGERS, HUGE)),
+        (train, "batch_size", (*NO_INTEGERS, 0, 7)),
+        (train_factors, "rank", NO_INTEGERS),
+        (train, "penalty", (*NO_NUMBERS, None)),
+        (train, "init", (1j * np.ones((3, 3)), np.full((3, 3), "a"), np.full((3, 3), np.nan), "x", 5)),
+        (train, "head", (Linear, 5, object())),
+        (train, "loss", (attsvm.losses.Loss, 5)),
+        (train, "optimizer", (optax.lbfgs(), optax.adam, optax.GradientTransformation, "nope", 5)),
+        (train, "train_head", ("no", 2)),
+        (train, "callback", (5,)),
+        (normalized_gradient_descent, "learning_rate", (*NO_NUMBERS, 0, None)),
+        (mirror_descent, "p", (*NO_NUMBERS, 1, 0.5, None)),
+        (polyak, "target", NO_NUMBERS[1:]),
+        (attsvm.Stopping, "margin_tol", NO_NUMBERS),
+        (attsvm.Stopping, "gradient_tol", NO_NUMBERS),
+        (solve, "tol", (*NO_NUMBERS, None)),
+        (solve, "max_steps", (*NO_INTEGERS, 0)),
+        (solve, "slack", (*NO_NUMBERS, 0)),
+        (fit_prompt, "steps", (*NO_INTEGERS, HUGE, 0)),
+        (fit_prompt, "seed", (*NO_INTEGERS, HUGE)),
+        (fit_prompt, "learning_rate", (*NO_NUMBERS, 0)),
+        (fit_prompt, "test_fraction", (*NO_NUMBERS, 1)),
+        (random_problem, "seed", (*NO_INTEGERS, HUGE, None)),
+        (TextOptions, "seed", (*NO_INTEGERS, HUGE)),
+        (TextOptions, "dim", (-1, 0, 1.5, True)),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_what_was_expected(function, name, values):
+    for value in values:
+        with pytest.raises(ProblemError, match=rf"^{name}: expected .*got |^{name}: expected (finite|arrays)"):
+            function(**{name: value})
+
+
+def test_numbers_of_numpy_are_numbers():
+    run = train(steps=np.int64(3), seed=np.uint32(1), penalty=np.float32(0.5), record=np.int32(2))
+    assert run.steps == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("train", ["problem.npz"]),
+        ("solve", ["problem.npz", "--selected", "optimal"]),
+        ("fit", ["problem.npz"]),
+        ("fit-text", ["texts.csv", "--min-documents", "1"]),
+        ("inspect", ["model", "--text", "texts.csv"]),
+        ("experiment", ["imdb", "--data", "data", "--preset", "tiny", "--out", "out"]),
+    ],
+)
+def test_every_number_of_the_command_line_is_checked(command, arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    PROBLEM.save("problem.npz")
+    (tmp_path / "texts.csv").write_text("text,label\n" + "good film,+\nbad film,-\n" * 5)
+    before = sorted(tmp_path.iterdir())
+    module = import_module(f"attsvm.cli.{command.replace('-', '_')}")
+    checked = []
+    for name, option in inspect.signature(getattr(module, module.__name__.rpartition(".")[2])).parameters.items():
+        kinds = inspect.formatannotation(option.annotation).partition(",")[0]
+        bad = [value for kind, value in (("float", "nan"), ("float", "inf"), ("int", "-1")) if kind in kinds]
+        for value in bad:
+            switch = f"--{name.replace('_', '-')}"
+            monkeypatch.setattr(sys, "argv", ["attsvm", command, *arguments, switch, value])
+            with pytest.raises(SystemExit) as ended:
+                main()
+            stderr = capsys.readouterr().err
+            assert (ended.value.code, stderr.count("\n")) == (2, 1), (switch, value, stderr)
+            assert name in stderr.replace("-", "_") or "not an option" in stderr, (switch, value, stderr)
+            checked.append(switch)
+    assert "--threads" in checked
+    assert sorted(tmp_path.iterdir()) == before
