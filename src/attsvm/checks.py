@@ -35,7 +35,8 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None) ->
     except TypeError:
         number = None
     if number is None or number < least or (most is not None and number > most):
-        span = f">= {least}" if most is None else f"from {least} to {most}"
+        too_large = number is not None and number >= least
+        span = f"from {least} to {most}" if too_large else f">= {least}"
         raise ProblemError(f"{name}: expected an integer {span}, got {_shown(value)}")
     return number
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import optax
 
-from attsvm.checks import MOST_STEPS, as_number
+from attsvm.checks import MOST_STEPS, as_number, check_integer
 from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS, gradient_descent, mirror_descent, optimizer_options, parse_optimizer
 from attsvm.results import Callback
@@ -29,7 +29,7 @@ _AT_LEAST_ZERO: tuple[Any, Callable[[Any], bool], str] = (Real, lambda x: 0 <= x
 _EXPECTED: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
     "alpha": _AT_LEAST_ZERO,
     "batch_size": _AT_LEAST_ONE,
-    "max_steps": (Integral, lambda x: 1 <= x <= MOST_STEPS, f"an integer from 1 to {MOST_STEPS}"),
+    "max_steps": _AT_LEAST_ONE,
     "validation_fraction": (Real, lambda x: 0 < x < 1, "a number between 0 and 1"),
     "n_iter_no_change": _AT_LEAST_ONE,
     "tol": _AT_LEAST_ZERO,
@@ -67,7 +67,7 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
         optimizer=_optimizer(estimator.optimizer, estimator.learning_rate, float(estimator.p)),
         alpha=float(estimator.alpha),
         batch_size=int(estimator.batch_size),
-        max_steps=int(estimator.max_steps),
+        max_steps=check_integer("max_steps", estimator.max_steps, 1, MOST_STEPS),
         tol=float(estimator.tol),
         n_iter_no_change=int(estimator.n_iter_no_change),
         callback=callback,

@@ -103,13 +103,14 @@ def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatc
     n = problem.tokens.shape[-3]
     if size is None or (size == n and not isinstance(size, bool)):
         return None
-    size = check_integer("batch_size", size, 1, n)
+    if isinstance(size, bool) or not (isinstance(size, int | np.integer) and 1 <= size < n):
+        raise ProblemError(f"batch_size: expected an integer from 1 to n = {n}, got {size!r}")
     if stop.gradient_tol is not None:
         raise ProblemError(
             f"gradient_tol: expected None with batch_size, got {stop.gradient_tol:g}; the gradients of single "
             "mini-batches do not vanish, so use margin_tol"
         )
-    return MiniBatches(n, size)
+    return MiniBatches(n, int(size))
 
 
 def make_objective(
