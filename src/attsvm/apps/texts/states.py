@@ -104,6 +104,8 @@ class States:
         batch.pop("offset_mapping")
         with torch.inference_mode():
             hidden = self.model(**batch).last_hidden_state
+        if not hidden[~added].isfinite().all():
+            raise ProblemError("--embed: expected finite states, got NaN or infinity from the model")
         return [hidden[i][~added[i]].float().numpy() for i in range(len(texts))]
 
     def _tokenized(self, texts: list[str], *, special: bool, **options: Any) -> Any:

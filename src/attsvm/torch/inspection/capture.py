@@ -171,6 +171,8 @@ def _recorded(
         is_self=inputs.is_self,
         rebuilt_error=np.zeros(projections.num_heads),
     )
+    if not (np.isfinite(part.tokens).all() and np.isfinite(part.queries).all()):
+        raise ProblemError(f"model: {layer.name}: expected finite hidden states, got NaN or infinity")
     part = replace(part, rebuilt_error=_rebuilt_error(part, own, at))
     return part if inputs.keys.dtype == torch.float64 else part.in_single()
 

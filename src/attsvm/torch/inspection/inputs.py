@@ -129,6 +129,8 @@ def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> N
 
 def _longest(model: Any, tokenizer: Any, family: Family) -> int | None:
     """The largest number of tokens that both the tokenizer and the model take."""
+    if tokenizer.model_max_length < 1:
+        raise ValueError(f"model_max_length: expected an integer >= 1, got {tokenizer.model_max_length}")
     limits = [tokenizer.model_max_length] if tokenizer.model_max_length < UNLIMITED else []
     table = family.longest(model.config)
     if table is not None:
