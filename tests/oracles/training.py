@@ -77,6 +77,37 @@ def class_slope(f, label):
     return slope, np.abs(slope)
 
 
+def margin_loss(loss, m):
+    """ℓ(m) of the margin."""
+    return {
+        "logistic": lambda: mpmath.log1p(mpmath.exp(-m)),
+        "exponential": lambda: mpmath.exp(-m),
+        "linear": lambda: -m,
+    }[loss]()
+
+
+def mean_loss(problem, parameters, head, loss):
+    """The mean loss of one problem without batch axes; arguments as of :func:`gradient`."""
+    keys, queries, allowed, active = problem.canonical
+    labels = problem.labels if problem.has_query_axis else problem.labels[:, None]
+    tokens, keys, queries = exact(problem.tokens), exact(keys), exact(queries)
+    given = {name: exact(x) for name, x in parameters.items()}
+    weights, _ = _weights(given)
+    total = mpmath.mpf(0)
+    for i, q in np.argwhere(active):
+        kept = np.flatnonzero(allowed[i, q])
+        s = keys[i][kept] @ weights @ queries[i, q]
+        e = _exp(s - s.max())
+        o = e @ tokens[i][kept] / e.sum()
+        f = head(given, o, np.abs(o))[0]
+        label = labels[i, q]
+        if loss == "cross_entropy":
+            total += mpmath.log(_exp(f - f[int(label)]).sum())
+        else:
+            total += margin_loss(loss, label * f[0])
+    return total / int(active.sum())
+
+
 def gradient(problem, parameters, head, loss):
     """Gradients of all parameters, sizes of their errors, and the condition of what they are computed from.
 
@@ -111,13 +142,14 @@ def gradient(problem, parameters, head, loss):
         slope, size_of_slope = class_slope(f, label) if loss == "cross_entropy" else margin_slope(loss, f[0], label)
         g, size_of_g = slope @ along[0], size_of_slope @ along[1]
         r = sum(e[t] * ((x[star] - x[t]) @ g) for t in range(len(kept)) if t != star) / S
-        of_logits = share * e / S * ((x - o) @ g)
-        size_of_logits = share * e / S * (abs(r) + np.abs(x[star] - x) @ size_of_g)
+        # (x - o) @ g, without the cancellation that saturated softmax would bring
+        of_logits = e * (share / S) * (r - (x[star] - x) @ g)
+        size_of_logits = e * (share / S) * (abs(r) + np.abs(x[star] - x) @ size_of_g)
         for name, (value, absolute) in _pulled_back(given, k, z).items():
             add(name, np.tensordot(of_logits, value, 1), np.tensordot(size_of_logits, absolute, 1))
         for name, (value, absolute) in slopes.items():
             if name in given:
-                add(name, share * np.tensordot(slope, value, 1), share * np.tensordot(size_of_slope, absolute, 1))
+                add(name, np.tensordot(slope, value, 1) * share, np.tensordot(size_of_slope, absolute, 1) * share)
     shapes = {name: np.shape(x) for name, x in parameters.items()}
     shaped = {n: (np.reshape(x, shapes[n]), np.reshape(error[n], shapes[n])) for n, x in found.items()}
     return shaped, condition
