@@ -194,7 +194,8 @@ def _degraded(
     elif kind == "all scales":
         keys, queries = keys * scales(keys.shape), queries * scales(queries.shape)
     elif kind == "one scale":
-        keys, queries = keys * 10.0 ** generator.uniform(-100, 100), queries * 10.0 ** generator.uniform(-40, 40)
+        most = float(generator.choice([10, 100, 250]))
+        keys, queries = keys * 10.0 ** generator.uniform(-most, most), queries * 10.0 ** generator.uniform(-40, 40)
     elif kind == "nearly infeasible":
         keys[..., :1] *= 10.0 ** generator.uniform(-9, -1)
     return keys, queries

@@ -160,3 +160,46 @@ def test_a_breakdown_is_inaccurate_and_the_others_of_a_batch_are_not_lost():
     single = attsvm.solve_svm(attsvm.Problem(tokens[1], queries=problem.queries[1]), selected[1], Fragile())
     assert single.status == "optimal"
     assert "broke down" in single.stats["why"]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("slack", [None, 1.0])
+def test_numbers_whose_squares_leave_the_floats(norm, slack):
+    if slack and norm != "frobenius":
+        pytest.skip("slack is for the Frobenius norm")
+    problem = attsvm.datasets.random_problem(3, 4, 5, seed=2)
+    selected = attsvm.optimal_tokens(problem)
+    plain = attsvm.solve_svm(problem, selected, norm, slack=slack)
+    for of_tokens, of_queries in ((-600, 0), (600, 0), (-900, 800), (500, -520), (-1000, -400), (900, 300)):
+        tokens, queries = problem.tokens * 2.0**of_tokens, problem.queries * 2.0**of_queries
+        solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm, slack=slack)
+        assert np.isfinite(solution.direction).all()
+        if abs(of_tokens + of_queries) > 1000:
+            assert solution.status == "inaccurate" or slack  # with C = 1 all multipliers are 1, or 0 is the solution
+        elif slack is None:
+            assert solution.status == "optimal"
+            assert solution.value == pytest.approx(plain.value * 2.0 ** -(of_tokens + of_queries), rel=1e-7)
+            assert solution.margin * solution.value == pytest.approx(1.0, rel=1e-7)
+
+
+def test_the_farkas_bound_is_that_of_the_multipliers_that_are_returned():
+    for seed in range(40):
+        tokens, queries, _ = spread(seed, "entry")
+        selected = np.random.default_rng(seed).integers(0, 4, 3)
+        tokens[0, (selected[0] + 1) % 4] = (
+            2 * tokens[0, selected[0]] - tokens[0, (selected[0] + 2) % 4]
+        )  # opposite rows
+        solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected)
+        if solution.status != "infeasible":
+            continue
+        units = np.eye(16).reshape(16, 4, 4)
+        others = np.ones((3, 4), bool)
+        others[np.arange(3), selected] = False
+        own = [Fraction(number) for number in solution.dual[others].tolist()]
+        pulled = [
+            float(sum(map(Fraction.__mul__, own, exact_margins(tokens, queries, selected, unit)))) for unit in units
+        ]
+        differences = tokens[np.arange(3), selected][:, None] - tokens
+        lengths = np.linalg.norm(differences, axis=-1) * np.linalg.norm(queries, axis=-1)[:, None]
+        bound = np.vdot(solution.dual, lengths) / np.linalg.norm(pulled) if any(pulled) else np.inf
+        assert bound >= solution.bound * (1 - 1e-12)

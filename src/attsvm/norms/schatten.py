@@ -46,9 +46,11 @@ class _OfSingularValues(Norm):
             return self.of_vectors.values(x, axes)
         array = np.asarray(x, dtype=np.float64)
         largest = np.max(np.abs(array), axis=(-2, -1), keepdims=True, initial=0.0)
-        scale = np.where(largest > 0, largest, 1.0)
-        result = self._reduce(np.linalg.svd(array / scale, compute_uv=False))
-        return np.asarray(result * scale.reshape(result.shape))
+        finite = np.isfinite(largest)
+        scale = np.where((largest > 0) & finite, largest, 1.0)
+        # LAPACK raises an error where a number is not finite
+        result = self._reduce(np.linalg.svd(np.where(finite, array / scale, 0.0), compute_uv=False))
+        return np.where(finite, result.reshape(scale.shape) * scale, largest).reshape(result.shape)
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,15 @@ def certify(
     error = flat(constraints.sizes) * (rounding_of_margins(constraints) * length_of(weights))[..., None]
     products = Products(slack, error, size / divisor, size_error / divisor)
     done = certified(constraints, norm, weights, dual, products)
+    if done.gap.max() <= tol and done.violation.max() <= VIOLATION_ALLOWED:
+        return done
+    known = np.isfinite(weights).all(axis=(-2, -1)) & np.isfinite(dual).all(axis=ALL_TOKENS)
+    if not known.all():  # weights of 0 prove nothing either, and are numbers
+        weights, dual = (
+            np.where(known[..., None, None], weights, 0.0),
+            np.where(known[..., None, None, None], dual, 0.0),
+        )
+        return certify(constraints, norm, weights, dual, tol)
     for index in _in_doubt(constraints, done, slack, tol):
         own = Certified(*(np.asarray(part)[index] for part in done))
         better = certify_exactly(constraints.one(index), norm, own.weights, own.dual, tol)
@@ -158,8 +167,6 @@ def _short(done: Certified, tol: float) -> float:
 
 def _in_doubt(constraints: Constraints, done: Certified, slack: np.ndarray, tol: float) -> Iterator[tuple[int, ...]]:
     """The problems that only the rounding of their margins keeps from being optimal."""
-    if done.gap.max() <= tol and done.violation.max() <= VIOLATION_ALLOWED:
-        return
     failed = (done.gap > tol) | (done.violation > VIOLATION_ALLOWED)
     flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
     noise = (
@@ -278,9 +285,11 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
         Σ μ / N*(A*(λ)) with μ = λ‖row‖ over the rows with b = 1; ∞ for a multiplier on a row of zeros.
     """
     dual, size, size_error = _feasible_multipliers(constraints, norm, multipliers)
-    flat = constraints.flat(dual)
-    norms = constraints.flat(constraints.norms)
-    weight = np.vecdot(flat * (norms + (norms == 0)), constraints.flat(constraints.right))
+    right, norms = constraints.flat(constraints.right), constraints.flat(constraints.norms)
+    total = np.vecdot(constraints.flat(dual), right)
+    total = total + (total == 0)
+    dual, size, size_error = dual / total[..., None, None, None], size / total, size_error / total
+    weight = np.vecdot(constraints.flat(dual) * (norms + (norms == 0)), right)
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = np.where(weight > 0, weight / (size + size_error), 0.0)
         doubtful = (bound <= FARKAS_BOUND) & (weight > FARKAS_BOUND * (size - size_error))
@@ -288,8 +297,7 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
         for index in map(tuple, np.argwhere(doubtful).tolist()):
             pull = ExactConstraints(constraints.one(index)).adjoint(dual[index])
             bound[index] = weight[index] / ((1 + EPS) * norm.dual.values(pull))
-    total = np.vecdot(flat, constraints.flat(constraints.right))
-    return dual / (total + (total == 0))[..., None, None, None], bound
+    return dual, bound
 
 
 def is_frobenius(norm: Norm) -> bool:
@@ -332,7 +340,7 @@ def rounding_of_sums(constraints: Constraints) -> float:
     Higham and Mary (2019), *A new approach to probabilistic rounding error analysis*.
     """
     *_, n, Q, T = constraints.inequality.shape
-    return UNIT * float(sum(min(count, 4 * math.sqrt(count)) for count in (n * Q, T)) + 4)
+    return UNIT * float(sum(min(count, 4 * math.sqrt(count)) for count in (n * Q, T)) + 6)
 
 
 def over_frobenius(norm: Norm, shape: tuple[int, int]) -> float:

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,11 @@ from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_re
 from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.registry import check_method, find_candidate
 from attsvm.svm.solution import Solution
+from attsvm.svm.unit_scale import at_own_scale, unit_scale
 from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
+
+USUAL_ROWS = 1e-90, 1e90
+"""Norms of the longest row between which neither their squares nor those of the weights leave the floats."""
 
 NO_METHODS: Sequence[str] = ()
 
@@ -101,14 +106,43 @@ def solve_svm(
     >>> solution.value, solution.status
     (0.5, <Status.OPTIMAL: 'optimal'>)
     """
+    options = _Options(parse_norm(norm), relaxed, slack, tol, max_steps, callback, method)
+    with np.errstate(all="ignore"):  # what leaves the floats is seen by the certificate
+        return _solve(problem, selected, options, warm_start)
+
+
+class _Options(NamedTuple):
+    """Options of :func:`solve_svm`."""
+
+    norm: Norm
+    relaxed: Any
+    slack: float | None
+    tol: float
+    max_steps: int | None
+    callback: Callback | None
+    method: str | None
+
+
+def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solution | np.ndarray | None") -> Solution:
+    """The solution; of a problem whose rows are not of a usual size, by way of the problem at unit scale."""
+    norm, relaxed, slack, tol, max_steps, callback, method = options
     start = time.perf_counter()
+<<<<<<< HEAD
     norm = parse_norm(norm)
     check_number("tol", tol, "a number >= 0", lambda x: x >= 0)
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)
+=======
+>>>>>>> 6f930f2 (Solve at unit scale what leaves the floats, and evaluate the Farkas bound of the returned multipliers)
     sets = selection_sets(problem, selected)
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
+    longest = constraints.norms.max(axis=ALL_TOKENS, initial=0.0)
+    if not (USUAL_ROWS[0] < longest.min() <= longest.max() < USUAL_ROWS[1]):
+        unit = unit_scale(problem, slack)
+        if unit is not None:
+            found = _solve(unit.problem, selected, options._replace(slack=unit.slack), None)
+            return replace(at_own_scale(found, unit.exponent), slack=slack)
     settings = Settings(
         tol,
         max_steps,

@@ -31,6 +31,9 @@ class Solver(NamedTuple):
 
 S = TypeVar("S", bound=Solve)
 
+USUAL_NORMS = 1e-300, 1e300
+"""Norms of rows that can be divided by, and divided. SciPy refuses the infinities of others with a ``ValueError``."""
+
 _solvers: dict[type[Norm], Solver] = {}
 
 
@@ -97,9 +100,12 @@ def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, met
     if method is not None:
         check_method(method, methods(norm), norm)
     try:
-        with np.errstate(all="ignore"):
-            return solve(constraints, norm, settings, method).finite()
-    except np.linalg.LinAlgError as error:
+        return solve(constraints, norm, settings, method).finite()
+    except (np.linalg.LinAlgError, ValueError) as error:
+        norms = constraints.norms[constraints.norms > 0]
+        usual = ((norms > USUAL_NORMS[0]) & (norms < USUAL_NORMS[1])).all()
+        if usual and not isinstance(error, np.linalg.LinAlgError):
+            raise
         why = f"it broke down ({error})"
     if constraints.batch_shape:
         each = [

@@ -203,7 +203,10 @@ def _least(constraints: Constraints, ratios: np.ndarray) -> tuple[np.ndarray, fl
     rows = constraints.rows()
     matrix, places = rows.matrix[rows.equality], rows.position[rows.equality]
     goal = ratios.reshape(-1)[places] / constraints.norms.reshape(-1)[places]
-    flat = np.linalg.lstsq(matrix, goal, rcond=1e-13)[0]
+    try:
+        flat = np.linalg.lstsq(matrix, goal, rcond=1e-13)[0]
+    except np.linalg.LinAlgError:  # the residual shows that these are no solution
+        flat = np.zeros(matrix.shape[1])
     weights = flat.reshape(constraints.weights_shape)
     assert constraints.equality is not None
     lacking = np.where(constraints.equality, constraints.apply(weights) - ratios, 0.0)

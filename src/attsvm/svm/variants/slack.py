@@ -60,6 +60,8 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
     hard : Candidate
         The candidate of the Frobenius solver for the same constraints.
     """
+    if not np.isfinite(constraints.norms).all():
+        return Candidate.nothing(constraints, "norms of rows are not finite")
     batch = constraints.batch_shape
     shape = constraints.inequality.shape
     multipliers, steps = np.zeros(shape), np.zeros(batch, dtype=int)
