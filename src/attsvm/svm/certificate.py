@@ -162,7 +162,7 @@ def _with(index: tuple[int, ...], array: np.ndarray, part: np.ndarray) -> np.nda
 
 def _short(done: Certified, tol: float) -> float:
     """The factor by which gap or violation exceeds what is allowed."""
-    return max(float(done.gap) / tol, float(done.violation) / VIOLATION_ALLOWED)
+    return max(float(done.gap) / max(tol, EPS), float(done.violation) / VIOLATION_ALLOWED)
 
 
 def _in_doubt(constraints: Constraints, done: Certified, slack: np.ndarray, tol: float) -> Iterator[tuple[int, ...]]:

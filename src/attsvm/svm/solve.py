@@ -106,6 +106,9 @@ def solve_svm(
     >>> solution.value, solution.status
     (0.5, <Status.OPTIMAL: 'optimal'>)
     """
+    check_number("tol", tol, "a number >= 0", lambda x: x >= 0)
+    if max_steps is not None:
+        check_integer("max_steps", max_steps, 1)
     options = _Options(parse_norm(norm), relaxed, slack, tol, max_steps, callback, method)
     with np.errstate(all="ignore"):  # what leaves the floats is seen by the certificate
         return _solve(problem, selected, options, warm_start)
@@ -127,13 +130,6 @@ def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solu
     """The solution; of a problem whose rows are not of a usual size, by way of the problem at unit scale."""
     norm, relaxed, slack, tol, max_steps, callback, method = options
     start = time.perf_counter()
-<<<<<<< HEAD
-    norm = parse_norm(norm)
-    check_number("tol", tol, "a number >= 0", lambda x: x >= 0)
-    if max_steps is not None:
-        check_integer("max_steps", max_steps, 1)
-=======
->>>>>>> 6f930f2 (Solve at unit scale what leaves the floats, and evaluate the Farkas bound of the returned multipliers)
     sets = selection_sets(problem, selected)
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
