@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
@@ -42,6 +43,7 @@ def run_command(app: Callable[..., Any]) -> NoReturn:
     app : callable
         A Typer application.
     """
+    warnings.formatwarning = lambda message, *_, **__: f"attsvm: warning: {' '.join(str(message).split())}\n"
     try:
         ended = app(prog_name="attsvm", standalone_mode=False)
         sys.stdout.flush()
