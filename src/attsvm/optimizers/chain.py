@@ -10,6 +10,7 @@ import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
+from attsvm.optimizers.exponents import Weights, Window
 from attsvm.optimizers.foreign import rule_of
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.rule import Rule
@@ -43,6 +44,11 @@ class Transformation(ABC):
     def normalizes(self) -> bool:
         """Whether the result does not depend on the gradient's size."""
         return False
+
+    @property
+    def degree(self) -> int | None:
+        """The power of the weights' size by which the gradient is multiplied; None if there is none, or not known."""
+        return None
 
     def init(self, params: Tree) -> Any:
         """State before the first step."""
@@ -87,25 +93,68 @@ class Chain(Rule):
         return self.rule.scale_free or any(part.normalizes for part in self.parts)
 
     @property
+    def degree(self) -> int | None:
+        """The sum of the degrees of all parts; None if one has none."""
+        degrees = [part.degree for part in self._all]
+        return None if None in degrees else sum(degree for degree in degrees if degree is not None)
+
+    @property
     def concurrent(self) -> bool:
         """Whether steps of the rule may run on several threads at once."""
         return self.rule.concurrent
+
+    def gradient_sizes(self, largest: Tree, scales: Scales, numbers: Mapping[str, Any], value: Array) -> Tree:
+        """Those of the rule, unless the gradient is normalized."""
+        normalized = any(part.normalizes for part in self.parts)
+        return largest if normalized else self.rule.gradient_sizes(largest, scales, numbers, value)
 
     def init(self, params: Tree) -> ChainState:
         """The states of all parts."""
         return ChainState(tuple(part.init(params) for part in self.parts), self.rule.init(params))
 
+    def check(self, largest: float, dtype: Any) -> None:
+        """Check the rule."""
+        self.rule.check(largest, dtype)
+
+    def begin(self, weights: Weights) -> ChainState:
+        """The states of all parts."""
+        return ChainState(tuple(part.init(weights.params) for part in self.parts), self.rule.begin(weights))
+
     def update(
         self, gradient: Tree, state: ChainState, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, ChainState]:
         """Apply the transformations in their order, then the rule."""
+        gradient, scales, states = self._transformed(gradient, state, params, numbers, scales)
+        updates, of_rule = self.rule.follow(gradient, state.rule, params, numbers, scales, value)
+        return updates, ChainState(states, of_rule)
+
+    def advance(
+        self,
+        gradient: Tree,
+        state: ChainState,
+        weights: Weights,
+        numbers: Mapping[str, Any],
+        scales: Scales,
+        value: Array,
+        window: Window,
+        degree: int,
+    ) -> tuple[Weights, Array, ChainState]:
+        """Apply the transformations in their order, then the rule."""
+        gradient, scales, states = self._transformed(gradient, state, weights.params, numbers, scales)
+        moved, finite, of_rule = self.rule.advance(
+            gradient, state.rule, weights, numbers, scales, value, window, degree
+        )
+        return moved, finite, ChainState(states, of_rule)
+
+    def _transformed(
+        self, gradient: Tree, state: ChainState, params: Tree, numbers: Mapping[str, Any], scales: Scales
+    ) -> tuple[Tree, Scales, tuple[Any, ...]]:
         context = Context(params, numbers, self.rule, state.rule)
         states = []
         for part, own in zip(self.parts, state.parts, strict=True):
             gradient, scales, own = part.apply(gradient, scales, own, context)
             states.append(own)
-        updates, of_rule = self.rule.follow(gradient, state.rule, params, numbers, scales, value)
-        return updates, ChainState(tuple(states), of_rule)
+        return gradient, scales, tuple(states)
 
 
 def chain(

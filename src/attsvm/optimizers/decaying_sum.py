@@ -50,6 +50,11 @@ class DecayingSum(Transformation):
         """β, as ``momentum``."""
         return {"momentum": self.decay}
 
+    @property
+    def degree(self) -> int:
+        """0."""
+        return 0
+
     def init(self, params: Tree) -> SumState:
         """Zeros."""
         zeros = {name: jnp.zeros_like(x) for name, x in params.items()}

@@ -23,6 +23,11 @@ class Descent(Rule):
         """ℓ2."""
         return Lp(2.0)
 
+    @property
+    def degree(self) -> int:
+        """0."""
+        return 0
+
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, Any]:

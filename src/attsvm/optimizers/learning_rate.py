@@ -90,6 +90,11 @@ class LearningRate(Transformation):
         """The learning rate, unless it is a schedule."""
         return {} if callable(self.rate) else {"learning_rate": self.rate}
 
+    @property
+    def degree(self) -> int:
+        """0."""
+        return 0
+
     def init(self, params: Tree) -> Taken | tuple[()]:
         """The initial state: 0 steps with a schedule, otherwise an empty state."""
         if self.schedule is None:

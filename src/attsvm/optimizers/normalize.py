@@ -40,6 +40,11 @@ class Normalize(Transformation):
         """True."""
         return True
 
+    @property
+    def degree(self) -> int:
+        """0."""
+        return 0
+
     def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
         """Mark the gradients as divided by their norm, which the rule computes if it needs it."""
         unit = parse_norm(self.norm) if self.norm is not None else context.rule.gradient_norm

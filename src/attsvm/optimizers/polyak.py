@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import jax
@@ -60,6 +61,20 @@ class Polyak(Rule):
     def scale_free(self) -> bool:
         """True: the smaller the gradient, the longer the step."""
         return True
+
+    @property
+    def degree(self) -> int:
+        """0."""
+        return 0
+
+    def gradient_sizes(self, largest: Tree, scales: Scales, numbers: Mapping[str, Any], value: Array) -> Tree:
+        """Zero where the gradient is so small that the step is too long for a float."""
+        top = reduce(jnp.maximum, [group.log for group in scales.groups])
+        excess = value - numbers["target"]
+        log_length = jnp.log(jnp.where(excess > 0, excess, 1.0)) - top
+        # a quarter of the largest float, in place of it, leaves room for the ratio of the norm to the largest entry
+        short = (numbers["longest"] < jnp.inf) | (log_length < float(np.log(np.finfo(value.dtype).max / 4)))
+        return {name: jnp.where(short, most, 0.0) for name, most in largest.items()}
 
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array

@@ -28,6 +28,11 @@ class Relative(Transformation):
     def __post_init__(self) -> None:
         read_scope(self.scope)
 
+    @property
+    def degree(self) -> int:
+        """1: steps are proportional to the weights' size."""
+        return 1
+
     def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
         """Multiply each group by the size of its weights, or of all weights."""
         if self.scope == "each" and any(len(group.names) > 1 or group.unit is None for group in scales.groups):

@@ -53,6 +53,11 @@ class Steepest(Rule):
         """Whether the directions are computed without LAPACK for all trials at once."""
         return has_fast_steps(self.norm)
 
+    @property
+    def degree(self) -> int:
+        """0."""
+        return 0
+
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, Any]:

@@ -46,6 +46,8 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         "probability": session.per_query(everything.probability, 0.0, 1),
         "selected": session.per_query(everything.selected, -1, 1),
         "weights": layer.weights({name: x for name, x in parameters.items() if name not in head_names}),
+        # in logarithms, as the weights are the product of the parameters of the attention
+        "log_scale": layer.degree * np.log(2.0) * session.first(everything.exponent, 1),
         **{name: parameters[name] for name in head_names},
     }
     final = {name: x[-1] for name, x in history.items()}
@@ -61,6 +63,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
     return Run(
         status=plain_status(_statuses(interrupted)[session.first(state.status)]),
         weights=final["weights"],
+        log_scale=plain(final["log_scale"]),
         parameters={name: x[-1] for name, x in parameters.items()} | fixed,
         selected=final["selected"],
         probability=final["probability"],

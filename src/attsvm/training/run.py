@@ -23,9 +23,14 @@ class Run(Result):
         zero (for mini-batches: throughout an epoch). ``non_finite``: the next step would have left the finite numbers,
         and the trial keeps its last finite weights. ``interrupted``: stopped by Ctrl-C or by the callback.
     weights : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
-        The weights of the Att-SVM: W, KQ' or p.
+        The weights of the Att-SVM: W, KQ' or p. The true weights are these times exp(log_scale).
     parameters : dict of str to ndarray
-        "W" | "K", "Q" | "p", and those of the head ("v" for a linear one), trained or not.
+        "W" | "K", "Q" | "p", and those of the head ("v" for a linear one), trained or not. The true W and p are these
+        times exp(log_scale), the true K and Q these times exp(log_scale/2).
+    log_scale : float, or ndarray, shape (*batch_shape,)
+        0 as long as the largest entry of the weights is between about 1e-153 and 1e153 (1e-18 and 1e18 in float32).
+        Beyond, the weights stay at that border, where every softmax is saturated (or uniform), and their scale is kept
+        here. Thus their norm may leave the floats.
     selected : int ndarray, shape (*batch_shape, n[, Q])
         The token of largest logit, the lowest index on ties; -1 for padded queries.
     probability : ndarray, shape (*batch_shape, n[, Q])
@@ -33,8 +38,9 @@ class Run(Result):
     loss : float, or ndarray, shape (*batch_shape,)
         Mean over the unmasked queries, penalty included.
     history : dict of str to ndarray
-        R records: ``steps`` (R,); ``loss`` (R, *batch_shape), ``probability`` and ``selected`` (R, *batch_shape, n[,
-        Q]), ``weights`` (R, *batch_shape, ...) and the trained parameters of the head after that many updates.
+        R records: ``steps`` (R,); ``loss`` and ``log_scale`` (R, *batch_shape), ``probability`` and ``selected`` (R,
+        *batch_shape, n[, Q]), ``weights`` (R, *batch_shape, ...) and the trained parameters of the head after that many
+        updates.
     step : int, or int ndarray, shape (*batch_shape,)
         Updates made; for a trial that stopped early, the step at which it stopped.
     precise_until : int, None, or int ndarray, shape (*batch_shape,)
@@ -73,6 +79,7 @@ class Run(Result):
     limit: Limit = shared(write=written_limit, read=read_limit)
     seed: int = shared()
     precise_until: int | np.ndarray | None = per_trial(None)
+    log_scale: float | np.ndarray = per_trial(0.0)
     optimizer_state: dict[str, np.ndarray] = per_trial(None)
     optimizer_config: dict[str, Any] | None = shared(None)
     live_optimizer: Any = unsaved()
@@ -82,6 +89,11 @@ class Run(Result):
             object.__setattr__(self, "precise_until", None)
         if self.optimizer_state is None:
             object.__setattr__(self, "optimizer_state", {})
+        # files of earlier versions have no scale
+        if np.ndim(self.log_scale) == 0 and np.ndim(self.loss):
+            object.__setattr__(self, "log_scale", np.full(np.shape(self.loss), self.log_scale))
+        if "log_scale" not in self.history:
+            object.__setattr__(self, "history", {**self.history, "log_scale": np.zeros(np.shape(self.history["loss"]))})
 
     @property
     def steps(self) -> int:

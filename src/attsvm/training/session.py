@@ -7,12 +7,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from attsvm.errors import ProblemError
 from attsvm.interruptions import interruptions
 from attsvm.optimizers import rule_of
+from attsvm.optimizers.exponents import half_range
 from attsvm.results import Callback, Progress
 from attsvm.training.engine.marks import segment_lengths
 from attsvm.training.engine.objective import Observation
 from attsvm.training.engine.program import CONVERGED, RUNNING, Inputs, Program, State, program
+from attsvm.training.engine.range import log_largest, range_of
 from attsvm.training.engine.trials import TrialData, num_threads, slices, trials_last, workers
 from attsvm.training.run import Run
 from attsvm.training.setup import Setup
@@ -51,13 +54,25 @@ class Session:
         penalty = np.asarray(setup.penalty, dtype)
         # making a key takes as long as a hundred steps
         key = np.zeros(2, np.uint32) if setup.batches is None else np.asarray(jax.random.PRNGKey(setup.seed))
+        of_attention = objective.attention.shapes(problem)
         self.inputs: list[Inputs] = []
         self.states: list[State] = []
         for part in self.slices:
+            # in float64, which holds numbers that the type of the training may not
+            start = {name: trials_last(x[part], np.float64) for name, x in setup.trained.items()}
+            exponent = setup.exponent[part]
+            rule.check(float(np.max(_log_sizes(start) + exponent)), dtype)
+            if self.program.takes_powers_out:
+                start, exponent = _of_about_one(start, exponent, dtype)
+            else:
+                start = {name: _in_floats(x, exponent) if name in of_attention else x for name, x in start.items()}
+                exponent = np.zeros_like(exponent)
+            moved = {name: x.astype(dtype) for name, x in start.items()}
             fixed = {name: data.last(x, part) for name, x in self.fixed.items()}
-            moved = {name: trials_last(x[part], dtype) for name, x in setup.trained.items()}
-            self.inputs.append(Inputs(data.take(part), fixed, scalars, penalty, gradient_tol, key))
-            self.states.append(self.program.start(moved))
+            taken = data.take(part)
+            allowed = range_of(objective, moved, taken, dtype)
+            self.inputs.append(Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key))
+            self.states.append(self.program.start(moved, exponent, allowed))
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.observed_steps: list[int] = []
         self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
@@ -127,7 +142,8 @@ class Session:
         head_names = self.objective.head_names
         of_attention = {name: x for name, x in parameters.items() if name not in head_names}
         selected = self.per_query(last.selected[-1], -1, 0)
-        reached = plateau.reached(selected, self.objective.attention.weights(of_attention)).reshape(-1)
+        powers = len(of_attention) * self.first(last.exponent[-1])
+        reached = plateau.reached(selected, self.objective.attention.weights(of_attention), powers).reshape(-1)
         for i, part in enumerate(self.slices):
             status = np.asarray(self.states[i].status)
             status = np.where(reached[part] & (status == RUNNING), CONVERGED, status).astype(np.int8)
@@ -170,3 +186,29 @@ class Session:
         """The trailing axis of trials as batch axes, in front of all axes but the first ``after``."""
         x = np.moveaxis(x, -1, after)
         return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch_shape, *x.shape[after + 1 :]))
+
+
+def _of_about_one(
+    trained: dict[str, np.ndarray], exponent: np.ndarray, dtype: np.dtype[Any]
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Take powers of two out of weights whose largest entry is outside a window that suits every problem."""
+    size = _log_sizes(trained)
+    far = np.isfinite(size) & (np.abs(size) > half_range(dtype))
+    power = np.where(far, np.floor(np.where(far, size, 0.0)), 0.0).astype(np.int64)
+    return {name: np.ldexp(x, -power) for name, x in trained.items()}, exponent + power
+
+
+def _in_floats(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        whole = np.ldexp(x, exponent)
+    if not np.isfinite(whole).all():
+        raise ProblemError(
+            "init: expected weights that are floats, with log_scale = 0, got larger ones; a trained head, a penalty "
+            "and optimizers without a degree take no others"
+        )
+    return np.asarray(whole)
+
+
+def _log_sizes(trained: dict[str, np.ndarray]) -> np.ndarray:
+    """Logarithm to base 2 of the largest entry of each trial."""
+    return np.asarray(np.max([log_largest(x) for x in trained.values()], axis=0))

@@ -18,7 +18,7 @@ from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.objective import Objective
 from attsvm.training.stopping import MarginPlateau, Stopping
 
-HISTORY = ("steps", "loss", "probability", "selected", "weights")
+HISTORY = ("steps", "loss", "probability", "selected", "weights", "log_scale")
 """What the history holds besides the parameters of a trained head."""
 
 
@@ -35,6 +35,8 @@ class Setup:
         All parameters of the head.
     trained : dict of str to ndarray, shape (trials, ...)
         The initial values of the trained parameters.
+    exponent : int ndarray, shape (trials,)
+        The parameters of the attention are 2^exponent times the initial values.
     batch_shape : tuple of int
         The batch axes of the run, trials first.
     penalty : float
@@ -49,6 +51,7 @@ class Setup:
     optimizer: optax.GradientTransformation
     of_head: dict[str, np.ndarray]
     trained: dict[str, np.ndarray]
+    exponent: np.ndarray
     batch_shape: tuple[int, ...]
     penalty: float
     stop: Stopping

@@ -6,6 +6,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+from attsvm.training.attention import Attention
 from attsvm.training.engine.objective import Objective
 from attsvm.training.run import Run
 
@@ -44,6 +45,14 @@ def starting_point(
         except ValueError:
             raise ProblemError(f"init: expected {name} of shape {lead + core}, got {array.shape}") from None
     return trained, lead
+
+
+def initial_exponent(layer: Attention, init: Any, batch: tuple[int, ...]) -> np.ndarray:
+    """The power of two by which each trial's initial parameters of the attention are multiplied: 0, or a run's."""
+    if not isinstance(init, Run):
+        return np.zeros(int(np.prod(batch, dtype=np.int64)), np.int64)
+    power = np.rint(np.asarray(init.log_scale) / (layer.degree * np.log(2.0)))
+    return np.broadcast_to(power.astype(np.int64), batch).reshape(-1)
 
 
 def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_names: tuple[str, ...]) -> Arrays:

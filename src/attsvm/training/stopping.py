@@ -94,7 +94,10 @@ class MarginPlateau:
         return sorted({int(step) for step in powers if start < step <= stop})
 
     def reached(
-        self, selected: Int[np.ndarray, "*queries"], weights: Float[np.ndarray, "*lead"]
+        self,
+        selected: Int[np.ndarray, "*queries"],
+        weights: Float[np.ndarray, "*lead"],
+        exponent: Int[np.ndarray, "*batch"],
     ) -> Bool[np.ndarray, "*batch"]:
         """Which trials are on their plateau, at the next of the :meth:`checks`.
 
@@ -102,13 +105,15 @@ class MarginPlateau:
         ----------
         selected : int ndarray, shape (*batch, n[, Q])
         weights : ndarray, shape (*batch, d_k, d_q) or (*batch, d_k)
+        exponent : int ndarray, shape (*batch,)
+            The true weights are 2^exponent · weights.
         """
         margins = np.asarray(margin(self.problem, weights, selected, self.norm))
-        now = _Seen(margins, self.norm.values(weights, 2 if self.problem.has_queries else 1), selected)
+        now = _Seen(margins, self.norm.values(weights, 2 if self.problem.has_queries else 1), exponent, selected)
         axes = tuple(range(margins.ndim, selected.ndim))
         found, open_ = np.zeros(margins.shape, dtype=bool), np.ones(margins.shape, dtype=bool)
         for before in reversed(self.seen):
-            doubled = open_ & (2 * before.length <= now.length)
+            doubled = open_ & (np.ldexp(before.length, before.exponent - now.exponent + 1) <= now.length)
             same = (selected == before.selected).all(axis=axes)
             still = np.abs(margins - before.margin) <= self.tolerance * margins
             found |= doubled & same & still & (margins > 0) & (before.length > 0)
@@ -120,4 +125,5 @@ class MarginPlateau:
 class _Seen(NamedTuple):
     margin: Float[np.ndarray, "*batch"]
     length: Float[np.ndarray, "*batch"]
+    exponent: Int[np.ndarray, "*batch"]
     selected: Int[np.ndarray, "*queries"]

@@ -17,10 +17,11 @@ from attsvm.results import Callback
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import collect
 from attsvm.training.engine.marks import record_steps
+from attsvm.training.engine.range import check_range
 from attsvm.training.run import Run, optimizer_of
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup, check_numbers, make_objective, margin_plateau, mini_batches, parse_stop
-from attsvm.training.start import starting_point
+from attsvm.training.start import initial_exponent, starting_point
 from attsvm.training.stopping import Stopping
 
 
@@ -132,6 +133,7 @@ def train(
     objective, of_head = make_objective(
         problem, layer, parsed_head, parsed_loss, train_head=train_head, penalized=penalty > 0
     )
+    check_range(problem, np.dtype(dtype))
     trained, batch = starting_point(problem, objective, of_head, init, seed)
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))
@@ -143,6 +145,7 @@ def train(
         optimizer,
         of_head,
         trained,
+        initial_exponent(layer, init, batch),
         batch,
         penalty,
         stop,

@@ -46,7 +46,7 @@ def _records(run: Run) -> dict[str, np.ndarray]:
     if records["steps"][-1] < run.step:
         end = {
             "steps": run.step,
-            **{name: getattr(run, name) for name in ("loss", "probability", "weights", "selected")},
+            **{name: getattr(run, name) for name in ("loss", "probability", "weights", "selected", "log_scale")},
         }
         end |= run.parameters
         records = {name: np.concatenate([values, [end[name]]]) for name, values in records.items()}

@@ -35,6 +35,9 @@ class Attention(ABC):
     takes_queries: ClassVar[bool] = True
     """Whether it is for problems with queries, or for those without."""
 
+    degree: ClassVar[int] = 1
+    """The number of parameters whose product the weights are."""
+
     @classmethod
     def of(cls, problem: Problem, rank: int | None) -> Self:
         """The parametrization for a problem.

@@ -29,6 +29,7 @@ class Factored(Attention):
     rank: int
 
     name = "factored"
+    degree = 2
 
     @classmethod
     def of(cls, problem: Problem, rank: int | None) -> Self:

@@ -1,6 +1,5 @@
 """Logits, pooling, head and loss joined into one objective, and its gradient with the scale taken out."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -37,6 +36,7 @@ class Observation(NamedTuple):
     selected: AnyArray  # (n, Q, B)
     probability: AnyArray  # (n, Q, B)
     largest_logit: AnyArray  # (B,)
+    exponent: AnyArray  # (B,): the parameters of the attention are 2^exponent times these
     parameters: dict[str, AnyArray]
 
 
@@ -86,7 +86,7 @@ class Objective:
 
     def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
         """Value and gradient; parts that are not used are removed by the compiler."""
-        of_attention, of_head = self._split(trained, fixed)
+        of_attention, of_head = self.split(trained, fixed)
         logits, pull_logits = jax.vjp(lambda p: self.attention.logits(p, data), of_attention)
         pooled = pool(logits, data.tokens, data.allowed)
         outputs, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
@@ -115,29 +115,17 @@ class Objective:
             gradient, log_scales = _add_penalty(gradient, log_scales, trained, penalty)
         return Evaluation(value, gradient, log_scales)
 
-    def limits(self, trained: Parameters, data: Data) -> dict[str, Array]:
-        """The largest allowed entry of each trained parameter, so that no logit and no output can overflow."""
-        longest = float(np.finfo(data.tokens.dtype).max) / 8
-        of_attention, of_head = self._split(trained, {})
-
-        def limit(of_piece: Parameters, *factors: Array) -> dict[str, Array]:
-            # each parameter at most once in a product, which sums over all its axes but the trials'
-            terms = math.prod(math.prod(x.shape[:-1]) for x in of_piece.values())
-            size = reduce(jnp.multiply, [jnp.maximum(over_entries(jnp.maximum, jnp.abs(x)), 1.0) for x in factors])
-            return dict.fromkeys(of_piece, (longest / terms / size) ** (1.0 / len(of_piece)))
-
-        limits = limit(of_attention, data.keys, data.queries)
-        return limits | limit(of_head, data.tokens) if of_head else limits
-
     def defined(self, trained: Parameters, fixed: Parameters, data: Data) -> Array:
         """Whether head and loss are numbers at these parameters, shape (B,)."""
-        of_attention, of_head = self._split(trained, fixed)
+        of_attention, of_head = self.split(trained, fixed)
         pooled = pool(self.attention.logits(of_attention, data), data.tokens, data.allowed)
         return ~jnp.isnan(self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data))
 
-    def observe(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Observation:
+    def observe(
+        self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array, exponent: Array
+    ) -> Observation:
         """The observation of the current parameters."""
-        of_attention, of_head = self._split(trained, fixed)
+        of_attention, of_head = self.split(trained, fixed)
         logits = self.attention.logits(of_attention, data)
         pooled = pool(logits, data.tokens, data.allowed)
         value = self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data)
@@ -147,7 +135,7 @@ class Objective:
         if data.allowed is not None:
             counted = counted & data.allowed
         largest = jnp.max(jnp.abs(jnp.where(counted, logits, 0.0)), axis=(0, 1, 2))
-        return Observation(value, pooled.winner[:, :, 0], pooled.probability[:, :, 0], largest, trained)
+        return Observation(value, pooled.winner[:, :, 0], pooled.probability[:, :, 0], largest, exponent, trained)
 
     @property
     def defined_everywhere(self) -> bool:
@@ -161,7 +149,8 @@ class Objective:
         weight = data.query_weight[:, :, None]
         return jnp.where(weight > 0, pooled, jnp.sum(weight * pooled, axis=(0, 1)))
 
-    def _split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
+    def split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
+        """The parameters of the attention, and all those of the head."""
         of_head = {name: trained[name] for name in self.head_names}
         return {name: x for name, x in trained.items() if name not in of_head}, fixed | of_head
 

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm.contractions import compiler_options, over_entries, settle
-from attsvm.optimizers import Rule, rescaled
+from attsvm.optimizers import Rule, Scale, Scales, rescaled
+from attsvm.optimizers.exponents import Weights, in_window
 from attsvm.training.attention import AnyArray, Data, Parameters
 from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.objective import Objective, Observation
+from attsvm.training.engine.range import Range
 
 Array = jax.Array
 
@@ -28,6 +30,7 @@ class State(NamedTuple):
     optimizer: Any
     status: AnyArray  # (B,): RUNNING, STALLED, NON_FINITE or CONVERGED
     steps: AnyArray  # (B,): updates made
+    exponent: AnyArray  # (B,): the parameters of the attention are 2^exponent · trained
     idle: AnyArray | None  # (B,): steps in a row whose gradient was zero; None where one ends the trial
 
 
@@ -36,6 +39,7 @@ class Inputs(NamedTuple):
 
     data: Data
     fixed: dict[str, AnyArray]
+    range: Range
     numbers: dict[str, AnyArray]
     penalty: AnyArray
     gradient_tol: AnyArray
@@ -55,9 +59,17 @@ class Program:
     batches: MiniBatches | None = None
     watches_gradient: bool = False
 
-    def start(self, trained: dict[str, AnyArray]) -> State:
-        """State before the first step."""
-        state: State = self._start(trained)
+    @property
+    def takes_powers_out(self) -> bool:
+        """Whether weights may leave the floats: the objective depends on their direction alone once they are large.
+
+        A trained head is not of this kind, nor is a penalty.
+        """
+        return self.rule.degree is not None and not self.objective.head_names and not self.objective.penalized
+
+    def start(self, trained: dict[str, AnyArray], exponent: AnyArray, allowed: Range) -> State:
+        """State before the first step, from 2^exponent · trained."""
+        state: State = self._start(trained, exponent, allowed)
         return state
 
     def compiled(self, state: State, inputs: Inputs) -> Any:
@@ -85,28 +97,29 @@ class Program:
 
     @cached_property
     def _start(self) -> Any:
-        def start(trained: Parameters) -> State:
+        def start(trained: Parameters, exponent: Array, allowed: Range) -> State:
             num_trials = next(iter(trained.values())).shape[-1]
             status = jnp.full((num_trials,), RUNNING, jnp.int8)
             none = jnp.zeros((num_trials,), jnp.int64)
             idle = None if self.batches is None else none
-            return State(trained, self.rule.init(trained), status, none, idle)
+            if not self.takes_powers_out:
+                return State(trained, self.rule.init(trained), status, none, none, idle)
+            weights, _ = in_window(trained, exponent, allowed.window)
+            return State(weights.params, self.rule.begin(weights), status, none, weights.exponent, idle)
 
         return jax.jit(start)
 
     def _stretch(self, state: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
         def observe(state: State) -> Observation:
-            return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty)
-
-        limits = {name: settle(x) for name, x in self.objective.limits(state.trained, inputs.data).items()}
+            return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty, state.exponent)
 
         def step(_: Array, carry: tuple[State, Array | None]) -> tuple[State, Array | None]:
             state, order = carry
             if self.batches is None or order is None:
-                return self._step(state, inputs, inputs.data, limits), order
+                return self._step(state, inputs, inputs.data), order
             number = _number(state)
             order = self.batches.renewed(order, inputs.key, number)
-            return self._step(state, inputs, self.batches.take(inputs.data, order, number), limits), order
+            return self._step(state, inputs, self.batches.take(inputs.data, order, number)), order
 
         def segment(
             i: Array, carry: tuple[tuple[State, Array | None], Observation]
@@ -123,17 +136,14 @@ class Program:
         (state, _), records = jax.lax.fori_loop(0, count, segment, ((state, order), empty))
         return state, records
 
-    def _step(self, state: State, inputs: Inputs, data: Data, limits: dict[str, Array]) -> State:
+    def _step(self, state: State, inputs: Inputs, data: Data) -> State:
         value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
         gradient, scales, largest = rescaled(gradient, scales)
-        updates, optimizer = self.rule.update(gradient, state.optimizer, state.trained, inputs.numbers, scales, value)
-        trained = {name: settle(x + updates[name]) for name, x in state.trained.items()}
-        # for an optimizer whose steps depend on its size, a gradient too small for a float is zero
-        size = largest if self.rule.scale_free else {name: jnp.exp(c) for name, c in scales.items()}
-        zero = reduce(jnp.logical_and, [x == 0 for x in size.values()])
-        # a NaN is never below its limit
-        below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
-        finite = reduce(jnp.logical_and, below)
+        if self.takes_powers_out:
+            scales = _of_true_weights(scales, state)
+        trained, exponent, finite, optimizer = self._moved(state, gradient, scales, value, inputs)
+        sizes = self.rule.gradient_sizes(largest, scales, inputs.numbers, value)
+        zero = reduce(jnp.logical_and, [x == 0 for x in sizes.values()])
         if not self.objective.defined_everywhere:
             finite = finite & self.objective.defined(trained, inputs.fixed, inputs.data)
         running = state.status == RUNNING
@@ -158,8 +168,35 @@ class Program:
             jax.tree.map(keep, optimizer, state.optimizer),
             status.astype(jnp.int8),
             state.steps + counted,
+            keep(exponent, state.exponent),
             idle,
         )
+
+    def _moved(
+        self, state: State, gradient: Parameters, scales: Scales, value: Array, inputs: Inputs
+    ) -> tuple[Parameters, Array, Array, Any]:
+        """Parameters and exponents after a step, whether they are finite, and the state of the optimizer."""
+        numbers, (limits, window) = inputs.numbers, inputs.range
+        if self.takes_powers_out and self.rule.degree is not None:
+            weights = Weights(state.trained, state.exponent)
+            (trained, exponent), finite, optimizer = self.rule.advance(
+                gradient, state.optimizer, weights, numbers, scales, value, window, self.rule.degree
+            )
+            return trained, exponent, finite, optimizer
+        updates, optimizer = self.rule.update(gradient, state.optimizer, state.trained, numbers, scales, value)
+        trained = {name: settle(x + updates[name]) for name, x in state.trained.items()}
+        # a NaN is never below its limit
+        below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
+        return trained, state.exponent, reduce(jnp.logical_and, below), optimizer
+
+
+def _of_true_weights(scales: Scales, state: State) -> Scales:
+    """The scales of the gradient in 2^exponent · params, of logits that are a product of all params."""
+    degree = len(state.trained) - 1
+    if degree == 0:
+        return scales
+    added = degree * np.log(2.0) * state.exponent
+    return Scales(tuple(Scale(group.names, group.log + added.astype(group.log.dtype)) for group in scales.groups))
 
 
 def _number(state: State) -> Array:

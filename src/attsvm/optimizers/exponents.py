@@ -1,0 +1,81 @@
+"""Weights of any size: floats beside an integer exponent for each trial, so that their norm may leave the floats.
+
+The weights of a trial are 2^exponent · params. The exponent is 0 while their largest entry is inside a window of the
+floats. Outside it, the largest entry of params stays at the border of the window. Products with powers of two are
+exact, so the exponent changes no digit.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attsvm.contractions import settle
+from attsvm.optimizers.sizes import Tree, over_all
+
+Array = jax.Array
+
+
+class Window(NamedTuple):
+    """The powers of two between which the largest entry of the weights has the exponent 0; integers, shape (B or 1,).
+
+    Above ``high`` every softmax is saturated, and below ``low`` it is uniform, both up to rounding. So the weights may
+    be replaced by params, whose largest entry is at the border, wherever logits are computed.
+    """
+
+    low: Any
+    high: Any
+
+
+class Weights(NamedTuple):
+    """2^exponent · params; the trailing axis of each array holds the trials."""
+
+    params: Tree
+    exponent: Array
+
+
+def half_range(dtype: Any) -> int:
+    """The exponent of two whose square is still a float."""
+    return int(np.finfo(dtype).maxexp // 2 - 2)
+
+
+def in_window(params: Tree, exponent: Array, window: Window) -> tuple[Weights, Array]:
+    """The weights 2^exponent · params with the exponent that belongs to their size, and whether they are finite, (B,).
+
+    Exponents follow from the true weights alone, so a run that is resumed has those of an uninterrupted one.
+    """
+    largest = settle(over_all(jnp.maximum, {name: jnp.abs(x) for name, x in params.items()}))
+    size = exponent_of(largest) + exponent
+    new = jnp.where(largest > 0, outside(size, window), 0)
+    factor = settle(power_of_two(exponent - new, largest.dtype))
+    return Weights({name: x * factor for name, x in params.items()}, new), largest <= np.finfo(largest.dtype).max
+
+
+def widest(dtype: Any) -> Any:
+    """The type, or that of half the length where JAX has no 64-bit numbers switched on."""
+    return jax.dtypes.canonicalize_dtype(dtype)
+
+
+def outside(size: Array, window: Window) -> Array:
+    """By how much an exponent exceeds the window, below it negative."""
+    return jnp.maximum(size - window.high, 0) + jnp.minimum(size - window.low, 0)
+
+
+def exponent_of(x: Array) -> Array:
+    """The integer e with 2^e ≤ x < 2^(e+1), for normal x > 0."""
+    integers, mantissa, bias = _bits(x.dtype)
+    return ((jax.lax.bitcast_convert_type(x, integers) >> mantissa) - bias).astype(widest(np.int64))
+
+
+def power_of_two(exponent: Array, dtype: Any) -> Array:
+    """2^exponent, exactly; 0 below the normal floats, and their largest power of two above them."""
+    integers, mantissa, bias = _bits(dtype)
+    field = jnp.clip(exponent + bias, 0, 2 * bias).astype(integers)
+    return jax.lax.bitcast_convert_type(field << mantissa, dtype)
+
+
+def _bits(dtype: Any) -> tuple[Any, int, int]:
+    """The integers as long as a float, the length of its mantissa, and the offset of its exponent."""
+    info = np.finfo(dtype)
+    return {32: jnp.int32, 64: jnp.int64}[info.bits], int(info.nmant), int(info.maxexp - 1)

@@ -1,0 +1,163 @@
+"""Weights whose norm leaves the floats: their scale is kept apart, and their direction is what it would be without."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import attsvm
+from attsvm import ProblemError, Problem, optimizers
+from attsvm.datasets import random_problem
+from attsvm.training import engine
+
+W = 0.1 * np.ones((4, 4))
+FACTORS = optimizers.normalized_gradient_descent(0.01, relative=True)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return random_problem(5, 6, 4, 0)
+
+
+def steepest(rate=0.1, norm="linf"):
+    return optimizers.steepest_descent(norm=norm, learning_rate=rate, relative=True)
+
+
+# each leaves its window of the floats within these steps; without exponents all but the last are non_finite
+GROWING = {
+    "factors": ({"attention": "factored", "optimizer": FACTORS, "dtype": "float32"}, 20_000),
+    "each factor": (
+        {"attention": "factored", "optimizer": optimizers.normalized_gradient_descent(0.1, scope="each", relative=True)},
+        20_000,
+    ),
+    "momentum": ({"optimizer": optimizers.momentum(steepest()), "init": W}, 20_000),
+    "mirror, p = 1.0001": ({"optimizer": optimizers.mirror_descent(p=1.0001)}, 1000),
+    "mirror, relative": ({"optimizer": optimizers.mirror_descent(p=3.0, relative=True), "init": W}, 60_000),
+    "long steps, factors": (
+        {"attention": "factored", "optimizer": optimizers.normalized_gradient_descent(1e300)},
+        1000,
+    ),
+    "mini-batches": ({"optimizer": steepest(), "init": W, "batch_size": 2}, 8000),
+    "shrinking": ({"optimizer": optimizers.steepest_descent(norm="linf", learning_rate=1e-3), "init": W * 1e-200}, 10),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_run_of_any_length_ends_finite_and_resumes_bit_for_bit(problem, name, tmp_path):
+    options, steps = GROWING[name]
+    run = attsvm.train(problem, steps=steps, **options)
+    assert run.status == "finished"
+    assert run.log_scale != 0 or name == "shrinking"
+    assert all(np.isfinite(x).all() for x in run.history.values())
+    assert run.history["log_scale"][-1] == run.log_scale
+    # a part of the steps lies before the window is left
+    attsvm.train(problem, steps=steps // 8, **options).save(tmp_path / "run.npz")
+    part = attsvm.Run.load(tmp_path / "run.npz")
+    rest = {key: x for key, x in options.items() if key != "init"}
+    parts = attsvm.train(problem, init=part, steps=steps - steps // 8, **rest)
+    assert parts.log_scale == run.log_scale
+    for key, x in run.parameters.items():
+        np.testing.assert_array_equal(parts.parameters[key], x)
+
+
+def test_exponents_change_no_digit(problem, monkeypatch):
+    """The same steps with the exponent 0 and, in a small window, with others."""
+    options = {"attention": "factored", "optimizer": FACTORS, "steps": 20_000}
+    whole = attsvm.train(problem, **options)
+    monkeypatch.setattr(engine.range, "half_range", lambda dtype: 100)
+    scaled = attsvm.train(problem, **options)
+    assert whole.log_scale == 0
+    assert scaled.log_scale > 10
+    assert (scaled.status, scaled.step) == (whole.status, whole.step)
+    power = round(scaled.log_scale / np.log(4))
+    for name in "KQ":
+        np.testing.assert_array_equal(np.ldexp(scaled.parameters[name], power), whole.parameters[name])
+    np.testing.assert_array_equal(scaled.probability, whole.probability)
+
+
+def test_the_direction_of_factors_still_converges_beyond_the_floats():
+    problem = random_problem(6, 8, 10, 0)
+    ends = [100_000, 120_000, 140_000]
+    optimizer = optimizers.normalized_gradient_descent(
+        lambda k: jnp.select([k < ends[0], k < ends[1]], [1e-2, 1e-3], 1e-4), relative=True
+    )
+    run = attsvm.train(problem, attention="factored", optimizer=optimizer, steps=ends[-1], record=ends)
+    # KQ' is e^200 times as large as the largest weights with the scale 0, whose squares are floats
+    assert (run.history["log_scale"] > 200).all()
+    direction = attsvm.solve_svm(problem, run.selected, "nuclear").direction
+    errors = attsvm.direction_error(run.history["weights"], direction, axis=(-2, -1))
+    assert (np.diff(errors) < 0).all()
+    # what the same stages of short steps reach inside the floats
+    assert errors[-1] < 5e-5
+
+
+def test_trials_have_exponents_of_their_own(problem):
+    init = np.stack([W, 1e250 * W, 1e308 * W, np.zeros((4, 4))])
+    runs = attsvm.train(problem, optimizer=steepest(), init=init, steps=300)
+    assert (runs.log_scale[1:3] > 0).all()
+    assert (runs.log_scale[[0, 3]] == 0).all()
+    for start, run in zip(init, runs, strict=True):
+        alone = attsvm.train(problem, optimizer=steepest(), init=start, steps=300)
+        assert alone.log_scale == run.log_scale
+        np.testing.assert_allclose(run.weights, alone.weights, rtol=1e-13)
+
+
+def test_the_weights_of_mirror_descent_are_the_power_of_its_mirror_variable(problem):
+    for p in (1.0001, 3.0):
+        run = attsvm.train(problem, optimizer=optimizers.mirror_descent(p=p), steps=50)
+        mirror = run.optimizer_state["0"]
+        kept = np.abs(run.weights) > 0
+        found = np.log(np.abs(run.weights[kept])) + run.log_scale
+        # the logarithm of a number near 1 has the absolute error eps
+        np.testing.assert_allclose(found, np.log(np.abs(mirror[kept])) / (p - 1), rtol=1e-12, atol=1e-15 / (p - 1))
+        assert (np.sign(run.weights[kept]) == np.sign(mirror[kept])).all()
+
+
+def test_polyaks_steps_stall_where_they_are_too_long_for_a_float(problem):
+    base = random_problem(6, 8, 10, 0)
+    for dtype in ("float64", "float32"):
+        run = attsvm.train(base, optimizer=optimizers.polyak(target=0.0), steps=1000, dtype=dtype)
+        assert run.status == "stalled"
+        assert np.isfinite(run.weights).all()
+    # a bound on their length keeps them going
+    assert attsvm.train(base, optimizer=optimizers.polyak(longest=0.5), steps=1000).status == "finished"
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1e160, "float64"), (1e30, "float32"), (1e300, "float32")])
+def test_tokens_whose_logits_are_no_floats_are_refused(problem, size, dtype):
+    large = Problem(size * problem.tokens, problem.labels, problem.queries, problem.head)
+    with pytest.raises(ProblemError, match=rf"tokens: expected entries up to about .*{dtype}"):
+        attsvm.train(large, steps=5, dtype=dtype)
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1e100, "float64"), (1e10, "float32"), (1e-100, "float64")])
+def test_large_and_small_tokens_train_like_others(problem, size, dtype):
+    size = 2.0 ** np.round(np.log2(size))
+    other = Problem(size * problem.tokens, problem.labels, problem.queries, problem.head / size)
+    optimizer = optimizers.normalized_gradient_descent(0.1 / size)
+    run = attsvm.train(other, optimizer=optimizer, steps=50, dtype=dtype)
+    same = attsvm.train(problem, steps=50, dtype=dtype)
+    assert run.status == "finished"
+    tolerance = {"float64": 1e-12, "float32": 1e-4}[dtype]
+    true = run.weights * np.exp(run.log_scale)
+    np.testing.assert_allclose(true * size, same.weights, rtol=0, atol=tolerance * np.abs(same.weights).max())
+
+
+def test_what_mirror_descent_cannot_represent_is_refused(problem):
+    with pytest.raises(ProblemError, match="p: expected at least 1.0000000149"):
+        optimizers.mirror_descent(p=1.000000001)
+    with pytest.raises(ProblemError, match="p: expected at least 1.000345.*float32"):
+        attsvm.train(problem, optimizer=optimizers.mirror_descent(p=1.0001), steps=5, dtype="float32")
+    with pytest.raises(ProblemError, match="init: expected entries up to .* for p = 1000"):
+        attsvm.train(problem, optimizer=optimizers.mirror_descent(p=1000.0), init=20 * W, steps=5)
+
+
+def test_what_takes_no_exponents_refuses_a_run_that_has_them(problem):
+    run = attsvm.train(problem, optimizer=steepest(), init=1e300 * W, steps=500)
+    assert run.log_scale > 0
+    with pytest.raises(ProblemError, match="init: expected weights that are floats"):
+        attsvm.train(problem, init=run, optimizer=optax.sgd(0.1), steps=5)
+    # a run that has come back below the largest float is taken
+    near = attsvm.train(problem, optimizer=steepest(1e-6), init=1e200 * W, steps=1)
+    taken = attsvm.train(problem, init=near, optimizer=optax.sgd(0.1), steps=0)
+    np.testing.assert_allclose(taken.weights, 1e200 * W, rtol=1e-5)
