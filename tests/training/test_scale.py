@@ -6,7 +6,7 @@ import optax
 import pytest
 
 import attsvm
-from attsvm import ProblemError, Problem, optimizers
+from attsvm import Problem, ProblemError, optimizers
 from attsvm.datasets import random_problem
 from attsvm.training import engine
 
@@ -27,7 +27,10 @@ def steepest(rate=0.1, norm="linf"):
 GROWING = {
     "factors": ({"attention": "factored", "optimizer": FACTORS, "dtype": "float32"}, 20_000),
     "each factor": (
-        {"attention": "factored", "optimizer": optimizers.normalized_gradient_descent(0.1, scope="each", relative=True)},
+        {
+            "attention": "factored",
+            "optimizer": optimizers.normalized_gradient_descent(0.1, scope="each", relative=True),
+        },
         20_000,
     ),
     "momentum": ({"optimizer": optimizers.momentum(steepest()), "init": W}, 20_000),
@@ -144,11 +147,11 @@ def test_large_and_small_tokens_train_like_others(problem, size, dtype):
 
 
 def test_what_mirror_descent_cannot_represent_is_refused(problem):
-    with pytest.raises(ProblemError, match="p: expected at least 1.0000000149"):
+    with pytest.raises(ProblemError, match=r"p: expected at least 1\.0000000149"):
         optimizers.mirror_descent(p=1.000000001)
-    with pytest.raises(ProblemError, match="p: expected at least 1.000345.*float32"):
+    with pytest.raises(ProblemError, match=r"p: expected at least 1\.000345.*float32"):
         attsvm.train(problem, optimizer=optimizers.mirror_descent(p=1.0001), steps=5, dtype="float32")
-    with pytest.raises(ProblemError, match="init: expected entries up to .* for p = 1000"):
+    with pytest.raises(ProblemError, match=r"init: expected entries up to .* for p = 1000"):
         attsvm.train(problem, optimizer=optimizers.mirror_descent(p=1000.0), init=20 * W, steps=5)
 
 

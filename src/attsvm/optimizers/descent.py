@@ -42,6 +42,19 @@ class Descent(Rule):
     # scales that are marked as normalized are used as they are
     follow = update
 
+    def in_units(
+        self,
+        gradient: Tree,
+        state: Any,
+        params: Tree,
+        numbers: Mapping[str, Any],
+        scales: Scales,
+        value: Array,
+        unit: Array,
+    ) -> tuple[Tree, Any]:
+        """Updates of the gradient times a power of two: they are proportional to it."""
+        return self.update(gradient, state, params, numbers, scales.times(unit), value)
+
     def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
         """Their ℓ2 norm."""
         return norm_of(self.norm, subtree(params, names))

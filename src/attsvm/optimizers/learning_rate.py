@@ -107,4 +107,4 @@ class LearningRate(Transformation):
             rate = context.numbers["learning_rate"]
         else:
             rate, state = over_trials(self.schedule)(state.steps), Taken(state.steps + 1)
-        return gradient, Scales(tuple(group.times(rate) for group in scales.groups)), state
+        return gradient, scales.times(rate), state

@@ -80,14 +80,27 @@ class Polyak(Rule):
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, Any]:
         """−(L − L*)/‖g‖² g, or zero where the loss does not exceed L*."""
-        gradient, scales = regrouped(gradient, scales, "all")
+        return self.in_units(gradient, state, params, numbers, scales, value, jnp.ones((), value.dtype))
+
+    def in_units(
+        self,
+        gradient: Tree,
+        state: Any,
+        params: Tree,
+        numbers: Mapping[str, Any],
+        scales: Scales,
+        value: Array,
+        unit: Array,
+    ) -> tuple[Tree, Any]:
+        """The same step times a power of two."""
+        gradient, scales = regrouped(gradient, scales.resolved(gradient), "all")
         (group,) = scales.groups
         size = jnp.sqrt(sum_of_squares(gradient))
         excess = value - numbers["target"]
         moves = (size > 0) & (excess > 0)
         # in logarithms: the gradient may be too small for a float where the excess of the loss is not
         log_length = jnp.log(jnp.where(moves, excess, 1.0)) - group.log - jnp.log(jnp.where(moves, size, 1.0))
-        length = jnp.minimum(jnp.exp(log_length), numbers["longest"])
+        length = unit * jnp.minimum(jnp.exp(log_length), numbers["longest"])
         factor = jnp.where(moves, -length / jnp.where(moves, size, 1.0), 0.0)
         return {name: factor * g for name, g in gradient.items()}, state
 

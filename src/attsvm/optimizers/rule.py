@@ -141,6 +141,23 @@ class Rule(ABC):
         """As :meth:`update`, for scales that transformations have changed."""
         return self.update(gradient, state, params, numbers, scales.resolved(gradient), value)
 
+    def in_units(
+        self,
+        gradient: Tree,
+        state: Any,
+        params: Tree,
+        numbers: Mapping[str, Any],
+        scales: Scales,
+        value: Array,
+        unit: Array,
+    ) -> tuple[Tree, Any]:
+        """As :meth:`follow`, with updates multiplied by a power of two, shape (B,).
+
+        A rule that multiplies its own factor, in place of each entry, rounds once where this method rounds twice.
+        """
+        updates, state = self.follow(gradient, state, params, numbers, scales, value)
+        return {name: unit * x for name, x in updates.items()}, state
+
     def advance(
         self,
         gradient: Tree,
@@ -161,11 +178,11 @@ class Rule(ABC):
             Whether they are.
         state : tree of Array
         """
-        updates, state = self.follow(gradient, state, weights.params, numbers, scales, value)
-        if degree != 1:
-            # in units of 2^exponent, as the weights
-            factor = settle(power_of_two((degree - 1) * weights.exponent, value.dtype))
-            updates = {name: factor * x for name, x in updates.items()}
+        if degree == 1:
+            updates, state = self.follow(gradient, state, weights.params, numbers, scales, value)
+        else:
+            unit = settle(power_of_two((degree - 1) * weights.exponent, value.dtype))
+            updates, state = self.in_units(gradient, state, weights.params, numbers, scales, value, unit)
         moved = {name: settle(x + updates[name]) for name, x in weights.params.items()}
         return *in_window(moved, weights.exponent, window), state
 

@@ -104,6 +104,10 @@ class Scales:
         """Each parameter and the logarithm of its scale."""
         return ((name, group.log) for group in self.groups for name in group.names)
 
+    def times(self, factor: Array) -> "Scales":
+        """The same scales with one more factor."""
+        return Scales(tuple(group.times(factor) for group in self.groups))
+
     def resolved(self, gradient: Tree) -> "Scales":
         """The same scales as logarithms alone."""
         return Scales(tuple(group.resolved(subtree(gradient, group.names)) for group in self.groups))

@@ -76,6 +76,19 @@ class Steepest(Rule):
     # scales that are marked as normalized are used as they are
     follow = update
 
+    def in_units(
+        self,
+        gradient: Tree,
+        state: Any,
+        params: Tree,
+        numbers: Mapping[str, Any],
+        scales: Scales,
+        value: Array,
+        unit: Array,
+    ) -> tuple[Tree, Any]:
+        """Updates of the gradient times a power of two: they are proportional to it."""
+        return self.update(gradient, state, params, numbers, scales.times(unit), value)
+
     def _length(self, scale: Scale, gradient: Tree) -> Array | float:
         """N* of the gradient with its scale."""
         if scale.unit == self.gradient_norm:
