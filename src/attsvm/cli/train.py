@@ -190,6 +190,7 @@ def as_numbers(
             "median_largest_probability": np.median(largest),
             "lowest_largest_probability": np.min(largest),
             "weights_norm": np.median(Lp(2.0).values(run.weights, axes)),
+            "log_scale": np.median(run.log_scale),
             "trials_past_precision": int((precise >= 0).sum()),
             "precise_until": int(precise[precise >= 0].min()) if (precise >= 0).any() else None,
             "selected": run.selected if single else None,
@@ -212,6 +213,8 @@ def _show(result: dict[str, Any]) -> None:
         ("lowest largest probability", number(result["lowest_largest_probability"])),
         ("norm of the weights", number(result["weights_norm"])),
     ]
+    if result["log_scale"]:
+        rows.append(("logarithm of a further factor", number(result["log_scale"])))
     if result["selected"] is not None and len(result["selected"]) <= 20:
         rows.append(("selected", " ".join(str(entry) for entry in result["selected"])))
     if result["precise_until"] is not None:
