@@ -170,11 +170,15 @@ def adam(rate):
 
 
 def adam_direction(first, second, number):
-    return first / (1 - 0.9 ** (number + 1)) / (np.sqrt(second / (1 - 0.999 ** (number + 1))) + 1e-8)
+    return first / (1 - 0.9 ** (number + 1)) / adam_size(second, number)
+
+
+def adam_size(second, number):
+    return np.sqrt(second / (1 - 0.999 ** (number + 1))) + 1e-8
 
 
 def muon(rate):
-    """Jordan's Muon with Nesterov momentum for matrices, Adam for the rest, on the gradient over its ℓ2 norm."""
+    """Jordan's Muon for matrices, Adam for the rest, both with Nesterov momentum, on the gradient over its ℓ2 norm."""
 
     def step(theta, slopes, value, state, number):
         g = normalized_gradient(slopes, "all")
@@ -184,7 +188,9 @@ def muon(rate):
         after = {}
         for n, x in theta.items():
             if x.ndim != 3:
-                after[n] = x - rate * adam_direction(first[n], second[n], number)
+                # Adam with Nesterov momentum, too
+                ahead = 0.9 * first[n] / (1 - 0.9 ** (number + 2)) + 0.1 * g[n] / (1 - 0.9 ** (number + 1))
+                after[n] = x - rate * ahead / adam_size(second[n], number)
                 continue
             ahead = 0.95 * sums[n] / (1 - 0.95 ** (number + 2)) + 0.05 * g[n] / (1 - 0.95 ** (number + 1))
             rows, columns = x.shape[1:]

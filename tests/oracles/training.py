@@ -47,12 +47,12 @@ def gelu(x):
 def tanh_sum(weights, scale, o, size):
     """f = c Σ tanh(A o)."""
     values = np.array([mpmath.tanh(u) for u in weights @ o])
-    slopes = 1 - values * values
+    slopes, of_slopes = 1 - values * values, 1 + values * values
     parameters = {
-        "A": ((scale * np.multiply.outer(slopes, o))[None], (abs(scale) * np.outer(np.abs(slopes), size))[None]),
+        "A": ((scale * np.multiply.outer(slopes, o))[None], (abs(scale) * np.outer(of_slopes, size))[None]),
         "c": (np.array([values.sum()]), np.array([np.abs(values).sum()])),
     }
-    along = scale * slopes @ weights, abs(scale) * slopes @ np.abs(weights)
+    along = scale * slopes @ weights, abs(scale) * of_slopes @ np.abs(weights)
     f = scale * values.sum()
     return np.array([f]), np.array([abs(scale) * np.abs(values).sum()]), tuple(x[None] for x in along), parameters
 
