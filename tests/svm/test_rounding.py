@@ -122,7 +122,7 @@ def test_slack_of_long_rows(tokens, queries, C):
     )
     solution = attsvm.solve_svm(problem, np.zeros((batch, 6), int), slack=C)
     assert np.isfinite(solution.direction).all()
-    assert np.count_nonzero(solution.status == "optimal") >= 16
+    assert np.count_nonzero(solution.status == "optimal") >= 19
     assert set(solution.status) <= {"optimal", "inaccurate"}
 
 

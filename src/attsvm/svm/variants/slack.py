@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.svm.certificate import EPS, Certified, length_of, rounding_of_margins, rounding_of_sums
+from attsvm.svm.certificate import EPS, REPAIRABLE, Certified, length_of, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.methods.candidate import Candidate, Settings
@@ -16,6 +16,7 @@ LARGEST_GRAM = 2_000
 """Largest number of rows whose whole Gram matrix is formed; for more rows, that of a part at a time is."""
 DESCENT_STEPS = 300
 ROUNDS = 40
+LENGTHENINGS = 3
 PADDING = 8 * float(np.finfo(float).eps)
 
 
@@ -108,18 +109,16 @@ def certify_slack(
     apart = length_of(weights - constraints.adjoint(dual))
     apart_error = rounding_of_sums(constraints) * np.vecdot(of_dual, flat(constraints.sizes))
     short = np.where(mask, 1.0 - margins, 0.0)
-    exact_gap = _soft_gap(C, of_dual, length, short, np.zeros_like(error), apart)[0]
     gap, objective = _soft_gap(C, of_dual, length, short, error, apart + apart_error)
-    if tol is not None and ExactConstraints.affordable(constraints):
-        doubtful = (gap > tol) & (exact_gap <= tol)
-        gap, objective, short = np.array(gap), np.array(objective), np.array(short)
+    if tol is not None and (gap > tol).any() and ExactConstraints.affordable(constraints):
+        settled = np.where(np.abs(short) <= REPAIRABLE * error, 0.0, short)
+        doubtful = (gap > tol) & (_soft_gap(C, of_dual, length, settled, np.zeros_like(error), apart)[0] <= tol)
+        whole = [np.array(part) for part in (weights, length, short, gap, objective)]
         for index in map(tuple, np.argwhere(doubtful).tolist()):
-            exact = ExactConstraints(constraints.one(index))
-            short[index] = -exact.slack(weights[index]).reshape(-1)
-            own_apart = length_of(weights[index] - exact.adjoint(dual[index]))
-            gap[index], objective[index] = _soft_gap(
-                C, of_dual[index], length[index], short[index], EPS * np.abs(short[index]), own_apart
-            )
+            for part, own in zip(whole, _exactly(constraints.one(index), C, weights[index], dual[index]), strict=True):
+                part[index] = own
+            error[index] = 0.0
+        weights, length, short, gap, objective = whole
     some = mask.any(axis=-1)
     smallest = 1.0 - np.max(short + error, axis=-1, where=mask, initial=-np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -135,6 +134,24 @@ def certify_slack(
         support=dual > 0,
     )
     return SoftMargin(done, objective)
+
+
+def _exactly(
+    constraints: Constraints, C: float, weights: Weights, dual: TokenValues
+) -> tuple[Weights, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Weights of one problem, their length, how much they lack of each margin, the gap and P, by exact products.
+
+    A margin below 1 costs C times what it lacks. Weights that are longer by as much cost almost nothing.
+    """
+    exact, flat = ExactConstraints(constraints), constraints.flat
+    pull, of_dual, mask = exact.adjoint(dual), flat(dual), flat(constraints.inequality)
+    found = []
+    for _ in range(LENGTHENINGS):
+        length, short = length_of(weights), np.where(mask, -flat(exact.slack(weights)), 0.0)
+        gap = _soft_gap(C, of_dual, length, short, EPS * np.abs(short), length_of(weights - pull))
+        found.append((weights, length, short, *gap))
+        weights = weights * (1 + PADDING + max(0.0, float(np.max(short, where=of_dual < C, initial=0.0))))
+    return min(found, key=lambda each: float(each[3]))
 
 
 def _soft_gap(
