@@ -128,12 +128,12 @@ def _end(number: signal.Signals) -> None:
     limit.daemon = True
     try:
         limit.start()
-        _end_workers()
         _command.cleanup()
         line = f"attsvm: {_WORDS[number]}; {_command.says()}\n"
         if os.isatty(2):
             line = f"\r\x1b[2K\x1b[?25h{line}"  # in place of a progress bar, which has hidden the cursor
         os.write(2, line.encode())
+        _end_workers()
         sys.stdout.flush()
     finally:
         os._exit(128 + number)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from multiprocessing import resource_tracker
 from threading import Event, Thread
 
 import numpy as np
@@ -72,6 +73,8 @@ def margin_intervals(
             for head, of_head in zip(heads, selected, strict=True)
             if not ended.is_set()
         )
+        if workers > 1:
+            resource_tracker.ensure_running()  # starting it would unblock the signals again
         with blocked():
             intervals = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
         try:

@@ -1,0 +1,162 @@
+"""The commands that are disturbed: their arguments, their inputs, and how each is run again."""
+
+import csv
+import fcntl
+import importlib.util
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+INPUTS = Path(__file__).parents[2] / "out" / "soak" / "signals" / "inputs"
+
+
+def _the_same(command: "Command", work: Path) -> list[list[str]]:
+    """The same command, unless it was complete."""
+    return [] if (work / "out").exists() or (work / "out.npz").exists() else [command.arguments]
+
+
+def _always(command: "Command", work: Path) -> list[list[str]]:
+    return [command.arguments]
+
+
+def _continued_run(command: "Command", work: Path) -> list[list[str]]:
+    """The steps that are missing."""
+    from attsvm.training import Run
+
+    path = work / "out.npz"
+    if not path.exists():
+        return [command.arguments]
+    run = Run.load(path)
+    if run.status != "interrupted" or int(run.step) >= TRAIN_STEPS:
+        return []
+    start = work / "start.npz"
+    path.rename(start)
+    missing = str(TRAIN_STEPS - int(run.step))
+    return [["train", str(INPUTS / "problem.npz"), "--steps", missing, "--init", "start.npz", "--out", "out.npz"]]
+
+
+def _after_fit(command: "Command", work: Path) -> list[list[str]]:
+    """The same command with ``--force`` if an interrupted run was written."""
+    if not (work / "out").exists():
+        return [command.arguments]
+    if not (work / "out" / "result.json").exists():
+        shutil.rmtree(work / "out")  # there was time for the run only
+        return [command.arguments]
+    result = json.loads((work / "out" / "result.json").read_text())
+    return [[*command.arguments, "--force"]] if result["interrupted"] else []
+
+
+def _resumed(command: "Command", work: Path) -> list[list[str]]:
+    return [[*command.arguments, "--resume"]] if (work / "out").exists() else [command.arguments]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: what it needs, how it is run again, and which files are compared."""
+
+    name: str
+    arguments: list[str]
+    again: Callable[["Command", Path], list[list[str]]] = _the_same
+    needs: tuple[str, ...] = ()
+    compare: str = "**/*"
+
+    def is_installed(self) -> bool:
+        """Whether the packages are there that the command needs."""
+        return all(importlib.util.find_spec(name) for name in self.needs)
+
+    def next_runs(self, work: Path) -> list[list[str]]:
+        """The commands that complete what is in a folder."""
+        return self.again(self, work)
+
+
+TRAIN_STEPS = 300_000
+_EXPERIMENT = ["imdb", "--data", str(INPUTS), "--vocabulary", str(INPUTS / "vocab.txt"), "--preset", "tiny"]
+_EXPERIMENT += ["--optimizer", "mirror-1.1,adam", "--device", "cpu", "--checkpoint-every", "2"]
+COMMANDS = [
+    Command(
+        "solve", ["solve", str(INPUTS / "large.npz"), "--selected", "optimal", "--norm", "nuclear", "--out", "out.npz"]
+    ),
+    Command(
+        "train",
+        ["train", str(INPUTS / "problem.npz"), "--steps", str(TRAIN_STEPS), "--out", "out.npz"],
+        _continued_run,
+    ),
+    Command("fit", ["fit", str(INPUTS / "problem.npz"), "--steps", "60000", "--out", "out"], _after_fit),
+    Command(
+        "fit-text", ["fit-text", str(INPUTS / "texts.csv"), "--steps", "200", "--min-documents", "2", "--out", "out"]
+    ),
+    Command("reproduce", ["reproduce", "feasibility", "rank", "--quick", "--out", "out"], _always),
+    Command(
+        "inspect",
+        ["inspect", str(INPUTS / "bert"), "--text", str(INPUTS / "text.txt"), "--out", "out"],
+        needs=("torch", "transformers"),
+    ),
+    Command(
+        "experiment", ["experiment", *_EXPERIMENT, "--out", "out"], _resumed, needs=("torch", "tokenizers", "pyarrow")
+    ),
+]
+
+
+def make_inputs(folder: Path) -> None:
+    """Make the input files once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / "complete").exists():
+            return
+        _make(folder)
+        (folder / "complete").touch()
+
+
+def _make(folder: Path) -> None:
+    import attsvm
+
+    generator = np.random.default_rng(0)
+    attsvm.datasets.random_problem(6, 8, 10, 0).save(folder / "problem.npz")
+    attsvm.datasets.random_problem(10, 12, 8, 0).save(folder / "large.npz")
+    words = np.array([f"word{i}" for i in range(40)])
+    with (folder / "texts.csv").open("w", newline="") as stream:
+        rows = csv.writer(stream)
+        rows.writerow(["text", "label"])
+        for row in range(120):
+            rows.writerow([" ".join([*generator.choice(words, 12), ("bad", "good")[row % 2]]), row % 2])
+    if COMMANDS[5].is_installed():
+        _make_model(folder, generator)
+    if COMMANDS[6].is_installed():
+        _make_reviews(folder)
+
+
+def _make_model(folder: Path, generator: np.random.Generator) -> None:
+    import transformers
+
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(60))]
+    (folder / "words.txt").write_text("\n".join(vocabulary))
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary), max_position_embeddings=64, hidden_size=16, num_attention_heads=2,
+        num_hidden_layers=2, intermediate_size=16,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(folder / "bert")
+    transformers.BertTokenizer(str(folder / "words.txt"), model_max_length=64).save_pretrained(folder / "bert")
+    # with so many pairs of tokens the heads are solved in processes
+    lines = [" ".join(f"w{word}" for word in generator.integers(0, 60, 40)) for _ in range(4)]
+    (folder / "text.txt").write_text("\n".join(lines) + "\n")
+
+
+def _make_reviews(folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from attsvm.apps.experiments.sentences import SENTENCES
+
+    kinds = (("awful", "boring", "terrible"), ("wonderful", "great", "perfect"))
+    for name, rows in (("train", 48), ("test", 20)):
+        texts = [f"the story was {kinds[row % 2][row % 3]} and the film was {kinds[row % 2][0]}" for row in range(rows)]
+        pq.write_table(pa.table({"text": texts, "label": [row % 2 for row in range(rows)]}), folder / f"{name}.parquet")
+    known = {word for sentence in SENTENCES for word in re.findall(r"\w+|[^\w\s]", sentence.text.lower())}
+    known |= {word for kind in kinds for word in kind} | {"story"}
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(known)]) + "\n")

@@ -1,0 +1,245 @@
+"""Signals at random moments of every command, and what is left when the command is run again.
+
+A case runs a command on small inputs, sends it a signal at a random moment, and checks how it ends: the exit status,
+the time, one line on stderr, and nothing unfinished on the disk. Then it runs the command again, or continues it, and
+compares what is written with an undisturbed run, bit for bit.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pty
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from harness.campaign import Campaign, Outcome
+from harness.signal_commands import COMMANDS, Command, make_inputs
+from harness.written import differences
+
+_ROOT = Path(__file__).parents[2]
+_STATE = _ROOT / "out" / "soak" / "signals"
+_UNFINISHED = "*.unfinished-attsvm"
+
+SECONDS = 2.0
+"""A command ends within this time after a signal, on a machine that is not busy."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a command is disturbed: the signal, how often, and whether from a terminal, which tells its children."""
+
+    name: str
+    signal: int
+    times: int = 1
+    terminal: bool = False
+
+
+WAYS = (
+    Way("SIGINT", signal.SIGINT),
+    Way("SIGKILL", signal.SIGKILL),
+    Way("Ctrl-C", signal.SIGINT, terminal=True),
+    Way("SIGTERM", signal.SIGTERM),
+    Way("two SIGINT", signal.SIGINT, times=2),
+    Way("two Ctrl-C", signal.SIGINT, times=2, terminal=True),
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a disturbed command ended; ``handled`` if it had begun to handle signals when the first was sent."""
+
+    status: int
+    output: str
+    seconds: float
+    handled: bool
+    alive: tuple[str, ...]
+
+
+class Signals(Campaign):
+    """Interruptions of every command."""
+
+    name = "signals"
+    unit = "signals"
+    full = 300
+    small: ClassVar[tuple[int, ...]] = (0, 1, 8, 9)
+    limit_s = 900.0
+
+    def missing(self) -> str | None:
+        """Signals and terminals of a Unix system, and its ``/proc``."""
+        return None if Path("/proc/self/status").exists() else "there is no /proc"
+
+    def check(self, case: int) -> Outcome:
+        """Disturb a command, run it again, and compare."""
+        commands = [command for command in COMMANDS if command.is_installed()]
+        command = commands[case % len(commands)]
+        way = WAYS[case // len(commands) % len(WAYS)]
+        generator = random.Random(case)
+        reference, seconds = _reference(command)
+        moment = generator.uniform(0.0, 1.02 * seconds)
+        with _folder() as work:
+            ended = _disturb(command, work, way, moment, generator.uniform(0.0, 0.4))
+            failures = [*_wrong_end(ended, way, command, work), *_wrong_files(command, work, way, reference)]
+        where = f"{command.name}, {way.name} after {moment:.2f} of {seconds:.2f} s (status {ended.status}): "
+        seen = "ended before" if ended.status == 0 else way.name if ended.handled else "while Python starts"
+        return Outcome(1, tuple(where + failure for failure in failures), {seen: 1})
+
+
+def _wrong_end(ended: Ended, way: Way, command: Command, work: Path) -> Iterator[str]:
+    """What is wrong with the exit status, the time, the output and the processes."""
+    complaints = [word for word in ("Traceback", "Exception ignored", "leaked", "Segmentation") if word in ended.output]
+    by_signal = {-way.signal, 128 + way.signal}
+    expected = {0, -way.signal if way.signal == signal.SIGKILL else 128 + way.signal}
+    if not ended.handled:  # Python itself is starting: its own handler is a traceback
+        expected |= by_signal
+        complaints = []
+    if ended.status not in expected:
+        yield f"expected status {sorted(expected)}; {ended.output[-300:]!r}"
+    busy = max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+    if ended.seconds > SECONDS * busy:
+        yield f"took {ended.seconds:.2f} s to end ({busy:.1f} processes a core)"
+    if complaints:
+        yield f"wrote {ended.output[-600:]!r}"
+    if ended.handled and ended.status > 128 and not way.terminal and not _is_one_line(ended.output):
+        yield f"expected one line on stderr, got {ended.output!r}"
+    if way.terminal and ended.output.rfind("\x1b[?25l") > ended.output.rfind("\x1b[?25h"):
+        yield "left the cursor hidden"
+    if ended.alive:
+        yield f"left processes: {', '.join(ended.alive)}"
+    left = [path.name for path in work.rglob(_UNFINISHED)]
+    if left and way.signal != signal.SIGKILL:
+        yield f"left {', '.join(left)}"
+
+
+def _is_one_line(output: str) -> bool:
+    return output.count("\n") == 1 and output.startswith(("attsvm: ", "out: interrupted", "out.npz: interrupted"))
+
+
+def _wrong_files(command: Command, work: Path, way: Way, reference: Path) -> Iterator[str]:
+    """What is wrong with the files when the command has been run again to its end."""
+    with contextlib.ExitStack() as stack:
+        for again in command.next_runs(work):
+            done = stack.enter_context(_started(again, work))
+            _, said = done.communicate()
+            if done.returncode != 0:
+                yield f"attsvm {' '.join(again)} ended with {done.returncode}: {said[-600:]!r}"
+                return
+    if left := [path.name for path in work.rglob(_UNFINISHED)]:
+        yield f"the next run left {', '.join(left)}"
+    yield from differences(reference, work, command.compare)
+
+
+def _disturb(command: Command, work: Path, way: Way, moment: float, pause: float) -> Ended:
+    with _started(command.arguments, work, way.terminal) as process:
+        try:
+            time.sleep(moment)
+            handled = _handles_signals(process.pid)
+            began = time.monotonic()
+            for time_sent in range(way.times):
+                time.sleep(pause * (time_sent > 0))
+                if process.poll() is None:
+                    (os.killpg if way.terminal else os.kill)(process.pid, way.signal)
+            output = process.read_output() if isinstance(process, _InTerminal) else process.communicate()[1]
+            process.wait()
+            seconds = time.monotonic() - began
+            alive = _alive(process.pid)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return Ended(process.returncode, output, seconds, handled, alive)
+
+
+def _handles_signals(pid: int) -> bool:
+    """Whether a process catches SIGTERM, as Python does not by itself; one that has ended counts."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return True
+
+
+def _alive(session: int) -> tuple[str, ...]:
+    """The processes of a session that have not ended within a second."""
+    deadline = time.monotonic() + 1.0
+    while True:
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                name, _, rest = stat.read_text().rpartition(")")
+                state, _, _, of_session = rest.split()[:4]
+                if int(of_session) == session and state != "Z":
+                    found.append(name)
+        if not found or time.monotonic() > deadline:
+            return tuple(found)
+        time.sleep(0.05)
+
+
+class _InTerminal(subprocess.Popen[str]):
+    """A process with a pseudo-terminal for its output."""
+
+    def __init__(self, arguments: list[str], **options: object) -> None:
+        self._end, theirs = pty.openpty()
+        super().__init__(arguments, stdin=theirs, stdout=theirs, stderr=theirs, **options)
+        os.close(theirs)
+
+    def read_output(self) -> str:
+        """Everything that is written, until the last process that has the terminal ends."""
+        parts = []
+        with contextlib.suppress(OSError):  # the end of a terminal is an error
+            while part := os.read(self._end, 65536):
+                parts.append(part)
+        os.close(self._end)
+        return b"".join(parts).decode(errors="replace")
+
+
+def _started(arguments: list[str], work: Path, terminal: bool = False) -> "subprocess.Popen[str]":
+    """Start a command in a session of its own, in which Ctrl-C is not ignored."""
+    code = "import signal; signal.signal(2, signal.default_int_handler); from attsvm.cli.main import main; main()"
+    run = [sys.executable, "-W", "ignore", "-c", code, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT / "src"), "TERM": "xterm", "HF_HUB_OFFLINE": "1"}
+    options = {"cwd": work, "env": environment, "start_new_session": True, "text": True}
+    if terminal:
+        return _InTerminal(run, **options)
+    return subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **options)
+
+
+def _reference(command: Command) -> tuple[Path, float]:
+    """The folder of an undisturbed run with this source, and the seconds that it took; it is made once."""
+    digest = hashlib.sha256()
+    for path in sorted([*(_ROOT / "src").rglob("*.py"), *Path(__file__).parent.glob("sig*.py")]):
+        digest.update(path.read_bytes())
+    state = _STATE / digest.hexdigest()[:16]
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / f"{command.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder, took = state / command.name, state / f"{command.name}.seconds"
+        if not took.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make_inputs(_STATE / "inputs")
+            folder.mkdir()
+            began = time.monotonic()
+            with _started(command.arguments, folder) as process:
+                _, said = process.communicate()
+            if process.returncode != 0:
+                raise RuntimeError(f"undisturbed: attsvm {' '.join(command.arguments)} ended with {said}")
+            took.write_text(json.dumps(time.monotonic() - began))
+        return folder, json.loads(took.read_text())
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=_STATE) as work:
+        yield Path(work)
+
+
+CAMPAIGN = Signals()

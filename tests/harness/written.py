@@ -1,0 +1,52 @@
+"""Comparison of the files of two runs, bit for bit up to times and the command line."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_VARY = {"seconds", "seconds_total", "command", "pieces_reused", "meta", "seconds_training"}
+_TIME = re.compile(r"\d[\d.,e+-]*(?= (s|min|seconds|minutes|steps a second)\b)|\battsvm [a-z-]+ [^<&]*")
+
+
+def differences(expected: Path, found: Path, pattern: str) -> Iterator[str]:
+    """One line for each file that one folder lacks, or whose content differs."""
+    names = [
+        {str(path.relative_to(folder)) for path in folder.glob(pattern) if path.is_file() and path.name != "start.npz"}
+        for folder in (expected, found)
+    ]
+    if names[0] != names[1]:
+        yield f"wrote {sorted(names[1] - names[0])}, not {sorted(names[0] - names[1])}"
+    for name in sorted(names[0] & names[1]):
+        if _content(expected / name) != _content(found / name):
+            yield f"{name} differs"
+
+
+def _content(path: Path) -> Any:
+    """What must be equal, in a form that compares."""
+    if path.suffix == ".npz":
+        with np.load(path) as archive:
+            names = [name for name in archive.files if name not in ("__meta__", "stats/seconds")]
+            return {name: (archive[name].dtype, archive[name].shape, archive[name].tobytes()) for name in names}
+    if path.suffix == ".json":
+        return _without_times(json.loads(path.read_text()))
+    if path.suffix == ".safetensors":
+        content = path.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+        header.pop("__metadata__", None)
+        return header, content[8 + length :]
+    if path.suffix == ".html":
+        return _TIME.sub("", path.read_text())
+    return path.read_bytes()
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_times(entry) for name, entry in value.items() if name not in _VARY}
+    if isinstance(value, list):
+        return [_without_times(entry) for entry in value]
+    return value
