@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class Signals(Campaign):
     name = "signals"
     unit = "signals"
     full = 300
-    small: ClassVar[tuple[int, ...]] = (0, 1, 8, 9)
+    small: ClassVar[tuple[int, ...]] = (0, 8, 14, 22)
     limit_s = 900.0
 
     def missing(self) -> str | None:
@@ -141,6 +142,9 @@ def _wrong_files(command: Command, work: Path, way: Way, reference: Path) -> Ite
 
 def _disturb(command: Command, work: Path, way: Way, moment: float, pause: float) -> Ended:
     with _started(command.arguments, work, way.terminal) as process:
+        parts: list[str] = []
+        reader = threading.Thread(target=_read, args=(process, parts))
+        reader.start()
         try:
             time.sleep(moment)
             handled = _handles_signals(process.pid)
@@ -149,14 +153,15 @@ def _disturb(command: Command, work: Path, way: Way, moment: float, pause: float
                 time.sleep(pause * (time_sent > 0))
                 if process.poll() is None:
                     (os.killpg if way.terminal else os.kill)(process.pid, way.signal)
-            output = process.read_output() if isinstance(process, _InTerminal) else process.communicate()[1]
             process.wait()
             seconds = time.monotonic() - began
-            alive = _alive(process.pid)
+            # the workers of a command that is killed end when they have started
+            alive = _alive(process.pid, 120.0 if way.signal == signal.SIGKILL else SECONDS)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    return Ended(process.returncode, output, seconds, handled, alive)
+        reader.join()
+    return Ended(process.returncode, "".join(parts), seconds, handled, alive)
 
 
 def _handles_signals(pid: int) -> bool:
@@ -168,9 +173,9 @@ def _handles_signals(pid: int) -> bool:
     return True
 
 
-def _alive(session: int) -> tuple[str, ...]:
-    """The processes of a session that have not ended within a second."""
-    deadline = time.monotonic() + 1.0
+def _alive(session: int, limit: float) -> tuple[str, ...]:
+    """The processes of a session that have not ended within a time."""
+    deadline = time.monotonic() + limit
     while True:
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -182,6 +187,13 @@ def _alive(session: int) -> tuple[str, ...]:
         if not found or time.monotonic() > deadline:
             return tuple(found)
         time.sleep(0.05)
+
+
+def _read(process: "subprocess.Popen[str]", parts: list[str]) -> None:
+    if isinstance(process, _InTerminal):
+        parts.append(process.read_output())
+    elif process.stderr is not None:
+        parts.append(process.stderr.read())
 
 
 class _InTerminal(subprocess.Popen[str]):

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 _VARY = {"seconds", "seconds_total", "command", "pieces_reused", "meta", "seconds_training"}
-_TIME = re.compile(r"\d[\d.,e+-]*(?= (s|min|seconds|minutes|steps a second)\b)|\battsvm [a-z-]+ [^<&]*")
+_TIME = re.compile(
+    r"\d[\d.,e+-]*(?= (s|min|seconds|minutes|steps a second)\b)|\battsvm [a-z-]+ [^<&]*|seconds</th>\s*<td[^>]*>[^<]*"
+)
 
 
 def differences(expected: Path, found: Path, pattern: str) -> Iterator[str]:

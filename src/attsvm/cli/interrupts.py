@@ -140,7 +140,8 @@ def _end(number: signal.Signals) -> None:
 
 
 def _end_workers() -> None:
-    """End the processes that solve side by side, if there are any."""
-    if "multiprocessing.process" in sys.modules:
-        for worker in sys.modules["multiprocessing.process"].active_children():
-            worker.kill()
+    """End the processes of joblib that solve side by side, if there are any: they do not notice at once."""
+    executor = getattr(sys.modules.get("joblib.externals.loky.reusable_executor"), "_executor", None)
+    for worker in tuple(getattr(executor, "_processes", ())):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
 from multiprocessing import resource_tracker
 from threading import Event, Thread
 
@@ -66,8 +65,9 @@ def margin_intervals(
     if layer.allowed.size < LEAST_PAIRS:
         workers = 1
     # with one worker joblib stays in this process
-    with parallel_config("loky", inner_max_num_threads=1), threadpool_limits(1, user_api="blas"):
-        solve, ended = delayed(partial(_interval, os.getpid())), Event()
+    ending = {"initializer": _end_with, "initargs": (os.getpid(),)}
+    with parallel_config("loky", inner_max_num_threads=1, **ending), threadpool_limits(1, user_api="blas"):
+        solve, ended = delayed(_interval), Event()
         jobs = (
             solve(layer.head(head), layer.allowed, of_head, settings.gap, settings.max_steps, grams)
             for head, of_head in zip(heads, selected, strict=True)
@@ -95,7 +95,6 @@ def default_workers() -> int:
 
 
 def _interval(
-    parent: int,
     problem: HeadProblem,
     allowed: Bool[np.ndarray, "n Q T"],
     selected: Int[np.ndarray, "n Q"],
@@ -103,12 +102,9 @@ def _interval(
     max_steps: int | None,
     grams: Grams | None,
 ) -> MarginInterval:
-    if os.getpid() != parent:
-        _end_with(parent)
     return margin_interval(problem, allowed, selected, gap, max_steps, grams)[0]
 
 
-@cache
 def _end_with(parent: int) -> None:
     """End this process soon after its parent: a parent that was killed cannot stop its workers."""
 
