@@ -12,6 +12,16 @@ from typing import Any
 from attsvm.errors import ProblemError
 from attsvm.reading import reading, regular_file, silent
 
+LAYERS = 1_000
+"""A configuration with more layers is damaged. Transformers would create all of them before it reads the weights."""
+
+INSTEAD = {
+    "trust_remote_code": "needs code of its own (auto_map), which attsvm does not run",
+    "UnpicklingError": "cannot be loaded (its weights are no plain tensors; pickled objects are never loaded)",
+    "ignore_mismatched_sizes": "cannot be loaded (its weights do not have the sizes of its configuration)",
+}
+"""What to say in place of messages whose advice is unsafe or does not apply."""
+
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[Any]:
@@ -65,14 +75,13 @@ def load_pretrained(kind: str, name: str | os.PathLike[str], what: str, **option
     with quiet_transformers() as transformers, reading(name, f"{what} cannot be loaded"), silent():
         try:
             return getattr(transformers, kind).from_pretrained(name, trust_remote_code=False, **options)
-        except pickle.UnpicklingError:
-            raise ProblemError(
-                f"{name}: {what} cannot be loaded (its weights are no plain tensors; pickled objects are never loaded)"
-            ) from None
-        except ValueError as error:
-            if "trust_remote_code" not in str(error):
+        except (RuntimeError, ValueError, pickle.UnpicklingError) as error:
+            known = next(
+                (said for advice, said in INSTEAD.items() if advice in f"{type(error).__name__}: {error}"), None
+            )
+            if known is None:
                 raise
-            raise ProblemError(f"{name}: {what} needs code of its own (auto_map), which attsvm does not run") from None
+            raise ProblemError(f"{name}: {what} {known}") from None
 
 
 def load_pretrained_model(name: str | os.PathLike[str], **options: Any) -> Any:
@@ -84,6 +93,10 @@ def load_pretrained_model(name: str | os.PathLike[str], **options: Any) -> Any:
         If it cannot be loaded, or a weight is missing or not finite. Only the pooling layer may be missing; its output
         is not used.
     """
+    config = load_pretrained("AutoConfig", name, "the model", **options)
+    layers = getattr(config, "num_hidden_layers", None)
+    if isinstance(layers, int) and layers > LAYERS:
+        raise ProblemError(f"{name}: the model cannot be loaded (expected at most {LAYERS:,} layers, got {layers:,})")
     model, found = load_pretrained("AutoModel", name, "the model", output_loading_info=True, **options)
     missing = sorted(key for key in found["missing_keys"] if "pooler" not in key)
     if missing:

@@ -106,6 +106,22 @@ def rename_a_weight(model, victim):
     save_file(weights, model / "model.safetensors", {"format": "pt"})
 
 
+def spoil_a_weight(model, victim):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(model / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] = torch.nan
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+
+
+def make_tokenizer_print(model, victim):
+    """The native code prints about the unknown entry, before the limit is refused."""
+    words = json.loads((model / "tokenizer.json").read_text())
+    words["added_tokens"][0]["unknown"] = False
+    (model / "tokenizer.json").write_text(json.dumps(words))
+    changed(model / "tokenizer_config.json", model_max_length="x")
+
+
 def block(model, victim):
     (model / "config.json").rename(model / "old.json")
     os.mkfifo(model / "model.safetensors.index.json")
@@ -117,6 +133,16 @@ HOSTILE = {
     "a pickle in an archive": (pickle_weights_in_zip, "pickled objects are never loaded"),
     "code of its own": (bring_code, r"needs code of its own \(auto_map\), which attsvm does not run"),
     "a missing weight": (rename_a_weight, "1 weight is missing: .*query.weight"),
+    "a weight of NaN": (spoil_a_weight, "holds NaN or infinity"),
+    "other sizes": (
+        lambda model, _: changed(model / "config.json", hidden_size=4),
+        "do not have the sizes of its conf",
+    ),
+    "a million layers": (
+        lambda model, _: changed(model / "config.json", num_hidden_layers=10**6),
+        "expected at most 1,000 layers, got 1,000,000",
+    ),
+    "a tokenizer that prints": (make_tokenizer_print, "cannot be"),
     "half the weights": (lambda model, _: os.truncate(model / "model.safetensors", 400), "cannot be loaded"),
     "a FIFO": (block, "expected a file, got a FIFO"),
     "sizes that are words": (lambda model, _: changed(model / "config.json", hidden_size="big"), "cannot be loaded"),
@@ -146,4 +172,4 @@ def test_a_hostile_or_damaged_folder_is_one_line_and_runs_nothing(folder, tmp_pa
         assert "\n" not in str(raised.value)
         assert "weights_only" not in str(raised.value)
     assert not victim.exists()
-    assert capfd.readouterr().err == ""
+    assert capfd.readouterr() == ("", "")

@@ -185,6 +185,9 @@ def test_data_and_vocabulary_that_do_not_fit_are_named(reviews, vocabulary, pict
     bad.write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n")
     with pytest.raises(ProblemError, match="as number 0"):
         load_tokenizer(str(bad))
+    bad.write_text("[PAD]\n[CLS]\n[SEP]\n")
+    with pytest.raises(ProblemError, match=r"the tokenizer cannot be read \(.*\[UNK\]"):
+        load_tokenizer(str(bad))
     with pytest.raises(ProblemError, match="validation: expected fewer rows than the 48 to train on, got 48"):
         load_reviews(str(reviews), tokenizer, 8, validation_rows=48)
 
