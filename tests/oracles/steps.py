@@ -79,11 +79,12 @@ def rate_at(rate, number):
 def polyak(target, longest):
     def step(theta, slopes, value, state, number):
         unit, excess = normalized_gradient(slopes, "all"), value - target
-        if mpmath.isinf(slopes.largest) or (excess <= 0).any():
+        if mpmath.isinf(slopes.largest):
             return theta, state
         size = lp(slopes.joint().values(), 2.0)
         length = [
-            min(mpmath.mpf(e) / s / mpmath.exp(slopes.largest), longest) for e, s in zip(excess, size, strict=True)
+            min(mpmath.mpf(max(e, 0.0)) / s / mpmath.exp(slopes.largest), longest)
+            for e, s in zip(excess, size, strict=True)
         ]
         return {n: x - by_member(np.array(length, dtype=float), unit[n]) for n, x in theta.items()}, state
 
