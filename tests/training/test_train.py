@@ -1,9 +1,11 @@
 """What train promises besides the numbers: batches, masks, records, stops, resuming, files."""
 
+import gc
 import itertools
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import optax
@@ -151,22 +153,9 @@ def test_numbers_change_without_compiling_anything_anew():
     problem = random_problem(4, 5, 3, 0)
     rate, other = optimizers.normalized_gradient_descent(0.1), optimizers.normalized_gradient_descent(0.02)
     train(problem, optimizer=rate, steps=10, penalty=0.1)
-    before = programs.program.cache_info().currsize
-    held = programs.program(*_only(programs.program, problem, rate))
-    size = len(held._executables)
+    before = programs._compiled.cache_info().misses
     train(random_problem(4, 5, 3, 1), optimizer=other, steps=300, penalty=0.2, record=7)
-    assert programs.program.cache_info().currsize == before
-    assert len(held._executables) == size
-
-
-def _only(_, problem, optimizer):
-    """The structure under which train keeps its program."""
-    from attsvm.heads import Linear
-    from attsvm.losses import LOSSES
-    from attsvm.training.attention import Combined
-    from attsvm.training.engine.objective import Objective
-
-    return Objective(Combined(), Linear(), LOSSES.find("logistic"), (), True), optimizer.rule, 64, None, False
+    assert programs._compiled.cache_info().misses == before
 
 
 def test_callback_sees_the_run_advance():
@@ -417,3 +406,19 @@ def test_the_smallest_problems_are_trained_in_float32(options):
     run = train(problem, dtype="float32", steps=3, **options)
     assert (run.probability == 1).all()
     assert np.isfinite(run.weights).all()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts the mappings of memory as Linux shows them")
+def test_programs_that_are_no_longer_kept_give_their_memory_back():
+    # a process that has used up its mappings ends with a segmentation fault inside the compiler
+    def mappings():
+        gc.collect()
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    programs._compiled.cache_clear()
+    before = mappings()
+    train(random_problem(2, 3, 2, 0), steps=1)
+    taken = (mappings() - before) / programs._compiled.cache_info().currsize
+    assert programs.MOST_EXECUTABLES * taken < 65_530 / 2
+    programs._compiled.cache_clear()
+    assert mappings() - before < taken

@@ -1,6 +1,5 @@
 """Stretches of training, each compiled into one program. The programs are kept for later calls."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from threading import Lock
@@ -21,6 +20,9 @@ from attsvm.training.engine.range import Range
 Array = jax.Array
 
 RUNNING, STALLED, NON_FINITE, CONVERGED = 0, 1, 2, 3
+
+MOST_EXECUTABLES = 128
+"""How many are kept. Each takes about 140 mappings of memory, of which Linux allows a process 65,530."""
 
 
 class State(NamedTuple):
@@ -69,7 +71,8 @@ class Program:
 
     def start(self, trained: dict[str, AnyArray], exponent: AnyArray, allowed: Range) -> State:
         """State before the first step, from 2^exponent · trained."""
-        state: State = self._start(trained, exponent, allowed)
+        arguments = trained, exponent, allowed
+        state: State = self._executable("_start", *arguments)(*arguments)
         return state
 
     def compiled(self, state: State, inputs: Inputs) -> Any:
@@ -78,36 +81,27 @@ class Program:
         It makes ``lengths[i]`` steps and observes, for i < count.
         """
         counts = np.zeros(self.num_records, np.int64), np.int64(0)
-        leaves, structure = jax.tree.flatten((state, inputs))
-        key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves))
-        with self._lock:
-            if key not in self._executables:
-                lowered = jax.jit(self._stretch).lower(state, inputs, *counts)
-                options = compiler_options(state.status.shape[-1])
-                self._executables[key] = lowered.compile(compiler_options=options)
-            return self._executables[key]
+        return self._executable("_stretch", state, inputs, *counts)
 
-    @cached_property
-    def _executables(self) -> dict[Hashable, Any]:
-        return {}
+    def _executable(self, method: str, *arguments: Any) -> Any:
+        leaves, structure = jax.tree.flatten(arguments)
+        shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        with self._lock:  # so that threads compile a program once
+            return _compiled(self, method, structure, shapes)
 
     @cached_property
     def _lock(self) -> Lock:
         return Lock()
 
-    @cached_property
-    def _start(self) -> Any:
-        def start(trained: Parameters, exponent: Array, allowed: Range) -> State:
-            num_trials = next(iter(trained.values())).shape[-1]
-            status = jnp.full((num_trials,), RUNNING, jnp.int8)
-            none = jnp.zeros((num_trials,), jnp.int64)
-            idle = None if self.batches is None else none
-            if not self.takes_powers_out:
-                return State(trained, self.rule.init(trained), status, none, none, idle)
-            weights, _ = in_window(trained, exponent, allowed.window)
-            return State(weights.params, self.rule.begin(weights), status, none, weights.exponent, idle)
-
-        return jax.jit(start)
+    def _start(self, trained: Parameters, exponent: Array, allowed: Range) -> State:
+        num_trials = next(iter(trained.values())).shape[-1]
+        status = jnp.full((num_trials,), RUNNING, jnp.int8)
+        none = jnp.zeros((num_trials,), jnp.int64)
+        idle = None if self.batches is None else none
+        if not self.takes_powers_out:
+            return State(trained, self.rule.init(trained), status, none, none, idle)
+        weights, _ = in_window(trained, exponent, allowed.window)
+        return State(weights.params, self.rule.begin(weights), status, none, weights.exponent, idle)
 
     def _stretch(self, state: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
         def observe(state: State) -> Observation:
@@ -205,3 +199,12 @@ def _number(state: State) -> Array:
 
 
 program = lru_cache(maxsize=128)(Program)
+
+
+@lru_cache(maxsize=MOST_EXECUTABLES)
+def _compiled(owner: Program, method: str, structure: Any, shapes: tuple[tuple[Any, Any], ...]) -> Any:
+    arguments = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
+    state = arguments[0]
+    num_trials = jax.tree.leaves(state)[0].shape[-1]
+    options = compiler_options(num_trials) if method == "_stretch" else None
+    return jax.jit(getattr(owner, method)).lower(*arguments).compile(compiler_options=options)
