@@ -178,6 +178,19 @@ def test_a_head_without_a_value_stops_its_trial_alone(problem):
     assert all(np.isfinite(x).all() for x in run.history.values())
 
 
+@pytest.mark.parametrize("far", [2e3, 1e-300])
+def test_a_query_without_an_active_unit_does_not_hide_the_gradient_of_the_others(far):
+    """The slope of the first loss is 1/2. That of the second is exp(-2000), or its gradient is 1e-300."""
+    problem = attsvm.Problem([[[-1.0, 0.0]], [[far, far / 2]]], [1, 1])
+    head = heads.MLP([[1.0, 0.0]], [1.0])
+    run = train(
+        problem, head=head, train_head=True, steps=1, optimizer=attsvm.optimizers.normalized_gradient_descent(1.0)
+    )
+    # h = u relu(H o) moves along (u o, H o); a sequence of one token moves no attention
+    np.testing.assert_allclose(run.parameters["hidden"], [[1 + 2 / 3, 1 / 3]], rtol=4e-16)
+    np.testing.assert_allclose(run.parameters["output"], [1 + 2 / 3], rtol=4e-16)
+
+
 def test_a_start_where_nothing_is_defined_is_refused(problem):
     head = heads.FunctionHead(lambda p, o: jnp.log(-jnp.abs(o[0])))
     with pytest.raises(ProblemError, match="init"):

@@ -16,6 +16,7 @@ from attsvm.losses import OutputLoss
 from attsvm.optimizers import Scale, Scales
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Attention, Data, Parameters
+from attsvm.training.engine.head_gradient import head_gradient
 from attsvm.training.engine.softmax import logit_gradient, pool
 
 Array = jax.Array
@@ -102,12 +103,13 @@ class Objective:
         (gradient,) = pull_logits(gradient_of_logits)
         log_scales = Scales.shared(gradient, log_scale)
         if self.head_names:
-            log_slope = jnp.where(data.query_weight > 0, log_slope, -jnp.inf)
-            log_scale = over_entries(jnp.maximum, log_slope)
-            log_scale = jnp.where(jnp.isneginf(log_scale), 0.0, log_scale)
-            size = settle(jnp.exp(log_slope - log_scale) * data.query_weight)
-            of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), outputs))
-            gradient |= {name: of_outputs[name] for name in self.head_names}
+
+            def pull_trained(size: Array) -> Parameters:
+                of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), outputs))
+                return {name: of_outputs[name] for name in self.head_names}
+
+            of_trained, log_scale = head_gradient(pull_trained, log_slope, data.query_weight)
+            gradient |= of_trained
             log_scales = log_scales | Scales.shared(self.head_names, log_scale)
         value = self._mean_loss(outputs, data)
         if self.penalized:
