@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from attsvm import ProblemError
 from attsvm.cli.app import app
 from attsvm.reproduce import FIGURES, Figure, Standing, chosen, run
+from attsvm.reproduce.run import write
 
 SOURCE = """
 import numpy as np
@@ -117,3 +118,18 @@ def test_a_taken_name_is_refused(outside):
     type(figure).name = "rank"
     with pytest.raises(ProblemError, match="the name 'rank' is taken by another figure"):
         chosen(["rank", "outside_figure:FIGURE"])
+
+
+def test_a_drawing_that_fails_keeps_what_was_measured(outside, tmp_path, monkeypatch):
+    figure = outside()
+
+    def draw(self, sizes, arrays):
+        raise ValueError("Data cannot be log-scaled.")
+
+    monkeypatch.setattr(type(figure), "draw", draw)
+    with pytest.warns(RuntimeWarning, match="halving could not be drawn .*log-scaled"):
+        outcome = run(figure, tmp_path / "out", quick=True)
+    write(outcome, tmp_path / "out", "a command")
+    assert outcome.verdict.standing == Standing.HOLDS
+    assert b"log-scaled" in (tmp_path / "out" / "halving.svg").read_bytes()
+    assert (tmp_path / "out" / "halving.json").exists()

@@ -1,6 +1,7 @@
 """Running figures: from their names to drawings, numbers and verdicts."""
 
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,8 +179,6 @@ def run(
     folder = Path(out) / PIECES / ("quick" if quick else "full") / figure.name
     arrays = figure.measure(sizes, Store(folder, counted, of=type(figure)))
     seconds = time.perf_counter() - begun
-    with style.applied():
-        drawing = figure.draw(sizes, arrays)
     return Outcome(
         figure=figure,
         spelling=spelling or figure.name,
@@ -188,11 +187,24 @@ def run(
         arrays=arrays,
         verdict=figure.judge(sizes, arrays),
         rows=list(figure.rows(sizes, arrays)),
-        drawing=drawing,
+        drawing=_drawing(figure, sizes, arrays),
         seconds=seconds,
         pieces=len(reuses),
         reused=sum(reuses),
     )
+
+
+def _drawing(figure: Figure, sizes: dict[str, Any], arrays: Arrays) -> Drawing:
+    """The drawing of a figure, or a note in its place: a drawing that fails does not discard what was measured."""
+    with style.applied():
+        try:
+            return figure.draw(sizes, arrays)
+        except Exception as error:  # the code of a figure may fail in any way
+            why = f"{figure.name} could not be drawn ({type(error).__name__}: {error})"
+            warnings.warn(why, RuntimeWarning, stacklevel=3)
+            note = Drawing(figsize=(6.0, 1.0))
+            note.text(0.5, 0.5, why, ha="center", va="center", wrap=True, parse_math=False)
+            return note
 
 
 def write(outcome: Outcome, out: Path, command: str) -> None:
