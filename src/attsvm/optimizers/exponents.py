@@ -45,11 +45,23 @@ def in_window(params: Tree, exponent: Array, window: Window) -> tuple[Weights, A
 
     Exponents follow from the true weights alone, so a run that is resumed has those of an uninterrupted one.
     """
-    largest = settle(over_all(jnp.maximum, {name: jnp.abs(x) for name, x in params.items()}))
-    size = exponent_of(largest) + exponent
-    new = jnp.where(largest > 0, outside(size, window), 0)
-    factor = settle(power_of_two(exponent - new, largest.dtype))
-    return Weights({name: x * factor for name, x in params.items()}, new), largest <= np.finfo(largest.dtype).max
+    dtype = next(iter(params.values())).dtype
+    size = largest_exponent(params)
+    true = size.astype(exponent.dtype) + exponent
+    new = jnp.where(size >= np.finfo(dtype).minexp, outside(true, window), 0)
+    factor = settle(power_of_two(exponent - new, dtype))
+    return Weights({name: x * factor for name, x in params.items()}, new), size < np.finfo(dtype).maxexp
+
+
+def largest_exponent(params: Tree) -> Array:
+    """The integer e of each trial with 2^e ≤ |x| < 2^(e+1) for its largest entry x, shape (B,).
+
+    It is below that of all normal floats for zeros, and above it where an entry is infinite or NaN.
+    """
+    info = np.finfo(next(iter(params.values())).dtype)
+    # the upper halves of the bits as integers: their maximum, unlike that of floats, spends nothing on NaN
+    largest = over_all(jnp.maximum, {name: _upper_bits(x) for name, x in params.items()})
+    return (largest >> (info.nmant + 32 - info.bits)) - (info.maxexp - 1)
 
 
 def widest(dtype: Any) -> Any:
@@ -62,17 +74,17 @@ def outside(size: Array, window: Window) -> Array:
     return jnp.maximum(size - window.high, 0) + jnp.minimum(size - window.low, 0)
 
 
-def exponent_of(x: Array) -> Array:
-    """The integer e with 2^e ≤ x < 2^(e+1), for normal x > 0."""
-    integers, mantissa, bias = _bits(x.dtype)
-    return ((jax.lax.bitcast_convert_type(x, integers) >> mantissa) - bias).astype(widest(np.int64))
-
-
 def power_of_two(exponent: Array, dtype: Any) -> Array:
     """2^exponent, exactly; 0 below the normal floats, and their largest power of two above them."""
     integers, mantissa, bias = _bits(dtype)
     field = jnp.clip(exponent + bias, 0, 2 * bias).astype(integers)
     return jax.lax.bitcast_convert_type(field << mantissa, dtype)
+
+
+def _upper_bits(x: Array) -> Array:
+    """The upper 32 bits of |x|, which grow with it."""
+    bits = jax.lax.bitcast_convert_type(x, _bits(x.dtype)[0])
+    return (bits >> (np.finfo(x.dtype).bits - 32)).astype(jnp.int32) & 0x7FFFFFFF
 
 
 def _bits(dtype: Any) -> tuple[Any, int, int]:

@@ -16,6 +16,7 @@ from attsvm.optimizers.exponents import (
     Window,
     half_range,
     in_window,
+    largest_exponent,
     outside,
     power_of_two,
     widest,
@@ -153,16 +154,27 @@ class Mirror(Rule):
 
 def _power(base: Weights, exponent: float, window: Window) -> Weights:
     """Each entry's signed power, relative to the largest entry where that leaves the window."""
-    largest = settle(over_all(jnp.maximum, {name: jnp.abs(x) for name, x in base.params.items()}))
-    positive = jnp.where(largest > 0, largest, 1.0)
-    # float64 in every training: in float32 the exponent would lose the scale of the weights
-    log_size = exponent * (base.exponent + jnp.log2(positive.astype(widest(np.float64))))
-    whole = jnp.floor(log_size).astype(widest(np.int64))
-    plain = (base.exponent == 0) & (outside(whole, window) == 0)
-    new = jnp.where(plain | (largest == 0), 0, outside(whole, window))
-    unit = settle(jnp.where(plain, 1.0, 1.0 / positive))
-    factor = settle(jnp.where(plain, 1.0, jnp.exp2(log_size - new)).astype(largest.dtype))
-    return Weights({name: signed_power(x * unit, exponent) * factor for name, x in base.params.items()}, new)
+    plain = {name: settle(signed_power(x, exponent)) for name, x in base.params.items()}
+    size = largest_exponent(plain)
+    inside = (base.exponent == 0) & (size >= window.low) & (size < window.high)
+
+    def relative() -> Weights:
+        largest = over_all(jnp.maximum, {name: jnp.abs(x) for name, x in base.params.items()})
+        positive = jnp.where(largest > 0, largest, 1.0)
+        # float64 in every training: in float32 the exponent would lose the scale of the weights
+        log_size = exponent * (base.exponent + jnp.log2(positive.astype(widest(np.float64))))
+        new = outside(jnp.floor(log_size).astype(base.exponent.dtype), window)
+        new = jnp.where(inside | (largest == 0), 0, new)
+        factor = jnp.exp2(log_size - new).astype(largest.dtype)
+        return Weights(
+            {
+                name: jnp.where(inside, plain[name], signed_power(x / positive, exponent) * factor)
+                for name, x in base.params.items()
+            },
+            new,
+        )
+
+    return jax.lax.cond(jnp.all(inside), lambda: Weights(plain, base.exponent), relative)
 
 
 def _floats(dtype: Any) -> Window:
