@@ -16,7 +16,7 @@ from attsvm.optimizers.exponents import (
     Window,
     half_range,
     in_window,
-    largest_exponent,
+    nearly_largest,
     outside,
     power_of_two,
     widest,
@@ -25,7 +25,7 @@ from attsvm.optimizers.numbers import read_number
 from attsvm.optimizers.powers import signed_power
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scales, Tree, subtree
-from attsvm.optimizers.sizes import norm_of, over_all
+from attsvm.optimizers.sizes import norm_of
 
 Array = jax.Array
 
@@ -154,27 +154,24 @@ class Mirror(Rule):
 
 def _power(base: Weights, exponent: float, window: Window) -> Weights:
     """Each entry's signed power, relative to the largest entry where that leaves the window."""
-    plain = {name: settle(signed_power(x, exponent)) for name, x in base.params.items()}
-    size = largest_exponent(plain)
-    inside = (base.exponent == 0) & (size >= window.low) & (size < window.high)
+    largest = nearly_largest(base.params)
+    # the sizes whose power is inside, drawn in by more than the rounding of their bounds
+    low, high = (jnp.exp2((bound + step) / exponent) for bound, step in ((window.low, 1.0), (window.high, -1.0)))
+    plain = (largest == 0) | ((base.exponent == 0) & (largest > low) & (largest < high))
+
+    def inside() -> Weights:
+        return Weights({name: signed_power(x, exponent) for name, x in base.params.items()}, base.exponent)
 
     def relative() -> Weights:
-        largest = over_all(jnp.maximum, {name: jnp.abs(x) for name, x in base.params.items()})
         positive = jnp.where(largest > 0, largest, 1.0)
         # float64 in every training: in float32 the exponent would lose the scale of the weights
         log_size = exponent * (base.exponent + jnp.log2(positive.astype(widest(np.float64))))
-        new = outside(jnp.floor(log_size).astype(base.exponent.dtype), window)
-        new = jnp.where(inside | (largest == 0), 0, new)
-        factor = jnp.exp2(log_size - new).astype(largest.dtype)
-        return Weights(
-            {
-                name: jnp.where(inside, plain[name], signed_power(x / positive, exponent) * factor)
-                for name, x in base.params.items()
-            },
-            new,
-        )
+        new = jnp.where(plain, 0, outside(jnp.floor(log_size).astype(base.exponent.dtype), window))
+        unit = jnp.where(plain, 1.0, 1.0 / positive)
+        factor = jnp.where(plain, 1.0, jnp.exp2(log_size - new)).astype(largest.dtype)
+        return Weights({name: signed_power(x * unit, exponent) * factor for name, x in base.params.items()}, new)
 
-    return jax.lax.cond(jnp.all(inside), lambda: Weights(plain, base.exponent), relative)
+    return jax.lax.cond(jnp.all(plain), inside, relative)
 
 
 def _floats(dtype: Any) -> Window:
