@@ -171,7 +171,8 @@ def _power(base: Weights, exponent: float, window: Window) -> Weights:
         factor = jnp.where(plain, 1.0, jnp.exp2(log_size - new)).astype(largest.dtype)
         return Weights({name: signed_power(x * unit, exponent) * factor for name, x in base.params.items()}, new)
 
-    return jax.lax.cond(jnp.all(plain), inside, relative)
+    image: Weights = jax.lax.cond(jnp.all(plain), inside, relative)
+    return image
 
 
 def _floats(dtype: Any) -> Window:
