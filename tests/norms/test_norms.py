@@ -14,6 +14,28 @@ NORMS = [*CLOSED, Lp(1.3), Lp(4.0)]
 SHAPES = [(3, 4), (4, 2), (5,)]
 
 
+class ByProx(Norm):
+    """ℓ1, given by soft thresholding alone."""
+
+    name = "by-prox"
+
+    def value(self, x, axes=2):
+        return float(np.abs(x).sum())
+
+    def prox(self, x, step):
+        return np.sign(x) * np.maximum(np.abs(x) - step, 0.0)
+
+
+class LargestRow(Norm):
+    """The largest Euclidean length of a row: invariant on one side only."""
+
+    name = "largest-row"
+    right_invariant = True
+
+    def value(self, x, axes=2):
+        return float(np.sqrt((x * x).sum(axis=-1).max()))
+
+
 def arrays(seed, shape, count=2):
     generator = np.random.default_rng(seed)
     return [generator.standard_normal(shape) * 10.0 ** generator.uniform(-1, 1) for _ in range(count)]
@@ -67,6 +89,17 @@ def test_the_proximal_point_satisfies_its_optimality_conditions(norm, shape, see
     assert np.vdot(subgradient, w) == pytest.approx(value(norm, w), rel=1e-9, abs=1e-10)
 
 
+@pytest.mark.parametrize("norm", [*NORMS, ByProx(), LargestRow()], ids=named)
+def test_the_frobenius_factor_bounds_the_norm(norm):
+    for shape in [(3, 4), (4, 2), (5, 1), (1, 1)]:
+        factor, xs = norm.frobenius_factor(shape), arrays(7, shape, 50)
+        assert all(value(norm, x) <= factor * np.linalg.norm(x) * (1 + 1e-14) for x in xs)
+        # the bound is attained, except by norms that leave it to the default
+        extremes = [np.ones(shape), np.eye(*shape), np.eye(1, shape[0] * shape[1]).reshape(shape)]
+        if norm in NORMS:
+            assert max(value(norm, x) / np.linalg.norm(x) for x in extremes) == pytest.approx(factor, rel=1e-14)
+
+
 @pytest.mark.parametrize("norm", NORMS, ids=named)
 def test_jax_and_numpy_agree(norm):
     for shape in SHAPES:
@@ -87,18 +120,6 @@ def test_zero_stays_zero(norm):
         if norm in CLOSED:
             assert not norm.project_dual_ball(zero).any()
             assert not norm.prox(zero, 1.0).any()
-
-
-class ByProx(Norm):
-    """ℓ1, given by soft thresholding alone."""
-
-    name = "by-prox"
-
-    def value(self, x, axes=2):
-        return float(np.abs(x).sum())
-
-    def prox(self, x, step):
-        return np.sign(x) * np.maximum(np.abs(x) - step, 0.0)
 
 
 class ValueOnly(Norm):

@@ -89,6 +89,20 @@ def test_dense_rows_are_the_explicit_ones_at_unit_norm(seed, num_queries, sets):
     np.testing.assert_array_equal(dense.equality, equality)
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_equalities_too_short_to_be_scaled_are_left_out_of_the_projection(monkeypatch, stored):
+    """A norm of 1e-310 has lost digits, and its inverse is no float; the other equality is satisfied as usual."""
+    if not stored:
+        monkeypatch.setattr("attsvm.svm.constraints.constraints.DENSE_EQUALITIES", 0)
+    tokens = np.array([[[0.0, 0.0, 0.0], [1.0, 2.0, 0.0], [3.0, 1.0, 1.0]]] * 2)
+    tokens[1] *= 1e-155
+    problem = attsvm.Problem(tokens, queries=np.array([[1.0], [1e-155]]))
+    sets = selection_sets(problem, np.array([[True, True, False]] * 2))
+    weights = np.array([[1.0], [0.0], [2.0]])
+    projected = Constraints.of(problem, sets).project(weights)
+    np.testing.assert_allclose(projected, [[0.8], [-0.4], [2.0]], rtol=1e-14)
+
+
 def test_tokens_are_not_copied_for_each_query():
     generator = np.random.default_rng(0)
     T, d = 64, 32

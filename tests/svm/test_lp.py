@@ -293,6 +293,16 @@ def test_agrees_with_a_conic_solver(instance, p):
             assert peer_status not in ("infeasible", "unbounded")
 
 
+def test_a_bound_that_shortens_a_step_does_not_stop_the_interior_point():
+    """Relaxed rows of keys on a line: steps that went too close to their bounds ended the iteration at 9e-8."""
+    places = np.array([[-2.6, 1.2, -1.6, 8.7], [-1.5, 1.6, -1.9, 6.6], [1.2, 6.1, -8.6, -1.0]])
+    queries = np.array([[0.6, 0.2, 0.6, -1.0], [1.1, 1.2, 0.3, 0.1], [0.6, -0.3, -0.6, 0.1]])
+    problem = attsvm.Problem(places[..., None] * [-0.3, 0.8, -0.4, -0.3], queries=queries)
+    solution = attsvm.solve_svm(problem, [1, 0, 1], 1.05, relaxed=np.array([True, True, False]))
+    assert solution.status == "optimal"
+    assert solution.gap <= 1e-12
+
+
 def test_infinite_patience_is_not_needed():
     # a limit of two steps is too few, and says so
     tokens, queries, selected = random_instance(0)

@@ -1,5 +1,6 @@
 """What a norm provides: its value, its dual norm, and at least one of three maps."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -102,6 +103,19 @@ class Norm(ABC):
     def steepest(self, g: Any) -> Any:
         """The D with N(D) ≤ 1 that maximises ⟨g, D⟩; zero for a zero gradient."""
         raise self._missing("steepest", "steepest descent cannot use it")
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """A number c with N(X) ≤ c ‖X‖_F for all matrices of a shape. Certificates bound rounding errors by it.
+
+        By default it follows from the norms of the matrices with a single entry of 1, of which a norm that is invariant
+        on both sides needs only one. A subclass may know a simpler or a smaller number.
+        """
+        unit = np.zeros(shape)
+        unit[0, 0] = 1.0
+        if self.left_invariant and self.right_invariant:  # N(X) ≤ Σ σ_i N(e₁e₁')
+            return math.sqrt(min(shape)) * float(self.values(unit))
+        units = (np.roll(unit, k) for k in range(unit.size))
+        return math.sqrt(math.fsum(float(self.values(each)) ** 2 for each in units))
 
     @property
     def of_vectors(self) -> "Norm":

@@ -1,5 +1,6 @@
 """Entrywise ℓp norms; p = 2 is the Frobenius norm."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -81,6 +82,10 @@ class Lp(Norm):
         powers = np.abs(scaled) ** self.p if self.p != 2 else scaled * scaled
         result = np.asarray(np.sum(powers, axis=over) ** (1 / self.p))
         return np.asarray(result * scale.reshape(result.shape))
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """D^(1/p − 1/2) for matrices of D entries, and 1 for p ≥ 2."""
+        return float(math.prod(shape) ** max(0.0, 1 / self.p - 0.5))
 
     def project_dual_ball(self, x: Any) -> Any:
         """The nearest point of the ℓq ball, 1/p + 1/q = 1, in closed form for p = 1, 2 and ∞.

@@ -1,5 +1,6 @@
 """The nuclear and the spectral norm: the sum and the largest of the singular values."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,6 +75,10 @@ class Nuclear(_OfSingularValues):
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
         return np.asarray(singular.sum(axis=-1))
 
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """√r for matrices with r singular values."""
+        return math.sqrt(min(shape))
+
     def project_dual_ball(self, x: Any) -> Any:
         """Singular values above 1 are set to 1."""
         return self._map(x, lambda xp, sigma: xp.minimum(sigma, 1.0))
@@ -107,6 +112,10 @@ class Spectral(_OfSingularValues):
 
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
         return np.asarray(singular.max(axis=-1, initial=0.0))
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """1: the largest singular value is at most the Frobenius norm."""
+        return 1.0
 
     def project_dual_ball(self, x: Any) -> Any:
         """The singular values are reduced by a threshold until their sum is at most 1."""

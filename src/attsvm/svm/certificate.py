@@ -6,7 +6,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from attsvm.norms import Lp, Norm
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenMask, TokenValues, Weights
@@ -82,13 +82,20 @@ class Products(NamedTuple):
     Attributes
     ----------
     slack, slack_error : ndarray, shape (*batch, R)
-    size, size_error : ndarray, shape (*batch,)
+        The error may be one number for all rows.
+    size : ndarray, shape (*batch,)
+        N*(A*(λ)) with its rounding error added.
+    length : ndarray, shape (*batch,)
+        ‖W‖_F.
+    room : ndarray, shape (*batch, R)
+        ‖row‖ ‖W‖_F.
     """
 
     slack: Float[np.ndarray, "*batch R"]
-    slack_error: Float[np.ndarray, "*batch R"]
+    slack_error: Float[np.ndarray, "*batch R"] | float
     size: Values
-    size_error: Values
+    length: Values
+    room: Float[np.ndarray, "*batch R"]
 
 
 def certify(
@@ -119,7 +126,7 @@ def certify(
     """
     flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
     asks_margin = constraints.asks_margin
-    dual, size, size_error = _feasible_multipliers(constraints, norm, multipliers)
+    dual, size = _feasible_multipliers(constraints, norm, multipliers)
     divisor = size + (size == 0)
     dual = dual / divisor[..., None, None, None]
 
@@ -130,13 +137,16 @@ def certify(
         scale = np.where(asks_margin, scale, np.inf)  # 0 is the least norm if no margin is required
     weights = weights / scale[..., None, None]
     slack = flat(constraints.apply(weights)) - flat(constraints.right)
+    size, length = size / divisor, length_of(weights)
+    room = flat(constraints.norms) * length[..., None]
     if tol is None:
-        none = np.zeros(())
-        return certified(constraints, norm, weights, dual, Products(slack, none, size / divisor, none))
-    error = flat(constraints.sizes) * (rounding_of_margins(constraints) * length_of(weights))[..., None]
-    products = Products(slack, error, size / divisor, size_error / divisor)
+        return certified(constraints, norm, weights, dual, Products(slack, 0.0, size, length, room))
+    reach = room if constraints.sizes is constraints.norms else flat(constraints.sizes) * length[..., None]
+    size = size + _rounding_of_size(constraints, norm, dual)
+    products = Products(slack, rounding_of_margins(constraints) * reach, size, length, room)
     done = certified(constraints, norm, weights, dual, products)
-    if done.gap.max() <= tol and done.violation.max() <= VIOLATION_ALLOWED:
+    optimal = is_optimal(done, tol)
+    if np.count_nonzero(optimal) == optimal.size:
         return done
     known = np.isfinite(weights).all(axis=(-2, -1)) & np.isfinite(dual).all(axis=ALL_TOKENS)
     if not known.all():  # weights of 0 prove nothing either, and are numbers
@@ -153,6 +163,12 @@ def certify(
     return done
 
 
+def is_optimal(done: Certified, tol: float) -> Bool[np.ndarray, "*batch"]:
+    """Where the bounds prove an answer that is optimal up to ``tol``."""
+    result: Bool[np.ndarray, "*batch"] = (done.gap <= tol) & (done.violation <= VIOLATION_ALLOWED)
+    return result
+
+
 def _with(index: tuple[int, ...], array: np.ndarray, part: np.ndarray) -> np.ndarray:
     """The array with another part."""
     array = np.array(array)
@@ -167,7 +183,7 @@ def _short(done: Certified, tol: float) -> float:
 
 def _in_doubt(constraints: Constraints, done: Certified, slack: np.ndarray, tol: float) -> Iterator[tuple[int, ...]]:
     """The problems that only the rounding of their margins keeps from being optimal."""
-    failed = (done.gap > tol) | (done.violation > VIOLATION_ALLOWED)
+    failed = ~is_optimal(done, tol)
     flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
     noise = (
         flat(constraints.sizes) * (REPAIRABLE * rounding_of_margins(constraints) * length_of(done.weights))[..., None]
@@ -218,12 +234,15 @@ def certify_exactly(constraints: Constraints, norm: Norm, weights: Weights, dual
         weights = weights / hoped
         slack = flat(exact.slack(weights))
     for padding in PADDINGS:
-        done = certified(constraints, norm, weights, dual, Products(slack, EPS * np.abs(slack), size, EPS * size))
+        length = length_of(weights)
+        room = flat(constraints.norms) * length
+        products = Products(slack, EPS * np.abs(slack), (1 + EPS) * size, length, room)
+        done = certified(constraints, norm, weights, dual, products)
         if best is None or (max(done.gap, tol), done.raw_violation) < (max(best.gap, tol), best.raw_violation):
             best = done
         if best.gap <= tol and best.violation <= EPS:
             break
-        lacking = np.where(inequality, np.maximum(padding * UNIT * sizes * length_of(weights) - slack, 0.0), -slack)
+        lacking = np.where(inequality, np.maximum(padding * UNIT * sizes * length - slack, 0.0), -slack)
         rows = constraints.rows((lacking != 0).reshape(constraints.right.shape))
         if not len(rows.matrix) or rows.matrix.size > MOST_REPAIRED:
             break
@@ -241,18 +260,15 @@ def certified(
     """What weights and multipliers of the right signs prove, given products with them."""
     flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
     asks_margin = constraints.asks_margin
-    slack, error, size, size_error = products
-    length = length_of(weights)
+    slack, error, size, length, room = products
     value = length if is_frobenius(norm) else norm.values(weights)
     positive = value + (value == 0)
     # scaling by the smallest margin makes the weights feasible, and scaling by N*(A*(λ)) the multipliers
     lowest = slack - error
     smallest = 1.0 + np.minimum.reduce(lowest, axis=-1, where=asked, initial=0.0)
-    size = size + size_error
     bound = np.vecdot(flat(dual), flat(constraints.right)) / (size + (size == 0))
     gap = np.where(smallest > 0, np.maximum(1.0 - bound * smallest / positive, 0.0), np.inf)
 
-    room = flat(constraints.norms) * length[..., None]
     lacking = np.maximum(-lowest, 0.0)
     if constraints.equality is not None:
         lacking = np.where(flat(constraints.equality), np.abs(slack) + error, lacking)
@@ -284,7 +300,8 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
     bound : ndarray, shape (*batch,)
         Σ μ / N*(A*(λ)) with μ = λ‖row‖ over the rows with b = 1; ∞ for a multiplier on a row of zeros.
     """
-    dual, size, size_error = _feasible_multipliers(constraints, norm, multipliers)
+    dual, size = _feasible_multipliers(constraints, norm, multipliers)
+    size_error = _rounding_of_size(constraints, norm, dual)
     right, norms = constraints.flat(constraints.right), constraints.flat(constraints.norms)
     total = np.vecdot(constraints.flat(dual), right)
     total = total + (total == 0)
@@ -310,19 +327,23 @@ def unattainable(constraints: Constraints) -> TokenMask:
     return np.asarray(constraints.margin_mask & (constraints.norms == 0))
 
 
-def _feasible_multipliers(
-    constraints: Constraints, norm: Norm, multipliers: TokenValues
-) -> tuple[TokenValues, Values, Values]:
-    """Multipliers clipped at 0 on inequalities, the dual norm of A*(λ), and its possible rounding error."""
+def _feasible_multipliers(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tuple[TokenValues, Values]:
+    """Multipliers clipped at 0 on inequalities, and the dual norm of A*(λ)."""
     dual = np.where(constraints.inequality, np.maximum(multipliers, 0.0), 0.0)
     if constraints.equality is not None:
         dual = np.where(constraints.equality, multipliers, dual)
     pull = constraints.adjoint(dual)
-    size = length_of(pull) if is_frobenius(norm) else norm.dual.values(pull)
+    return dual, length_of(pull) if is_frobenius(norm) else norm.dual.values(pull)
+
+
+def _rounding_of_size(constraints: Constraints, norm: Norm, dual: TokenValues) -> Values:
+    """How far rounding may have moved the dual norm of A*(λ)."""
     total = np.vecdot(
         constraints.flat(dual if constraints.equality is None else abs(dual)), constraints.flat(constraints.sizes)
     )
-    return dual, size, total * (rounding_of_sums(constraints) * over_frobenius(norm, constraints.weights_shape))
+    factor = rounding_of_sums(constraints) * over_frobenius(norm, constraints.weights_shape)
+    result: Values = total * factor
+    return result
 
 
 def rounding_of_margins(constraints: Constraints) -> float:
@@ -340,27 +361,21 @@ def rounding_of_sums(constraints: Constraints) -> float:
     Higham and Mary (2019), *A new approach to probabilistic rounding error analysis*.
     """
     *_, n, Q, T = constraints.inequality.shape
-    return UNIT * float(sum(min(count, 4 * math.sqrt(count)) for count in (n * Q, T)) + 6)
+    return float(UNIT * (min(n * Q, 4 * math.sqrt(n * Q)) + min(T, 4 * math.sqrt(T)) + 6))
 
 
 def over_frobenius(norm: Norm, shape: tuple[int, int]) -> float:
     """A number c with N*(X) ≤ c ‖X‖_F for the dual norm of matrices of this shape."""
-    return 1.0 if norm is FROBENIUS else _over_frobenius(norm.dual, shape)
+    return 1.0 if norm is FROBENIUS else _frobenius_factor(norm.dual, shape)
 
 
 @cache
-def _over_frobenius(norm: Norm, shape: tuple[int, int]) -> float:
-    if isinstance(norm, Lp):
-        return float(math.prod(shape) ** max(0.0, 1 / norm.p - 0.5))
-    first = np.zeros(shape)
-    first[0, 0] = 1.0
-    if norm.left_invariant and norm.right_invariant:  # N(X) ≤ Σ σ_i N(e₁e₁')
-        return math.sqrt(min(shape)) * float(norm.values(first))
-    units = (np.roll(first, k) for k in range(math.prod(shape)))
-    return math.sqrt(math.fsum(float(norm.values(unit)) ** 2 for unit in units))
+def _frobenius_factor(norm: Norm, shape: tuple[int, int]) -> float:
+    return norm.frobenius_factor(shape)
 
 
 def length_of(weights: Weights) -> Values:
     """The Frobenius norm of each matrix."""
     flat = weights.reshape(*weights.shape[:-2], -1)
-    return np.asarray(np.sqrt(np.vecdot(flat, flat)))
+    result: Values = np.sqrt(np.vecdot(flat, flat))
+    return result

@@ -13,7 +13,7 @@ from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
 from attsvm.results import Callback, Progress, Status, plain, plain_status
 from attsvm.selection import selection_sets
-from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, VIOLATION_ALLOWED, Certified, certify, farkas, unattainable
+from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, is_optimal, unattainable
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_relaxed
 from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.registry import check_method, find_candidate
@@ -133,8 +133,8 @@ def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solu
     sets = selection_sets(problem, selected)
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
-    longest = constraints.norms.max(axis=ALL_TOKENS, initial=0.0)
-    if not (USUAL_ROWS[0] < longest.min() <= longest.max() < USUAL_ROWS[1]):
+    longest = np.maximum.reduce(constraints.norms, axis=ALL_TOKENS, initial=0.0)
+    if not ((USUAL_ROWS[0] < longest) & (longest < USUAL_ROWS[1])).all():
         unit = unit_scale(problem, slack)
         if unit is not None:
             found = _solve(unit.problem, selected, options._replace(slack=unit.slack), None)
@@ -206,8 +206,7 @@ def _certified(
 ) -> tuple[Certified, np.ndarray, np.ndarray]:
     """What the candidate proves; the status of each problem, and its Farkas bound."""
     done = certify(constraints, norm, candidate.weights, candidate.multipliers, tol)
-    optimal = (done.gap <= tol) & (done.violation <= VIOLATION_ALLOWED)
-    status = np.where(optimal, OPTIMAL, INACCURATE)
+    status = np.where(is_optimal(done, tol), OPTIMAL, INACCURATE)
     impossible = unattainable(constraints)
     if not (candidate.ray.any() or impossible.any()):
         return done, status, np.zeros(constraints.batch_shape)

@@ -26,6 +26,9 @@ DENSE_EQUALITIES = 100_000
 MOST_PROJECTION_STEPS = 1_000
 """Largest number of conjugate gradient steps if the rows are not stored."""
 
+SHORTEST_ROW = 1e-300
+"""Rows that are shorter cannot be divided by their norms."""
+
 ALL_TOKENS = (-3, -2, -1)
 """The axes (n, Q, T)."""
 
@@ -288,14 +291,15 @@ class Constraints:
         return spread
 
     def project(self, weights: Weights) -> Weights:
-        """The nearest weights that satisfy the equalities."""
+        """The nearest weights that satisfy the equalities; those with rows too short to be scaled are left out."""
         if self.equality is None:
             return weights
         if self.batch_shape:
             return np.stack([self[i].project(weights[i]) for i in range(self.batch_shape[0])])
-        if np.count_nonzero(self.equality) * math.prod(self.weights_shape) > DENSE_EQUALITIES:
-            return self._project_by_products(weights, self.equality)
-        equalities = self.rows(self.equality).matrix
+        equality = self.equality & (self.norms >= SHORTEST_ROW)
+        if np.count_nonzero(equality) * math.prod(self.weights_shape) > DENSE_EQUALITIES:
+            return self._project_by_products(weights, equality)
+        equalities = self.rows(equality).matrix
         flat = weights.reshape(-1)
         for _ in range(2):  # the second projection removes the rounding error of the first
             flat = flat - np.linalg.lstsq(equalities, equalities @ flat, rcond=1e-13)[0]
@@ -303,7 +307,7 @@ class Constraints:
 
     def _project_by_products(self, weights: Weights, equality: TokenMask) -> Weights:
         """The same by conjugate gradients on the multipliers of the equalities, without storing their rows."""
-        inverse = np.where(equality & (self.norms > 0), 1 / np.where(self.norms > 0, self.norms, 1.0), 0.0)
+        inverse = np.where(equality, 1 / np.where(equality, self.norms, 1.0), 0.0)
         residual = self.apply(weights) * inverse
         least = (ROUNDING * np.linalg.norm(weights)) ** 2
         direction, square = residual, float(np.vdot(residual, residual))
@@ -311,8 +315,10 @@ class Constraints:
             if square <= least:
                 break
             pulled = self.adjoint(direction * inverse)
-            length = square / float(np.vdot(pulled, pulled))
-            weights = weights - length * pulled
+            pulled_square = float(np.vdot(pulled, pulled))
+            if not pulled_square > 0:  # underflow, or a number that is not finite
+                break
+            weights = weights - square / pulled_square * pulled
             residual = self.apply(weights) * inverse
             previous, square = square, float(np.vdot(residual, residual))
             direction = residual + square / previous * direction

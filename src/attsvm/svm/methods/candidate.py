@@ -1,5 +1,6 @@
 """The settings that a solver gets and the candidate that it returns, which is not trusted until it is certified."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -88,7 +89,8 @@ class Candidate(NamedTuple):
 
     def finite(self) -> "Candidate":
         """The same with zeros for the problems in which there is a number that is not finite."""
-        if np.isfinite(self.weights).all() and np.isfinite(self.multipliers).all():
+        # a sum of squares is cheaper than a look at each number; where it overflows, the numbers are looked at
+        if all(math.isfinite(np.vdot(part, part)) for part in (self.weights, self.multipliers)):
             return self
         lost_weights = ~np.isfinite(self.weights).all(axis=(-2, -1), keepdims=True)
         lost_multipliers = ~np.isfinite(self.multipliers).all(axis=(-3, -2, -1), keepdims=True)

@@ -320,8 +320,10 @@ def _advance(problems: _Problems, state: State, residuals: _Residuals, careful: 
         aim + below - guess.lower * (guess.u + guess.w),
         np.where(equality, 0.0, aim - multipliers * slack - guess.multipliers * guess.slack),
     )
-    # near the optimum a step may go closer to the boundary, which makes the last steps fast
-    return after(step, np.minimum(1.0, equations.longest(step) * np.maximum(0.9, 1 - np.sqrt(mu))))
+    # near the optimum a step may go closer to the boundary, which makes the last steps fast; but a bound that shortens
+    # the step would nearly become 0, and all later steps would be short
+    longest = equations.longest(step)
+    return after(step, np.minimum(1.0, longest * np.maximum(0.9, 1 - np.maximum(np.sqrt(mu), (1 - longest) / 2))))
 
 
 class _Factor:
