@@ -9,7 +9,7 @@ tests/training/test_gradients.py. The reference makes each step with the gradien
 losses that are perturbed by these bounds; the spread of the results is the tolerance. A step across a jump (the sign of
 an entry that is zero up to rounding, a tie of singular values) has a spread of its own length, so it is not compared.
 How much the error of a step grows until the end is measured: one problem is in the batch three times, with initial
-weights that differ in the ninth digit.
+weights, those of a trained head too, that differ in the ninth digit.
 """
 
 from collections import Counter
@@ -41,6 +41,7 @@ CHECKED = (0, 3, 4, 5, 6)
 DIGITS = 50
 CLASSES = 3
 NUDGE = 1e-9
+LINEAR = 1e-3
 
 
 def relative_error(eps: float, condition: Any) -> Any:
@@ -156,6 +157,8 @@ RULES = INNER | {
     "momentum": _momentum,
     "normalized": _normalized,
 }
+# what takes the longest to compile
+SLOW = {"function", "factored", "mlp"}
 STATEFUL = ("adam", "muon", "momentum")
 
 
@@ -171,10 +174,10 @@ def combinations() -> tuple[tuple[str, str, str, str], ...]:
 
 
 def cover() -> tuple[int, ...]:
-    """A few cases in which every attention, head, loss and optimizer occurs."""
+    """A few cases in which every attention, head, loss and optimizer occurs, and SLOW ones in as few as possible."""
     missing, chosen = {(i, name) for combination in combinations() for i, name in enumerate(combination)}, []
     while missing:
-        new = [len(missing & set(enumerate(combination))) for combination in combinations()]
+        new = [len(missing & set(enumerate(x))) - 0.1 * len(SLOW & set(x)) for x in combinations()]
         chosen.append(int(np.argmax(new)))
         missing -= set(enumerate(combinations()[chosen[-1]]))
     return tuple(chosen)
@@ -245,7 +248,7 @@ class Case:
         arrays, logs, members = {}, {}, {}
         for name in self.trained:
             g, size = exact[name]
-            noise = error * size
+            noise = size * error
             largest = max((abs(x) for x in np.ravel(g)), default=0)
             logs[name] = mpmath.log(largest) if largest else mpmath.mpf(0)
             unit = largest or 1
@@ -315,11 +318,11 @@ def _drawn_case(case: int, combination: tuple[str, str, str, str]) -> tuple[Case
     start = {name: _drawn(rng, PROBLEMS, *shape) for name, shape in shapes.items()}
     start = {name: reference.by_member(scales ** (1 / len(shapes)), x) for name, x in start.items()}
     start = {name: np.float32(x).astype(float)[list(LANES)] for name, x in start.items()}
-    for _name, x in start.items():
-        nudge = NUDGE * np.abs(x[0]).max() * rng.choice([-1.0, 1.0], size=x[0].shape)
-        x[1:3] += np.stack([nudge, -nudge])
     if train_head:
         start |= {name: np.array(x) for name, x in built.initial(problem).items()}
+    for x in start.values():
+        nudge = NUDGE * np.abs(x[0]).max() * rng.choice([-1.0, 1.0], size=x[0].shape)
+        x[1:3] += np.stack([nudge, -nudge])
     made = Case(
         problem,
         loss,
@@ -396,23 +399,30 @@ def _compared(after: Any, expected: Any, tolerance: Any, counts: Counter[str]) -
 
 
 def _whole_training(made: Case, start: dict[str, Any], run: attsvm.Run, counts: Counter[str]) -> list[str]:
-    """The first problem trained by the reference alone, against the run."""
+    """The first problem trained by the reference alone, against the run.
+
+    Errors are relative to the largest weight of each parameter until then. Errors of the steps grow until the end as
+    the nudges do, as long as they are small: what they would grow to above ``LINEAR`` is not known, nor compared.
+    """
     one = {name: x[0] for name, x in start.items()}
     fixed = {name: x[0] for name, x in run.parameters.items() if name not in one}
+    sizes = {name: np.abs(x).max() for name, x in one.items()}
     state, error = None, 0.0
     for number in range(STEPS):
         one, tolerance, state, _ = made.next(0, one | fixed, state, number)
-        error += max(x.max(initial=0.0) for x in tolerance.values())
-        if not error <= 1e-4 * max(np.abs(x).max(initial=0.0) for x in one.values()):
+        sizes = {name: max(size, np.abs(one[name]).max()) for name, size in sizes.items()}
+        error += max(tolerance[name].max() / size for name, size in sizes.items())
+        if not error <= 1e-4:
             counts["trainings across a jump"] += 1
             return []
-    counts["whole trainings"] += 1
     ends = {name: run.parameters[name] for name in one}
-    apart = max(np.abs(x[1:3] - x[0]).max(initial=0.0) for x in ends.values())
-    nudge = max(np.abs(x[1:3] - x[0]).max(initial=0.0) for x in start.values())
-    growth = max(1.0, apart / nudge if nudge else 1.0)
-    off = max(np.abs(x[0] - one[name]).max(initial=0.0) for name, x in ends.items())
-    limit = 10 * growth * error
+    apart = max(np.abs(x[1:3] - x[0]).max() / sizes[name] for name, x in ends.items())
+    limit = 10 * max(1.0, apart / NUDGE) * error
+    if limit > LINEAR:
+        counts["trainings that are unstable"] += 1
+        return []
+    counts["whole trainings"] += 1
+    off = max(np.abs(x[0] - one[name]).max() / sizes[name] for name, x in ends.items())
     return [f"after {STEPS} steps off by {off:.1e}, tolerance {limit:.1e}"] if off > limit else []
 
 

@@ -1,13 +1,14 @@
 """The gradient of the objective by its definition, in mpmath's arithmetic: no code of the library, no formula of its.
 
-Arrays are NumPy's of mpmath numbers. Each function returns what is exact and what its rounding errors may be
+Arrays are NumPy's of mpmath numbers, and stand on the left of a number: a number on the left reads them by their text,
+which takes longer than the arithmetic. Each function returns what is exact and what its rounding errors may be
 proportional to: the same sums with absolute values.
 """
 
 import mpmath
 import numpy as np
 
-exact = np.vectorize(mpmath.mpf, otypes=[object])
+exact = np.vectorize(lambda x: mpmath.mpf(float(x)), otypes=[object])
 _exp = np.vectorize(mpmath.exp, otypes=[object])
 
 
@@ -18,7 +19,7 @@ def linear(v, o, size):
 
 def quadratic(curvature, v, o, size):
     f, of_f, _, slopes = linear(v, o, size)
-    along = v - 2 * curvature * o, np.abs(v) + 2 * abs(curvature) * size
+    along = v - o * (2 * curvature), np.abs(v) + size * (2 * abs(curvature))
     return f - curvature * (o @ o), of_f + abs(curvature) * (size @ size), along, slopes
 
 
@@ -49,10 +50,10 @@ def tanh_sum(weights, scale, o, size):
     values = np.array([mpmath.tanh(u) for u in weights @ o])
     slopes, of_slopes = 1 - values * values, 1 + values * values
     parameters = {
-        "A": ((scale * np.multiply.outer(slopes, o))[None], (abs(scale) * np.outer(of_slopes, size))[None]),
+        "A": ((np.multiply.outer(slopes, o) * scale)[None], (np.outer(of_slopes, size) * abs(scale))[None]),
         "c": (np.array([values.sum()]), np.array([np.abs(values).sum()])),
     }
-    along = scale * slopes @ weights, abs(scale) * of_slopes @ np.abs(weights)
+    along = slopes * scale @ weights, of_slopes * abs(scale) @ np.abs(weights)
     f = scale * values.sum()
     return np.array([f]), np.array([abs(scale) * np.abs(values).sum()]), tuple(x[None] for x in along), parameters
 
@@ -141,10 +142,12 @@ def gradient(problem, parameters, head, loss):
         label = int(labels[i, q])
         slope, size_of_slope = class_slope(f, label) if loss == "cross_entropy" else margin_slope(loss, f[0], label)
         g, size_of_g = slope @ along[0], size_of_slope @ along[1]
-        r = sum(e[t] * ((x[star] - x[t]) @ g) for t in range(len(kept)) if t != star) / S
+        of_winner = x[star] - x
+        D, size_of_D = of_winner @ g, np.abs(of_winner) @ size_of_g
+        r = e @ D / S
         # (x - o) @ g, without the cancellation that saturated softmax would bring
-        of_logits = e * (share / S) * (r - (x[star] - x) @ g)
-        size_of_logits = e * (share / S) * (abs(r) + np.abs(x[star] - x) @ size_of_g)
+        of_logits = e * (share / S) * -(D - r)
+        size_of_logits = e * (share / S) * (size_of_D + abs(r))
         for name, (value, absolute) in _pulled_back(given, k, z).items():
             add(name, np.tensordot(of_logits, value, 1), np.tensordot(size_of_logits, absolute, 1))
         for name, (value, absolute) in slopes.items():
