@@ -1,7 +1,7 @@
 """The gradient of the objective by its definition, in mpmath's arithmetic: no code of the library, no formula of its.
 
-Arrays are NumPy's of mpmath numbers, and stand on the left of a number: a number on the left reads them by their text,
-which takes longer than the arithmetic. Each function returns what is exact and what its rounding errors may be
+Arrays are NumPy's of mpmath numbers, and stand on the left of a number: a number on the left converts them to text
+first. Each function returns what is exact and what its rounding errors may be
 proportional to: the same sums with absolute values.
 """
 
