@@ -131,13 +131,25 @@ class Mirror(Rule):
         """Make a step of the mirror variable, in its own size, and compute the weights from it."""
         factor = power_of_two((degree - 1) * state.exponent, value.dtype) if degree != 1 else None
         stepped = self._stepped(gradient, state.mirror, scales, factor)
-        mirror, finite = in_window(stepped, state.exponent, _floats(value.dtype))
-        image = _power(mirror, self.q - 1.0, window)
-        # as a sum, which rounds as the updates of other rules do
-        same = jnp.where(image.exponent == weights.exponent, 1.0, 0.0).astype(value.dtype)
-        before = {name: x * same for name, x in weights.params.items()}
-        params = {name: settle(x + (image.params[name] - x)) for name, x in before.items()}
-        return Weights(params, image.exponent), finite, MirrorState(*mirror)
+        floats = _floats(value.dtype)
+        low, high = _inside(self.q - 1.0, window)
+        largest = nearly_largest(stepped)
+        inside = (largest > jnp.maximum(low, 2.0**floats.low)) & (largest < jnp.minimum(high, 2.0**floats.high))
+        plain = jnp.all(inside & (state.exponent == 0) & (weights.exponent == 0))
+
+        def as_floats() -> tuple[Weights, Array, MirrorState]:
+            image = {name: signed_power(z, self.q - 1.0) for name, z in stepped.items()}
+            state_after = MirrorState(stepped, state.exponent)
+            return Weights(_moved_to(image, weights.params), weights.exponent), inside, state_after
+
+        def of_any_size() -> tuple[Weights, Array, MirrorState]:
+            mirror, finite = in_window(stepped, state.exponent, floats)
+            image, exponent = _power(mirror, self.q - 1.0, window)
+            same = jnp.where(exponent == weights.exponent, 1.0, 0.0).astype(value.dtype)
+            before = {name: x * same for name, x in weights.params.items()}
+            return Weights(_moved_to(image, before), exponent), finite, MirrorState(*mirror)
+
+        return jax.lax.cond(plain, as_floats, of_any_size)
 
     def _stepped(self, gradient: Tree, mirror: Tree, scales: Scales, unit: Array | None) -> Tree:
         stepped: Tree = {}
@@ -152,27 +164,29 @@ class Mirror(Rule):
         return norm_of(self.gradient_norm, subtree(state.mirror, names))
 
 
+def _moved_to(image: Tree, before: Tree) -> Tree:
+    """The image as a sum, which rounds as the updates of other rules do."""
+    return {name: settle(x + (image[name] - x)) for name, x in before.items()}
+
+
+def _inside(exponent: float, window: Window) -> tuple[Array, Array]:
+    """The sizes whose power is inside a window, drawn in by more than the rounding of their bounds."""
+    low, high = (jnp.exp2((bound + step) / exponent) for bound, step in ((window.low, 1.0), (window.high, -1.0)))
+    return low, high
+
+
 def _power(base: Weights, exponent: float, window: Window) -> Weights:
     """Each entry's signed power, relative to the largest entry where that leaves the window."""
     largest = nearly_largest(base.params)
-    # the sizes whose power is inside, drawn in by more than the rounding of their bounds
-    low, high = (jnp.exp2((bound + step) / exponent) for bound, step in ((window.low, 1.0), (window.high, -1.0)))
+    low, high = _inside(exponent, window)
     plain = (largest == 0) | ((base.exponent == 0) & (largest > low) & (largest < high))
-
-    def inside() -> Weights:
-        return Weights({name: signed_power(x, exponent) for name, x in base.params.items()}, base.exponent)
-
-    def relative() -> Weights:
-        positive = jnp.where(largest > 0, largest, 1.0)
-        # float64 in every training: in float32 the exponent would lose the scale of the weights
-        log_size = exponent * (base.exponent + jnp.log2(positive.astype(widest(np.float64))))
-        new = jnp.where(plain, 0, outside(jnp.floor(log_size).astype(base.exponent.dtype), window))
-        unit = jnp.where(plain, 1.0, 1.0 / positive)
-        factor = jnp.where(plain, 1.0, jnp.exp2(log_size - new)).astype(largest.dtype)
-        return Weights({name: signed_power(x * unit, exponent) * factor for name, x in base.params.items()}, new)
-
-    image: Weights = jax.lax.cond(jnp.all(plain), inside, relative)
-    return image
+    positive = jnp.where(largest > 0, largest, 1.0)
+    # float64 in every training: in float32 the exponent would lose the scale of the weights
+    log_size = exponent * (base.exponent + jnp.log2(positive.astype(widest(np.float64))))
+    new = jnp.where(plain, 0, outside(jnp.floor(log_size).astype(base.exponent.dtype), window))
+    unit = jnp.where(plain, 1.0, 1.0 / positive)
+    factor = jnp.where(plain, 1.0, jnp.exp2(log_size - new)).astype(largest.dtype)
+    return Weights({name: signed_power(x * unit, exponent) * factor for name, x in base.params.items()}, new)
 
 
 def _floats(dtype: Any) -> Window:
