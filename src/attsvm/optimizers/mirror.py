@@ -149,7 +149,8 @@ class Mirror(Rule):
             before = {name: x * same for name, x in weights.params.items()}
             return Weights(_moved_to(image, before), exponent), finite, MirrorState(*mirror)
 
-        return jax.lax.cond(plain, as_floats, of_any_size)
+        moved: tuple[Weights, Array, MirrorState] = jax.lax.cond(plain, as_floats, of_any_size)
+        return moved
 
     def _stepped(self, gradient: Tree, mirror: Tree, scales: Scales, unit: Array | None) -> Tree:
         stepped: Tree = {}
