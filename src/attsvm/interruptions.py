@@ -5,8 +5,10 @@ of the garbage collector. A request that is kept is not lost.
 """
 
 import contextlib
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 
@@ -21,6 +23,20 @@ def blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with(parent: int) -> None:
+    """End this process soon after its parent: a parent that was killed cannot stop its workers.
+
+    This module imports nothing slow, so the parent is watched before a worker begins to import what it needs.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -28,14 +28,15 @@ def _continued_run(command: "Command", work: Path) -> list[list[str]]:
     """The steps that are missing."""
     from attsvm.training import Run
 
-    path = work / "out.npz"
-    if not path.exists():
+    path, start = work / "out.npz", work / "start.npz"
+    if path.exists():
+        path.rename(start)
+    if not start.exists():
         return [command.arguments]
-    run = Run.load(path)
+    run = Run.load(start)
     if run.status != "interrupted" or int(run.step) >= TRAIN_STEPS:
+        start.rename(path)
         return []
-    start = work / "start.npz"
-    path.rename(start)
     missing = str(TRAIN_STEPS - int(run.step))
     return [["train", str(INPUTS / "problem.npz"), "--steps", missing, "--init", "start.npz", "--out", "out.npz"]]
 
@@ -57,9 +58,10 @@ def _resumed(command: "Command", work: Path) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Command:
-    """A command: what it needs, how it is run again, and which files are compared."""
+    """A command: what it needs, how it is run again, which files are compared, and the share of cases that run it."""
 
     name: str
+    weight: int
     arguments: list[str]
     again: Callable[["Command", Path], list[list[str]]] = _the_same
     needs: tuple[str, ...] = ()
@@ -74,30 +76,32 @@ class Command:
         return self.again(self, work)
 
 
+def _words(line: str) -> list[str]:
+    return [word.replace("INPUTS", str(INPUTS)) for word in line.split()]
+
+
 TRAIN_STEPS = 300_000
-_EXPERIMENT = ["imdb", "--data", str(INPUTS), "--vocabulary", str(INPUTS / "vocab.txt"), "--preset", "tiny"]
-_EXPERIMENT += ["--optimizer", "mirror-1.1,adam", "--device", "cpu", "--checkpoint-every", "2"]
 COMMANDS = [
-    Command(
-        "solve", ["solve", str(INPUTS / "large.npz"), "--selected", "optimal", "--norm", "nuclear", "--out", "out.npz"]
-    ),
-    Command(
-        "train",
-        ["train", str(INPUTS / "problem.npz"), "--steps", str(TRAIN_STEPS), "--out", "out.npz"],
-        _continued_run,
-    ),
-    Command("fit", ["fit", str(INPUTS / "problem.npz"), "--steps", "60000", "--out", "out"], _after_fit),
-    Command(
-        "fit-text", ["fit-text", str(INPUTS / "texts.csv"), "--steps", "200", "--min-documents", "2", "--out", "out"]
-    ),
-    Command("reproduce", ["reproduce", "feasibility", "rank", "--quick", "--out", "out"], _always),
+    Command("solve", 13, _words("solve INPUTS/large.npz --selected optimal --norm nuclear --out out.npz")),
+    Command("train", 12, _words(f"train INPUTS/problem.npz --steps {TRAIN_STEPS} --out out.npz"), _continued_run),
+    Command("fit", 7, _words("fit INPUTS/problem.npz --steps 60000 --out out"), _after_fit),
+    Command("fit-text", 6, _words("fit-text INPUTS/texts.csv --steps 200 --min-documents 2 --out out")),
+    Command("reproduce", 7, _words("reproduce feasibility rank --quick --out out"), _always),
     Command(
         "inspect",
-        ["inspect", str(INPUTS / "bert"), "--text", str(INPUTS / "text.txt"), "--out", "out"],
+        2,
+        _words("inspect INPUTS/bert --text INPUTS/text.txt --no-twin --gap 0.1 --out out"),
         needs=("torch", "transformers"),
     ),
     Command(
-        "experiment", ["experiment", *_EXPERIMENT, "--out", "out"], _resumed, needs=("torch", "tokenizers", "pyarrow")
+        "experiment",
+        3,
+        _words(
+            "experiment imdb --data INPUTS --vocabulary INPUTS/vocab.txt --preset tiny --optimizer mirror-1.1,adam"
+            " --epochs 2 --device cpu --threads 1 --checkpoint-every 2 --out out"
+        ),
+        _resumed,
+        needs=("torch", "tokenizers", "pyarrow"),
     ),
 ]
 
@@ -138,12 +142,12 @@ def _make_model(folder: Path, generator: np.random.Generator) -> None:
     (folder / "words.txt").write_text("\n".join(vocabulary))
     config = transformers.BertConfig(
         vocab_size=len(vocabulary), max_position_embeddings=64, hidden_size=16, num_attention_heads=2,
-        num_hidden_layers=2, intermediate_size=16,
+        num_hidden_layers=1, intermediate_size=16,
     )  # fmt: skip
     transformers.BertModel(config).save_pretrained(folder / "bert")
     transformers.BertTokenizer(str(folder / "words.txt"), model_max_length=64).save_pretrained(folder / "bert")
     # with so many pairs of tokens the heads are solved in processes
-    lines = [" ".join(f"w{word}" for word in generator.integers(0, 60, 40)) for _ in range(4)]
+    lines = [" ".join(f"w{word}" for word in generator.integers(0, 60, 40)) for _ in range(3)]
     (folder / "text.txt").write_text("\n".join(lines) + "\n")
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 _VARY = {"seconds", "seconds_total", "command", "pieces_reused", "meta", "seconds_training"}
 _TIME = re.compile(
-    r"\d[\d.,e+-]*(?= (s|min|seconds|minutes|steps a second)\b)|\battsvm [a-z-]+ [^<&]*|seconds</th>\s*<td[^>]*>[^<]*"
+    r"\d[\d.,e+-]*(?= (s|min|seconds|minutes|steps a second)\b)|\battsvm [a-z-]+ [^<&]*"
+    r"|seconds[^<]*</th>\s*<td[^>]*>[^<]*"
 )
 
 
@@ -23,8 +24,17 @@ def differences(expected: Path, found: Path, pattern: str) -> Iterator[str]:
     if names[0] != names[1]:
         yield f"wrote {sorted(names[1] - names[0])}, not {sorted(names[0] - names[1])}"
     for name in sorted(names[0] & names[1]):
-        if _content(expected / name) != _content(found / name):
-            yield f"{name} differs"
+        contents = _content(expected / name), _content(found / name)
+        if contents[0] != contents[1]:
+            yield f"{name} differs{_where(*contents)}"
+
+
+def _where(expected: Any, found: Any) -> str:
+    """The place of the first difference between two texts."""
+    if not isinstance(expected, str):
+        return ""
+    first = next((i for i, (one, other) in enumerate(zip(expected, found, strict=False)) if one != other), 0)
+    return f": {found[first - 80 : first + 40]!r}, not {expected[first - 80 : first + 40]!r}"
 
 
 def _content(path: Path) -> Any:

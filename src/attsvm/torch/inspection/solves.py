@@ -1,18 +1,17 @@
 """Intervals for the margin ratios of several heads, solved side by side in processes."""
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from threading import Event, Thread
+from threading import Event
 
 import numpy as np
 from jaxtyping import Bool, Int
 from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from attsvm.interruptions import blocked
+from attsvm.interruptions import blocked, end_with
 from attsvm.svm.constraints.gram_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
 from attsvm.torch.inspection.weights import HeadProblem, Layer
@@ -65,7 +64,7 @@ def margin_intervals(
     if layer.allowed.size < LEAST_PAIRS:
         workers = 1
     # with one worker joblib stays in this process
-    ending = {"initializer": _end_with, "initargs": (os.getpid(),)}
+    ending = {"initializer": end_with, "initargs": (os.getpid(),)}
     with parallel_config("loky", inner_max_num_threads=1, **ending), threadpool_limits(1, user_api="blas"):
         solve, ended = delayed(_interval), Event()
         jobs = (
@@ -103,14 +102,3 @@ def _interval(
     grams: Grams | None,
 ) -> MarginInterval:
     return margin_interval(problem, allowed, selected, gap, max_steps, grams)[0]
-
-
-def _end_with(parent: int) -> None:
-    """End this process soon after its parent: a parent that was killed cannot stop its workers."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.2)
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()
