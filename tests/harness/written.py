@@ -11,7 +11,7 @@ import numpy as np
 _VARY = {"seconds", "seconds_total", "command", "pieces_reused", "meta", "seconds_training"}
 _TIME = re.compile(
     r"\d[\d.,e+-]*(?= (s|min|seconds|minutes|steps a second)\b)|\battsvm [a-z-]+ [^<&]*"
-    r"|seconds[^<]*</th>\s*<td[^>]*>[^<]*"
+    r"|seconds[^<]*</th>\s*<td[^>]*>[^<]*|, \d+ of \d+ pieces from an earlier run"
 )
 
 
