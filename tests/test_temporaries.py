@@ -62,3 +62,25 @@ def test_a_folder_takes_the_place_of_another(tmp_path, monkeypatch, in_one_step)
     assert [entry.name for entry in tmp_path.iterdir()] == ["fit"]
     assert [entry.name for entry in target.iterdir()] == ["new"]
     assert temporaries.is_finished(target)
+
+
+INTERRUPTED = """
+import os, sys
+from pathlib import Path
+from attsvm.temporaries import make_folder, remove_unfinished, unfinished
+root = Path(sys.argv[1])
+make_folder(root / "there" / "a" / "b")
+make_folder(root / "kept")
+make_folder(root / "kept" / "runs" / "adam")
+(root / "kept" / "runs" / "checkpoint").touch()
+with unfinished(root / "there" / "a" / "b" / "out", folder=True):
+    remove_unfinished()
+    os._exit(0)
+"""
+
+
+def test_an_interrupted_process_removes_the_empty_folders_that_it_made(tmp_path):
+    (tmp_path / "there").mkdir()
+    subprocess.run([sys.executable, "-c", INTERRUPTED, tmp_path], check=True)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
+    assert left == {"there", "kept", "kept/runs", "kept/runs/checkpoint"}

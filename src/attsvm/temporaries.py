@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 try:
@@ -24,6 +24,7 @@ _settling = threading.RLock()  # held while a temporary is made, moved or remove
 _unfinished: set[Path] = set()
 _finished: set[Path] = set()
 _tidied: set[Path] = set()
+_made: list[Path] = []  # folders, each before its parent
 
 
 @contextlib.contextmanager
@@ -50,6 +51,32 @@ def unfinished(target: str | os.PathLike[str], *, folder: bool = False) -> Itera
             os.close(lock)
 
 
+def make_folder(path: Path) -> list[Path]:
+    """Make a folder and its missing parents. Those that are empty are removed if the process is interrupted.
+
+    Returns
+    -------
+    list of Path
+        Those that were missing, each before its parent.
+    """
+    with _settling:
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        _made[:0] = missing
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            remove_empty(missing)
+            raise
+    return missing
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those folders that are empty."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
 def finish(temporary: Path, target: str | os.PathLike[str]) -> None:
     """Move a temporary to its target, which it replaces. At no moment is there neither the old nor the new one."""
     target = Path(target)
@@ -69,6 +96,8 @@ def is_finished(target: str | os.PathLike[str]) -> bool:
 def remove_unfinished(but: Path | None = None) -> None:
     """Remove every temporary, because the process ends now: after this call no other thread makes or moves one.
 
+    The folders of :func:`make_folder` are removed, too, if they are empty.
+
     Parameters
     ----------
     but : Path, optional
@@ -77,6 +106,7 @@ def remove_unfinished(but: Path | None = None) -> None:
     _settling.acquire(timeout=0.5)
     for path in _unfinished - {but}:
         _remove(path)
+    remove_empty(_made)
 
 
 def _make(target: Path, folder: bool) -> tuple[Path, int | None]:

@@ -119,10 +119,13 @@ class Signals(Campaign):
         counts: Counter[str] = Counter()
         with _folder() as work:
             for way in generator.sample(WAYS, len(WAYS)):
-                moment = generator.uniform(0.0, seconds)
-                pause = generator.uniform(0.0, 0.4)
                 if not (runs := command.next_runs(work)):
-                    break
+                    # complete before the last signal: the machine is less busy than when the reference was made
+                    failures += _wrong_files(command, work, reference)
+                    _clear(work)
+                    seconds *= 0.7
+                    runs = command.next_runs(work)
+                moment, pause = generator.uniform(0.0, seconds), generator.uniform(0.0, 0.4)
                 ended = _disturb(runs[0], work, way, moment, pause)
                 where = f"{command.name}, {way.name} after {moment:.2f} of {seconds:.2f} s (status {ended.status}): "
                 failures += [where + failure for failure in _wrong_end(ended, way, work)]
@@ -130,7 +133,7 @@ class Signals(Campaign):
                 counts["signals"] += ended.sent
                 if ended.sent:
                     counts[f"ended within {math.ceil(4 * ended.seconds) / 4} s"] += 1
-            failures += [f"{command.name}: {failure}" for failure in _wrong_files(command, work, reference)]
+            failures += _wrong_files(command, work, reference)
         return Outcome(counts.pop("signals"), tuple(failures), counts)
 
 
@@ -173,8 +176,9 @@ def _wrong_files(command: Command, work: Path, reference: Path) -> Iterator[str]
                 yield f"attsvm {' '.join(again)} ended with {done.returncode}: {said[-600:]!r}"
                 return
     if left := [path.name for path in work.rglob(_UNFINISHED)]:
-        yield f"the next run left {', '.join(left)}"
-    yield from differences(reference, work, command.compare)
+        yield f"{command.name}: the next run left {', '.join(left)}"
+    for difference in differences(reference, work, command.compare):
+        yield f"{command.name}: {difference}"
 
 
 def _disturb(arguments: list[str], work: Path, way: Way, moment: float, pause: float) -> Ended:
@@ -293,7 +297,7 @@ def _started(arguments: list[str], work: Path, terminal: bool = False, kept: boo
 def _reference(command: Command) -> tuple[Path, float]:
     """The folder of an undisturbed run with this source, and the seconds that it took; it is made once."""
     digest = hashlib.sha256()
-    for path in sorted([*(_ROOT / "src").rglob("*.py"), *Path(__file__).parent.glob("sig*.py")]):
+    for path in sorted([*(_ROOT / "src").rglob("*.py"), Path(__file__).with_name("signal_commands.py")]):
         digest.update(path.read_bytes())
     state = _STATE / digest.hexdigest()[:16]
     state.mkdir(parents=True, exist_ok=True)
@@ -311,6 +315,11 @@ def _reference(command: Command) -> tuple[Path, float]:
                 raise RuntimeError(f"undisturbed: attsvm {' '.join(command.arguments)} ended with {said}")
             took.write_text(json.dumps(time.monotonic() - began))
         return folder, json.loads(took.read_text())
+
+
+def _clear(folder: Path) -> None:
+    for entry in folder.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ def _content(path: Path) -> Any:
             names = [name for name in archive.files if name not in ("__meta__", "stats/seconds")]
             return {name: (archive[name].dtype, archive[name].shape, archive[name].tobytes()) for name in names}
     if path.suffix == ".json":
-        return _without_times(json.loads(path.read_text()))
+        return json.dumps(_without_times(json.loads(path.read_text())))
     if path.suffix == ".safetensors":
         content = path.read_bytes()
         length = int.from_bytes(content[:8], "little")

@@ -9,7 +9,7 @@ from pathlib import Path
 from attsvm.errors import ProblemError
 from attsvm.report.outputs import check_folder_kind, check_not_read
 from attsvm.storage import kind_of
-from attsvm.temporaries import finish, unfinished
+from attsvm.temporaries import finish, make_folder, remove_empty, unfinished
 
 CONTENTS = {"index.html": "a file", "result.json": "a file", "run.npz": "a file", "figures": "a folder"}
 """What a folder may hold that ``--force`` replaces, and what each of them is."""
@@ -94,17 +94,15 @@ def _of_a_result(path: Path) -> bool:
 @contextlib.contextmanager
 def _parents(parent: Path, out: str | os.PathLike[str]) -> Iterator[None]:
     """Create the missing parents of ``out``, and remove them again after an error."""
-    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+    made: list[Path] = []
     try:
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            made = make_folder(parent)
         except OSError as error:
             raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
         yield
     except BaseException:
-        with contextlib.suppress(OSError):
-            for folder in missing:
-                folder.rmdir()
+        remove_empty(made)
         raise
 
 

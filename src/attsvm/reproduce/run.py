@@ -17,6 +17,7 @@ from attsvm.reproduce.figure import Arrays, Figure, Row, Standing, Verdict, chec
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.pieces import Store
 from attsvm.storage import atomic_write, file_to_write
+from attsvm.temporaries import make_folder
 
 SCHEMA = "attsvm.reproduce/1"
 PIECES = "pieces"
@@ -130,7 +131,7 @@ def claim(out: Path, figures: Iterable[Figure]) -> None:
     for name in ["index.html", *(f"{figure.name}.{ending}" for figure in figures for ending in ENDINGS)]:
         file_to_write(out / name)
     try:
-        pieces.mkdir(parents=True, exist_ok=True)
+        make_folder(pieces)
     except OSError as error:
         raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
     check_holds_files(pieces, out)

@@ -14,6 +14,7 @@ from attsvm.report.experiment.page import drawn_page
 from attsvm.report.outputs import check_folder, check_holds_files, check_not_read
 from attsvm.report.write import write_page
 from attsvm.storage import kind_of
+from attsvm.temporaries import make_folder
 
 RUNS = "runs"
 CHECKPOINT, BOARD = "checkpoint.safetensors", "tensorboard"
@@ -45,7 +46,7 @@ def claim_experiment(out: str | os.PathLike[str], resume: bool, force: bool, inp
         for entry in folder.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     try:
-        (folder / RUNS).mkdir(parents=True, exist_ok=True)
+        make_folder(folder / RUNS)
     except OSError as error:
         raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
     check_holds_files(folder / RUNS, out)
@@ -90,7 +91,7 @@ def _only_a_run(run: Path) -> bool:
 def run_folder(folder: Path, name: str) -> Path:
     """The folder of the checkpoint of a run."""
     path = folder / RUNS / name
-    path.mkdir(exist_ok=True)
+    make_folder(path)
     return path
 
 
