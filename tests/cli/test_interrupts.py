@@ -97,3 +97,28 @@ def test_steps_are_stopped_and_their_result_is_written():
 @pytest.mark.parametrize("then", ["time.sleep(20)", "press()"])
 def test_a_result_that_takes_too_long_or_a_second_ctrl_c_ends_the_command(then):
     assert outcome(STEPS.format(then=then)) == (130, "attsvm: interrupted; nothing was written\n")
+
+
+WHILE_A_LIBRARY_HOLDS_THE_INTERPRETER_LOCK = """
+import ctypes
+from attsvm.cli.interrupts import on_interruption
+
+def clean():
+    for _ in range(6):
+        time.sleep(.001)
+    os.write(1, b"cleaned")
+
+def run():
+    on_interruption(cleanup=clean)
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(40):
+        ctypes.PyDLL(None).usleep(200_000)
+call(run)
+"""
+
+
+def test_there_is_time_to_clean_up_after_a_call_that_holds_the_interpreter_lock():
+    moment = WHILE_A_LIBRARY_HOLDS_THE_INTERPRETER_LOCK
+    run = [sys.executable, "-c", COMMAND.format(moment=moment)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=15, check=False)
+    assert (done.returncode, done.stdout) == (130, "cleaned")

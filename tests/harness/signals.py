@@ -115,6 +115,7 @@ class Signals(Campaign):
         command = schedule[case % len(schedule)]
         generator = random.Random(case)
         reference, seconds = _reference(command)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # else a job in the background ignores it for all
         failures: list[str] = []
         counts: Counter[str] = Counter()
         with _folder() as work:
@@ -275,12 +276,11 @@ class _InTerminal(subprocess.Popen[str]):
 
 
 def _started(arguments: list[str], work: Path, terminal: bool = False, kept: bool = False) -> "subprocess.Popen[str]":
-    """Start a command in a session of its own, in which Ctrl-C is not ignored.
+    """Start a command in a session of its own.
 
     If ``kept``, it uses the compiled programs of earlier calls: only what it writes is of interest.
     """
-    code = "import signal; signal.signal(2, signal.default_int_handler); from attsvm.cli.main import main; main()"
-    run = [sys.executable, "-W", "ignore", "-c", code, *arguments]
+    run = [sys.executable, "-W", "ignore", "-m", "attsvm", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT / "src"), "TERM": "xterm", "HF_HUB_OFFLINE": "1"}
     if kept:
         environment |= {

@@ -30,11 +30,15 @@ def differences(expected: Path, found: Path, pattern: str) -> Iterator[str]:
 
 
 def _where(expected: Any, found: Any) -> str:
-    """The place of the first difference between two texts."""
+    """The arrays that differ, or the place of the first difference between two texts."""
+    if isinstance(expected, dict):
+        differ = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
+        return f" in {', '.join(differ)}"
     if not isinstance(expected, str):
         return ""
     first = next((i for i, (one, other) in enumerate(zip(expected, found, strict=False)) if one != other), 0)
-    return f": {found[first - 80 : first + 40]!r}, not {expected[first - 80 : first + 40]!r}"
+    part = slice(max(0, first - 80), first + 40)
+    return f": {found[part]!r}, not {expected[part]!r}"
 
 
 def _content(path: Path) -> Any:

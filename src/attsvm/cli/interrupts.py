@@ -8,6 +8,7 @@ removes what is unfinished and ends the process.
 
 import atexit
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-SECONDS_TO_STOP = 1.2
+SECONDS_TO_STOP = 1.0
 """After Ctrl-C during steps that can be stopped: the time to write the result of the steps that were made."""
 
 SECONDS_TO_END = 0.6
@@ -68,7 +69,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        atexit.register(_ignore, caught)
+        atexit.register(_leave, caught)
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(pipe_before)
@@ -101,7 +102,9 @@ def _nothing(*_: object) -> None:
     """Handle a signal. The interpreter writes to the pipe only if there is a handler in Python."""
 
 
-def _ignore(numbers: list[signal.Signals]) -> None:
+def _leave(numbers: list[signal.Signals]) -> None:
+    """Let the interpreter end at once and undisturbed: its last collections would take seconds with PyTorch."""
+    gc.freeze()
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
 
@@ -124,10 +127,8 @@ def _watch(pipe: int, caught: frozenset[int]) -> None:
 
 def _end(number: signal.Signals) -> None:
     """Clean up, say so and end the process, even if the cleaning does not end."""
-    limit = threading.Timer(SECONDS_TO_END, os._exit, [128 + number])
-    limit.daemon = True
     try:
-        limit.start()
+        threading.Thread(target=_give_up, args=(128 + number,), daemon=True).start()
         _command.cleanup()
         line = f"attsvm: {_WORDS[number]}; {_command.says()}\n"
         if os.isatty(2):
@@ -137,6 +138,17 @@ def _end(number: signal.Signals) -> None:
         sys.stdout.flush()
     finally:
         os._exit(128 + number)
+
+
+def _give_up(status: int) -> None:
+    """End the process if the cleaning does not end.
+
+    The time is counted in turns of the interpreter lock. While a long call of a library holds the lock, as the loading
+    of a library does, there is no cleaning, and that time does not count.
+    """
+    for _ in range(20):
+        time.sleep(SECONDS_TO_END / 20)
+    os._exit(status)
 
 
 def _end_workers() -> None:
