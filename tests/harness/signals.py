@@ -144,7 +144,7 @@ def _wrong_end(ended: Ended, way: Way, work: Path) -> Iterator[str]:
     by_signal = {-way.signal, 128 + way.signal}
     expected = {0, -way.signal if way.signal == signal.SIGKILL else 128 + way.signal}
     if not ended.handled:  # Python itself is starting: its own handler is a traceback
-        expected |= by_signal
+        expected |= {1} | by_signal
         complaints = []
     if ended.status not in expected:
         yield f"expected status {sorted(expected)}; {ended.output[-300:]!r}"
