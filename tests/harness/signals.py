@@ -127,9 +127,11 @@ class Signals(Campaign):
                     seconds *= 0.7
                     runs = command.next_runs(work)
                 moment, pause = generator.uniform(0.0, seconds), generator.uniform(0.0, 0.4)
+                earlier = set(work.rglob(_UNFINISHED))  # of a command that was killed
                 ended = _disturb(runs[0], work, way, moment, pause)
                 where = f"{command.name}, {way.name} after {moment:.2f} of {seconds:.2f} s (status {ended.status}): "
-                failures += [where + failure for failure in _wrong_end(ended, way, work)]
+                new = {path.name for path in set(work.rglob(_UNFINISHED)) - earlier}
+                failures += [where + failure for failure in _wrong_end(ended, way, new)]
                 counts[f"{command.name}: {ended.seen(way)}"] += 1
                 counts["signals"] += ended.sent
                 if ended.sent:
@@ -138,7 +140,7 @@ class Signals(Campaign):
         return Outcome(counts.pop("signals"), tuple(failures), counts)
 
 
-def _wrong_end(ended: Ended, way: Way, work: Path) -> Iterator[str]:
+def _wrong_end(ended: Ended, way: Way, left: set[str]) -> Iterator[str]:
     """What is wrong with the exit status, the time, the output and the processes."""
     complaints = [word for word in ("Traceback", "Exception ignored", "leaked", "Segmentation") if word in ended.output]
     by_signal = {-way.signal, 128 + way.signal}
@@ -158,7 +160,6 @@ def _wrong_end(ended: Ended, way: Way, work: Path) -> Iterator[str]:
         yield "left the cursor hidden"
     if ended.alive:
         yield f"left processes: {', '.join(ended.alive)}"
-    left = [path.name for path in work.rglob(_UNFINISHED)]
     if left and way.signal != signal.SIGKILL:
         yield f"left {', '.join(left)}"
 
