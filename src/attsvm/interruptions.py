@@ -4,7 +4,9 @@ An exception of Python's own handler is lost if the handler runs in a callback t
 of the garbage collector. A request that is kept is not lost.
 """
 
+import atexit
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -28,8 +30,11 @@ def blocked() -> Iterator[None]:
 def end_with(parent: int) -> None:
     """End this process soon after its parent: a parent that was killed cannot stop its workers.
 
-    This module imports nothing slow, so the parent is watched before a worker begins to import what it needs.
+    A parent that ends waits for its workers, so their last collections of garbage are left out: they take long with JAX
+    and PyTorch. This module imports nothing slow, so the parent is watched before a worker begins to import what it needs.
     """
+
+    atexit.register(gc.freeze)
 
     def watch() -> None:
         while os.getppid() == parent:
