@@ -31,9 +31,8 @@ def end_with(parent: int) -> None:
     """End this process soon after its parent: a parent that was killed cannot stop its workers.
 
     A parent that ends waits for its workers, so their last collections of garbage are left out: they take long with JAX
-    and PyTorch. This module imports nothing slow, so the parent is watched before a worker begins to import what it needs.
+    and PyTorch. This module imports nothing slow, so the parent is watched before a worker imports what it needs.
     """
-
     atexit.register(gc.freeze)
 
     def watch() -> None:

@@ -128,6 +128,7 @@ def _watch(pipe: int, caught: frozenset[int]) -> None:
 def _end(number: signal.Signals) -> None:
     """Clean up, say so and end the process, even if the cleaning does not end."""
     try:
+        sys.setswitchinterval(1e-4)  # an import in the main thread would else delay each step of the cleaning by 5 ms
         threading.Thread(target=_give_up, args=(128 + number,), daemon=True).start()
         _command.cleanup()
         line = f"attsvm: {_WORDS[number]}; {_command.says()}\n"
@@ -146,8 +147,8 @@ def _give_up(status: int) -> None:
     The time is counted in turns of the interpreter lock. While a long call of a library holds the lock, as the loading
     of a library does, there is no cleaning, and that time does not count.
     """
-    for _ in range(20):
-        time.sleep(SECONDS_TO_END / 20)
+    for _ in range(60):
+        time.sleep(SECONDS_TO_END / 60)
     os._exit(status)
 
 
