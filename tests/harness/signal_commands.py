@@ -30,13 +30,13 @@ def _continued_run(command: "Command", work: Path) -> list[list[str]]:
 
     path, start = work / "out.npz", work / "start.npz"
     if path.exists():
+        run = Run.load(path)
+        if run.status != "interrupted" or int(run.step) >= TRAIN_STEPS:
+            return []
         path.rename(start)
     if not start.exists():
         return [command.arguments]
     run = Run.load(start)
-    if run.status != "interrupted" or int(run.step) >= TRAIN_STEPS:
-        start.rename(path)
-        return []
     missing = str(TRAIN_STEPS - int(run.step))
     return [["train", str(INPUTS / "problem.npz"), "--steps", missing, "--init", "start.npz", "--out", "out.npz"]]
 
