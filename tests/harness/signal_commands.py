@@ -56,88 +56,27 @@ def _resumed(command: "Command", work: Path) -> list[list[str]]:
     return [[*command.arguments, "--resume"]] if (work / "out").exists() else [command.arguments]
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command: what it needs, how it is run again, which files are compared, and the share of cases that run it."""
-
-    name: str
-    weight: int
-    arguments: list[str]
-    again: Callable[["Command", Path], list[list[str]]] = _the_same
-    needs: tuple[str, ...] = ()
-    compare: str = "**/*"
-
-    def is_installed(self) -> bool:
-        """Whether the packages are there that the command needs."""
-        return all(importlib.util.find_spec(name) for name in self.needs)
-
-    def next_runs(self, work: Path) -> list[list[str]]:
-        """The commands that complete what is in a folder."""
-        return self.again(self, work)
-
-
-def _words(line: str) -> list[str]:
-    return [word.replace("INPUTS", str(INPUTS)) for word in line.split()]
-
-
-TRAIN_STEPS = 300_000
-COMMANDS = [
-    Command("solve", 13, _words("solve INPUTS/large.npz --selected optimal --norm nuclear --out out.npz")),
-    Command("train", 12, _words(f"train INPUTS/problem.npz --steps {TRAIN_STEPS} --out out.npz"), _continued_run),
-    Command("fit", 7, _words("fit INPUTS/problem.npz --steps 60000 --out out"), _after_fit),
-    Command("fit-text", 6, _words("fit-text INPUTS/texts.csv --steps 200 --min-documents 2 --out out")),
-    Command("reproduce", 7, _words("reproduce feasibility rank --quick --out out"), _always),
-    Command(
-        "inspect",
-        2,
-        _words("inspect INPUTS/bert --text INPUTS/text.txt --no-twin --gap 0.1 --out out"),
-        needs=("torch", "transformers"),
-    ),
-    Command(
-        "experiment",
-        3,
-        _words(
-            "experiment imdb --data INPUTS --vocabulary INPUTS/vocab.txt --preset tiny --optimizer mirror-1.1,adam"
-            " --epochs 2 --device cpu --threads 1 --checkpoint-every 2 --out out"
-        ),
-        _resumed,
-        needs=("torch", "tokenizers", "pyarrow"),
-    ),
-]
-
-
-def make_inputs(folder: Path) -> None:
-    """Make the input files once."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if (folder / "complete").exists():
-            return
-        _make(folder)
-        (folder / "complete").touch()
-
-
-def _make(folder: Path) -> None:
+def _make_problems(folder: Path) -> None:
     import attsvm
 
-    generator = np.random.default_rng(0)
     attsvm.datasets.random_problem(6, 8, 10, 0).save(folder / "problem.npz")
     attsvm.datasets.random_problem(10, 12, 8, 0).save(folder / "large.npz")
+
+
+def _make_texts(folder: Path) -> None:
+    generator = np.random.default_rng(0)
     words = np.array([f"word{i}" for i in range(40)])
     with (folder / "texts.csv").open("w", newline="") as stream:
         rows = csv.writer(stream)
         rows.writerow(["text", "label"])
         for row in range(120):
             rows.writerow([" ".join([*generator.choice(words, 12), ("bad", "good")[row % 2]]), row % 2])
-    if COMMANDS[5].is_installed():
-        _make_model(folder, generator)
-    if COMMANDS[6].is_installed():
-        _make_reviews(folder)
 
 
-def _make_model(folder: Path, generator: np.random.Generator) -> None:
+def _make_model(folder: Path) -> None:
     import transformers
 
+    generator = np.random.default_rng(0)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(60))]
     (folder / "words.txt").write_text("\n".join(vocabulary))
     config = transformers.BertConfig(
@@ -164,3 +103,68 @@ def _make_reviews(folder: Path) -> None:
     known = {word for sentence in SENTENCES for word in re.findall(r"\w+|[^\w\s]", sentence.text.lower())}
     known |= {word for kind in kinds for word in kind} | {"story"}
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(known)]) + "\n")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: what it needs, how it is run again, which files are compared, and its share of the cases."""
+
+    name: str
+    weight: int
+    arguments: list[str]
+    again: Callable[["Command", Path], list[list[str]]] = _the_same
+    make: Callable[[Path], None] = _make_problems
+    needs: tuple[str, ...] = ()
+    compare: str = "**/*"
+
+    def is_installed(self) -> bool:
+        """Whether the packages are there that the command needs."""
+        return all(importlib.util.find_spec(name) for name in self.needs)
+
+    def make_inputs(self) -> None:
+        """Make the input files once."""
+        INPUTS.mkdir(parents=True, exist_ok=True)
+        complete = INPUTS / f"{self.make.__name__}.complete"
+        with (INPUTS / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not complete.exists():
+                self.make(INPUTS)
+                complete.touch()
+
+    def next_runs(self, work: Path) -> list[list[str]]:
+        """The commands that complete what is in a folder."""
+        return self.again(self, work)
+
+
+def _words(line: str) -> list[str]:
+    return [word.replace("INPUTS", str(INPUTS)) for word in line.split()]
+
+
+TRAIN_STEPS = 300_000
+COMMANDS = [
+    Command("solve", 13, _words("solve INPUTS/large.npz --selected optimal --norm nuclear --out out.npz")),
+    Command("train", 12, _words(f"train INPUTS/problem.npz --steps {TRAIN_STEPS} --out out.npz"), _continued_run),
+    Command("fit", 7, _words("fit INPUTS/problem.npz --steps 60000 --out out"), _after_fit),
+    Command(
+        "fit-text", 6, _words("fit-text INPUTS/texts.csv --steps 200 --min-documents 2 --out out"), make=_make_texts
+    ),
+    Command("reproduce", 7, _words("reproduce feasibility rank --quick --out out"), _always),
+    Command(
+        "inspect",
+        2,
+        _words("inspect INPUTS/bert --text INPUTS/text.txt --no-twin --gap 0.1 --out out"),
+        make=_make_model,
+        needs=("torch", "transformers"),
+    ),
+    Command(
+        "experiment",
+        3,
+        _words(
+            "experiment imdb --data INPUTS --vocabulary INPUTS/vocab.txt --preset tiny --optimizer mirror-1.1,adam"
+            " --epochs 2 --device cpu --threads 1 --checkpoint-every 2 --out out"
+        ),
+        _resumed,
+        make=_make_reviews,
+        needs=("torch", "tokenizers", "pyarrow"),
+    ),
+]

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.campaign import Campaign, Outcome
-from harness.signal_commands import COMMANDS, Command, make_inputs
+from harness.signal_commands import COMMANDS, Command
 from harness.written import differences
 
 _ROOT = Path(__file__).parents[2]
@@ -307,7 +307,7 @@ def _reference(command: Command) -> tuple[Path, float]:
         folder, took = state / command.name, state / f"{command.name}.seconds"
         if not took.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            make_inputs(_STATE / "inputs")
+            command.make_inputs()
             folder.mkdir()
             began = time.monotonic()
             with _started(command.arguments, folder) as process:
