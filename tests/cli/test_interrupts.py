@@ -48,6 +48,14 @@ sys.meta_path.insert(0, Finder)
 attsvm.cli.main.main()
 """
 
+WHILE_A_LIBRARY_IS_SILENCED = """
+from attsvm.reading import silent
+def run():
+    with silent():
+        press()
+call(run)
+"""
+
 WHILE_A_PROGRAM_WAITS = "call(lambda: press(signal.{name}))"
 
 
@@ -64,6 +72,7 @@ def outcome(moment):
         IN_A_CALLBACK_OF_THE_GARBAGE_COLLECTOR,
         IN_A_FINALIZER,
         DURING_IMPORTS,
+        WHILE_A_LIBRARY_IS_SILENCED,
         WHILE_A_PROGRAM_WAITS.format(name="SIGINT"),
     ],
 )

@@ -35,6 +35,7 @@ class _Command:
         self.says: Callable[[], str] = lambda: "run the command again"
         self.cleanup: Callable[[], object] = lambda: None
         self.stoppable = self.stopping = False
+        self.stderr = 2
         self.lock = threading.Lock()
 
     def ask_to_stop(self) -> bool:
@@ -59,6 +60,8 @@ def interruptible() -> Iterator[None]:
         yield
         return
     _command = _Command()
+    with contextlib.suppress(OSError):  # it is closed
+        _command.stderr = os.dup(2)  # a library that is silenced has none at times
     ends, writes = os.pipe()
     os.set_blocking(writes, False)
     pipe_before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
@@ -75,8 +78,8 @@ def interruptible() -> Iterator[None]:
         signal.set_wakeup_fd(pipe_before)
         os.write(writes, bytes([_LEFT]))
         watcher.join()
-        os.close(ends)
-        os.close(writes)
+        for descriptor in {ends, writes, _command.stderr} - {2}:
+            os.close(descriptor)
 
 
 def on_interruption(says: Callable[[], str] | None = None, cleanup: Callable[[], object] | None = None) -> None:
@@ -132,9 +135,9 @@ def _end(number: signal.Signals) -> None:
         threading.Thread(target=_give_up, args=(128 + number,), daemon=True).start()
         _command.cleanup()
         line = f"attsvm: {_WORDS[number]}; {_command.says()}\n"
-        if os.isatty(2):
+        if os.isatty(_command.stderr):
             line = f"\r\x1b[2K\x1b[?25h{line}"  # in place of a progress bar, which has hidden the cursor
-        os.write(2, line.encode())
+        os.write(_command.stderr, line.encode())
         _end_workers()
         sys.stdout.flush()
     finally:
