@@ -255,18 +255,3 @@ def test_two_heads_of_a_trained_model():
         assert 0 < head.margin.lower <= head.margin.upper < 0.1
     assert embedding.numbers["largest_probability"] > 0.9
     assert later.numbers["first_share"] > 0.3
-
-
-def test_a_process_that_solves_heads_ends_with_the_one_that_asked():
-    solves = (
-        "import os, sys, time; from attsvm.torch.inspection import solves;"
-        "solves._end_with(int(sys.argv[1])); print('watching', flush=True); time.sleep(100)"
-    )
-    asks = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {solves!r}, str(os.getpid())])"
-    # the asking process stays until the other watches, and is then killed; the pipe is open as long as either lives
-    asking = subprocess.Popen(
-        [sys.executable, "-c", asks + "; import time; time.sleep(100)"], stdout=subprocess.PIPE, text=True
-    )
-    assert asking.stdout.readline() == "watching\n"
-    asking.kill()
-    assert asking.communicate(timeout=60)[0] == ""
