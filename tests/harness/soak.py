@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,8 @@ def _soak(campaign: Campaign, arguments: argparse.Namespace, deadline: float) ->
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / f"{campaign.name}.jsonl"
     done = _read(path)
-    if arguments.again:
-        done = {case: line for case, line in done.items() if not line["failures"]}
-    cases = _cases(campaign, arguments.first, done, deadline)
+    again = [case for case, line in done.items() if line["failures"]] if arguments.again else []
+    cases = chain(again, _cases(campaign, arguments.first, done, deadline))
     lock = threading.Lock()
 
     def serve(worker: _Worker) -> None:
