@@ -12,6 +12,8 @@ from attsvm.reading import reading
 
 SPLITS = ("train", "test")
 
+LARGEST_LABEL = np.iinfo(np.int64).max
+
 
 class Split(NamedTuple):
     """Inputs as they are in the table, and labels (n,) as integers."""
@@ -95,6 +97,6 @@ def _labels(source: Any, found: list[Any]) -> np.ndarray:
     if not found:
         raise ProblemError(f"{source}: no rows")
     for number, label in enumerate(found, start=1):
-        if isinstance(label, bool) or not isinstance(label, int) or label < 0:
+        if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label <= LARGEST_LABEL:
             raise ProblemError(f"{source}: row {number}: expected a class 0, 1, ..., got the label {label!r}")
     return np.array(found, dtype=np.int64)
