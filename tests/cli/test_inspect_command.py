@@ -187,7 +187,7 @@ REFUSED = {
     "no such file": (["bert", "--text", "nothing.txt"], "nothing.txt: no such file"),
     "empty text": (["bert", "--text", "empty.txt"], "empty.txt: expected one sequence per line, got an empty file"),
     "not text": (["bert", "--text", "bytes.txt"], "bytes.txt: expected UTF-8, got byte"),
-    "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens, got 22"),
+    "too long": (["bert", "--text", "long.txt"], "text 2: expected at most 16 tokens for bert, got 22"),
     "no tokenizer": (["untokenized", "--text", "text.txt"], "untokenized: no tokenizer is saved with the model"),
     "no folder": (["./nowhere", "--text", "text.txt"], "./nowhere: no such folder"),
     "no model": (

@@ -118,13 +118,13 @@ def _check_tokens(name: str, encoded: Any, model: Any, longest: int | None) -> N
     lengths = encoded["attention_mask"].sum(-1).tolist()
     vocabulary = model.config.vocab_size
     if not lengths or min(lengths) == 0:
-        raise ProblemError(f"text {1 + lengths.index(0)}: the tokenizer finds no tokens in it")
+        raise ProblemError(f"text {1 + lengths.index(0)}: the tokenizer of {name} finds no tokens in it")
     largest = int(encoded["input_ids"].max())
     if largest >= vocabulary:
         raise ProblemError(f"{name}: expected tokens below {vocabulary}, got token {largest} from the tokenizer")
     most = max(range(len(lengths)), key=lengths.__getitem__)
     if longest is not None and lengths[most] > longest:
-        raise ProblemError(f"text {most + 1}: expected at most {longest} tokens, got {lengths[most]}")
+        raise ProblemError(f"text {most + 1}: expected at most {longest} tokens for {name}, got {lengths[most]}")
 
 
 def _longest(model: Any, tokenizer: Any, family: Family) -> int | None:
