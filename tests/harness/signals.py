@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from harness.campaign import Campaign, Outcome
 from harness.signal_commands import COMMANDS, Command
-from harness.written import differences
+from harness.written_files import differences
 
 _ROOT = Path(__file__).parents[2]
 _STATE = _ROOT / "out" / "soak" / "signals"

@@ -99,7 +99,15 @@ def test_it_learns_and_stops_at_the_accuracy_asked_for(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(before, again.parameters(), strict=True))
 
 
-def test_ctrl_c_ends_after_a_whole_step_and_the_run_goes_on_from_there(tmp_path):
+@pytest.fixture
+def handled_ctrl_c():
+    """Python's own handler of Ctrl-C, which a test that runs in the background of a shell does not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_after_a_whole_step_and_the_run_goes_on_from_there(tmp_path, handled_ctrl_c):
     def interrupt(at):
         if at.step == 9:
             os.kill(os.getpid(), signal.SIGINT)
