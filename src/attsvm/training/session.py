@@ -23,7 +23,7 @@ from attsvm.training.stopping import MarginPlateau
 
 _MOST_RECORDS_A_CALL = 64
 _RECORDED_NUMBERS_A_CALL = 16_000_000
-_SECONDS_A_CALL = 0.5
+_SECONDS_A_CALL = 0.25
 
 
 class Session:
