@@ -89,8 +89,8 @@ def train(
         How many log-spaced steps the history holds, or which steps; 50 by default.
     dtype : {"float64", "float32"}
     callback : callable, optional
-        Called with a :class:`~attsvm.Progress` between stretches of about a quarter of a second. Training stops when it returns
-        True.
+        Called with a :class:`~attsvm.Progress` between stretches of about a quarter of a second. Training stops
+        when it returns True.
 
     Returns
     -------
