@@ -36,7 +36,7 @@ def rows_by_hand(problem, selected, relaxed=None):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("seed", range(10))
-def test_reference_optima(reference, seed, variant):
+def test_reference_optima(reference, seed, variant, gap_without_rounding):
     archive = reference("att_svm_optima.npz")
     problem, selected, relaxed = reference_problem(archive, seed, variant)
     solution = attsvm.solve_svm(problem, selected, relaxed=relaxed)
@@ -55,8 +55,10 @@ def test_reference_optima(reference, seed, variant):
         assert (upper - lower) / upper <= 1e-10
         assert broken <= 1e-9
         assert np.linalg.norm(solution.direction) == pytest.approx(solution.value, rel=1e-14)
-        # it contains a bound on the rounding errors of the margins, some 1e-15 ‖row‖ ‖W‖
-        assert solution.gap == pytest.approx((upper - lower) / upper, abs=2e-12)
+        gap = (upper - lower) / upper
+        assert gap_without_rounding(problem, selected, solution, relaxed) == pytest.approx(gap, abs=1e-13)
+        # the gap that is returned adds the rounding errors of the margins, some 1e-15 ‖row‖ ‖W‖
+        assert gap - 1e-13 <= solution.gap <= gap + 2e-12
 
 
 @pytest.mark.parametrize("exponent", [-6, 6])
@@ -151,14 +153,15 @@ def test_one_dimension():
 
 
 @pytest.mark.parametrize("value", [1e4, 1e6, 1e8])
-def test_nearly_infeasible_selections_keep_what_digits_there_are(value):
+def test_nearly_infeasible_selections_keep_what_digits_there_are(value, gap_without_rounding):
     # two competitors almost opposite to each other: the optimum's length is known
     angle = 1 / value
     tokens = np.array([[[0.0, 0.0], [-np.sin(angle), -np.cos(angle)], [-np.sin(angle), np.cos(angle)]]])
     solution = attsvm.solve_svm(attsvm.Problem(tokens), [0])
     assert solution.status == "optimal"
-    assert solution.value == pytest.approx(1 / np.sin(angle), rel=2e-15 * value)
-    # up to the tolerance of 1e-8 the gap contains a bound on the rounding errors of products in floats
+    assert solution.value == pytest.approx(1 / np.sin(angle), rel=1e-15 * value)
+    assert gap_without_rounding(attsvm.Problem(tokens), [0], solution) <= max(1e-10, 1e-15 * value)
+    # with the rounding errors of products in floats, unless these would exceed the tolerance
     assert solution.gap <= min(2e-15 * value, 1e-8)
 
 
@@ -167,7 +170,10 @@ def test_beyond_the_bound_it_is_called_infeasible():
     tokens = np.array([[[0.0, 0.0], [-angle, -1.0], [-angle, 1.0]]])
     solution = attsvm.solve_svm(attsvm.Problem(tokens), [0])
     assert solution.status == "infeasible"
-    # a lower bound, less what the rounding of A*(λ) may be: 10 units of 1.1e-16, relative to λ
+    (longer, other), rows = solution.dual[0, 1:], tokens[0, 0] - tokens[0, 1:]
+    pulled = np.linalg.norm(longer * rows[0] + other * rows[1])
+    assert (longer + other) / pulled == pytest.approx(1e13, rel=1e-3)
+    # less what the rounding of A*(λ) may be: 10 units of 1.1e-16, relative to λ
     assert 1e13 * (1 - 1.2e-2) <= solution.bound <= 1e13
 
 

@@ -54,15 +54,17 @@ KINDS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_together_is_as_one_by_one(kind):
+def test_together_is_as_one_by_one(kind, gap_without_rounding):
     problem, selected, relaxed = draw(kind, len(kind))
     together = attsvm.solve_svm(problem, selected, relaxed=relaxed)
     alone = one_by_one(problem, selected, relaxed)
     assert together.status.tolist() == [one.status for one in alone]
+    gaps = gap_without_rounding(problem, selected, together, relaxed)
     for k, one in enumerate(alone):
         if one.status == "infeasible":
             assert together.bound[k] > 1e12
             continue
+        assert gaps[k] <= max(1e-10, 1e-15 * one.value)
         assert together.gap[k] <= 1e-9  # with rounding errors, which long rows and large weights have
         np.testing.assert_allclose(together.value[k], one.value, rtol=1e-12)
         np.testing.assert_allclose(together.direction[k], one.direction, atol=1e-12 * one.value)

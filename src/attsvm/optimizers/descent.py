@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from attsvm.norms import Lp
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.rule import ProportionalRule
 from attsvm.optimizers.scales import Scales, Tree, subtree
 from attsvm.optimizers.sizes import norm_of
 
@@ -15,7 +15,7 @@ Array = jax.Array
 
 
 @dataclass(frozen=True)
-class Descent(Rule):
+class Descent(ProportionalRule):
     """Subtract the gradient: θ⁺ = θ − g. Its norm is ℓ2."""
 
     @property
@@ -38,22 +38,6 @@ class Descent(Rule):
             factor = -group.factor(own)
             updates |= {name: factor * g for name, g in own.items()}
         return updates, state
-
-    # scales that are marked as normalized are used as they are
-    follow = update
-
-    def in_units(
-        self,
-        gradient: Tree,
-        state: Any,
-        params: Tree,
-        numbers: Mapping[str, Any],
-        scales: Scales,
-        value: Array,
-        unit: Array,
-    ) -> tuple[Tree, Any]:
-        """Updates of the gradient times a power of two: they are proportional to it."""
-        return self.update(gradient, state, params, numbers, scales.times(unit), value)
 
     def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
         """Their ℓ2 norm."""

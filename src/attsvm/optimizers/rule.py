@@ -195,3 +195,29 @@ class Rule(ABC):
             If the rule does not define it.
         """
         raise ProblemError(f"Relative: {type(self).__name__} does not define the size of its weights")
+
+
+class ProportionalRule(Rule):
+    """A rule whose updates are proportional to the gradient, and whose scales are used as they are.
+
+    A factor that is multiplied to the scale rounds once, where one that is multiplied to each entry rounds twice.
+    """
+
+    def follow(
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+    ) -> tuple[Tree, Any]:
+        """As :meth:`update`: scales that are marked as normalized are used as they are."""
+        return self.update(gradient, state, params, numbers, scales, value)
+
+    def in_units(
+        self,
+        gradient: Tree,
+        state: Any,
+        params: Tree,
+        numbers: Mapping[str, Any],
+        scales: Scales,
+        value: Array,
+        unit: Array,
+    ) -> tuple[Tree, Any]:
+        """Updates of the gradient times a power of two."""
+        return self.update(gradient, state, params, numbers, scales.times(unit), value)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from attsvm.norms import Norm, parse_norm
-from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.rule import ProportionalRule
 from attsvm.optimizers.scales import Scale, Scales, Tree, separated, subtree
 from attsvm.optimizers.sizes import has_fast_steps, norm_of, size_of, steepest
 
@@ -16,7 +16,7 @@ Array = jax.Array
 
 
 @dataclass(frozen=True, init=False)
-class Steepest(Rule):
+class Steepest(ProportionalRule):
     """Subtract N*(g) D from each parameter, where D maximises ⟨g, D⟩ over N(D) ≤ 1.
 
     Parameters
@@ -72,22 +72,6 @@ class Steepest(Rule):
                 (name,) = single.names
                 updates[name] = -self._length(single, {name: own[name]}) * steepest(self.norm, own[name])
         return updates, state
-
-    # scales that are marked as normalized are used as they are
-    follow = update
-
-    def in_units(
-        self,
-        gradient: Tree,
-        state: Any,
-        params: Tree,
-        numbers: Mapping[str, Any],
-        scales: Scales,
-        value: Array,
-        unit: Array,
-    ) -> tuple[Tree, Any]:
-        """Updates of the gradient times a power of two: they are proportional to it."""
-        return self.update(gradient, state, params, numbers, scales.times(unit), value)
 
     def _length(self, scale: Scale, gradient: Tree) -> Array | float:
         """N* of the gradient with its scale."""
