@@ -255,7 +255,7 @@ class Case:
             center, spread = np.array(g / unit, dtype=float), np.minimum(np.array(noise / unit, dtype=float), 1e3)
             arrays[name] = self._members(center, spread)
             members[name] = self._members(given[name], 4 * self.eps * np.abs(given[name]))
-        value = np.ones(5)
+        value = np.ones(7)
         if self.needs_value:
             loss = float(oracle.mean_loss(one, given, self.of_head, self.loss))
             value = self._members(np.array(loss), np.array(float(error) * max(abs(loss), 1.0)))
@@ -272,7 +272,14 @@ class Case:
         return expected, tolerance, state, vanished
 
     def _members(self, center: Any, spread: Any) -> Any:
+        """The center, and copies that differ by the spread in either direction, with three patterns of signs.
+
+        A perturbation along the gradient leaves a normalized step as it is. Patterns of independent signs may all be
+        such (with two entries in one case of four), so the third is the first with every other sign changed.
+        """
         signs = self.rng.choice([-1.0, 1.0], size=(2, *np.shape(center)))
+        every_other = np.reshape((-1.0) ** np.arange(np.size(center)), np.shape(center))
+        signs = np.stack([*signs, signs[0] * every_other])
         return np.stack([center, *(center + s * sign * spread for sign in signs for s in (1, -1))])
 
 
