@@ -82,6 +82,43 @@ def test_factored_is_the_nuclear_ball_and_a_prompt_has_its_own():
     assert attsvm.direction_error(path.weights[-1], solution.direction) < 1e-5
 
 
+def test_a_path_of_few_columns_points_to_the_att_svm_of_that_rank():
+    rank = 2
+    problem = attsvm.datasets.random_problem(4, 4, 4, 4)
+    selected = attsvm.optimal_tokens(problem)
+    solution = attsvm.solve_svm(problem, selected, "nuclear", rank=rank)
+    assert solution.gap > 1e-3  # the nuclear solution has rank three
+    radii = [solution.value, 1e4 * solution.value]
+    path = attsvm.regularization_path(problem, radii, attention="factored", rank=rank)
+    assert (path.status, path.rank) == ("optimal", rank)
+    assert np.linalg.matrix_rank(path.weights, rtol=1e-9).tolist() == [rank, rank]
+    assert attsvm.direction_error(path.weights[-1], solution.direction) < 1e-5
+    assert path.direction_errors[-1] < 1e-5
+    free = attsvm.regularization_path(problem, radii, attention="factored")
+    assert free.rank is None
+    assert attsvm.direction_error(free.weights[-1], solution.direction) > 1e-3
+    assert (free.log_excess < path.log_excess).all()
+
+
+def test_no_start_of_slsqp_over_one_column_gets_below_the_path():
+    """W = a b': SLSQP over the entries of a and b."""
+    problem, radius = small(1, 3, 4, 4), 6.0
+    path = attsvm.regularization_path(problem, [radius], attention="factored", rank=1)
+    generator = np.random.default_rng(0)
+    lowest = np.inf
+    for _ in range(8):
+        found = minimize(
+            lambda x: loss_by_hand(problem, np.outer(x[:4], x[4:])),
+            generator.standard_normal(8),
+            constraints={"type": "ineq", "fun": lambda x: 2 * radius - x @ x},
+            method="SLSQP",
+        )
+        shrink = min(1.0, 2 * radius / (found.x @ found.x))
+        lowest = min(lowest, loss_by_hand(problem, shrink * np.outer(found.x[:4], found.x[4:])))
+    assert path.loss[0] == pytest.approx(loss_by_hand(problem, path.weights[0]), rel=1e-12)
+    assert path.loss[0] <= lowest + 1e-9
+
+
 # --- each minimum -----------------------------------------------------------------------------------------------
 
 

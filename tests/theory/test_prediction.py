@@ -42,6 +42,20 @@ def test_a_run_goes_where_it_is_predicted_to_go(options, norm, standing, below):
     assert attsvm.direction_error(run.weights, shuffled.direction) > 0.1
 
 
+def test_factors_with_few_columns_go_to_the_att_svm_of_that_rank(tmp_path):
+    problem = random_problem(6, 8, 10, 4)
+    run = attsvm.train(problem, steps=8_000, attention="factored", rank=2)
+    run.save(tmp_path / "run.npz")
+    run = attsvm.training.Run.load(tmp_path / "run.npz")
+    prediction = attsvm.predict_direction(problem, run)
+    assert (prediction.norm.name, prediction.solution.rank, run.limit.rank) == ("nuclear", 2, 2)
+    assert attsvm.direction_error(run.weights, prediction.solution.direction) < 1e-3
+    # the nuclear solution of the same tokens has a higher rank, and is told apart
+    free = attsvm.solve_svm(problem, run.selected, "nuclear")
+    assert attsvm.direction_error(run.weights, free.direction) > 1e-3
+    assert attsvm.train(problem, steps=1, attention="factored", rank=10).limit.rank is None
+
+
 def test_standings():
     problem = random_problem(3, 4, 5, 0)
     run = attsvm.train(problem, steps=50)

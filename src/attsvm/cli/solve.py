@@ -57,6 +57,7 @@ def solve(
     slack: Annotated[
         float | None, typer.Option(metavar="C", help="Allow violated margins, at a price of C per unit (soft margin).")
     ] = None,
+    rank: Annotated[int | None, typer.Option(help="Largest rank of the weights, for the nuclear norm.")] = None,
     tol: Annotated[float, typer.Option(help="Relative duality gap to reach.")] = 1e-8,
     max_steps: Annotated[int | None, typer.Option(help="Largest number of steps of an iterative method.")] = None,
     method: Annotated[str | None, typer.Option(help="Use this method of the norm.")] = None,
@@ -83,6 +84,7 @@ def solve(
         norm,
         relaxed=None if relaxed is None else _array(relaxed, "relaxed"),
         slack=slack,
+        rank=rank,
         tol=tol,
         max_steps=max_steps,
         method=method,
@@ -113,6 +115,7 @@ def as_numbers(
             "data": {"source": source, "sha256": problem.data_hash},
             "norm": solution.norm.name,
             "slack": solution.slack,
+            "rank": solution.rank,
             "selected": solution.selected,
             "relaxed": solution.relaxed,
             **{name: getattr(solution, name) for name in names},

@@ -36,23 +36,26 @@ class Limit:
     standing : Standing
     source : str
         Where the statement comes from.
+    rank : int or None
+        The largest rank that the weights can have, where the attention restricts it.
     """
 
     norm: Norm | None
     standing: Standing = Standing.CONJECTURE
     source: str = "no theorem; by analogy with the implicit bias of linear models"
+    rank: int | None = None
 
 
 def written_limit(limit: Limit) -> dict[str, Any]:
     """A limit as JSON-able data."""
     norm = None if limit.norm is None else written_norm(limit.norm)
-    return {"norm": norm, "standing": limit.standing.value, "source": limit.source}
+    return {"norm": norm, "standing": limit.standing.value, "source": limit.source, "rank": limit.rank}
 
 
 def read_limit(written: dict[str, Any]) -> Limit:
     """The limit that :func:`written_limit` wrote."""
     norm = None if written["norm"] is None else read_norm(written["norm"])
-    return Limit(norm, Standing(written["standing"]), written["source"])
+    return Limit(norm, Standing(written["standing"]), written["source"], written.get("rank"))
 
 
 Limits = Mapping[str, Limit]

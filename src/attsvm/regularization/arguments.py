@@ -9,8 +9,10 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear
 from attsvm.problem import Problem
+from attsvm.regularization.cones import CircularCone
+from attsvm.regularization.nuclear_ball import NuclearBall
 from attsvm.regularization.scalar import Scalar
-from attsvm.regularization.weight_ball import WeightBall
+from attsvm.regularization.weight_ball import WeightBall, ball_of
 from attsvm.training.attention import Attention, Combined, Factored, Prompt
 
 MOST_LOGITS = 6_000
@@ -80,6 +82,17 @@ def _(attention: Factored, norm: Norm) -> Norm:
             f"nuclear one, got {norm.name}"
         )
     return Nuclear()
+
+
+@singledispatch
+def ball_for(attention: Attention, norm: Norm, shape: tuple[int, int], cone: CircularCone | None = None) -> WeightBall:
+    """The ball of a path of this attention, in the norm that :func:`norm_of_ball` returns."""
+    return ball_of(norm, shape, cone)
+
+
+@ball_for.register
+def _(attention: Factored, norm: Norm, shape: tuple[int, int], cone: CircularCone | None = None) -> WeightBall:
+    return NuclearBall(shape, norm, cone, attention.rank if attention.rank < min(shape) else None)
 
 
 def check_problem(problem: Problem, trains_head: bool) -> None:

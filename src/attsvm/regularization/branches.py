@@ -9,11 +9,14 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.regularization.excess import Excess, Separation
-from attsvm.regularization.grid import first_radius, radius_grid
+from attsvm.regularization.grid import FIRST_LOGIT, first_radius, radius_grid
 from attsvm.regularization.point import Point, is_close
 from attsvm.regularization.progress import Watch
 from attsvm.regularization.scalar import Scalar
 from attsvm.regularization.weight_ball import Found, WeightBall
+
+START_LOGITS = (1.0, 3.0, 10.0)
+"""Random branches start at weights whose largest logits are about these."""
 
 
 def follow(problem: Problem, radii: np.ndarray, ball: WeightBall, loss: Scalar, watch: Watch) -> list[Point]:
@@ -30,7 +33,7 @@ def follow(problem: Problem, radii: np.ndarray, ball: WeightBall, loss: Scalar, 
         raise ProblemError("problem: the loss does not depend on the attention: tokens of equal scores or equal keys")
     lowest = _Lowest(excess)
     wanted = set(radii.tolist())
-    for radius in _search(ball, excess, radius_grid(radii, first_radius(excess, ball)), lowest):
+    for radius in _search(problem, ball, excess, radius_grid(radii, first_radius(excess, ball)), lowest):
         if radius in wanted and watch.stops(len(wanted & lowest.best.keys()), partial(lowest.loss, radius)):
             break
     found = {radius: lowest.best[radius] for radius in radii.tolist() if radius in lowest.best}
@@ -75,13 +78,13 @@ class _Lowest:
         return self.excess.value(one.weights) >= self.excess.value(other.weights)
 
 
-def _search(ball: WeightBall, excess: Excess, grid: list[float], lowest: _Lowest) -> Iterator[float]:
+def _search(problem: Problem, ball: WeightBall, excess: Excess, grid: list[float], lowest: _Lowest) -> Iterator[float]:
     """Follow the branches, and yield each radius after a minimisation."""
     for radius, found in _branch(ball, excess, direction_from_zero(ball, excess), grid):
         lowest.offer(radius, found)
         yield radius
     arrived = ball.cone is not None or excess.selects_optimal(lowest.best[grid[-1]].weights)
-    for start, at in _other_starts(ball, excess, grid):
+    for start, at in _other_starts(problem, ball, excess, grid):
         for upwards, sweep in ((True, grid[at:]), (False, grid[:at][::-1])):
             for radius, found in _branch(ball, excess, start, sweep):
                 met = lowest.offer(radius, found)
@@ -112,7 +115,9 @@ def _branch(
         yield radius, found
 
 
-def _other_starts(ball: WeightBall, excess: Excess, grid: list[float]) -> Iterator[tuple[np.ndarray, int]]:
+def _other_starts(
+    problem: Problem, ball: WeightBall, excess: Excess, grid: list[float]
+) -> Iterator[tuple[np.ndarray, int]]:
     """Weights where other branches start, and their place in the grid.
 
     In a cone they start at its axis, otherwise at weights that separate the optimal tokens.
@@ -120,6 +125,11 @@ def _other_starts(ball: WeightBall, excess: Excess, grid: list[float]) -> Iterat
     if ball.cone is not None:
         yield from ((ball.cone.axis, at) for at in range(1, len(grid), 2))
         return
+    yield from ((weights, len(grid) - 1) for weights in ball.separators(problem))
+    generator, first = np.random.default_rng(0), first_radius(excess, ball)
+    for logit in START_LOGITS:
+        at = int(np.argmin(np.abs(np.log(np.array(grid) / first * FIRST_LOGIT / logit))))
+        yield from ((generator.standard_normal(np.prod(ball.shape)), at) for _ in range(ball.random_starts))
     separation = Separation(excess)
     if not len(separation.rows):
         return

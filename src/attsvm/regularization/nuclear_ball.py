@@ -5,34 +5,54 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.norms import Nuclear
+from attsvm.problem import Problem
 from attsvm.regularization.cones import CircularCone, Cone
 from attsvm.regularization.objectives import Curvature, Expansion, Objective
 from attsvm.regularization.trust_region import minimise
 from attsvm.regularization.weight_ball import MAX_STEPS, Found, WeightBall, ball_of
+from attsvm.selection import optimal_tokens
+from attsvm.svm import solve_svm
 
 MOST_COLUMNS = 12
 NEW_COLUMN = 1e-3
+RANDOM_STARTS = 4
 ROUNDING = 1e-12
 NEGLIGIBLE = 1e-7
 
 
 @dataclass(frozen=True)
 class NuclearBall(WeightBall):
-    """‖W‖_* ≤ radius."""
+    """‖W‖_* ≤ radius, and the rank of W at most ``rank`` if it is given."""
+
+    rank: int | None = None
 
     def steepest(self, gradient: np.ndarray) -> np.ndarray:
         """−u v' of the largest singular value."""
         left, _, right = np.linalg.svd(gradient.reshape(self.shape), full_matrices=False)
         return -np.outer(left[:, 0], right[0]).reshape(-1)
 
+    @property
+    def random_starts(self) -> int:
+        """Some if the rank is restricted: other local minima may attract a branch."""
+        return 0 if self.rank is None else RANDOM_STARTS
+
+    def separators(self, problem: Problem) -> list[np.ndarray]:
+        """The Att-SVM of the optimal tokens, if the rank is restricted."""
+        if self.rank is None:
+            return []
+        solution = solve_svm(problem, optimal_tokens(problem), self.norm, rank=self.rank)
+        return [solution.direction.reshape(-1)] if solution.margin > 0 else []
+
     def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
         """A local minimum through factors.
 
-        The factors have as many columns as W has singular values; a column is added as long as the minimum decreases.
+        The factors have as many columns as W has singular values; a column is added as long as the minimum decreases
+        and the rank allows it.
         """
         best: Found | None = None
+        most = min(self.shape) if self.rank is None else self.rank
         for _ in range(MOST_COLUMNS):
-            chart = _Factors.of(self.shape, start)
+            chart = _Factors.of(self.shape, start, most)
             minimum = minimise(
                 _OfFactors(objective, chart),
                 chart.lift(start),
@@ -44,6 +64,8 @@ class NuclearBall(WeightBall):
                 max_steps=MAX_STEPS,
             )
             found = self._found(objective, chart.product(minimum.x), radius, minimum.pull)
+            if chart.rank == self.rank:  # no column can be added, so that a minimum over the factors is one
+                return found._replace(residual=min(found.residual, minimum.residual))
             if best is not None and found.residual >= best.residual:
                 return best
             best = found
@@ -68,10 +90,10 @@ class _Factors:
     rank: int
 
     @classmethod
-    def of(cls, shape: tuple[int, int], weights: np.ndarray) -> "_Factors":
-        """Factors with as many columns as the weights have nonzero singular values, up to 1e-7 of the largest."""
+    def of(cls, shape: tuple[int, int], weights: np.ndarray, most: int) -> "_Factors":
+        """Factors with as many columns as the weights have singular values above 1e-7 of the largest, or ``most``."""
         singular = np.linalg.svd(weights.reshape(shape), compute_uv=False)
-        return cls(shape, max(1, int(np.sum(singular > NEGLIGIBLE * singular[0]))))
+        return cls(shape, min(max(1, int(np.sum(singular > NEGLIGIBLE * singular[0]))), most))
 
     def split(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         cut = self.shape[0] * self.rank

@@ -10,6 +10,7 @@ from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
 from attsvm.regularization.arguments import (
+    ball_for,
     check_problem,
     check_size,
     norm_of_ball,
@@ -24,7 +25,6 @@ from attsvm.regularization.point import Point
 from attsvm.regularization.progress import Watch
 from attsvm.regularization.result import RegularizationPath, is_solved
 from attsvm.regularization.scalar import scalar_of
-from attsvm.regularization.weight_ball import ball_of
 from attsvm.results import Callback, Status
 from attsvm.svm import solve_head, solve_svm
 from attsvm.training.attention import parse_attention
@@ -46,6 +46,7 @@ def regularization_path(
     radii: Sequence[float] | np.ndarray,
     *,
     attention: str | None = None,
+    rank: int | None = None,
     norm: str | float | Norm = "frobenius",
     loss: str | OutputLoss | Callable[..., Any] = "logistic",
     cone: tuple[Any, float] | None = None,
@@ -70,6 +71,9 @@ def regularization_path(
     attention : {"combined", "factored", "prompt"}, optional
         By default "combined" for a problem with queries and "prompt" without. "factored" bounds ‖K‖² + ‖Q‖² ≤ 2R,
         which is N(KQ') ≤ R in the nuclear norm.
+    rank : int, optional
+        Columns of K and Q; d_k by default. With fewer columns than the nuclear Att-SVM needs, ``limit`` is the Att-SVM
+        of this rank, and another branch starts from that of the optimal tokens.
     norm : str, float or Norm
         "frobenius", "nuclear", p of an entrywise ℓp norm with 1 < p < ∞, or a norm whose type is registered with
         ``attsvm.regularization.ball_of``. For a prompt it is the norm on vectors (``norm.of_vectors``).
@@ -113,23 +117,25 @@ def regularization_path(
     True
     """
     radii = parse_radii("radii", radii)
-    layer = parse_attention(attention, problem, None)
+    layer = parse_attention(attention, problem, rank)
     shape = (problem.key_dim, problem.query_dim)
     norm = norm_of_ball(layer, parse_norm(norm))
-    ball_of(norm, shape)
+    ball = ball_for(layer, norm, shape)
     scalar = scalar_of(parse_loss(loss, None))
     check_problem(problem, head_radii is not None)
     lengths = parse_head_radii(head_radii, radii, scalar)
     cones = parse_cones(problem, cone)
-    check_size(problem, ball_of(norm, shape, None if cones is None else CircularCone(*next(iter(cones.values())))))
+    if cones is not None:
+        ball = ball_for(layer, norm, shape, CircularCone(*next(iter(cones.values()))))
+    check_size(problem, ball)
 
     batch = problem.batch_shape
     watch = Watch(callback, len(radii) * int(np.prod(batch)))
-    setting = _Setting(radii, lengths, norm, layer.name)
+    setting = _Setting(radii, lengths, norm, layer.name, layer.largest_rank(problem))
     paths: list[RegularizationPath] = []
     for index in np.ndindex(*batch):
         one = problem[index] if batch else problem
-        ball = ball_of(norm, shape, None if cones is None else CircularCone(*cones[index]))
+        ball = ball_for(layer, norm, shape, None if cones is None else CircularCone(*cones[index]))
         points = (
             follow(one, radii, ball, scalar, watch)
             if lengths is None
@@ -150,6 +156,7 @@ class _Setting:
     head_radii: np.ndarray | None
     norm: Norm
     attention: str
+    rank: int | None
 
     def path(self, problem: Problem, points: list[Point], stopped: bool) -> RegularizationPath:
         """The points of one problem, and the direction they should converge to."""
@@ -163,7 +170,7 @@ class _Setting:
         residual = np.array([point.residual for point in points])
         head_residual = None if self.head_radii is None else np.array([point.head_residual for point in points])
         relaxed, head_limit = self._head_limit(problem, selected[-1], len(points) - 1)
-        solution = solve_svm(problem, selected[-1], self.norm, relaxed=relaxed)
+        solution = solve_svm(problem, selected[-1], self.norm, relaxed=relaxed, rank=self.rank)
         weights = np.stack([point.weights for point in points])
         matrix = (problem.key_dim, problem.query_dim) if problem.has_queries else (-1,)
         solved = bool(is_solved(residual, head_residual).all())
@@ -179,6 +186,7 @@ class _Setting:
             radii=self.radii[: len(points)],
             norm=self.norm,
             attention=self.attention,
+            rank=self.rank,
             head_radii=None if self.head_radii is None else self.head_radii[: len(points)],
             head_weights=None if self.head_radii is None else np.stack([point.head for point in points]),
             head_limit=head_limit,
@@ -224,5 +232,6 @@ class _Setting:
             radii=self.radii[:length],
             norm=self.norm,
             attention=self.attention,
+            rank=self.rank,
             head_radii=None if self.head_radii is None else self.head_radii[:length],
         )

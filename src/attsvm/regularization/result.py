@@ -48,6 +48,8 @@ class RegularizationPath(Result):
         N: the norm of W or p; nuclear for factors.
     attention : str
         "combined", "factored" or "prompt".
+    rank : int, optional
+        The largest rank of the weights, if the factors have fewer columns than rows.
     head_radii : ndarray, shape (L,), optional
         Radii of the head, if the path includes it.
     head_weights : ndarray, shape (L, *batch_shape, d), optional
@@ -85,6 +87,7 @@ class RegularizationPath(Result):
     radii: np.ndarray = shared(read=np.array)
     norm: Norm = shared(write=written_norm, read=read_norm)
     attention: str = shared()
+    rank: int | None = shared(None)
     head_radii: np.ndarray | None = shared(None, read=np.array)
     head_weights: np.ndarray | None = per_record(None)
     head_limit: np.ndarray | None = per_trial(None)

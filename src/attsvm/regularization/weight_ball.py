@@ -9,6 +9,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
+from attsvm.problem import Problem
 from attsvm.regularization.cones import CircularCone
 from attsvm.regularization.objectives import Objective
 
@@ -58,6 +59,15 @@ class WeightBall(ABC):
     @abstractmethod
     def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
         """A local minimum over the ball of this radius, from ``start``, which is first moved into it."""
+
+    @property
+    def random_starts(self) -> int:
+        """Branches that start at random weights, for each of a few radii; 0 for a convex ball."""
+        return 0
+
+    def separators(self, problem: Problem) -> list[np.ndarray]:
+        """Flat weights at which further branches start at the largest radius, for a ball that is not convex."""
+        return []
 
     @property
     def needs_dense_hessian(self) -> bool:

@@ -53,6 +53,9 @@ class Solution(Result):
         As it was passed.
     slack : float or None
         The C that was passed.
+    rank : int or None
+        The largest rank that was passed. Where the nuclear solution has a larger one, ``dual`` is that of the nuclear
+        solution, and ``gap`` is the relative distance to its value.
     stats : dict
         ``method`` and ``why`` it was chosen, ``steps``, ``seconds``.
 
@@ -83,6 +86,7 @@ class Solution(Result):
     norm: Norm = shared(Lp(2.0), write=written_norm, read=read_norm)
     relaxed: np.ndarray | None = per_trial(None)
     slack: float | None = shared(None)
+    rank: int | None = shared(None)
     stats: dict[str, Any] = per_trial(None)
 
     @property
@@ -95,14 +99,14 @@ class Solution(Result):
         return Certificate(self.dual * infeasible.reshape(shape), self.bound)
 
     def _batch_summary(self) -> str:
-        return str(self.norm.name)
+        return self.norm.name if self.rank is None else f"{self.norm.name}, rank at most {self.rank}"
 
     def _summary(self) -> str:
         if self.status == Status.INFEASIBLE:
-            return f"{self.norm.name}: infeasible, N(W) ≥ {self.bound:.1e} on unit rows"
+            return f"{self._batch_summary()}: infeasible, N(W) ≥ {self.bound:.1e} on unit rows"
         number = int(self.support.sum())
         slack = "" if self.slack is None else f", objective = {self.objective:.6g} at C = {self.slack:g}"
         return (
-            f"{self.norm.name}: {self.status}, value = {self.value:.6g}{slack}, margin = {self.margin:.6g}, "
+            f"{self._batch_summary()}: {self.status}, value = {self.value:.6g}{slack}, margin = {self.margin:.6g}, "
             f"{number} support tokens, gap = {self.gap:.1e}"
         )

@@ -19,6 +19,7 @@ from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.registry import check_method, find_candidate
 from attsvm.svm.solution import Solution
 from attsvm.svm.unit_scale import at_own_scale, unit_scale
+from attsvm.svm.variants.rank import check_rank, solve_rank
 from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
 
 USUAL_ROWS = 1e-90, 1e90
@@ -37,6 +38,7 @@ def solve_svm(
     *,
     relaxed: Any = None,
     slack: float | None = None,
+    rank: int | None = None,
     tol: float = 1e-8,
     max_steps: int | None = None,
     warm_start: "Solution | np.ndarray | None" = None,
@@ -63,6 +65,12 @@ def solve_svm(
     slack : float, optional
         C > 0: minimise ½‖W‖² + C Σ max(0, 1 − A(W)_it) instead. Only for the Frobenius norm (ℓ2 for a prompt), one
         token per query and without ``relaxed``.
+    rank : int, optional
+        The largest rank of W, for the nuclear norm: minimise ½(‖K‖² + ‖Q‖²) over W = KQ', where K and Q have this many
+        columns. If the nuclear solution has a larger rank, the problem is not convex. The answer is then the lowest of
+        several local minima, compared with the nuclear optimum, which is a lower bound: the status is ``inaccurate``,
+        and ``gap`` is 1 − (nuclear value)/value, unless the gap is within ``tol``. If no weights of this rank are
+        found that keep the selection, ``gap`` is ∞.
     tol : float
         Largest relative gap of an answer that is called optimal.
     max_steps : int, optional
@@ -109,7 +117,7 @@ def solve_svm(
     check_number("tol", tol, "a number >= 0", lambda x: x >= 0)
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)
-    options = _Options(parse_norm(norm), relaxed, slack, tol, max_steps, callback, method)
+    options = _Options(parse_norm(norm), relaxed, slack, rank, tol, max_steps, callback, method)
     with np.errstate(all="ignore"):  # what leaves the floats is seen by the certificate
         return _solve(problem, selected, options, warm_start)
 
@@ -120,6 +128,7 @@ class _Options(NamedTuple):
     norm: Norm
     relaxed: Any
     slack: float | None
+    rank: int | None
     tol: float
     max_steps: int | None
     callback: Callback | None
@@ -128,8 +137,10 @@ class _Options(NamedTuple):
 
 def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solution | np.ndarray | None") -> Solution:
     """The solution; of a problem whose rows are not of a usual size, by way of the problem at unit scale."""
-    norm, relaxed, slack, tol, max_steps, callback, method = options
+    norm, relaxed, slack, rank, tol, max_steps, callback, method = options
     start = time.perf_counter()
+    if rank is not None:
+        rank = check_rank(rank, norm, problem.has_queries)
     sets = selection_sets(problem, selected)
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
@@ -153,6 +164,8 @@ def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solu
         if own_norm is not FROBENIUS:
             _ = own_norm.dual  # raises where there is none, before the work begins
         candidate = find_candidate(constraints, own_norm, settings, method)
+        if rank is not None:
+            candidate = solve_rank(constraints, rank, settings, candidate)
         done, status, bound = _certified(constraints, own_norm, candidate, tol)
         objective = done.value
     else:
@@ -182,6 +195,7 @@ def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solu
         norm=norm,
         relaxed=None if relaxed is None else _with_batch_axes(relaxed, problem, batch, sets=False),
         slack=slack,
+        rank=rank,
         stats={
             "method": candidate.method,
             "why": candidate.why,

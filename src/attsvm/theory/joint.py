@@ -11,7 +11,7 @@ from attsvm.optimizers.standing import MIRROR_DESCENT, TOKEN_SELECTION
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution, solve_head, solve_svm
-from attsvm.theory.standing import EUCLIDEAN
+from attsvm.theory.standing import EUCLIDEAN, rank_for
 from attsvm.training import Run
 
 FEWEST = 3
@@ -43,7 +43,7 @@ def joint_direction(problem: Problem, run: Run, used: Norm, *, of_run: bool) -> 
     slack = active & ~head.support & np.expand_dims(solved, own)
     trend = _radius_trend(run, used)
     relaxed = slack & np.expand_dims(trend > TREND, own)
-    solution = solve_svm(problem, run.selected, norm=used, relaxed=relaxed)
+    solution = solve_svm(problem, run.selected, norm=used, relaxed=relaxed, rank=rank_for(run, used))
     # the standing of a batch is that of its least certain trial
     settled = np.asarray(solved & (~slack.any(axis=own) | (np.abs(trend) > TREND))).all()
     if not (of_run and settled):

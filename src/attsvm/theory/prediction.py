@@ -15,7 +15,7 @@ from attsvm.problem import Problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.joint import Joint, joint_direction
-from attsvm.theory.standing import limit_of, limit_of_sets, norm_for
+from attsvm.theory.standing import limit_of, limit_of_sets, norm_for, rank_for
 from attsvm.training import Run
 
 KEPT = 1e-3
@@ -82,6 +82,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     p, W                GD, normalised GD             ℓ2 / Frobenius Att-SVM                                proved
     W, p                ℓp mirror descent             ℓp Att-SVM                                            proved
     K, Q                GD, one norm over both        nuclear Att-SVM of KQ'                                measured
+    K, Q with m < d     GD, one norm over both        nuclear Att-SVM of rank at most m, or a local       measured
+                                                      minimum of it
     K, Q                GD, each factor normalised    none known; the nuclear Att-SVM is returned           conjecture
     (v, p), (v, W)      GD, mirror descent            relaxed if v's radius grows faster than the           measured
                                                       attention's; plain in the opposite order or without
@@ -131,17 +133,20 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     if run.selected.shape != shape:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
     used = norm_for(run, norm)
+    rank = rank_for(run, used)
     if run.head != "linear":
         selected = _kept_sets(problem, run)
         known = limit_of_sets(run, used)
-        return Prediction(solve_svm(problem, selected, norm=used), used, selected, known.standing, known.source)
+        solution = solve_svm(problem, selected, norm=used, rank=rank)
+        return Prediction(solution, used, selected, known.standing, known.source)
     if "v" in run.history and problem.num_classes is None:
         joint: Joint = joint_direction(problem, run, used, of_run=run.limit.norm == used)
         return Prediction(
             joint.solution, used, run.selected, joint.limit.standing, joint.limit.source, joint.relaxed, joint.head
         )
     known = limit_of(problem, run, used)
-    return Prediction(solve_svm(problem, run.selected, norm=used), used, run.selected, known.standing, known.source)
+    solution = solve_svm(problem, run.selected, norm=used, rank=rank)
+    return Prediction(solution, used, run.selected, known.standing, known.source)
 
 
 def _kept_sets(problem: Problem, run: Run) -> Bool[np.ndarray, "*queries T"]:

@@ -1,7 +1,7 @@
 """What is known of the direction of a run: the limit of its optimizer, and where theory says more or less."""
 
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm, parse_norm
+from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.optimizers import Limit, Standing
 from attsvm.optimizers.standing import TRANSFORMERS
 from attsvm.problem import Problem
@@ -23,6 +23,11 @@ def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
         reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
         raise ProblemError(f"norm: expected the norm of the Att-SVM to compare with, got None; {reason} no known one")
     return used
+
+
+def rank_for(run: Run, used: Norm) -> int | None:
+    """The largest rank of the Att-SVM: that of the factors, in the norm for which it is known how to restrict it."""
+    return run.limit.rank if used == Nuclear() else None
 
 
 def limit_of(problem: Problem, run: Run, used: Norm) -> Limit:

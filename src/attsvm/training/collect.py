@@ -1,5 +1,6 @@
 """Collects the run of a session."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -60,6 +61,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
     }
     state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
     optimizer = setup.optimizer
+    limit = optimizer.limit(layer.name) if isinstance(optimizer, Optimizer) else Limit(None)
     return Run(
         status=plain_status(_statuses(interrupted)[session.first(state.status)]),
         weights=final["weights"],
@@ -75,7 +77,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         head=setup.objective.head.name,
         optimizer=getattr(optimizer, "name", "optax"),
         norm=getattr(optimizer, "norm", None),
-        limit=optimizer.limit(layer.name) if isinstance(optimizer, Optimizer) else Limit(None),
+        limit=replace(limit, rank=layer.largest_rank(setup.problem)),
         seed=setup.seed,
         optimizer_state={str(i): session.first(leaf) for i, leaf in enumerate(jax.tree.leaves(state.optimizer))},
         optimizer_config=configuration(optimizer),

@@ -72,6 +72,10 @@ class Attention(ABC):
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
         """The weights of the Att-SVM: W, KQ' or p, with any leading axes."""
 
+    def largest_rank(self, problem: Problem) -> int | None:
+        """The largest rank that the weights can have, if that is less than their shape allows."""
+        return None
+
     def default_optimizer(self) -> Optimizer:
         """The default optimizer of :func:`attsvm.train`."""
         return normalized_gradient_descent(0.1)

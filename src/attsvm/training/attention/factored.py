@@ -60,6 +60,10 @@ class Factored(Attention):
         """KQ'."""
         return np.asarray(parameters["K"] @ np.swapaxes(parameters["Q"], -1, -2))
 
+    def largest_rank(self, problem: Problem) -> int | None:
+        """m, if there are fewer columns than rows."""
+        return self.rank if self.rank < min(problem.key_dim, problem.query_dim) else None
+
     def default_optimizer(self) -> Optimizer:
         """One norm over both gradients, and steps relative to the norm of (K, Q) that decay.
 

@@ -1,0 +1,261 @@
+"""The nuclear Att-SVM over weights of rank at most m: the limit of factors K and Q with m columns."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.optimize import minimize
+
+from attsvm.checks import check_integer
+from attsvm.errors import ProblemError
+from attsvm.norms import Norm, Nuclear
+from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.constraints.pair_rows import Reduced, reduced_rows
+from attsvm.svm.methods.batches import undecided
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.semidefinite.nuclear_face import solve_on_face
+from attsvm.svm.threads import threads_for
+
+NEGLIGIBLE = 1e-9
+"""Singular values below this, relative to the first, are no part of the rank."""
+
+STARTS = 8
+"""Random starts, in addition to the truncated nuclear solution."""
+
+ROUNDS = 30
+ROUND_STEPS = 100
+GRADIENT, SHARPER, FINEST = 1e-4, 0.5, 1e-9
+"""Gradient at which a round ends: in the first, its decrease from round to round, and the smallest."""
+
+STIFFER = 4.0
+STIFFEST = 1e9
+
+HOPELESS, HOPELESS_VIOLATION = 10, 0.1
+"""Rounds after which a start is given up if the largest violation, relative to the right sides, is still above this."""
+
+NEAR = 1e-2
+"""Violation below which Newton's method is tried."""
+
+HELD = 1e-8
+"""Violation at which the multipliers have converged."""
+
+STATIONARY = 1e-8
+"""Largest residual of G V = U at a local minimum U S V', where G = A*(λ)."""
+
+SMALL = 1e-6
+"""Multipliers below this, relative to the largest, are those of rows that do not hold with equality."""
+
+
+def check_rank(rank: int, norm: Norm, has_queries: bool) -> int:
+    """The rank as an integer.
+
+    Raises
+    ------
+    ProblemError
+        If it is not an integer of at least 1, the norm is not the nuclear norm, or the weights are those of a prompt.
+    """
+    if not has_queries:
+        raise ProblemError("rank: expected None for a problem without queries, whose weights are a vector")
+    if norm != Nuclear():
+        raise ProblemError(f"rank: expected the nuclear norm, got {norm.name}")
+    return check_integer("rank", rank, 1)
+
+
+def solve_rank(constraints: Constraints, rank: int, settings: Settings, nuclear: Candidate) -> Candidate:
+    """Weights K Q' of least ½(‖K‖² + ‖Q‖²) = ‖K Q'‖_*, where K and Q have ``rank`` columns.
+
+    If the nuclear solution has at most this rank, it is the answer. Otherwise the problem is not convex: local minima
+    are found from several starts by augmented Lagrangians and Newton's method, and the lowest is kept. The multipliers
+    are always those of the nuclear norm, so the certificate compares the answer with the nuclear optimum, which no
+    weights of any rank fall below.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    rank : int
+        m.
+    settings : Settings
+        ``max_steps`` limits the number of starts, and ``report`` is called after each.
+    nuclear : Candidate
+        The candidate of the nuclear norm for the same constraints.
+
+    References
+    ----------
+    Burer and Monteiro (2003), *A nonlinear programming algorithm for solving semidefinite programs via low-rank
+    factorization*. Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
+    """
+    flat = constraints.with_one_axis()
+    weights = nuclear.weights.reshape(-1, *flat.weights_shape).copy()
+    multipliers = nuclear.multipliers.reshape(flat.inequality.shape)
+    warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
+    singular = np.linalg.svd(weights, compute_uv=False)
+    wide = np.any(singular[:, rank:] > NEGLIGIBLE * singular[:, :1], axis=-1)
+    weights = truncated(weights, rank)
+    steps = np.zeros(len(weights), int)
+    for k in np.flatnonzero(wide & undecided(flat) & ~nuclear.ray.reshape(-1)):
+        reduced = reduced_rows(flat[[k]])
+        known = [weights[k]] if warm is None else [weights[k], truncated(warm[k], rank)]
+        starts = [reduced.contract(start[None])[0] for start in known]
+        own = _Factored.of(reduced, reduced.unit.gather(multipliers[[k]])[0], rank)
+        with threads_for(own.left.size * rank):
+            found, steps[k] = own.lowest(starts, settings)
+        weights[k] = reduced.expand(found[None])[0]
+    if not steps.any():
+        why = f"{nuclear.why}; its solution has rank at most {rank}"
+        return nuclear._replace(weights=weights.reshape(nuclear.weights.shape), why=why)
+    return Candidate(
+        weights,
+        multipliers,
+        nuclear.ray.reshape(-1),
+        steps,
+        "factors",
+        f"the nuclear solution has a rank above {rank}: local minima over factors, from {int(steps.max())} starts",
+    ).with_axes_of(constraints)
+
+
+def truncated(weights: Float[np.ndarray, "*batch d_k d_q"], rank: int) -> Float[np.ndarray, "*batch d_k d_q"]:
+    """The nearest weights of at most this rank."""
+    left, singular, right = np.linalg.svd(weights, full_matrices=False)
+    return np.asarray((left[..., :rank] * singular[..., None, :rank]) @ right[..., :rank, :])
+
+
+class _Factored(NamedTuple):
+    """One problem over factors, at the scale at which the nuclear optimum has the value 1.
+
+    Attributes
+    ----------
+    left, queries, right, equality
+        The rows l_a z_a' of unit norm, b_a, and which of them are equalities.
+    multipliers : ndarray, shape (m,)
+        Of the nuclear optimum.
+    rank : int
+    """
+
+    left: Float[np.ndarray, "m d_k"]
+    queries: Float[np.ndarray, "m d_q"]
+    right: Float[np.ndarray, " m"]
+    equality: Bool[np.ndarray, " m"]
+    multipliers: Float[np.ndarray, " m"]
+    rank: int
+
+    @classmethod
+    def of(cls, reduced: Reduced, multipliers: Float[np.ndarray, " m"], rank: int) -> "_Factored":
+        rows, unit = reduced.rows, reduced.unit
+        there = unit.there[0]
+        left, queries = rows.left[0, there], rows.queries[0, rows.query_of][there]
+        right, multipliers = unit.right[0, there], multipliers[there]
+        size = np.linalg.svd((left * multipliers[:, None]).T @ queries, compute_uv=False)[0]
+        multipliers = multipliers / (size or 1.0)
+        value = float(multipliers @ right)  # the bound on the optimum that these multipliers prove
+        scale = value if value > 0 else 1.0
+        return cls(left, queries, right / scale, unit.equality[0, there], multipliers, rank)
+
+    def lowest(
+        self, starts: list[Float[np.ndarray, "d_k d_q"]], settings: Settings
+    ) -> tuple[Float[np.ndarray, "d_k d_q"], int]:
+        """The best weights that any start leads to, and the number of starts."""
+        best, least = starts[0], self.size(starts[0])
+        step = 0
+        for step, start in enumerate(self._starts(starts), start=1):
+            found = self.local_minimum(start)
+            size = self.size(found)
+            if size < least or step == 1:
+                best, least = found, size
+            stop = settings.report is not None and settings.report(step, max(1 - 1 / least, 0.0))
+            if stop or step == settings.max_steps or least <= 1 + 0.1 * settings.tol:
+                break
+        return best, step
+
+    def _starts(self, known: list[Float[np.ndarray, "d_k d_q"]]) -> Iterator[Float[np.ndarray, "numbers"]]:
+        """Factors: of the known weights, and random ones."""
+        split = self.left.shape[1]
+        for weights in known:
+            left, singular, right = np.linalg.svd(weights, full_matrices=False)
+            root = np.sqrt(singular / (singular.sum() or 1.0))
+            yield np.vstack([left * root, right.T * root])[:, : self.rank].reshape(-1)
+        generator = np.random.default_rng(0)
+        for _ in range(STARTS):
+            factors = generator.standard_normal((split + self.queries.shape[1], self.rank))
+            yield (factors * np.sqrt(2) / np.linalg.norm(factors)).reshape(-1)
+
+    def local_minimum(self, factors: Float[np.ndarray, "numbers"]) -> Float[np.ndarray, "d_k d_q"]:
+        """The weights at a local minimum near a start, or nearly feasible ones if there is none.
+
+        The multipliers of the augmented Lagrangian are updated until Newton's method converges to a local minimum.
+        """
+        multipliers, before = self.multipliers, np.inf
+        stiffness = 1 / float(np.mean(self.right[self.right > 0] ** 2))
+        smallest = float(np.min(self.right[self.right > 0]))
+        for round_ in range(ROUNDS):
+            precision = {"maxiter": ROUND_STEPS, "gtol": max(GRADIENT * SHARPER**round_, FINEST), "ftol": 0.0}
+            arguments = (multipliers, stiffness)
+            factors = minimize(self._lagrangian, factors, arguments, "L-BFGS-B", True, options=precision).x
+            short = self.right - self._products(factors)
+            wrong = np.where(self.equality, np.abs(short), np.maximum(short, -multipliers / stiffness))
+            multipliers = self._signed(multipliers + stiffness * short)
+            violation = float(np.abs(wrong).max()) / smallest
+            if violation <= NEAR:
+                refined = self._refined(factors, multipliers)
+                if refined is not None:
+                    return refined
+            if violation <= HELD or (round_ >= HOPELESS and violation > HOPELESS_VIOLATION):
+                break
+            if violation > before / STIFFER:
+                stiffness = min(STIFFER * stiffness, STIFFEST)
+            before = violation
+        return self._product(factors)
+
+    def _refined(
+        self, factors: Float[np.ndarray, "numbers"], multipliers: Float[np.ndarray, " m"]
+    ) -> Float[np.ndarray, "d_k d_q"] | None:
+        """The local minimum that Newton's method converges to from factors nearby; None if it does not."""
+        weights = self._product(factors)
+        held = self.equality | (multipliers > SMALL * multipliers.max())
+        found = solve_on_face(
+            self.left, self.queries, self.right, self.equality, weights, multipliers, held, NEGLIGIBLE
+        )
+        if found is None or not self.size(found[0]) <= (1 + NEAR) * 0.5 * float(factors @ factors):
+            return None
+        left, singular, right = np.linalg.svd(found[0], full_matrices=False)
+        kept = singular > NEGLIGIBLE * singular[0]
+        pull = (self.left * found[1][:, None]).T @ self.queries
+        error = np.abs(pull @ right[kept].T - left[:, kept]).max()
+        return found[0] if error <= STATIONARY else None
+
+    def _lagrangian(
+        self, factors: Float[np.ndarray, "numbers"], multipliers: Float[np.ndarray, " m"], stiffness: float
+    ) -> tuple[float, Float[np.ndarray, "numbers"]]:
+        """½(‖K‖² + ‖Q‖²) with the constraints, each by its multiplier and the square of its violation; the gradient."""
+        K, Q = self._split(factors)
+        images, partners = self.left @ K, self.queries @ Q
+        push = self._signed(multipliers + stiffness * (self.right - np.vecdot(images, partners)))
+        value = 0.5 * float(factors @ factors) + 0.5 * float(push @ push - multipliers @ multipliers) / stiffness
+        of_K, of_Q = self.left.T @ (push[:, None] * partners), self.queries.T @ (push[:, None] * images)
+        return value, factors - np.concatenate([of_K.reshape(-1), of_Q.reshape(-1)])
+
+    def _signed(self, multipliers: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        return np.where(self.equality, multipliers, np.maximum(multipliers, 0.0))
+
+    def _split(
+        self, factors: Float[np.ndarray, "numbers"]
+    ) -> tuple[Float[np.ndarray, "d_k m"], Float[np.ndarray, "d_q m"]]:
+        rows = factors.reshape(-1, self.rank)
+        return rows[: self.left.shape[1]], rows[self.left.shape[1] :]
+
+    def _product(self, factors: Float[np.ndarray, "numbers"]) -> Float[np.ndarray, "d_k d_q"]:
+        K, Q = self._split(factors)
+        return np.asarray(K @ Q.T)
+
+    def _products(self, factors: Float[np.ndarray, "numbers"]) -> Float[np.ndarray, " m"]:
+        K, Q = self._split(factors)
+        return np.asarray(np.vecdot(self.left @ K, self.queries @ Q))
+
+    def size(self, weights: Float[np.ndarray, "d_k d_q"]) -> float:
+        """‖W‖_* divided by the smallest margin; ∞ where the weights cannot be scaled to satisfy the constraints."""
+        value = float(np.linalg.svd(weights, compute_uv=False).sum())
+        margins = np.vecdot(self.left @ weights, self.queries)
+        asked = self.right > 0
+        smallest = float(np.min(margins[asked] / self.right[asked]))
+        rest = np.where(self.equality, np.abs(margins), -margins)[~asked].max(initial=0.0)
+        return value / smallest if smallest > 0 and rest <= 1e-7 * value else np.inf
