@@ -18,8 +18,8 @@ import torch
 
 from attsvm.apps.experiments.experiment import Experiment, make_options
 from attsvm.apps.experiments.tasks import find_task
-from attsvm.report.experiment.figures import name_of
 from attsvm.report.experiment.folder import write_experiment
+from attsvm.report.experiment.names import name_of
 from attsvm.report.plain import dumps, jsonable
 from attsvm.results import Progress
 from attsvm.storage import atomic_write

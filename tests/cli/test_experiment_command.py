@@ -86,22 +86,45 @@ def test_reviews_leave_a_page_with_every_optimiser_and_sentence(reviews, vocabul
     for run in result["runs"]:
         assert run["status"] == "finished"
         assert [row["epoch"] for row in run["history"]] == [0, 1, 2]
-        assert len(run["key_words"]["sentences"]) == len(SENTENCES) == 20
+        assert len(run["key_words"]["sentences"]) == len(SENTENCES) == 50
         for shares in run["histograms"].values():
             assert sum(shares) == pytest.approx(1)
         for sentence in run["key_words"]["sentences"]:
             assert sum(piece[2] for piece in sentence["pieces"]) + sentence["special"] == pytest.approx(1, abs=1e-5)
     page = (out / "index.html").read_text()
     assert self_contained(page)
-    assert page.count("<svg") == 6
-    assert page.count('class="reading"') == 4 * 20
+    assert page.count("<svg") == 8
+    assert page.count('class="reading"') == 4 * 50
     assert '<mark class="key"' in page
     assert {path.stem for path in (out / "figures").iterdir()} >= {"accuracy", "histograms", "key-words"}
-    # nothing is left to train, and nothing changes
+    assert result["published"] is None
+    # nothing is left to train, and nothing changes but the page, which compares with another experiment
     weights = {path: path.read_bytes() for path in (out / "runs").rglob(CHECKPOINT)}
     assert len(weights) == 4
-    assert attsvm(*arguments, "--resume").exit_code == 0
+    six = tmp_path / "six"
+    assert attsvm(*arguments, "--resume", "--compare", six).exception.args == (f"{six / 'result.json'}: no such file",)
+    six.mkdir()
+    (six / "result.json").write_text(json.dumps(measured_with_six_layers(result)))
+    assert attsvm(*arguments, "--resume", "--compare", six).exit_code == 0
     assert all(path.read_bytes() == before for path, before in weights.items())
+    page = (out / "index.html").read_text()
+    cells = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", page[page.index('class="published"') :])
+    row = ["paper-6", "6", "ℓ1.1 mirror descent", "82.57", "80.00 ± 0.25", "4 of 2", "1"]
+    assert cells[cells.index("paper-6") :][: len(row)] == row
+    # with 3 and 4 layers nothing was run, with 6 layers ℓ2 was not; and ℓ3 is better than ℓ1.1 there
+    assert cells.count("not run") == 3 + 3 + 1
+    order = ["ℓ1.1 &gt; ℓ2 &gt; ℓ3", "ℓ3 &gt; ℓ1.1", "does not hold"]
+    assert cells[cells.index(order[0]) :][:3] == order
+
+
+def measured_with_six_layers(result):
+    """The result of an experiment with the preset paper-6 on 25,000 test rows."""
+    accuracies = {"mirror-1.1": 0.8, "mirror-3": 0.83}
+    runs = [
+        {**result["runs"][0], "optimizer": optimizer, "best": {"epoch": 4, "test_accuracy": accuracy}}
+        for optimizer, accuracy in accuracies.items()
+    ]
+    return {**result, "preset": "paper-6", "data": {"test": 25_000}, "runs": runs}
 
 
 def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
@@ -118,7 +141,7 @@ def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
     ]
     assert np.shape(result["runs"][0]["pictures"][0]["attention"]) == (4, 4)
     page = (out / "index.html").read_text()
-    assert page.count("<svg") == 6
+    assert page.count("<svg") == 7
     assert "What the class token attends to" in page
     assert "Traceback" not in done.output
 
@@ -296,8 +319,9 @@ def test_measures_agree_with_their_formulas(vocabulary):
     texts[0, 4:] = 0
     assert attention_evenness(model, texts)["all"][1] == pytest.approx(1)
     # with no logits every token of a sentence gets the same, so the score is the share of key words
-    score, even, readings = read_sentences(model, load_tokenizer(str(vocabulary)), 24)
-    assert score == pytest.approx(even)
+    found = read_sentences(model, load_tokenizer(str(vocabulary)), 24)
+    assert found.score == pytest.approx(found.even)
+    readings = found.sentences
     assert readings[0]["text"] == "The acting was wonderful from the first scene to the last."
     assert [readings[0]["text"][a:b] for a, b, _, key in readings[0]["pieces"] if key] == ["wonderful"]
     assert weight_histograms(model)["query"][0] == pytest.approx(0.5)

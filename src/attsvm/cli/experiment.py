@@ -34,6 +34,8 @@ Examples:
     attsvm experiment imdb --data stanfordnlp/imdb --preset paper-3 --optimizer mirror --p 3 --device cuda --out paper-3
 
     attsvm experiment cifar10 --data ../shared/data/cifar10 --preset small --optimizer mirror-1.1,adam --out pictures
+
+    attsvm experiment imdb --preset paper-6 --optimizer mirror-1.1,mirror-2 --compare paper-3 --out paper-6
 """
 
 
@@ -83,6 +85,10 @@ def experiment(
     threads: Threads = None,
     json: Json = False,
     force: Annotated[bool, typer.Option("--force", help="Replace DIR if it holds an earlier experiment.")] = False,
+    compare: Annotated[
+        list[Path] | None,
+        typer.Option("--compare", metavar="DIR", help="Folder of another experiment for the table; may be repeated."),
+    ] = None,
 ) -> None:
     """Run an experiment (the help is HELP)."""
     limit_threads(threads)
@@ -92,14 +98,16 @@ def experiment(
 
     from attsvm.apps.experiments.experiment import Experiment, make_options
     from attsvm.apps.experiments.tasks import find_task
-    from attsvm.report.experiment.figures import name_of
     from attsvm.report.experiment.folder import check_experiment, claim_experiment, write_experiment
-    from attsvm.report.experiment.page import notes, rows_of, verdict
+    from attsvm.report.experiment.page import notes, tables_of, verdict
+    from attsvm.report.experiment.published import read_results
     from attsvm.report.plain import jsonable
 
-    inputs = (data, vocabulary)
+    others = compare or []
+    inputs = (data, vocabulary, *others)
     check_experiment(out, resume, force, inputs)
     chosen = find_task(task).preset(preset)
+    earlier = read_results(others, task)
     names = _names(optimizer, p)
     changes: dict[str, Any] = {
         "seed": seed,
@@ -121,10 +129,10 @@ def experiment(
     done = _run(loaded, runs, folder, resume)
     if len(done) < len(runs) or done[-1]["status"] == "interrupted":
         finish(out, "interrupted; --resume continues from the checkpoint", INTERRUPTED)
-    result = jsonable(loaded.result(done, command=command_line(), seed=seed, threads=threads, device=changes["device"]))
+    about: dict[str, Any] = {"command": command_line(), "seed": seed, "threads": threads, "device": changes["device"]}
+    result = jsonable(loaded.result(done, **about, earlier=earlier))
     write_experiment(folder, result, loaded.task.pictures(loaded.data))
-    tables = ((name_of(run["optimizer"]), rows_of(run)) for run in result["runs"])
-    print_result(result, json, tables, verdict(result), notes(result))
+    print_result(result, json, tables_of(result), verdict(result), notes(result))
     finish(out, "index.html, figures, result.json and runs", exit_status([run["status"] for run in done], "run"))
 
 

@@ -1,6 +1,6 @@
 """Texts whose words are shaded by their attention."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -13,7 +13,7 @@ class Span(NamedTuple):
     share : float or None
         The attention that it receives; None for what lies between words.
     opacity : float
-        The share over the largest one of the text.
+        By default the share over the largest one of the text.
     key : bool
         Whether it is underlined.
     """
@@ -24,7 +24,12 @@ class Span(NamedTuple):
     key: bool = False
 
 
-def shaded(text: str, words: Iterable[tuple[int, int, float, bool]], between: Callable[[str], str] = str) -> list[Span]:
+def shaded(
+    text: str,
+    words: Iterable[tuple[int, int, float, bool]],
+    between: Callable[[str], str] = str,
+    opacities: Sequence[float] | None = None,
+) -> list[Span]:
     """Split a text into its words and what lies between them.
 
     Parameters
@@ -34,12 +39,16 @@ def shaded(text: str, words: Iterable[tuple[int, int, float, bool]], between: Ca
         Begin, end, share of the attention, and whether it is a key word; in their order.
     between : callable
         Applied to the text between words.
+    opacities : sequence of float, optional
+        One for each word.
     """
     words = list(words)
-    largest = max((share for _, _, share, _ in words), default=0.0) or 1.0
+    if opacities is None:
+        largest = max((share for _, _, share, _ in words), default=0.0) or 1.0
+        opacities = [share / largest for _, _, share, _ in words]
     spans, at = [], 0
-    for begin, end, share, key in words:
+    for (begin, end, share, key), opacity in zip(words, opacities, strict=True):
         spans.append(Span(between(text[at:begin])))
-        spans.append(Span(text[begin:end], share, share / largest, key))
+        spans.append(Span(text[begin:end], share, opacity, key))
         at = end
     return [*spans, Span(between(text[at:]))]

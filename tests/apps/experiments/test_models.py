@@ -71,9 +71,26 @@ def test_presets_have_the_papers_sizes():
         name for name, _ in find_task("imdb").preset("tiny").shape.build().named_parameters() if name.endswith("bias")
     ] == []
     assert {name: set(task.presets) for name, task in TASKS.items()} == {
-        "imdb": {"paper-3", "paper-4", "paper-6", "small", "tiny"},
-        "cifar10": {"paper", "small", "tiny"},
+        "imdb": {"paper-3", "paper-4", "paper-6", "paper-3-third", "small", "tiny"},
+        "cifar10": {"paper", "vit-sparsity", "vit-sparsity-small", "small", "tiny"},
     }
+
+
+def test_a_third_of_the_paper_has_as_many_steps_an_epoch():
+    whole, third = find_task("imdb").preset("paper-3"), find_task("imdb").preset("paper-3-third")
+    assert (third.shape.blocks.width, third.shape.blocks.hidden, third.shape.length) == (126, 504, 170)
+    assert (third.shape.blocks.layers, third.shape.blocks.heads) == (3, 3)
+    assert third.train_rows / third.batch == pytest.approx(25_000 / whole.batch, rel=0.05)
+    assert third.published == whole.published == {"mirror-1.1": 0.8347, "mirror-2": 0.8166, "mirror-3": 0.8257}
+
+
+def test_the_vision_transformer_of_the_first_paper_is_vit_base():
+    preset = find_task("cifar10").preset("vit-sparsity")
+    assert (preset.epochs, preset.learning_rates["sgd"], preset.learning_rates["adam"]) == (400, 3e-3, 3e-3)
+    with torch.device("meta"):
+        model = preset.shape.build()
+    # ViT-base/16 with 1,000 classes has 86,567,656 weights (Dosovitskiy et al., 2021; torchvision's vit_b_16)
+    assert sum(weights.numel() for weights in model.parameters()) == 86_567_656 - 990 * (768 + 1)
 
 
 def test_sizes_that_do_not_fit_are_refused():

@@ -1,5 +1,6 @@
 """One of the paper's experiments: a preset of a task, its data, and the runs of optimizers on them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from attsvm.apps.experiments.models import Classifier
 from attsvm.apps.experiments.optimizers import find_optimizer
 from attsvm.apps.experiments.options import Options
 from attsvm.apps.experiments.presets import Preset
+from attsvm.apps.experiments.published import compared
 from attsvm.apps.experiments.seeding import seed_everything
 from attsvm.apps.experiments.task import Data, Task
 from attsvm.apps.experiments.tasks import find_task
@@ -139,7 +141,14 @@ class Experiment:
         return {**_numbers(outcome, options, model), **task.shown(model, preset, data, options.device)}
 
     def result(
-        self, runs: list[dict[str, Any]], *, command: str, seed: int, threads: int | None, device: str
+        self,
+        runs: list[dict[str, Any]],
+        *,
+        command: str,
+        seed: int,
+        threads: int | None,
+        device: str,
+        earlier: Iterable[dict[str, Any]] = (),
     ) -> dict[str, Any]:
         """What ``result.json`` holds.
 
@@ -151,11 +160,13 @@ class Experiment:
         seed : int
         threads : int or None
         device : str
+        earlier : iterable of dict
+            What ``result.json`` holds of other experiments of the task, for the table of published accuracies.
         """
         shape, data = self.preset.shape, self.data
         names = ("layers", "heads", "width", "hidden", "dropout", "bias")
         parameters = sum(weights.numel() for weights in shape.build().parameters())
-        return {
+        result = {
             "kind": "experiment",
             "version": __version__,
             "command": command,
@@ -168,6 +179,7 @@ class Experiment:
             "model": {**{name: getattr(shape.blocks, name) for name in names}, "parameters": parameters},
             "runs": runs,
         }
+        return {**result, "published": compared([result, *earlier], self.task.presets)}
 
 
 def _numbers(outcome: Outcome, options: Options, model: Classifier) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Sizes of the experiments: as in the paper, small enough for two cores, and tiny for tests."""
+"""Sizes of the experiments: as in the papers, small enough for two cores, and tiny for tests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from attsvm.apps.experiments.blocks import Blocks
@@ -28,6 +28,10 @@ class Preset(Generic[Shape]):
         Flip and shift pictures at random.
     learning_rates : dict of str to float
         Default learning rates, by the name of the optimizer.
+    published : dict of str to float
+        Test accuracy at the best epoch that the paper reports for these sizes, by the name of the optimizer.
+    scale : str
+        How the preset differs from the sizes that ``published`` is for; empty if it does not.
     """
 
     shape: Shape
@@ -39,21 +43,50 @@ class Preset(Generic[Shape]):
     train_rows: int | None = None
     test_rows: int | None = None
     augment: bool = False
+    published: dict[str, float] = field(default_factory=dict)
+    scale: str = ""
 
 
-def _paper_reviews(depth: int, **learning_rates: float) -> Preset[TextShape]:
+def _paper_reviews(depth: int, published: tuple[float, float, float], **learning_rates: float) -> Preset[TextShape]:
+    """The paper's sizes; ``published`` for ℓ1.1, ℓ2 and ℓ3."""
     blocks = Blocks(width=384, layers=depth, heads=depth, hidden=1536, dropout=0.2)
     rates = {"mirror-1.1": learning_rates["low"], "sgd": learning_rates["two"], "mirror-2": learning_rates["two"]}
     rates |= {"mirror-3": learning_rates["high"], "adam": 1e-4}
+    low, two, high = published
     return Preset(
-        TextShape(blocks, length=512), epochs=100, batch=100, reduction="sum", learning_rates=rates, stop_at=0.995
+        TextShape(blocks, length=512),
+        epochs=100,
+        batch=100,
+        reduction="sum",
+        learning_rates=rates,
+        stop_at=0.995,
+        published={"mirror-1.1": low, "mirror-2": two, "mirror-3": high},
     )
 
 
+def _third(preset: Preset[TextShape], learning_rates: dict[str, float]) -> Preset[TextShape]:
+    """A third of the width, length, training rows and batch, so that an epoch has as many steps."""
+    blocks = preset.shape.blocks
+    # the heads divide the width
+    width = blocks.width // 3 // blocks.heads * blocks.heads
+    return replace(
+        preset,
+        shape=TextShape(replace(blocks, width=width, hidden=4 * width), length=preset.shape.length // 3),
+        batch=preset.batch // 3,
+        learning_rates=learning_rates,
+        train_rows=8_000,
+        test_rows=4_000,
+        scale="a third of the width, length, training rows and batch",
+    )
+
+
+_PAPER_3 = _paper_reviews(3, (0.8347, 0.8166, 0.8257), low=8e-4, two=4e-4, high=4e-6)
+
 REVIEWS: dict[str, Preset[TextShape]] = {
-    "paper-3": _paper_reviews(3, low=8e-4, two=4e-4, high=4e-6),
-    "paper-4": _paper_reviews(4, low=6e-4, two=4e-4, high=6e-6),
-    "paper-6": _paper_reviews(6, low=1e-3, two=1e-3, high=1e-5),
+    "paper-3": _PAPER_3,
+    "paper-4": _paper_reviews(4, (0.8336, 0.8105, 0.8240), low=6e-4, two=4e-4, high=6e-6),
+    "paper-6": _paper_reviews(6, (0.8257, 0.8103, 0.8065), low=1e-3, two=1e-3, high=1e-5),
+    "paper-3-third": _third(_PAPER_3, {"mirror-1.1": 8e-4, "mirror-2": 4e-4, "sgd": 4e-4, "mirror-3": 4e-6}),
     "small": Preset(
         TextShape(Blocks(width=48, layers=2, heads=2, hidden=96, dropout=0.1), length=96),
         epochs=5,
@@ -74,6 +107,9 @@ REVIEWS: dict[str, Preset[TextShape]] = {
 }
 """Presets for movie reviews."""
 
+VIT_RATE = 3e-3
+"""Learning rate of the first paper's vision transformer, constant. The paper does not name the optimizer."""
+
 PICTURES: dict[str, Preset[PictureShape]] = {
     "paper": Preset(
         PictureShape(Blocks(width=512, layers=6, heads=8, hidden=512, dropout=0.1, bias=True), size=48, patch=4),
@@ -89,6 +125,22 @@ PICTURES: dict[str, Preset[PictureShape]] = {
         batch=50,
         reduction="mean",
         learning_rates={"mirror-1.1": 1e-1, "mirror-2": 5e-2, "sgd": 5e-2, "mirror-3": 1e-2, "adam": 1e-3},
+        train_rows=10_000,
+        test_rows=4_000,
+    ),
+    "vit-sparsity": Preset(
+        PictureShape(Blocks(width=768, layers=12, heads=12, hidden=3072, bias=True), size=224, patch=16),
+        epochs=400,
+        batch=100,
+        reduction="mean",
+        learning_rates=dict.fromkeys(("mirror-2", "sgd", "adam"), VIT_RATE),
+    ),
+    "vit-sparsity-small": Preset(
+        PictureShape(Blocks(width=64, layers=4, heads=4, hidden=256, bias=True), size=32, patch=4),
+        epochs=20,
+        batch=50,
+        reduction="mean",
+        learning_rates=dict.fromkeys(("mirror-2", "sgd", "adam"), VIT_RATE),
         train_rows=10_000,
         test_rows=4_000,
     ),

@@ -44,8 +44,9 @@ class Reviews(Task[TextShape]):
         return Data(train, test, source, tokenizer)
 
     def measured(self, model: Any, preset: Preset[TextShape], data: Data, device: str) -> dict[str, Any]:
-        """The key-word score."""
-        return {"key_word_score": self._key_words(model, preset, data, device).score}
+        """The key-word score, and the attention to key words on the scale from 0 to 1."""
+        found = self._key_words(model, preset, data, device)
+        return {"key_word_score": found.score, "key_word_scaled": found.scaled}
 
     def shown(self, model: Any, preset: Preset[TextShape], data: Data, device: str) -> dict[str, Any]:
         """The attention to every word of the sentences."""

@@ -7,21 +7,15 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from attsvm.report import style
 from attsvm.report.drawn import Drawn, Shown, draw_each
+from attsvm.report.experiment.curves import COLOURS, over_epochs
+from attsvm.report.experiment.key_words import draw_sentences, draw_share
+from attsvm.report.experiment.names import name_of
+from attsvm.report.experiment.sparsity import draw_sparsity
 
-COLOURS = (style.VERMILLION, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
-LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)))
 KIND_NAMES = {"key": "keys", "query": "queries", "value": "values"}
-
-
-def name_of(optimizer: str) -> str:
-    """The name of an optimiser on the page."""
-    if optimizer.startswith("mirror-"):
-        return f"ℓ{optimizer.removeprefix('mirror-')} mirror descent"
-    return {"sgd": "gradient descent", "adam": "Adam"}.get(optimizer, optimizer)
 
 
 def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) -> list[Shown]:
@@ -41,21 +35,23 @@ def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) 
         "histograms": partial(_histograms, runs),
         "attention": partial(_evenness, runs),
         "norms": partial(_norms, runs),
+        "sparsity": partial(draw_sparsity, runs),
     }
     if "key_words" in runs[0]:
-        drawers["key-words"] = partial(_key_words, runs)
+        drawers["key-words"] = partial(draw_share, runs)
+        drawers["key-word-sentences"] = partial(draw_sentences, runs)
     if pictures is not None:
         drawers["pictures"] = partial(_pictures, runs, pictures)
     return draw_each(drawers)
 
 
 def _learning(runs: list[dict[str, Any]]) -> Drawn:
-    figure, _ = _over_epochs(runs, "test accuracy (%)", lambda row: 100 * row["test_accuracy"])
+    figure, _ = over_epochs(runs, "test accuracy (%)", lambda row: 100 * row["test_accuracy"])
     return Drawn("accuracy", "Accuracy", "Share of the test rows classified correctly after each epoch.", figure)
 
 
 def _loss(runs: list[dict[str, Any]]) -> Drawn:
-    figure, axis = _over_epochs(runs, "mean loss of a row", lambda row: row["test_loss"])
+    figure, axis = over_epochs(runs, "mean loss of a row", lambda row: row["test_loss"])
     for number, run in enumerate(runs):
         trained = run["history"][1:]
         if trained:
@@ -94,7 +90,7 @@ def _histograms(runs: list[dict[str, Any]]) -> Drawn:
 
 
 def _evenness(runs: list[dict[str, Any]]) -> Drawn:
-    figure, _ = _over_epochs(runs, "‖a‖₁² / (T ‖a‖₂²)", lambda row: float(np.mean(row["attention_evenness"]["all"])))
+    figure, _ = over_epochs(runs, "‖a‖₁² / (T ‖a‖₂²)", lambda row: float(np.mean(row["attention_evenness"]["all"])))
     caption = (
         "Mean over layers, heads and queries of the test rows. It is 1 if a query attends to all T tokens equally "
         "and 1/T if it attends to one token; small values are sparse."
@@ -103,20 +99,9 @@ def _evenness(runs: list[dict[str, Any]]) -> Drawn:
 
 
 def _norms(runs: list[dict[str, Any]]) -> Drawn:
-    figure, _ = _over_epochs(runs, "‖W_K W_Q′‖", lambda row: float(np.mean(row["key_query_norm"])))
+    figure, _ = over_epochs(runs, "‖W_K W_Q′‖", lambda row: float(np.mean(row["key_query_norm"])))
     caption = "Frobenius norm of the key-query weights, mean over heads and layers."
     return Drawn("norms", "Growth of the key-query weights", caption, figure)
-
-
-def _key_words(runs: list[dict[str, Any]]) -> Drawn:
-    figure, axis = _over_epochs(runs, "key-word score (%)", lambda row: 100 * row["key_word_score"])
-    axis.axhline(100 * runs[0]["key_words"]["even"], color=style.INK, linestyle=":", linewidth=1)
-    axis.set_ylim(bottom=0)
-    caption = (
-        "Share of the attention of the last layer's [CLS] query on the words that carry the sentiment, as a mean "
-        "over the heads and the sentences below. Dotted: equal attention to all tokens."
-    )
-    return Drawn("key-words", "Attention to key words", caption, figure)
 
 
 def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
@@ -151,21 +136,3 @@ def _picture(axis: Axes, picture: np.ndarray, **options: Any) -> None:
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(False)
-
-
-def _over_epochs(
-    runs: list[dict[str, Any]], name: str, value: Callable[[dict[str, Any]], float]
-) -> tuple[Figure, Axes]:
-    """One line for each run: the value of each row of its history."""
-    figure, axis = style.panel("epochs", name, 2.6)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for number, run in enumerate(runs):
-        axis.plot(
-            [row["epoch"] for row in run["history"]],
-            [value(row) for row in run["history"]],
-            color=COLOURS[number % len(COLOURS)],
-            linestyle=LINES[number % len(LINES)],
-            label=name_of(run["optimizer"]),
-        )
-    style.legend_above(axis, 2)
-    return figure, axis

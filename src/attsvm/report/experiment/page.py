@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 
 from attsvm.report.drawn import Shown
-from attsvm.report.experiment.figures import draw_experiment, name_of
+from attsvm.report.experiment.figures import draw_experiment
+from attsvm.report.experiment.key_words import comparisons, sentences_of
+from attsvm.report.experiment.names import name_of
+from attsvm.report.experiment.published import COLUMNS, ORDER_COLUMNS, comparison
 from attsvm.report.render import render
-from attsvm.report.spans import Span, shaded
 from attsvm.report.words import listed, number, percent
 
-WIDE = ("histograms", "pictures")
+WIDE = ("histograms", "pictures", "sparsity")
 TITLES = {"imdb": "Movie reviews", "cifar10": "CIFAR-10"}
 
 
@@ -56,9 +58,24 @@ def rows_of(run: dict[str, Any]) -> list[tuple[str, str]]:
     if "key_words" in run:
         words = run["key_words"]
         rows.append(("key-word score", f"{percent(words['score'])}; equal attention: {percent(words['even'])}"))
+        rows.append(("key words on the scale 0-1", f"{words['scaled']:.3f}; other words: {words['scaled_others']:.3f}"))
     rows.append(("steps", f"{run['steps']:,}"))
     rows.append(("seconds", f"{run['seconds']:.1f}"))
     return rows
+
+
+def tables_of(result: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The numbers of every run, and the published accuracies, for the terminal."""
+    tables = [(name_of(run["optimizer"]), rows_of(run)) for run in result["runs"]]
+    compared = comparison(result)
+    if compared is None:
+        return tables
+    accuracies = [
+        (f"{preset}, {name}", f"{published} published; {measured}{' measured' * (seeds != '0')}")
+        for preset, _, name, published, measured, _, seeds in compared.rows
+    ]
+    orders = [(f"{preset}, order {published}", verdict) for preset, _, published, _, verdict in compared.orders]
+    return [*tables, ("test accuracy, best epoch (%)", accuracies + orders)]
 
 
 def experiment_page(result: dict[str, Any], drawn: list[Shown]) -> str:
@@ -96,31 +113,15 @@ def experiment_page(result: dict[str, Any], drawn: list[Shown]) -> str:
         drawn=drawn,
         made_by=f"Seed {result['seed']}",
         wide=WIDE,
-        sentences=_sentences(runs),
+        sentences=sentences_of(runs),
+        compared_words=comparisons(runs) if "key_words" in runs[0] else "",
         tables=[(name_of(run["optimizer"]), rows_of(run)) for run in runs],
+        published=comparison(result),
+        columns=COLUMNS,
+        order_columns=ORDER_COLUMNS,
         command=command,
         result=result,
     )
-
-
-def _sentences(runs: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, list[Span]]]]]:
-    """Of each sentence its label, and for each run a heading and the shaded text."""
-    if "key_words" not in runs[0]:
-        return []
-    read = [run["key_words"]["sentences"] for run in runs]
-    return [
-        (
-            "positive" if readings[0]["label"] else "negative",
-            [
-                (
-                    f"{name_of(run['optimizer'])}: positive {reading['probability']:.0%}",
-                    shaded(reading["text"], reading["pieces"]),
-                )
-                for run, reading in zip(runs, readings, strict=True)
-            ],
-        )
-        for readings in zip(*read, strict=True)
-    ]
 
 
 def drawn_page(result: dict[str, Any], pictures: np.ndarray | None) -> tuple[str, list[Shown]]:
