@@ -3,7 +3,8 @@
 :func:`regularization_path` is in ``path``. ``excess`` is the loss in logarithms (``scalar`` for one margin) and
 ``trust_region`` minimises over an ℓp ball. ``weight_ball`` finds the ball of a norm by the type of the norm;
 ``lp_ball`` and ``nuclear_ball`` are registered. ``branches`` and ``joint`` search the minima of one problem along the
-radii of ``grid``.
+radii of ``grid``. ``excess`` is the base of ``linear`` and ``nonlinear``, the losses under both kinds of head; far
+along the path, where a nonlinear head keeps several tokens, ``kept_sets`` takes over.
 """
 
 from attsvm.regularization import lp_ball, nuclear_ball  # noqa: F401  # they register themselves

@@ -40,10 +40,14 @@ def parse_radii(name: str, radii: Any, *, strictly: bool = True) -> np.ndarray:
     return array
 
 
-def parse_head_radii(head_radii: Sequence[float] | np.ndarray | None, radii: np.ndarray, loss: Scalar) -> Any:
+def parse_head_radii(
+    head_radii: Sequence[float] | np.ndarray | None, radii: np.ndarray, loss: Scalar, head: object
+) -> Any:
     """One head radius for each radius, or None."""
     if head_radii is None:
         return None
+    if head is not None:
+        raise ProblemError(f"head: expected None with head_radii, which train a linear head, got {head!r}")
     array = parse_radii("head_radii", head_radii, strictly=False)
     if array.shape != radii.shape:
         raise ProblemError(f"head_radii: expected one for each of {len(radii)} radii, got {len(array)}")
@@ -95,13 +99,11 @@ def _(attention: Factored, norm: Norm, shape: tuple[int, int], cone: CircularCon
     return NuclearBall(shape, norm, cone, attention.rank if attention.rank < min(shape) else None)
 
 
-def check_problem(problem: Problem, trains_head: bool) -> None:
-    """Labels ±1, and a head unless the path includes one."""
+def check_problem(problem: Problem) -> None:
+    """Check for labels ±1."""
     if problem.labels is None or problem.num_classes is not None:
         found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
         raise ProblemError(f"problem: expected labels -1 and 1, got {found}")
-    if problem.head is None and not trains_head:
-        raise ProblemError("problem: expected a head, or head_radii, got neither")
 
 
 def check_size(problem: Problem, ball: WeightBall) -> None:

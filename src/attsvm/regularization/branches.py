@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,16 +11,16 @@ from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.regularization.excess import Excess, Separation
 from attsvm.regularization.grid import FIRST_LOGIT, first_radius, radius_grid
+from attsvm.regularization.kept_sets import tail_of
 from attsvm.regularization.point import Point, is_close
 from attsvm.regularization.progress import Watch
-from attsvm.regularization.scalar import Scalar
 from attsvm.regularization.weight_ball import Found, WeightBall
 
 START_LOGITS = (1.0, 3.0, 10.0)
 """Random branches start at weights whose largest logits are about these."""
 
 
-def follow(problem: Problem, radii: np.ndarray, ball: WeightBall, loss: Scalar, watch: Watch) -> list[Point]:
+def follow(problem: Problem, excess: Excess, radii: np.ndarray, ball: WeightBall, watch: Watch) -> list[Point]:
     """The minima at the radii; at those reached so far if the callback stops the search.
 
     Raises
@@ -27,8 +28,6 @@ def follow(problem: Problem, radii: np.ndarray, ball: WeightBall, loss: Scalar, 
     ProblemError
         If the loss does not depend on the attention.
     """
-    assert problem.head is not None
-    excess = Excess.of(problem, problem.head, loss)
     if not excess.depends_on_attention:
         raise ProblemError("problem: the loss does not depend on the attention: tokens of equal scores or equal keys")
     lowest = _Lowest(excess)
@@ -37,7 +36,7 @@ def follow(problem: Problem, radii: np.ndarray, ball: WeightBall, loss: Scalar, 
         if radius in wanted and watch.stops(len(wanted & lowest.best.keys()), partial(lowest.loss, radius)):
             break
     found = {radius: lowest.best[radius] for radius in radii.tolist() if radius in lowest.best}
-    return [Point(minimum.weights, excess, minimum.residual, problem.head) for minimum in found.values()]
+    return [Point(minimum.weights, excess, minimum.residual) for minimum in found.values()]
 
 
 def direction_from_zero(ball: WeightBall, excess: Excess) -> np.ndarray:
@@ -69,13 +68,13 @@ class _Lowest:
         return False
 
     def loss(self, radius: float) -> float:
-        return self.excess.infimum + float(np.exp(self.excess.value(self.best[radius].weights)))
+        return self.excess.loss_at(self.best[radius].weights)
 
     def _not_lower(self, one: Found, other: Found) -> bool:
         base = one.objective
         if isinstance(base, Excess) and base.same_as(other.objective):
             return base.value(one.weights) >= base.value(other.weights)
-        return self.excess.value(one.weights) >= self.excess.value(other.weights)
+        return self.excess.order(one.weights) >= self.excess.order(other.weights)
 
 
 def _search(problem: Problem, ball: WeightBall, excess: Excess, grid: list[float], lowest: _Lowest) -> Iterator[float]:
@@ -84,14 +83,28 @@ def _search(problem: Problem, ball: WeightBall, excess: Excess, grid: list[float
         lowest.offer(radius, found)
         yield radius
     arrived = ball.cone is not None or excess.selects_optimal(lowest.best[grid[-1]].weights)
-    for start, at in _other_starts(problem, ball, excess, grid):
-        for upwards, sweep in ((True, grid[at:]), (False, grid[:at][::-1])):
-            for radius, found in _branch(ball, excess, start, sweep):
+    for start in _other_starts(problem, ball, excess, grid):
+        for upwards, sweep in ((True, grid[start.at :]), (False, grid[: start.at][::-1])):
+            for radius, found in _branch(ball, excess, start.weights, sweep):
                 met = lowest.offer(radius, found)
                 yield radius
                 # two branches that meet continue as one, unless this one had left the other before
-                if met and (arrived or not upwards):
+                if met and (arrived or not upwards or start.is_random):
                     break
+
+
+def _minimum(ball: WeightBall, excess: Excess, begin: np.ndarray, radius: float) -> Found:
+    """A local minimum; one whose gradient is rounding has the residual 1."""
+    tail = tail_of(excess, begin)
+    far = None if tail is None else ball.minimise_tail(tail, begin, radius)
+    if far is not None:
+        return far
+    found = ball.minimise(excess, begin, radius)
+    if not excess.is_rounding(found.weights):
+        return found
+    tail = tail_of(excess, found.weights)
+    far = None if tail is None else ball.minimise_tail(tail, found.weights, radius)
+    return found._replace(residual=1.0) if far is None else far
 
 
 def _branch(
@@ -110,26 +123,43 @@ def _branch(
                 ahead = ahead * (radius / ball.size(ahead))
                 around = excess.rebased(begin)
                 begin = ahead if around.value(ahead) < around.value(begin) else begin
-        found = ball.minimise(excess, begin, radius)
+        found = _minimum(ball, excess, begin, radius)
         previous, last = last, (radius, found.weights)
         yield radius, found
 
 
-def _other_starts(
-    problem: Problem, ball: WeightBall, excess: Excess, grid: list[float]
-) -> Iterator[tuple[np.ndarray, int]]:
-    """Weights where other branches start, and their place in the grid.
+class _Start(NamedTuple):
+    """Weights where a branch starts, and the place of its first radius in the grid."""
 
-    In a cone they start at its axis, otherwise at weights that separate the optimal tokens.
+    weights: np.ndarray
+    at: int
+    is_random: bool = False
+
+
+def _other_starts(problem: Problem, ball: WeightBall, excess: Excess, grid: list[float]) -> Iterator[_Start]:
+    """Weights where other branches start.
+
+    In a cone they start at its axis, otherwise at weights that separate the optimal tokens, and, if the ball
+    or the head gives rise to further minima, at random ones.
     """
     if ball.cone is not None:
-        yield from ((ball.cone.axis, at) for at in range(1, len(grid), 2))
+        yield from (_Start(ball.cone.axis, at) for at in range(1, len(grid), 2))
         return
-    yield from ((weights, len(grid) - 1) for weights in ball.separators(problem))
+    active = problem.canonical.active
+    optimal = np.full(active.shape, -1)
+    optimal[active] = excess.optimal
+    separators = ball.separators(problem, optimal if problem.has_query_axis else optimal[..., 0])
+    yield from (_Start(weights, len(grid) - 1) for weights in separators)
     generator, first = np.random.default_rng(0), first_radius(excess, ball)
     for logit in START_LOGITS:
         at = int(np.argmin(np.abs(np.log(np.array(grid) / first * FIRST_LOGIT / logit))))
-        yield from ((generator.standard_normal(np.prod(ball.shape)), at) for _ in range(ball.random_starts))
+        for _ in range(max(ball.random_starts, excess.random_starts)):
+            yield _Start(generator.standard_normal(np.prod(ball.shape)), at, is_random=True)
+    yield from _at_optimal(ball, excess, grid)
+
+
+def _at_optimal(ball: WeightBall, excess: Excess, grid: list[float]) -> Iterator[_Start]:
+    """Weights that separate the optimal tokens, at the first radius with a minimum there."""
     separation = Separation(excess)
     if not len(separation.rows):
         return
@@ -142,5 +172,5 @@ def _other_starts(
             continue
         found = ball.minimise(excess, weights, radius)
         if excess.selects_optimal(found.weights):
-            yield found.weights, at
+            yield _Start(found.weights, at)
             return

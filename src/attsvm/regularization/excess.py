@@ -4,8 +4,10 @@ At ‖W‖ = 1e4 times the value of the Att-SVM, the loss equals its infimum in 
 over the loss of the selected tokens alone is a sum of terms without cancellation, and stays exact.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.special import logsumexp
@@ -19,9 +21,33 @@ from attsvm.softmax import softmax
 SATURATED = 0.999
 
 
-@dataclass(frozen=True)
-class Excess:
-    """log(L(W) − L_α) of one problem under a fixed linear head, L_α the loss of the tokens α alone.
+class Scaled(NamedTuple):
+    """The excess of each query and its derivatives in the logits, all times exp(−log_scale).
+
+    Attributes
+    ----------
+    value : float
+        The mean over the queries.
+    log_scale : float
+    attention : ndarray, shape (N, T)
+    gradient : ndarray, shape (N, T)
+        In the logits.
+    bend : ndarray, shape (N, T, T)
+        The part of the Hessian in the logits that does not come from the softmax.
+    """
+
+    value: float
+    log_scale: float
+    attention: np.ndarray
+    gradient: np.ndarray
+    bend: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excess(ABC):
+    """log(L(W) − L_α) of one problem under a fixed head, L_α the loss of the tokens α alone.
+
+    A subclass is a kind of head.
 
     Attributes
     ----------
@@ -29,9 +55,6 @@ class Excess:
         Keys for each of the N active queries, relative to the key of the reference token.
     queries : ndarray, shape (N, d_q)
     allowed : bool ndarray, shape (N, T)
-    values : ndarray, shape (N, T, d)
-        y_i x_it, the input of the head.
-    head : ndarray, shape (d,)
     loss : Scalar
     reference : int ndarray, shape (N,)
         α.
@@ -42,50 +65,48 @@ class Excess:
     keys: np.ndarray
     queries: np.ndarray
     allowed: np.ndarray
-    values: np.ndarray
-    head: np.ndarray
     loss: Scalar
     reference: np.ndarray
     above: bool = True
 
-    @classmethod
-    def of(cls, problem: Problem, head: np.ndarray, loss: Scalar) -> "Excess":
-        """For a problem without batch axes, over the loss of the head's optimal tokens."""
-        assert problem.labels is not None
-        keys, queries, allowed, active = problem.canonical
-        labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
-        sequence, _ = np.nonzero(active)
-        values = labels[active][:, None, None] * problem.tokens[sequence]
-        best = np.argmax(np.where(allowed[active], values @ head, -np.inf), axis=1)
-        own = keys[sequence]
-        own = own - own[np.arange(len(best)), best][:, None]
-        return cls(own, queries[active], allowed[active], values, head, loss, best)
+    random_starts: ClassVar[int] = 0
+    """Branches from random weights of each size, besides those that start at zero and at the optimal tokens."""
 
-    def over(self, reference: np.ndarray, above: bool = True) -> "Excess":
+    @property
+    @abstractmethod
+    def optimal(self) -> np.ndarray:
+        """The tokens of least loss, shape (N,)."""
+
+    @property
+    @abstractmethod
+    def margins(self) -> np.ndarray:
+        """The margins of the reference tokens, shape (N,)."""
+
+    @property
+    @abstractmethod
+    def differs(self) -> np.ndarray:
+        """The tokens that change the loss where they share the attention with the reference, shape (N, T)."""
+
+    @abstractmethod
+    def kept(self, weights: np.ndarray) -> np.ndarray:
+        """The tokens that are kept in the limit if these weights are far along the path; bool, shape (N, T)."""
+
+    @abstractmethod
+    def same_values(self, one: np.ndarray, other: np.ndarray) -> bool:
+        """Whether two selections have the same margins."""
+
+    def is_rounding(self, weights: np.ndarray) -> bool:
+        """Whether the gradient at these weights is rounding."""
+        return False
+
+    @abstractmethod
+    def _scaled(self, logits: np.ndarray) -> Scaled:
+        """The excess and its derivatives."""
+
+    def over(self, reference: np.ndarray, above: bool = True) -> Self:
         """The excess over the loss of other tokens."""
         own = self.keys - self.keys[np.arange(len(reference)), reference][:, None]
         return replace(self, keys=own, reference=reference, above=above)
-
-    def under(self, head: np.ndarray) -> "Excess":
-        """The same under another head, over the loss of its optimal tokens."""
-        other = replace(self, head=head)
-        return other.over(other.optimal)
-
-    @cached_property
-    def optimal(self) -> np.ndarray:
-        """The tokens of least loss, shape (N,)."""
-        return np.asarray(np.argmax(np.where(self.allowed, self.values @ self.head, -np.inf), axis=1))
-
-    @cached_property
-    def worse(self) -> np.ndarray:
-        """d_t = γ_α − γ_t, shape (N, T); 0 where masked. Negative where a token is better than the reference."""
-        kept = self.values[np.arange(len(self.reference)), self.reference][:, None]
-        return np.where(self.allowed, (kept - self.values) @ self.head, 0.0)
-
-    @cached_property
-    def margins(self) -> np.ndarray:
-        """γ_α, shape (N,)."""
-        return np.asarray(self.values[np.arange(len(self.reference)), self.reference] @ self.head)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,7 +127,7 @@ class Excess:
     @property
     def depends_on_attention(self) -> bool:
         """Whether the loss depends on W: some token with another score than the optimal one has another key."""
-        differ = np.any(self.keys != 0, axis=2) & (self.worse != 0) & np.any(self.queries != 0, axis=1)[:, None]
+        differ = np.any(self.keys != 0, axis=2) & self.differs & np.any(self.queries != 0, axis=1)[:, None]
         return bool(differ.any())
 
     @property
@@ -114,19 +135,29 @@ class Excess:
         """L_α."""
         return float(np.mean(self.loss.value(self.margins)))
 
+    def order(self, weights: np.ndarray) -> tuple[int, float]:
+        """(1, log(L − L_α)) or (−1, −log(L_α − L)), which sort like L."""
+        value = replace(self, above=True).value(weights)
+        return (1, value) if value > -np.inf else (-1, replace(self, above=False).value(weights))
+
+    def loss_at(self, weights: np.ndarray) -> float:
+        """L(W)."""
+        side, value = self.order(weights)
+        return self.infimum + side * float(np.exp(side * value))
+
     def logits(self, weights: np.ndarray) -> np.ndarray:
         """s_t − s_α, shape (N, T); −inf where masked."""
         logits = (self.keys @ (self.queries @ weights.reshape(self.shape).T)[..., None])[..., 0]
         return np.where(self.allowed, logits, -np.inf)
 
-    def rebased(self, weights: np.ndarray) -> "Excess":
+    def rebased(self, weights: np.ndarray) -> Self:
         """The excess over the selected tokens if the softmax is nearly saturated, else over the optimal ones.
 
         Once the softmax is saturated only the first has an accurate gradient; the second is never singular.
         """
         logits = self.logits(weights)
         selected = np.argmax(logits, axis=1)
-        if self._same_values(selected, self.optimal) or softmax(logits).max(axis=1).min() < SATURATED:
+        if self.same_values(selected, self.optimal) or softmax(logits).max(axis=1).min() < SATURATED:
             selected = self.optimal
         above = self.above if (selected == self.reference).all() else True
         for sign in (above, not above):
@@ -143,32 +174,25 @@ class Excess:
             isinstance(other, Excess) and self.above == other.above and bool((self.reference == other.reference).all())
         )
 
-    def _same_values(self, one: np.ndarray, other: np.ndarray) -> bool:
-        index = np.arange(len(one))
-        return bool((self.worse[index, one] == self.worse[index, other]).all())
-
     def selects_optimal(self, weights: np.ndarray) -> bool:
         """Whether each query selects a token of least loss."""
-        return self._same_values(np.argmax(self.logits(weights), axis=1), self.optimal)
-
-    def pooled(self, weights: np.ndarray) -> np.ndarray:
-        """y_i o_i, shape (N, d)."""
-        attention = softmax(self.logits(weights))
-        return np.asarray((attention[:, None] @ self.values)[:, 0])
+        return self.same_values(np.argmax(self.logits(weights), axis=1), self.optimal)
 
     def value(self, weights: np.ndarray) -> float:
-        """log(L − L_α), or −log(L_α − L); −∞ or ∞ where L is on the other side of L_α."""
+        """log(L − L_α), or −log(L_α − L); −∞ or ∞ where L is on the other side of L_α, ∞ where L is not a number."""
         scaled, log_scale = self._scaled(self.logits(weights))[:2]
+        if np.isnan(scaled):
+            return np.inf
         if self.above:
             return float(log_scale + np.log(scaled)) if scaled > 0 else -np.inf
         return float(-log_scale - np.log(-scaled)) if scaled < 0 else np.inf
 
     def expand(self, weights: np.ndarray) -> Expansion:
-        """Value and derivatives in the entries of W, where the value is finite."""
+        """Value and derivatives in the entries of W. Where L = L_α the derivatives are those of the excess itself."""
         signed, log_scale, attention, gradient, curvature = self._scaled(self.logits(weights))
-        scaled = abs(signed)
+        scaled = abs(signed) or 1.0
         gradient, curvature = gradient / scaled, curvature / scaled
-        # per query, in its logits: diag(g) − g a' − a g' + (bend of the loss) ∇Δ ∇Δ'
+        # per query, in its logits: diag(g) − g a' − a g' + the rest
         outer = gradient[:, :, None] * attention[:, None]
         blocks = curvature - outer - outer.mT
         index = np.arange(gradient.shape[1])
@@ -182,61 +206,14 @@ class Excess:
         core = core[moving][:, moving] - sign * np.outer(flat, flat)
         return Expansion(sign * float(log_scale + np.log(scaled)), flat @ self.rows, Curvature(self.rows, core))
 
-    def _scaled(self, logits: np.ndarray) -> tuple[float, float, np.ndarray, np.ndarray, np.ndarray]:
-        """Excess·exp(−C), C, the attention, and the excess' gradient and bend in the logits, both times exp(−C)."""
-        d = self.worse
-        attention, shortfall = softmax(logits), logits - logits.max(axis=1, keepdims=True)
-        counted = self.allowed & (d != 0)
-        # the largest term of each query is factored out; queries that do not change the loss have none
-        moves = counted.any(axis=1)
-        c = np.where(moves, np.max(np.where(counted, shortfall, -np.inf), axis=1), 0.0)
-        winner = attention.max(axis=1)  # 1/S
-        terms = np.exp(np.where(counted, shortfall - c[:, None], -np.inf)) * d * winner[:, None]
-        drop = terms.sum(axis=1)
-        drops = np.exp(c) * drop
-        log_mean, log_slope = self.loss.log_mean_slope(self.margins, drops), self.loss.log_slope(self.margins - drops)
-        log_mean, log_slope = (np.where(moves, c + log, -np.inf) for log in (log_mean, log_slope))
-        log_scale = max(np.max(log_mean), np.max(log_slope))
-        share = 1.0 / len(drop)
-        scaled = share * float(np.sum(np.exp(log_mean - log_scale) * drop))
-        of_drop = terms - attention * drop[:, None]
-        size = share * np.exp(log_slope - log_scale)
-        gradient = size[:, None] * of_drop
-        bend = self.loss.bend(self.margins - drops) * np.exp(c)
-        return (
-            scaled,
-            float(log_scale),
-            attention,
-            gradient,
-            bend[:, None, None] * (gradient[:, :, None] * of_drop[:, None]),
-        )
 
-
-@dataclass(frozen=True)
-class HeadLoss:
-    """log L as a function of the head v, for fixed attention: ``pooled`` are y_i o_i, shape (N, d)."""
-
-    pooled: np.ndarray
-    loss: Scalar
-
-    def value(self, head: np.ndarray) -> float:
-        """Log L."""
-        assert self.loss.log_value is not None
-        return float(logsumexp(self.loss.log_value(self.pooled @ head)) - np.log(len(self.pooled)))
-
-    def rebased(self, head: np.ndarray) -> "HeadLoss":
-        """Itself."""
-        return self
-
-    def expand(self, head: np.ndarray) -> Expansion:
-        """Value and derivatives in v."""
-        assert self.loss.log_value is not None
-        margins = self.pooled @ head
-        log_values = self.loss.log_value(margins)
-        total = logsumexp(log_values)
-        slope = np.exp(self.loss.log_slope(margins) - total)
-        core = np.diag(slope * self.loss.bend(margins)) - np.outer(slope, slope)
-        return Expansion(float(total - np.log(len(margins))), -slope @ self.pooled, Curvature(self.pooled, core))
+def active_queries(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """For each of the N active queries of a problem without batch axes: label, tokens, keys, query and mask."""
+    assert problem.labels is not None
+    keys, queries, allowed, active = problem.canonical
+    labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
+    sequence, _ = np.nonzero(active)
+    return labels[active], problem.tokens[sequence], keys[sequence], queries[active], allowed[active]
 
 
 @dataclass(frozen=True)

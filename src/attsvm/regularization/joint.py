@@ -9,9 +9,9 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.regularization.branches import direction_from_zero
-from attsvm.regularization.excess import Excess, HeadLoss
 from attsvm.regularization.grid import FIRST_LOGIT, first_radius, joint_grid
-from attsvm.regularization.point import Point, is_close
+from attsvm.regularization.linear import HeadLoss, LinearExcess
+from attsvm.regularization.point import JointPoint, is_close
 from attsvm.regularization.progress import Watch
 from attsvm.regularization.result import CONVERGED
 from attsvm.regularization.scalar import Scalar
@@ -26,7 +26,7 @@ _LOWER = 1e-6
 
 def follow_jointly(
     problem: Problem, radii: np.ndarray, head_radii: np.ndarray, ball: WeightBall, loss: Scalar, watch: Watch
-) -> list[Point]:
+) -> list[JointPoint]:
     """The joint minima at the radii; at those reached so far if the callback stops the search.
 
     Raises
@@ -34,7 +34,7 @@ def follow_jointly(
     ProblemError
         If the loss depends on neither attention nor head.
     """
-    excess = Excess.of(problem, np.zeros(problem.dim), loss)
+    excess = LinearExcess.of(problem, np.zeros(problem.dim), loss)
     if not (excess.moving.any() and excess.values.any()):
         raise ProblemError("problem: the loss does not depend on attention and head: equal keys, or tokens of zeros")
     first = first_radius(excess, ball)
@@ -59,12 +59,12 @@ class _Search:
     """The branches of a joint path, and the lowest minimum known at each pair of radii of the grid."""
 
     problem: Problem
-    excess: Excess
+    excess: LinearExcess
     ball: WeightBall
     of_head: WeightBall
     grid: list[tuple[float, float]]
     first: float
-    best: dict[int, Point] = field(default_factory=dict)
+    best: dict[int, JointPoint] = field(default_factory=dict)
 
     def steps(self) -> Iterator[int]:
         """Follow one branch from W = 0 and eight from random weights; yields the place in the grid after each step."""
@@ -103,13 +103,13 @@ class _Search:
         slope = HeadLoss(self.excess.pooled(weights), self.excess.loss).expand(np.zeros(problem.dim)).gradient
         return -slope if slope.any() else np.ones(problem.dim)
 
-    def _by_turns(self, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> Point:
+    def _by_turns(self, weights: np.ndarray, head: np.ndarray, radius: float, head_radius: float) -> JointPoint:
         """Minimise alternately in the head and in the attention weights until both are stationary."""
         excess, ball, of_head = self.excess, self.ball, self.of_head
         head = head * (head_radius / of_head.size(head))
         if weights.any():
             weights = weights * (radius / ball.size(weights))
-        best: Point | None = None
+        best: JointPoint | None = None
         for _ in range(MOST_ALTERNATIONS):
             found = of_head.minimise(HeadLoss(excess.pooled(weights), excess.loss), head, head_radius)
             head = found.weights
@@ -119,7 +119,7 @@ class _Search:
             weights = of_weights.weights
             # the residual of the head under the new attention
             after = of_head.residual(HeadLoss(excess.pooled(weights), excess.loss), head, head_radius)
-            point = Point(weights, under, of_weights.residual, head, after)
+            point = JointPoint(weights, under, of_weights.residual, head, after)
             if best is not None and after >= best.head_residual and after <= CONVERGED:
                 return best
             best = point
@@ -129,6 +129,6 @@ class _Search:
         return best
 
 
-def _log_loss(point: Point) -> float:
+def _log_loss(point: JointPoint) -> float:
     excess = point.excess
     return HeadLoss(excess.pooled(point.weights), excess.loss).value(point.head)

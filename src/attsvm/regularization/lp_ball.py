@@ -6,6 +6,7 @@ import numpy as np
 
 from attsvm.norms import Lp
 from attsvm.regularization.cones import CircularCone
+from attsvm.regularization.kept_sets import Tail
 from attsvm.regularization.objectives import Objective
 from attsvm.regularization.trust_region import minimise
 from attsvm.regularization.weight_ball import MAX_STEPS, Found, WeightBall, ball_of, no_ball
@@ -32,6 +33,14 @@ class LpBall(WeightBall):
         """A local minimum, on the weights themselves."""
         minimum = minimise(objective, start, radius, self.norm.p, cone=self.cone, max_steps=MAX_STEPS)
         return self._found(objective, minimum.x, radius, minimum.pull)
+
+    def minimise_tail(self, tail: Tail, start: np.ndarray, radius: float) -> Found | None:
+        """The minimum, for the round ball (p = 2): across the fixed part it is a ball again."""
+        left = radius**2 - float(tail.fixed @ tail.fixed)
+        if self.norm.p != 2 or self.cone is not None or left <= 0:
+            return None
+        minimum = minimise(tail, tail.across.T @ start, float(np.sqrt(left)), max_steps=MAX_STEPS)
+        return Found(tail.fixed + tail.across @ minimum.x, tail, max(minimum.residual, tail.residual))
 
 
 @ball_of.register

@@ -10,7 +10,6 @@ from attsvm.regularization.cones import CircularCone, Cone
 from attsvm.regularization.objectives import Curvature, Expansion, Objective
 from attsvm.regularization.trust_region import minimise
 from attsvm.regularization.weight_ball import MAX_STEPS, Found, WeightBall, ball_of
-from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 
 MOST_COLUMNS = 12
@@ -36,11 +35,11 @@ class NuclearBall(WeightBall):
         """Some if the rank is restricted: other local minima may attract a branch."""
         return 0 if self.rank is None else RANDOM_STARTS
 
-    def separators(self, problem: Problem) -> list[np.ndarray]:
-        """The Att-SVM of the optimal tokens, if the rank is restricted."""
+    def separators(self, problem: Problem, selected: np.ndarray) -> list[np.ndarray]:
+        """The Att-SVM of these tokens, if the rank is restricted."""
         if self.rank is None:
             return []
-        solution = solve_svm(problem, optimal_tokens(problem), self.norm, rank=self.rank)
+        solution = solve_svm(problem, selected, self.norm, rank=self.rank)
         return [solution.direction.reshape(-1)] if solution.margin > 0 else []
 
     def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:

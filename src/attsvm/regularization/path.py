@@ -1,11 +1,11 @@
 """``regularization_path``: the minimisers of the loss in balls of increasing radius."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from attsvm.heads import Head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
@@ -19,26 +19,17 @@ from attsvm.regularization.arguments import (
     parse_radii,
 )
 from attsvm.regularization.branches import follow
+from attsvm.regularization.collect import along_path, selected_tokens, stacked, status_of
 from attsvm.regularization.cones import CircularCone
+from attsvm.regularization.fixed_head import FixedHead
 from attsvm.regularization.joint import follow_jointly
-from attsvm.regularization.point import Point
+from attsvm.regularization.point import JointPoint
 from attsvm.regularization.progress import Watch
 from attsvm.regularization.result import RegularizationPath, is_solved
 from attsvm.regularization.scalar import scalar_of
 from attsvm.results import Callback, Status
-from attsvm.svm import solve_head, solve_svm
+from attsvm.svm import solve_head
 from attsvm.training.attention import parse_attention
-
-_ALONG_RADII = {
-    "weights": np.nan,
-    "loss": np.nan,
-    "log_excess": np.nan,
-    "selected": -1,
-    "residual": np.nan,
-    "head_weights": np.nan,
-    "head_residual": np.nan,
-}
-_PER_PROBLEM = ("status", "limit", "limit_status", "head_limit")
 
 
 def regularization_path(
@@ -49,6 +40,7 @@ def regularization_path(
     rank: int | None = None,
     norm: str | float | Norm = "frobenius",
     loss: str | OutputLoss | Callable[..., Any] = "logistic",
+    head: str | Head | None = None,
     cone: tuple[Any, float] | None = None,
     head_radii: Sequence[float] | np.ndarray | None = None,
     callback: Callback | None = None,
@@ -65,7 +57,7 @@ def regularization_path(
     Parameters
     ----------
     problem : Problem
-        With labels ±1 and, unless ``head_radii`` is given, a head (d,).
+        With labels ±1 and, unless ``head_radii`` or ``head`` is given, a head (d,).
     radii : array, shape (L,)
         Increasing.
     attention : {"combined", "factored", "prompt"}, optional
@@ -79,6 +71,11 @@ def regularization_path(
         ``attsvm.regularization.ball_of``. For a prompt it is the norm on vectors (``norm.of_vectors``).
     loss : str, OutputLoss or callable
         A decreasing loss of the margin, as for :func:`attsvm.train`. With ``head_radii``: "logistic" or "exponential".
+    head : str or Head, optional
+        A fixed prediction head, as for :func:`attsvm.train`; by default the linear one of the problem. Under a
+        nonlinear head the lowest of several more branches from random weights is returned, and ``limit`` is the Att-SVM
+        of the set of kept tokens. Once several tokens are kept and the others have an attention below about 1e-12,
+        the gradient is rounding, and the status is ``inaccurate``.
     cone : (direction, float), optional
         Restricts the path to weights whose correlation with the direction is at least that number, in (0, 1): the
         local path.
@@ -98,9 +95,9 @@ def regularization_path(
     Raises
     ------
     ProblemError
-        If the radii are not positive and increasing, the problem has no labels ±1 or no head, the loss does not depend
-        on the attention, the problem has more logits or weights than Newton steps can hold, no ball is registered for
-        the norm, or another argument does not fit.
+        If the radii are not positive and increasing, the problem has no labels ±1 or no head, the head does not fit or
+        is no number at some token, the loss does not depend on the attention, the problem has more logits or weights
+        than Newton steps can hold, no ball is registered for the norm, or another argument does not fit.
 
     References
     ----------
@@ -121,117 +118,70 @@ def regularization_path(
     shape = (problem.key_dim, problem.query_dim)
     norm = norm_of_ball(layer, parse_norm(norm))
     ball = ball_for(layer, norm, shape)
-    scalar = scalar_of(parse_loss(loss, None))
-    check_problem(problem, head_radii is not None)
-    lengths = parse_head_radii(head_radii, radii, scalar)
+    parsed = parse_loss(loss, None)
+    scalar = scalar_of(parsed)
+    check_problem(problem)
+    lengths = parse_head_radii(head_radii, radii, scalar, head)
+    of_head = None if lengths is not None else FixedHead.of(problem, layer, head, parsed)
     cones = parse_cones(problem, cone)
     if cones is not None:
         ball = ball_for(layer, norm, shape, CircularCone(*next(iter(cones.values()))))
     check_size(problem, ball)
+    largest_rank = layer.largest_rank(problem)
 
     batch = problem.batch_shape
     watch = Watch(callback, len(radii) * int(np.prod(batch)))
-    setting = _Setting(radii, lengths, norm, layer.name, layer.largest_rank(problem))
     paths: list[RegularizationPath] = []
     for index in np.ndindex(*batch):
         one = problem[index] if batch else problem
         ball = ball_for(layer, norm, shape, None if cones is None else CircularCone(*cones[index]))
-        points = (
-            follow(one, radii, ball, scalar, watch)
-            if lengths is None
-            else follow_jointly(one, radii, lengths, ball, scalar, watch)
-        )
-        paths.append(setting.path(one, points, watch.stopped))
+        if lengths is None:
+            assert of_head is not None
+            points = follow(one, of_head.excess(one, index, scalar), radii, ball, watch)
+            found = RegularizationPath(
+                status=status_of(is_solved(np.array([p.residual for p in points])), watch.stopped),
+                **along_path(one, points, norm, rank=largest_rank),
+                radii=radii[: len(points)],
+                norm=norm,
+                attention=layer.name,
+                rank=largest_rank,
+            )
+        else:
+            jointly = follow_jointly(one, radii, lengths, ball, scalar, watch)
+            found = _with_head(one, jointly, radii, lengths, norm, layer.name, largest_rank, watch.stopped)
+        paths.append(found)
         watch.before += len(radii)
         if watch.stopped:
             break
-    return setting.stacked(paths, batch) if batch else paths[0]
+    return stacked(paths, batch) if batch else paths[0]
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """What all problems of a batch share."""
-
-    radii: np.ndarray
-    head_radii: np.ndarray | None
-    norm: Norm
-    attention: str
-    rank: int | None
-
-    def path(self, problem: Problem, points: list[Point], stopped: bool) -> RegularizationPath:
-        """The points of one problem, and the direction they should converge to."""
-        active = problem.canonical.active
-        selected = np.full((len(points), *active.shape), -1)
-        for row, point in zip(selected, points, strict=True):
-            row[active] = np.argmax(point.excess.logits(point.weights), axis=1)
-        if not problem.has_query_axis:
-            selected = selected[..., 0]
-        log_excess = np.array([point.excess.value(point.weights) for point in points])
-        residual = np.array([point.residual for point in points])
-        head_residual = None if self.head_radii is None else np.array([point.head_residual for point in points])
-        relaxed, head_limit = self._head_limit(problem, selected[-1], len(points) - 1)
-        solution = solve_svm(problem, selected[-1], self.norm, relaxed=relaxed, rank=self.rank)
-        weights = np.stack([point.weights for point in points])
-        matrix = (problem.key_dim, problem.query_dim) if problem.has_queries else (-1,)
-        solved = bool(is_solved(residual, head_residual).all())
-        return RegularizationPath(
-            status=Status.INTERRUPTED if stopped else Status.OPTIMAL if solved else Status.INACCURATE,
-            weights=weights.reshape(len(points), *matrix),
-            loss=np.array([p.excess.infimum for p in points]) + np.exp(log_excess),
-            log_excess=log_excess,
-            selected=selected,
-            residual=residual,
-            limit=solution.direction,
-            limit_status=Status(str(solution.status)),
-            radii=self.radii[: len(points)],
-            norm=self.norm,
-            attention=self.attention,
-            rank=self.rank,
-            head_radii=None if self.head_radii is None else self.head_radii[: len(points)],
-            head_weights=None if self.head_radii is None else np.stack([point.head for point in points]),
-            head_limit=head_limit,
-            head_residual=head_residual,
-        )
-
-    def _head_limit(
-        self, problem: Problem, selected: np.ndarray, last: int
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """The queries that are relaxed in the limit, and the direction of the head; None for a fixed head."""
-        if self.head_radii is None:
-            return None, None
-        of_head = solve_head(problem, selected, self.norm.of_vectors)
-        # if the head's radius is the one that keeps growing, a label with slack only needs its token not to fall behind
-        relax = self.head_radii[last] > self.radii[last] and of_head.status != Status.INFEASIBLE
-        return ~of_head.support if relax else None, of_head.direction
-
-    def stacked(self, paths: list[RegularizationPath], batch: tuple[int, ...]) -> RegularizationPath:
-        """The paths of the problems of a batch as one; radii and problems that were not reached are filled up."""
-        length = max(len(path.radii) for path in paths)
-        number = int(np.prod(batch))
-
-        def along(name: str, fill: float) -> np.ndarray | None:
-            first = getattr(paths[0], name)
-            if first is None:
-                return None
-            whole = np.full((length, number, *first.shape[1:]), fill, dtype=first.dtype)
-            for i, path in enumerate(paths):
-                whole[: len(path.radii), i] = getattr(path, name)
-            return whole.reshape(length, *batch, *first.shape[1:])
-
-        def each(name: str) -> np.ndarray | None:
-            first = getattr(paths[0], name)
-            if first is None:
-                return None
-            missing = [Status.INTERRUPTED if np.ndim(first) == 0 else np.full_like(first, np.nan)]
-            found = [getattr(path, name) for path in paths] + missing * (number - len(paths))
-            return np.stack([np.asarray(x) for x in found]).reshape(*batch, *np.shape(first))
-
-        return RegularizationPath(
-            **{name: along(name, fill) for name, fill in _ALONG_RADII.items()},  # type: ignore[arg-type]
-            **{name: each(name) for name in _PER_PROBLEM},  # type: ignore[arg-type]
-            radii=self.radii[:length],
-            norm=self.norm,
-            attention=self.attention,
-            rank=self.rank,
-            head_radii=None if self.head_radii is None else self.head_radii[:length],
-        )
+def _with_head(
+    problem: Problem,
+    points: list[JointPoint],
+    radii: np.ndarray,
+    head_radii: np.ndarray,
+    norm: Norm,
+    attention: str,
+    rank: int | None,
+    stopped: bool,
+) -> RegularizationPath:
+    """The joint path of one problem."""
+    last = len(points) - 1
+    of_head = solve_head(problem, selected_tokens(problem, points)[-1], norm.of_vectors)
+    # if the head's radius is the one that keeps growing, a label with slack only needs its token not to fall behind
+    relax = head_radii[last] > radii[last] and of_head.status != Status.INFEASIBLE
+    residual = np.array([point.residual for point in points])
+    head_residual = np.array([point.head_residual for point in points])
+    return RegularizationPath(
+        status=status_of(is_solved(residual, head_residual), stopped),
+        **along_path(problem, points, norm, ~of_head.support if relax else None, rank),
+        radii=radii[: len(points)],
+        norm=norm,
+        attention=attention,
+        rank=rank,
+        head_radii=head_radii[: len(points)],
+        head_weights=np.stack([point.head for point in points]),
+        head_limit=of_head.direction,
+        head_residual=head_residual,
+    )

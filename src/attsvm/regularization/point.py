@@ -1,15 +1,17 @@
 """One radius of the path of one problem."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from attsvm.regularization.excess import Excess
+from attsvm.regularization.linear import LinearExcess
 
 _SAME = 1e-6
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True)
+class Point:
     """A minimum.
 
     Attributes
@@ -18,16 +20,26 @@ class Point(NamedTuple):
     excess : Excess
         Over the loss of the head's optimal tokens.
     residual : float
-    head : ndarray, shape (d,)
-    head_residual : float
-        0 for a fixed head.
     """
 
     weights: np.ndarray
     excess: Excess
     residual: float
+
+
+@dataclass(frozen=True)
+class JointPoint(Point):
+    """A minimum in attention and head.
+
+    Attributes
+    ----------
+    head : ndarray, shape (d,)
+    head_residual : float
+    """
+
+    excess: LinearExcess
     head: np.ndarray
-    head_residual: float = 0.0
+    head_residual: float
 
 
 def is_close(one: np.ndarray, other: np.ndarray) -> bool:

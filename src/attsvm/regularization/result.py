@@ -1,4 +1,4 @@
-"""What ``regularization_path`` returns."""
+"""What ``regularization_path`` and ``penalty_path`` return."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,7 +14,56 @@ CONVERGED = 1e-8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RegularizationPath(Result):
+class Path(Result):
+    """What both kinds of path hold.
+
+    Arrays along the path have its L points as axis 0; the problem's batch axes follow. Indexing selects problems of
+    the batch.
+    """
+
+    equal_shapes: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("weights", "limit"),
+        ("head_weights", "head_limit"),
+        ("loss", "log_excess", "residual", "head_residual", "size"),
+    )
+
+    weights: np.ndarray = per_record()
+    loss: np.ndarray = per_record()
+    log_excess: np.ndarray = per_record()
+    selected: np.ndarray = per_record()
+    residual: np.ndarray = per_record()
+    limit: np.ndarray = per_trial()
+    limit_status: Status | np.ndarray = per_trial()
+
+    @property
+    def solved(self) -> np.ndarray:
+        """Whether each point was solved to its tolerance: residuals of at most 1e-8; bool, shape (L, *batch_shape)."""
+        return is_solved(self.residual)
+
+    @property
+    def direction_errors(self) -> np.ndarray:
+        """1 − cosine between the weights and ``limit``, shape (L, *batch_shape); 1 at W = 0, NaN without a limit."""
+        return _errors(self.weights, self.limit, self._axes)
+
+    @property
+    def _axes(self) -> int:
+        return self.limit.ndim - len(self.batch_shape)
+
+    def _summary(self) -> str:
+        return f"{self._batch_summary()}; {self.status}"
+
+    def _parts(self, points: str) -> list[str]:
+        """What all summaries begin with."""
+        parts = [points, f"{self.solved.sum()} of {self.solved.size} solved"]
+        last = self.direction_errors[-1]
+        if np.isnan(last).all():
+            return [*parts, "the last selection is infeasible"]
+        worst = " at most" if self.batch_shape else ""
+        return [*parts, f"last direction error{worst} {np.nanmax(last):.1e}"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegularizationPath(Path):
     """Minimisers of the loss in balls of increasing radius.
 
     Arrays along the path have the L radii as axis 0; the problem's batch axes follow. Indexing selects problems of the
@@ -39,8 +88,9 @@ class RegularizationPath(Result):
         How far W_R is from stationary: 1 − ⟨−G, W⟩/(N*(G) N(W)) on the sphere, N*(G) N(W) inside the ball. G is the
         gradient of ``log_excess`` over the selected tokens, with the multiplier of the cone where it is active.
     limit : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
-        The Att-SVM, in the norm of the path, of the tokens selected at the largest radius. If the head's radius is
-        larger there, queries whose label has slack are relaxed. NaN where infeasible.
+        The Att-SVM, in the norm of the path, of the tokens selected at the largest radius; with a nonlinear head of
+        the tokens kept there. If the head's radius is larger there, queries whose label has slack are relaxed. NaN
+        where infeasible.
     limit_status : Status, or ndarray of str, shape (*batch_shape,)
         Status of that Att-SVM. Where it is ``infeasible`` the path has no limit direction.
     radii : ndarray, shape (L,)
@@ -58,6 +108,9 @@ class RegularizationPath(Result):
         The max-margin direction of v.
     head_residual : ndarray, shape (L, *batch_shape), optional
         The residual in v.
+    kept : bool ndarray, shape (L, *batch_shape, n[, Q], T), optional
+        The tokens that ``limit`` keeps if L is the last radius: those of attention above 1e-3 for a nonlinear head, the
+        selected ones for a linear head.
 
     Examples
     --------
@@ -71,19 +124,7 @@ class RegularizationPath(Result):
     """
 
     kind: ClassVar[str] = "path"
-    equal_shapes: ClassVar[tuple[tuple[str, ...], ...]] = (
-        ("weights", "limit"),
-        ("head_weights", "head_limit"),
-        ("loss", "log_excess", "residual", "head_residual"),
-    )
 
-    weights: np.ndarray = per_record()
-    loss: np.ndarray = per_record()
-    log_excess: np.ndarray = per_record()
-    selected: np.ndarray = per_record()
-    residual: np.ndarray = per_record()
-    limit: np.ndarray = per_trial()
-    limit_status: Status | np.ndarray = per_trial()
     radii: np.ndarray = shared(read=np.array)
     norm: Norm = shared(write=written_norm, read=read_norm)
     attention: str = shared()
@@ -92,16 +133,12 @@ class RegularizationPath(Result):
     head_weights: np.ndarray | None = per_record(None)
     head_limit: np.ndarray | None = per_trial(None)
     head_residual: np.ndarray | None = per_record(None)
+    kept: np.ndarray | None = per_record(None)
 
     @property
     def solved(self) -> np.ndarray:
         """Whether each radius was solved to its tolerance: residuals of at most 1e-8; bool, shape (L, *batch_shape)."""
         return is_solved(self.residual, self.head_residual)
-
-    @property
-    def direction_errors(self) -> np.ndarray:
-        """1 − cosine between W_R and ``limit``, shape (L, *batch_shape); 1 at W = 0, NaN where there is no limit."""
-        return _errors(self.weights, self.limit, self._axes)
 
     @property
     def head_direction_errors(self) -> np.ndarray | None:
@@ -110,22 +147,9 @@ class RegularizationPath(Result):
             return None
         return _errors(self.head_weights, self.head_limit, 1)
 
-    @property
-    def _axes(self) -> int:
-        return self.limit.ndim - len(self.batch_shape)
-
-    def _summary(self) -> str:
-        return f"{self._batch_summary()}; {self.status}"
-
     def _batch_summary(self) -> str:
         span = f"{len(self.radii)} radii, {self.radii[0]:g} to {self.radii[-1]:g}"
-        parts = [f"{self.attention}, {self.norm.name}: {span}", f"{self.solved.sum()} of {self.solved.size} solved"]
-        last = self.direction_errors[-1]
-        if np.isnan(last).all():
-            parts.append("the last selection is infeasible")
-        else:
-            worst = " at most" if self.batch_shape else ""
-            parts.append(f"last direction error{worst} {np.nanmax(last):.1e}")
+        parts = self._parts(f"{self.attention}, {self.norm.name}: {span}")
         size = self.norm.values(self.weights[-1], self._axes)
         if (size < 0.999 * self.radii[-1]).any():
             parts.append(f"the minimum lies inside the last ball, at norm {np.min(size):.4g}")
@@ -135,14 +159,71 @@ class RegularizationPath(Result):
         return "; ".join(parts)
 
 
-def is_solved(residual: np.ndarray, head_residual: np.ndarray | None) -> np.ndarray:
+@dataclass(frozen=True, eq=False, repr=False)
+class PenaltyPath(Path):
+    """Minimisers of the loss plus a penalty that decreases to zero.
+
+    Arrays along the path have the L penalties as axis 0; the problem's batch axes follow. Indexing selects problems of
+    the batch.
+
+    Attributes
+    ----------
+    status : Status, or ndarray of str, shape (*batch_shape,)
+        As for :class:`RegularizationPath`, with penalties in place of radii.
+    weights : ndarray, shape (L, *batch_shape, d_k, d_q) or (L, *batch_shape, d_k)
+        W_λ or p_λ; for factors their product.
+    loss : ndarray, shape (L, *batch_shape)
+        L(W_λ), without the penalty.
+    log_excess, selected, limit, limit_status, kept
+        As for :class:`RegularizationPath`.
+    residual : ndarray, shape (L, *batch_shape)
+        How far W_λ is from stationary: the residual of W_λ in the ball of its own radius, or the relative difference
+        between the slope of the loss along the radius and that of the penalty, if that is larger.
+    size : ndarray, shape (L, *batch_shape)
+        N(W_λ). W_λ is the minimiser of the loss in the ball of this radius.
+    log_penalties : ndarray, shape (L,)
+        Log λ.
+    norm : Norm
+        N: the norm of W or p; nuclear for factors.
+    attention : str
+        "combined", "factored" or "prompt".
+    power, scale : float
+        The penalty is λ · scale · N(W)^power. For factors, λ(‖K‖² + ‖Q‖²) is at least 2λ‖KQ'‖_*.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> path = attsvm.penalty_path(problem, [-10.0, -100.0, -1000.0])
+    >>> path.status, path.weights.shape
+    (<Status.OPTIMAL: 'optimal'>, (3, 5, 5))
+    >>> bool(path.direction_errors[-1] < 1e-4)
+    True
+    """
+
+    kind: ClassVar[str] = "penalty path"
+
+    size: np.ndarray = per_record()
+    log_penalties: np.ndarray = shared(read=np.array)
+    norm: Norm = shared(write=written_norm, read=read_norm)
+    attention: str = shared()
+    power: float = shared()
+    scale: float = shared()
+    kept: np.ndarray | None = per_record(None)
+
+    def _batch_summary(self) -> str:
+        span = f"{len(self.log_penalties)} penalties, log {self.log_penalties[0]:g} to {self.log_penalties[-1]:g}"
+        return "; ".join(self._parts(f"{self.attention}, {self.norm.name}: {span}"))
+
+
+def is_solved(residual: np.ndarray, head_residual: np.ndarray | None = None) -> np.ndarray:
     """Whether residuals are within the tolerance of a path."""
     largest: Any = residual if head_residual is None else np.maximum(residual, head_residual)
     return np.asarray(largest <= CONVERGED)
 
 
 def _errors(weights: np.ndarray, limit: np.ndarray, axes: int) -> np.ndarray:
-    """Direction errors along the radii; NaN where there is no limit or the radius was not reached."""
+    """Direction errors along the path; NaN where there is no limit or the point was not reached."""
     over = tuple(range(-axes, 0))
     known = np.isfinite(limit).all(axis=over) & np.isfinite(weights).all(axis=over)
     shown = np.expand_dims(known, over)

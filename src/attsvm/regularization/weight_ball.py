@@ -11,6 +11,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.problem import Problem
 from attsvm.regularization.cones import CircularCone
+from attsvm.regularization.kept_sets import Tail
 from attsvm.regularization.objectives import Objective
 
 MAX_STEPS = 300
@@ -60,13 +61,17 @@ class WeightBall(ABC):
     def minimise(self, objective: Objective, start: np.ndarray, radius: float) -> Found:
         """A local minimum over the ball of this radius, from ``start``, which is first moved into it."""
 
+    def minimise_tail(self, tail: Tail, start: np.ndarray, radius: float) -> Found | None:
+        """The minimum of the dropped tokens' part of the loss; None if this ball does not split into both parts."""
+        return None
+
     @property
     def random_starts(self) -> int:
         """Branches that start at random weights, for each of a few radii; 0 for a convex ball."""
         return 0
 
-    def separators(self, problem: Problem) -> list[np.ndarray]:
-        """Flat weights at which further branches start at the largest radius, for a ball that is not convex."""
+    def separators(self, problem: Problem, selected: np.ndarray) -> list[np.ndarray]:
+        """Flat weights that select these tokens: starts at the largest radius, for a ball that is not convex."""
         return []
 
     @property

@@ -1,0 +1,71 @@
+"""A fixed head of any kind as a function of pooled tokens, with its derivatives, in NumPy."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attsvm.heads import Head
+
+Array = jax.Array
+
+
+@dataclass(frozen=True, eq=False)
+class HeadFunction:
+    """h(o) of single pooled tokens.
+
+    Attributes
+    ----------
+    head : Head
+    parameters : mapping of str to ndarray
+        Of one problem, as ``head.initial`` returns them.
+    """
+
+    head: Head
+    parameters: Mapping[str, np.ndarray]
+
+    def values(self, pooled: np.ndarray) -> np.ndarray:
+        """h(o), shape (M,), for pooled tokens (M, d)."""
+        return self._evaluated(_of_head(self.head).values, pooled)
+
+    def gradients(self, pooled: np.ndarray) -> np.ndarray:
+        """∇h(o), shape (M, d)."""
+        return self._evaluated(_of_head(self.head).gradients, pooled)
+
+    def hessians(self, pooled: np.ndarray) -> np.ndarray:
+        """∇²h(o), shape (M, d, d)."""
+        return self._evaluated(_of_head(self.head).hessians, pooled)
+
+    def _evaluated(self, function: Callable[..., Array], pooled: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(True):
+            parameters = {name: np.asarray(x, dtype=np.float64)[..., None] for name, x in self.parameters.items()}
+            return np.asarray(function(parameters, np.asarray(pooled, dtype=np.float64)), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    values: Callable[..., Array]
+    gradients: Callable[..., Array]
+    hessians: Callable[..., Array]
+
+
+@cache
+def _of_head(head: Head) -> _Compiled:
+    def one(parameters: dict[str, Any], pooled: Array) -> Array:
+        return head.outputs(parameters, pooled[None, None, :, None])[0, 0, 0]
+
+    def over(function: Callable[..., Array]) -> Callable[..., Array]:
+        return jax.jit(jax.vmap(function, (None, 0)))
+
+    def all_at_once(parameters: dict[str, Any], pooled: Array) -> Array:
+        return head.outputs(parameters, pooled[:, None, :, None])[:, 0, 0]
+
+    def gradients(parameters: dict[str, Any], pooled: Array) -> Array:
+        (pulled,) = jax.vjp(lambda o: all_at_once(parameters, o), pooled)[1](jnp.ones(len(pooled)))
+        return jnp.asarray(pulled)
+
+    return _Compiled(jax.jit(all_at_once), jax.jit(gradients), over(jax.jacrev(jax.grad(one, argnums=1), argnums=1)))

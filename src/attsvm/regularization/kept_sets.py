@@ -1,0 +1,142 @@
+"""Minima far along the path where some query keeps several tokens.
+
+There the gradient is a difference of large terms: the kept tokens balance, and what is left is as small as the
+attention of the dropped ones. The weights therefore split in two. The part along the differences of kept tokens is
+finite and minimises the loss of the kept tokens alone. The other part changes only the attention of the dropped
+tokens. To first order in that attention, the log of the excess is a log-sum-exp with fixed coefficients: convex, and
+without cancellation.
+"""
+
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from attsvm.regularization.excess import Excess
+from attsvm.regularization.nonlinear import KEPT, HeadExcess
+from attsvm.regularization.objectives import Curvature, Expansion
+from attsvm.regularization.trust_region import minimise
+from attsvm.softmax import softmax
+
+FAR = 1e-10
+"""Largest attention of dropped tokens for which the loss is linear in it, to the accuracy of a path."""
+_RANK = 1e-9
+_MOST_STEPS = 100
+
+
+class Tail(NamedTuple):
+    """log Σ exp(⟨row, w⟩ + offset) over the dropped tokens, and the part of the weights that is fixed.
+
+    Attributes
+    ----------
+    rows : ndarray, shape (m, k)
+        In the k coordinates of ``across``.
+    offsets : ndarray, shape (m,)
+    fixed : ndarray, shape (d_k d_q,)
+        The part of the weights that distributes the attention among the kept tokens.
+    across : ndarray, shape (d_k d_q, k)
+        Orthonormal columns, orthogonal to the differences of kept tokens.
+    residual : float
+        How far the fixed part is from stationary, including the largest attention that is neglected to second order.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    fixed: np.ndarray
+    across: np.ndarray
+    residual: float
+
+    def value(self, x: np.ndarray) -> float:
+        """The value."""
+        return float(logsumexp(self.rows @ x + self.offsets))
+
+    def rebased(self, x: np.ndarray) -> "Tail":
+        """Itself."""
+        return self
+
+    def expand(self, x: np.ndarray) -> Expansion:
+        """Value and derivatives."""
+        exponents = self.rows @ x + self.offsets
+        total = logsumexp(exponents)
+        share = np.exp(exponents - total)
+        core = np.diag(share) - np.outer(share, share)
+        return Expansion(float(total), share @ self.rows, Curvature(self.rows, core))
+
+
+@singledispatch
+def tail_of(excess: Excess, weights: np.ndarray) -> Tail | None:
+    """The convex problem of the dropped tokens around weights that keep several tokens in some query.
+
+    None if the head is linear, if no query keeps several tokens, if no token is dropped or one is neither kept nor
+    dropped, or if the loss of the kept tokens has no minimum nearby or decreases with the attention of a dropped token.
+    """
+    return None
+
+
+@tail_of.register
+def _(excess: HeadExcess, weights: np.ndarray) -> Tail | None:
+    attention = softmax(excess.logits(weights))
+    kept = attention > KEPT
+    dropped = excess.allowed & ~kept
+    largest = attention[dropped].max(initial=0.0)
+    if not (kept.sum(axis=1) > 1).any() or not dropped.any() or largest > FAR:
+        return None
+    inside = excess.restricted(kept)
+    along = _basis(inside.rows)
+    found = minimise(
+        _InSubspace(inside, along),
+        along.T @ weights,
+        max(10.0 * float(np.linalg.norm(along.T @ weights)), 100.0 / float(np.linalg.norm(inside.rows, axis=1).min())),
+        max_steps=_MOST_STEPS,
+    )
+    fixed = along @ found.x
+    if not found.residual <= FAR:
+        return None
+    return _dropped_tokens(inside, dropped, fixed, along, found.residual, float(largest))
+
+
+def _dropped_tokens(
+    inside: HeadExcess, dropped: np.ndarray, fixed: np.ndarray, along: np.ndarray, residual: float, neglected: float
+) -> Tail | None:
+    """The tail, given the loss of the kept tokens alone and the weights that minimise it."""
+    logits = inside.logits(fixed)
+    attention = softmax(logits)
+    pooled = (attention[:, None] @ inside.tokens)[:, 0]
+    margins = inside.labels * inside.head.values(pooled)
+    slope = inside.labels[:, None] * inside.head.gradients(pooled)
+    cost = ((pooled[:, None] - inside.tokens) @ slope[:, :, None])[..., 0]
+    scale = np.linalg.norm(pooled[:, None] - inside.tokens, axis=2) * np.linalg.norm(slope, axis=1)[:, None]
+    query, token = np.nonzero(dropped)
+    # at zero the second order decides, and below zero the token is better than what is kept
+    if (cost[query, token] <= _RANK * scale[query, token]).any():
+        return None
+    rows = (inside.keys[query, token][:, :, None] * inside.queries[query][:, None]).reshape(len(query), len(fixed))
+    offsets = np.log(cost[query, token]) + inside.loss.log_slope(margins)[query] - logsumexp(logits, axis=1)[query]
+    offsets = offsets + rows @ fixed
+    rows = rows - (rows @ along) @ along.T
+    across = _basis(rows)
+    return Tail(rows @ across, offsets, fixed, across, max(residual, neglected))
+
+
+class _InSubspace(NamedTuple):
+    """A function of W, as a function of coordinates along orthonormal columns."""
+
+    base: Any
+    columns: np.ndarray
+
+    def value(self, x: np.ndarray) -> float:
+        return float(self.base.value(self.columns @ x))
+
+    def expand(self, x: np.ndarray) -> Expansion:
+        value, gradient, curvature = self.base.expand(self.columns @ x)
+        return Expansion(value, gradient @ self.columns, Curvature(curvature.rows @ self.columns, curvature.core))
+
+    def rebased(self, x: np.ndarray) -> "_InSubspace":
+        return _InSubspace(self.base.rebased(self.columns @ x), self.columns)
+
+
+def _basis(rows: np.ndarray) -> np.ndarray:
+    """Orthonormal columns that span the rows."""
+    _, singular, right = np.linalg.svd(rows, full_matrices=False)
+    return np.asarray(right[singular > _RANK * singular.max(initial=0.0)].T)

@@ -1,0 +1,200 @@
+"""The excess of the loss under a nonlinear head."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, singledispatch
+from typing import ClassVar
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.heads import Head, Linear
+from attsvm.problem import Problem
+from attsvm.regularization.excess import Excess, Scaled, active_queries
+from attsvm.regularization.head_function import HeadFunction
+from attsvm.regularization.linear import LinearExcess
+from attsvm.regularization.scalar import Scalar
+from attsvm.softmax import softmax
+
+KEPT = 1e-3
+"""Smallest attention of a token that counts as kept."""
+LOST = 1e-12
+"""Largest attention of dropped tokens beside which several kept ones leave only rounding in the gradient."""
+
+_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
+_HALVES = np.concatenate([(_NODES + 1) / 4, (_NODES + 3) / 4])
+_WHOLE = (_NODES + 1) / 2
+# where one rule and two halves differ by more, the head has a kink between the two points
+_SMOOTH = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadExcess(Excess):
+    """The excess under any head h, with the margins m = y h(o).
+
+    The margin that a query loses against its reference token is computed from D = x_α − o, a sum of small terms, as
+    the integral of ∇h between both points. It keeps its digits where h(x_α) and h(o) are equal to rounding.
+
+    Attributes
+    ----------
+    tokens : ndarray, shape (N, T, d)
+    labels : ndarray, shape (N,)
+    head : HeadFunction
+    scores : ndarray, shape (N, T)
+        y h(x_t) of each token; −inf where masked.
+    """
+
+    tokens: np.ndarray
+    labels: np.ndarray
+    head: HeadFunction = field(repr=False)
+    scores: np.ndarray
+
+    random_starts: ClassVar[int] = 2
+
+    @classmethod
+    def of(cls, problem: Problem, head: HeadFunction, loss: Scalar) -> "HeadExcess":
+        """For a problem without batch axes, over the loss of the tokens of largest y h(x).
+
+        Raises
+        ------
+        ProblemError
+            If the head is not a number at some token.
+        """
+        labels, tokens, keys, queries, allowed = active_queries(problem)
+        values = head.values(tokens.reshape(-1, tokens.shape[2])).reshape(allowed.shape)
+        if not np.isfinite(values[allowed]).all():
+            raise ProblemError(
+                f"head: expected finite outputs at the tokens, got {values[allowed & ~np.isfinite(values)][0]}"
+            )
+        scores = np.where(allowed, labels[:, None] * values, -np.inf)
+        best = np.argmax(scores, axis=1)
+        own = keys - keys[np.arange(len(best)), best][:, None]
+        return cls(
+            keys=own,
+            queries=queries,
+            allowed=allowed,
+            loss=loss,
+            reference=best,
+            tokens=tokens,
+            labels=labels,
+            head=head,
+            scores=scores,
+        )
+
+    @cached_property
+    def optimal(self) -> np.ndarray:
+        """The tokens of least loss, shape (N,)."""
+        return np.asarray(np.argmax(self.scores, axis=1))
+
+    @cached_property
+    def margins(self) -> np.ndarray:
+        """Y h(x_α), shape (N,)."""
+        return np.asarray(self.scores[np.arange(len(self.reference)), self.reference])
+
+    @cached_property
+    def away(self) -> np.ndarray:
+        """x_α − x_t, shape (N, T, d); 0 where masked."""
+        kept = self.tokens[np.arange(len(self.reference)), self.reference][:, None]
+        return np.where(self.allowed[:, :, None], kept - self.tokens, 0.0)
+
+    @property
+    def differs(self) -> np.ndarray:
+        """The tokens other than the reference, shape (N, T)."""
+        return np.asarray(self.away.any(axis=2))
+
+    def same_values(self, one: np.ndarray, other: np.ndarray) -> bool:
+        """Whether two selections have the same margins."""
+        index = np.arange(len(one))
+        return bool((self.scores[index, one] == self.scores[index, other]).all())
+
+    def kept(self, weights: np.ndarray) -> np.ndarray:
+        """The tokens with an attention above 1e-3."""
+        return np.asarray(softmax(self.logits(weights)) > KEPT)
+
+    def restricted(self, allowed: np.ndarray) -> "HeadExcess":
+        """The excess if each query attends to these tokens only, over the best of them."""
+        scores = np.where(allowed, self.scores, -np.inf)
+        return replace(self, allowed=allowed, scores=scores).over(np.argmax(scores, axis=1))
+
+    def is_rounding(self, weights: np.ndarray) -> bool:
+        """Whether several tokens balance while the attention of the others vanishes."""
+        attention = softmax(self.logits(weights))
+        kept = attention > KEPT
+        dropped = attention[self.allowed & ~kept]
+        return bool((kept.sum(axis=1) > 1).any() and dropped.size and dropped.max() < LOST)
+
+    def _scaled(self, logits: np.ndarray) -> Scaled:
+        attention, shortfall = softmax(logits), logits - logits.max(axis=1, keepdims=True)
+        counted = self.differs
+        # the largest term of each query is factored out; queries that do not change the loss have none
+        moves = counted.any(axis=1)
+        c = np.where(moves, np.max(np.where(counted, shortfall, -np.inf), axis=1), 0.0)
+        small = np.exp(c)
+        shares = np.exp(np.where(counted, shortfall - c[:, None], -np.inf)) * attention.max(axis=1)[:, None]
+        # (x_α − o) exp(−c)
+        shift = np.sum(shares[:, :, None] * self.away, axis=1)
+        drop, pooled = self._drop(shift, small)
+        drops = small * drop
+        log_mean, log_slope = self.loss.log_mean_slope(self.margins, drops), self.loss.log_slope(self.margins - drops)
+        log_mean, log_slope = (np.where(moves, c + log, -np.inf) for log in (log_mean, log_slope))
+        log_scale = max(np.max(log_mean), np.max(log_slope))
+        share = 1.0 / len(drop)
+        scaled = share * float(np.sum(np.exp(log_mean - log_scale) * drop))
+        size = share * np.exp(log_slope - log_scale)
+        # derivatives of the drop in the logits: a_t ⟨∇, (x_α − x_t) − (x_α − o)⟩ with ∇ = y ∇h(o)
+        slope = self.labels[:, None] * self.head.gradients(pooled)
+        moved = shares[:, :, None] * self.away - attention[:, :, None] * shift[:, None]
+        of_drop = (moved @ slope[:, :, None])[..., 0]
+        gradient = size[:, None] * of_drop
+        bend = self.loss.bend(self.margins - drops) * small
+        curved = self.labels[:, None, None] * self.head.hessians(pooled)
+        of_head = (size * small)[:, None, None] * (moved @ curved @ moved.mT)
+        return Scaled(
+            scaled,
+            float(log_scale),
+            attention,
+            gradient,
+            bend[:, None, None] * (gradient[:, :, None] * of_drop[:, None]) - of_head,
+        )
+
+    def _drop(self, shift: np.ndarray, small: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(y h(x_α) − y h(o)) exp(−c) for o = x_α − exp(c)·shift, shape (N,); and o, shape (N, d)."""
+        start = self.tokens[np.arange(len(self.reference)), self.reference]
+        step = small[:, None] * shift
+        nodes = np.concatenate([_WHOLE, _HALVES])
+        points = start[:, None] - nodes[:, None] * step[:, None]
+        slopes = self.head.gradients(points.reshape(-1, points.shape[2])).reshape(points.shape)
+        along = self.labels[:, None] * (slopes @ shift[:, :, None])[..., 0]
+        whole = along[:, : len(_WHOLE)] @ _NODE_WEIGHTS / 2
+        halves = along[:, len(_WHOLE) :] @ np.tile(_NODE_WEIGHTS, 2) / 4
+        pooled = start - step
+        kinked = ~(np.abs(whole - halves) <= _SMOOTH * np.max(np.abs(along), axis=1))
+        if kinked.any():
+            values = self.labels[kinked] * self.head.values(pooled)[kinked]
+            halves[kinked] = (self.margins[kinked] - values) / small[kinked]
+        return halves, pooled
+
+
+@singledispatch
+def excess_of(head: Head, parameters: Mapping[str, np.ndarray], problem: Problem, loss: Scalar) -> Excess:
+    """The excess of a problem without batch axes under a head, found by the type of the head.
+
+    Parameters
+    ----------
+    head : Head
+    parameters : mapping of str to ndarray
+        Of the head.
+    problem : Problem
+    loss : Scalar
+
+    Raises
+    ------
+    ProblemError
+        If the head is not a number at some token.
+    """
+    return HeadExcess.of(problem, HeadFunction(head, parameters), loss)
+
+
+@excess_of.register
+def _(head: Linear, parameters: Mapping[str, np.ndarray], problem: Problem, loss: Scalar) -> Excess:
+    return LinearExcess.of(problem, parameters["v"], loss)
