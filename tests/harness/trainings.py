@@ -158,7 +158,7 @@ RULES = INNER | {
     "normalized": _normalized,
 }
 # what takes the longest to compile
-SLOW = {"function", "factored", "mlp"}
+SLOW = {"function", "factored", "key_prompt", "mlp"}
 STATEFUL = ("adam", "muon", "momentum")
 
 
@@ -315,7 +315,7 @@ def _drawn_case(case: int, combination: tuple[str, str, str, str]) -> tuple[Case
     built, of_head = HEADS[head](rng, problem.dim, classes)
     eta = float(np.float32(10 ** rng.uniform(-2, -0.5)))
     options, step = RULES[optimizer](rng, eta)
-    rank = int(rng.integers(1, 4)) if attention == "factored" else None
+    rank = int(rng.integers(1, 4)) if ATTENTIONS[attention].takes_rank else None
     train_head = bool(rng.integers(2)) and not (optimizer == "gradient_descent" and loss == "exponential")
     dtype = "float32" if rng.integers(8) == 0 else "float64"
     layer = ATTENTIONS[attention].of(problem, rank)
@@ -330,6 +330,7 @@ def _drawn_case(case: int, combination: tuple[str, str, str, str]) -> tuple[Case
     for x in start.values():
         nudge = NUDGE * np.abs(x[0]).max() * rng.choice([-1.0, 1.0], size=x[0].shape)
         x[1:3] += np.stack([nudge, -nudge])
+    fixed = tuple(str(name) for name in rng.permutation(list(start))[1:] if rng.integers(6) == 0)
     made = Case(
         problem,
         loss,
@@ -342,10 +343,11 @@ def _drawn_case(case: int, combination: tuple[str, str, str, str]) -> tuple[Case
             "loss": loss,
             "head": built,
             "train_head": train_head,
+            "fixed": fixed,
             "optimizer": OPTIMIZERS.find(optimizer)(**options),
             "dtype": dtype,
         },
-        tuple(start),
+        tuple(name for name in start if name not in fixed),
         optimizer == "polyak",
         float(np.finfo(dtype).eps),
         rng,
@@ -411,7 +413,7 @@ def _whole_training(made: Case, start: dict[str, Any], run: attsvm.Run, counts: 
     Errors are relative to the largest weight of each parameter until then. Errors of the steps grow until the end as
     the nudges do, as long as they are small: what they would grow to above ``LINEAR`` is not known, nor compared.
     """
-    one = {name: x[0] for name, x in start.items()}
+    one = {name: start[name][0] for name in made.trained}
     fixed = {name: x[0] for name, x in run.parameters.items() if name not in one}
     sizes = {name: np.abs(x).max() for name, x in one.items()}
     state, error = None, 0.0

@@ -159,6 +159,8 @@ def gradient(problem, parameters, head, loss):
 
 
 def _weights(given):
+    if {"W", "p"} <= set(given):
+        return (given["W"] @ given["p"])[:, None], (np.abs(given["W"]) @ np.abs(given["p"]))[:, None]
     if "W" in given:
         return given["W"], np.abs(given["W"])
     if "p" in given:
@@ -169,6 +171,12 @@ def _weights(given):
 def _pulled_back(given, k, z):
     """Slopes of the logits of one query along the attention's parameters."""
     outer = np.multiply.outer(k, z)
+    if {"W", "p"} <= set(given):
+        W, p = given["W"], given["p"]
+        return {
+            "W": (np.multiply.outer(k, p), np.multiply.outer(np.abs(k), np.abs(p))),
+            "p": (k @ W, np.abs(k) @ np.abs(W)),
+        }
     if "W" in given:
         return {"W": (outer, np.abs(outer))}
     if "p" in given:

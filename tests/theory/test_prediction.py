@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import cvxpy
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -54,6 +55,53 @@ def test_factors_with_few_columns_go_to_the_att_svm_of_that_rank(tmp_path):
     free = attsvm.solve_svm(problem, run.selected, "nuclear")
     assert attsvm.direction_error(run.weights, free.direction) > 1e-3
     assert attsvm.train(problem, steps=1, attention="factored", rank=10).limit.rank is None
+
+
+def smallest(problem, selected, shape, weights):
+    """The variables of least ℓ2 norm with margins of 1, by CVXPY; ``weights`` maps them to u."""
+    variables = cvxpy.Variable(shape)
+    margins = [
+        (problem.tokens[i, selected[i]] - problem.tokens[i, t]) @ weights(variables) >= 1
+        for i in range(problem.num_sequences)
+        for t in range(problem.num_tokens)
+        if t != selected[i]
+    ]
+    cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(variables)), margins).solve(solver="CLARABEL")
+    return variables.value
+
+
+def test_a_prompt_with_keys_goes_where_its_trained_parameters_are_smallest():
+    """⟨Xv, softmax(XWp)⟩: W fixed, p fixed, and both trained."""
+    problem = random_problem(3, 5, 6, 1, prompt=True)
+    generator = np.random.default_rng(2)
+    start = {"W": generator.normal(size=(6, 6)), "p": generator.normal(size=6)}
+    ends = {}
+    for fixed in ((), ("W",), ("p",)):
+        descent = optimizers.normalized_gradient_descent(growing)
+        run = attsvm.train(problem, attention="key_prompt", fixed=fixed, init=start, optimizer=descent, steps=20_000)
+        prediction = attsvm.predict_direction(problem, run)
+        assert attsvm.direction_error(run.weights, prediction.direction) < 1e-5
+        assert prediction.standing == ("proved" if fixed else "measured")
+        ends[fixed] = run, prediction, prediction.direction / np.linalg.norm(prediction.direction)
+    run, prediction, direction = ends["W",]
+    # min ‖W⁻¹u‖
+    p = smallest(problem, run.selected, 6, lambda p: start["W"] @ p)
+    np.testing.assert_allclose(prediction.solution.direction, p, rtol=0, atol=1e-6)
+    u = start["W"] @ p
+    np.testing.assert_allclose(direction, u / np.linalg.norm(u), rtol=0, atol=1e-6)
+    plain = attsvm.solve_svm(problem, run.selected).direction
+    assert attsvm.direction_error(run.weights, plain) > 0.01
+    # min ‖W‖_F subject to margins of Wp, which is u p'/‖p‖²
+    run, prediction, direction = ends["p",]
+    W = smallest(problem, run.selected, (6, 6), lambda W: W @ start["p"])
+    np.testing.assert_allclose(prediction.solution.direction, W, rtol=0, atol=1e-6)
+    u = attsvm.solve_svm(problem, run.selected).direction
+    np.testing.assert_allclose(W, np.outer(u, start["p"]) / (start["p"] @ start["p"]), rtol=0, atol=1e-6)
+    assert attsvm.direction_error(run.parameters["W"], W) < 1e-5
+    # min ½(‖W‖² + ‖p‖²) over Wp = u is ‖u‖
+    run, prediction, direction = ends[()]
+    u = smallest(problem, run.selected, 6, lambda u: u)
+    np.testing.assert_allclose(direction, u / np.linalg.norm(u), rtol=0, atol=1e-6)
 
 
 def test_standings():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm.heads import MLP, FunctionHead, Linear, Quadratic
 from attsvm.losses import Loss, parse_loss
+from attsvm.training.attention import ATTENTIONS as KINDS
 from attsvm.training.attention import parse_attention
 from attsvm.training.engine.objective import Objective
 from attsvm.training.engine.trials import TrialData
@@ -26,6 +27,7 @@ ATTENTIONS = {
     "rank 1": {"attention": "factored", "rank": 1},
     "rank above d": {"attention": "factored", "rank": 3},
     "prompt": {"attention": "prompt"},
+    "keys and prompt": {"attention": "key_prompt", "rank": 3},
     "several queries, masked": {"attention": "combined", "num_queries": 3},
     "factored causal with keys": {"attention": "factored", "rank": 2, "num_queries": 3, "key_dim": 3},
 }
@@ -103,7 +105,7 @@ def random_case(attention, head, seed):
     problem = attsvm.Problem(
         generator.normal(size=(N, T, D)),
         generator.integers(C, size=per_query) if classes else generator.choice([-1.0, 1.0], size=per_query),
-        None if attention["attention"] == "prompt" else generator.normal(size=(*per_query, 2)),
+        generator.normal(size=(*per_query, 2)) if KINDS[attention["attention"]].takes_queries else None,
         **optional,
     )
     layer = parse_attention(attention["attention"], problem, attention.get("rank"))

@@ -1,7 +1,6 @@
 """``attsvm train``: train attention on a problem file, with any optimizer."""
 
 import time
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +13,7 @@ from attsvm.cli.tables import pairs_table
 from attsvm.heads import HEADS
 from attsvm.losses import LOSSES
 from attsvm.report.outputs import check_file
+from attsvm.training.attention import ATTENTIONS
 
 if TYPE_CHECKING:
     from attsvm.problem import Problem
@@ -29,7 +29,7 @@ def _names(names: list[str]) -> str:
 HELP = f"""
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens, labels, and optionally head,
 queries, keys, mask, query_mask. With queries the attention is `combined` (W) or `factored` (K, Q), otherwise it is a
-`prompt` (p). The softmax gradient is accurate however saturated the softmax is. Ctrl-C ends training, and the run up to
+`prompt` (p) or a `key_prompt` (W, p; logits x'Wp). The softmax gradient is accurate however saturated the softmax is. Ctrl-C ends training, and the run up to
 then is written.
 
 The optimizers and their options are
@@ -45,6 +45,8 @@ Examples:
 
     attsvm train problem.npz --attention factored --rank 4 --optimizer normalized_gradient_descent --relative
 
+    attsvm train prompt.npz --attention key_prompt --fixed W --seed 1
+
     attsvm train problem.npz --optimizer mirror_descent --p 1.75 --json
 
     attsvm train problem.npz --optimizer my_package.optimizers:mine --option momentum=0.9
@@ -53,18 +55,14 @@ Examples:
 """
 
 
-class Attention(StrEnum):
-    """How the logits depend on the weights."""
-
-    COMBINED = "combined"
-    FACTORED = "factored"
-    PROMPT = "prompt"
-
-
 def train(
     problem_file: ProblemFile,
     attention: Annotated[
-        Attention | None, typer.Option(help="Parameters of the logits.  [default: combined with queries, else prompt]")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"{', '.join(f'`{name}`' for name in ATTENTIONS)}.  [default: combined with queries, else prompt]",
+        ),
     ] = None,
     optimizer: Annotated[
         str | None,
@@ -93,7 +91,11 @@ def train(
     train_head: Annotated[
         bool, typer.Option("--train-head/--no-train-head", help="Train the head together with the attention.")
     ] = False,
-    rank: Annotated[int | None, typer.Option(help="Number of columns of K and Q.")] = None,
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Keep the initial values of this parameter: `W`, `K`, `v`, ... Repeatable."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(help="Number of columns of K and Q, or of W for key_prompt.")] = None,
     penalty: Annotated[float, typer.Option(help="Add PENALTY times the squared norm of the parameters.")] = 0.0,
     batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
     margin_tol: Annotated[
@@ -104,7 +106,7 @@ def train(
         float | None, typer.Option(help="Stop when the norm of the gradient is at most this.")
     ] = None,
     init: Annotated[str | None, typer.Option(metavar="RUN.npz", help="Continue an earlier run.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the initial K and Q, and of mini-batches.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the initial factors, and of mini-batches.")] = 0,
     record: Annotated[int | None, typer.Option(help="Number of log-spaced records in the history.")] = None,
     out: OutFile = None,
     force: ForceFile = False,
@@ -129,12 +131,13 @@ def train(
     with progress(stops=True) as callback:
         run = train_attention(
             problem,
-            attention=None if attention is None else attention.value,
+            attention=attention,
             optimizer=chosen,
             steps=steps,
             loss=loss,
             head=head,
             train_head=train_head,
+            fixed=fixed or None,
             rank=rank,
             penalty=penalty,
             batch_size=batch_size,
@@ -180,6 +183,7 @@ def as_numbers(
             "threads": threads,
             "data": {"source": source, "sha256": problem.data_hash},
             "attention": run.attention,
+            "fixed": list(run.fixed),
             "head": run.head,
             "optimizer": run.optimizer,
             "norm_of_optimizer": None if run.norm is None else run.norm.name,
@@ -220,6 +224,7 @@ def _show(result: dict[str, Any]) -> None:
     if result["precise_until"] is not None:
         step = f"{result['precise_until']:,}: rounding affects the run from there on"
         rows.append(("logits passed 1e8 at step", step))
-    rows.append(("trained by", f"{result['optimizer']}, {result['attention']} attention"))
+    kept = f", {', '.join(result['fixed'])} fixed" if result["fixed"] else ""
+    rows.append(("trained by", f"{result['optimizer']}, {result['attention']} attention{kept}"))
     rows.append(("seconds", f"{result['seconds']:.3g}"))
     Console().print(pairs_table(rows))

@@ -12,6 +12,7 @@ from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution, solve_head, solve_svm
 from attsvm.theory.standing import EUCLIDEAN, rank_for
+from attsvm.theory.trained import Trained
 from attsvm.training import Run
 
 FEWEST = 3
@@ -29,10 +30,10 @@ class Joint(NamedTuple):
     limit: Limit
 
 
-def joint_direction(problem: Problem, run: Run, used: Norm, *, of_run: bool) -> Joint:
+def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm, *, of_run: bool) -> Joint:
     """Relaxed if the radius of the head grows faster than that of the attention, plain otherwise.
 
-    ``of_run`` says whether ``used`` is the norm of the run.
+    ``part`` is the run in its trained parameters; ``of_run`` says whether ``used`` is the norm of the run.
     """
     of_head = used.of_vectors
     head = solve_head(problem, run.selected, of_head)
@@ -41,9 +42,9 @@ def joint_direction(problem: Problem, run: Run, used: Norm, *, of_run: bool) -> 
     own = tuple(range(len(run.batch_shape), active.ndim))
     solved = np.asarray(head.status) == Status.OPTIMAL
     slack = active & ~head.support & np.expand_dims(solved, own)
-    trend = _radius_trend(run, used)
+    trend = _radius_trend(run, part, used)
     relaxed = slack & np.expand_dims(trend > TREND, own)
-    solution = solve_svm(problem, run.selected, norm=used, relaxed=relaxed, rank=rank_for(run, used))
+    solution = solve_svm(part.problem, run.selected, norm=used, relaxed=relaxed, rank=rank_for(run, used))
     # the standing of a batch is that of its least certain trial
     settled = np.asarray(solved & (~slack.any(axis=own) | (np.abs(trend) > TREND))).all()
     if not (of_run and settled):
@@ -55,11 +56,11 @@ def joint_direction(problem: Problem, run: Run, used: Norm, *, of_run: bool) -> 
     return Joint(solution, head, relaxed, Limit(used, Standing.MEASURED, source))
 
 
-def _radius_trend(run: Run, norm: Norm) -> np.ndarray:
+def _radius_trend(run: Run, part: Trained, norm: Norm) -> np.ndarray:
     """Slope of log(r/R) against log(step) in the last decade of steps of a trial: r of v, R of the attention."""
     steps = run.history["steps"]
     heads = norm.of_vectors.values(run.history["v"], 1).reshape(len(steps), -1)
-    weights = norm.values(run.history["weights"], run.weights.ndim - len(run.batch_shape)).reshape(len(steps), -1)
+    weights = norm.values(part.history, 2 if part.problem.has_queries else 1).reshape(len(steps), -1)
     last = np.broadcast_to(run.step, run.batch_shape).reshape(-1)
     trend = np.zeros(last.size)
     for i in range(last.size):

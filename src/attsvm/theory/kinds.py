@@ -17,6 +17,7 @@ from attsvm.selection import better_support_tokens, scores, selected_tokens
 from attsvm.softmax import softmax
 from attsvm.svm import solve_svm
 from attsvm.theory.standing import norm_for
+from attsvm.theory.trained import trained_part
 from attsvm.training import Run
 
 SATURATED = 1e-6
@@ -111,8 +112,9 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     >>> attsvm.classify(problem, 100 * solution.direction).kind
     <Kind.GLOBAL: 'global'>
     """
-    gamma = scores(problem)
+    gamma, solved = scores(problem), problem
     if isinstance(weights, Run):
+        solved = trained_part(problem, weights).problem
         used, weights = norm_for(weights, norm), weights.weights
     else:
         used = parse_norm("frobenius" if norm is None else norm)
@@ -131,7 +133,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     own = tuple(range(len(batch_shape), selected.ndim))
     is_global = (best | (selected < 0)).all(axis=own)
     decided = dropped <= SATURATED
-    breaking = _breaking(problem, selected, decided & ~is_global, used)
+    breaking = _breaking(solved, selected, decided & ~is_global, used)
     is_local = ~breaking.any(axis=(*own, -1))
     kind = np.select(
         [~decided, is_global, is_local],

@@ -14,8 +14,9 @@ from attsvm.optimizers import Standing
 from attsvm.problem import Problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
-from attsvm.theory.joint import Joint, joint_direction
+from attsvm.theory.joint import joint_direction
 from attsvm.theory.standing import limit_of, limit_of_sets, norm_for, rank_for
+from attsvm.theory.trained import trained_part
 from attsvm.training import Run
 
 KEPT = 1e-3
@@ -29,7 +30,8 @@ class Prediction(Batched):
     Attributes
     ----------
     solution : Solution
-        The Att-SVM; ``solution.direction`` is the predicted direction of ``run.weights``.
+        The Att-SVM; ``solution.direction`` is the predicted direction of ``run.weights``, or, if some parameters of the
+        attention are fixed, of the one that is trained (of Q' for Q).
     norm : Norm
         The norm of the Att-SVM.
     selected : ndarray, shape (*batch_shape, n[, Q]) of int, or (*batch_shape, n[, Q], T) of bool
@@ -45,6 +47,8 @@ class Prediction(Batched):
         slack and the head grows faster than the attention.
     head : Solution or None
         For such a run: the max-margin head on the selected tokens, which is the direction of v.
+    direction : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
+        The predicted direction of ``run.weights``.
     """
 
     kind: ClassVar[str] = "prediction"
@@ -57,6 +61,7 @@ class Prediction(Batched):
     source: str = shared()
     relaxed: Bool[np.ndarray, "*queries"] | None = per_trial(None)
     head: Solution | None = per_trial(None)
+    direction: np.ndarray | None = per_trial(None)
 
     @property
     def status(self) -> Status | np.ndarray:
@@ -90,7 +95,12 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
                                                       slack
     W, p                descent in another norm       Att-SVM of that norm                                  conjecture
     W, nonlinear head   GD                            Frobenius Att-SVM of the set of kept tokens           measured
+    (W, p) of Wp        GD, one norm over both        ℓ2 Att-SVM of u = Wp                                  measured
+    p of Wp, W fixed    as for p                      Att-SVM of p on the keys XW                           as for p
+    W of Wp, p fixed    as for W                      Att-SVM of W with the query p                         as for W
     ==================  ============================  ====================================================  ==========
+
+    A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
 
     For (K, Q) and for (v, p) and (v, W), theorems cover the regularization path; training was measured to follow it.
     With each factor normalized by itself, it was measured to end off the nuclear Att-SVM unless steps are short.
@@ -102,7 +112,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     run : Run
     norm : str, float or Norm, optional
         By default the norm of the optimizer, and the nuclear norm for Euclidean steps on factors. Required if the
-        optimizer has no norm, as those of optax.
+        optimizer has no norm, as those of optax. If parameters are fixed, it is a norm of the trained one.
 
     Returns
     -------
@@ -112,7 +122,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     Raises
     ------
     ProblemError
-        If the norm of the optimizer is not known and none is given, or the run does not fit the problem.
+        If the norm of the optimizer is not known and none is given, the run did not train its attention, or it does not
+        fit the problem.
 
     References
     ----------
@@ -133,20 +144,19 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     if run.selected.shape != shape:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
     used = norm_for(run, norm)
-    rank = rank_for(run, used)
+    part, rank = trained_part(problem, run), rank_for(run, used)
+    selected, relaxed, head = run.selected, None, None
     if run.head != "linear":
         selected = _kept_sets(problem, run)
         known = limit_of_sets(run, used)
-        solution = solve_svm(problem, selected, norm=used, rank=rank)
-        return Prediction(solution, used, selected, known.standing, known.source)
-    if "v" in run.history and problem.num_classes is None:
-        joint: Joint = joint_direction(problem, run, used, of_run=run.limit.norm == used)
-        return Prediction(
-            joint.solution, used, run.selected, joint.limit.standing, joint.limit.source, joint.relaxed, joint.head
-        )
-    known = limit_of(problem, run, used)
-    solution = solve_svm(problem, run.selected, norm=used, rank=rank)
-    return Prediction(solution, used, run.selected, known.standing, known.source)
+        solution = solve_svm(part.problem, selected, norm=used, rank=rank)
+    elif "v" in run.history and problem.num_classes is None:
+        solution, head, relaxed, known = joint_direction(problem, run, part, used, of_run=run.limit.norm == used)
+    else:
+        known = limit_of(problem, run, used)
+        solution = solve_svm(part.problem, selected, norm=used, rank=rank)
+    direction = part.whole(solution.direction)
+    return Prediction(solution, used, selected, known.standing, known.source, relaxed, head, direction)
 
 
 def _kept_sets(problem: Problem, run: Run) -> Bool[np.ndarray, "*queries T"]:

@@ -16,6 +16,7 @@ from attsvm.problem import Problem
 from attsvm.results import Batched, per_trial
 from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.prediction import Prediction, predict_direction
+from attsvm.theory.trained import trained_part
 from attsvm.training import Run
 
 FLOOR = 1e-14
@@ -143,9 +144,10 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     solution, norm = prediction.solution, prediction.norm
     if not is_feasible(solution).all():
         raise ProblemError("prediction: expected a feasible Att-SVM, got an infeasible one, which has no direction")
-    steps, weights = run.history["steps"], run.history["weights"]
-    axis = (-2, -1) if problem.has_queries else (-1,)
-    gap = 1 - np.asarray(margin(problem, weights, prediction.selected, norm)) * np.asarray(solution.value)
+    part = trained_part(problem, run)
+    steps, weights = run.history["steps"], part.history
+    axis = (-2, -1) if part.problem.has_queries else (-1,)
+    gap = 1 - np.asarray(margin(part.problem, weights, prediction.selected, norm)) * np.asarray(solution.value)
     errors = {"direction_error": direction_error(weights, solution.direction, axis=axis), "margin_gap": gap}
     divergence = divergence_of(norm)
     if divergence is not None:

@@ -41,32 +41,38 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
     steps = np.array(session.observed_steps, dtype=np.int64)
     layer, head_names = setup.objective.attention, setup.objective.head_names
     parameters = {name: session.first(x, 1) for name, x in everything.parameters.items()}
+    fixed = {name: x.reshape(setup.batch_shape + x.shape[1:]) for name, x in setup.fixed.items()}
+    of_attention = {name: x for name, x in parameters.items() if name not in head_names}
+    constant = {
+        name: np.broadcast_to(fixed[name], (len(steps), *fixed[name].shape)) for name in setup.objective.fixed_names
+    }
     history = {
         "steps": steps,
         "loss": session.first(everything.loss, 1),
         "probability": session.per_query(everything.probability, 0.0, 1),
         "selected": session.per_query(everything.selected, -1, 1),
-        "weights": layer.weights({name: x for name, x in parameters.items() if name not in head_names}),
+        "weights": layer.weights(of_attention | constant),
         # in logarithms, as the weights are the product of the parameters of the attention
-        "log_scale": layer.degree * np.log(2.0) * session.first(everything.exponent, 1),
+        "log_scale": len(of_attention) * np.log(2.0) * session.first(everything.exponent, 1),
         **{name: parameters[name] for name in head_names},
+        # where some are fixed, the weights do not determine the others
+        **(of_attention if constant else {}),
     }
     final = {name: x[-1] for name, x in history.items()}
     if np.isnan(final["loss"]).any():
         # no step leads to such a point, so it is the initial one
         raise ProblemError("init: expected finite logits and a finite loss, got NaN or inf; use other initial weights")
-    fixed = {
+    of_head = {
         name: np.broadcast_to(x, setup.batch_shape + x.shape[len(setup.problem.batch_shape) :])
-        for name, x in session.fixed.items()
+        for name, x in session.of_head.items()
     }
     state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
     optimizer = setup.optimizer
-    limit = optimizer.limit(layer.name) if isinstance(optimizer, Optimizer) else Limit(None)
     return Run(
         status=plain_status(_statuses(interrupted)[session.first(state.status)]),
         weights=final["weights"],
         log_scale=plain(final["log_scale"]),
-        parameters={name: x[-1] for name, x in parameters.items()} | fixed,
+        parameters={name: x[-1] for name, x in parameters.items()} | fixed | of_head,
         selected=final["selected"],
         probability=final["probability"],
         loss=plain(final["loss"]),
@@ -77,12 +83,22 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         head=setup.objective.head.name,
         optimizer=getattr(optimizer, "name", "optax"),
         norm=getattr(optimizer, "norm", None),
-        limit=replace(limit, rank=layer.largest_rank(setup.problem)),
+        limit=_limit(setup),
         seed=setup.seed,
+        fixed=setup.fixed_names,
         optimizer_state={str(i): session.first(leaf) for i, leaf in enumerate(jax.tree.leaves(state.optimizer))},
         optimizer_config=configuration(optimizer),
         live_optimizer=optimizer,
     )
+
+
+def _limit(setup: Setup) -> Limit:
+    """The limit of the optimizer for what it trains; unknown for an attention that is not trained."""
+    optimizer, reduced = setup.optimizer, setup.reduced
+    if reduced is None or not isinstance(optimizer, Optimizer):
+        return Limit(None)
+    known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
+    return replace(known, rank=rank)
 
 
 def _statuses(interrupted: bool) -> np.ndarray:
@@ -94,7 +110,14 @@ def _statuses(interrupted: bool) -> np.ndarray:
 def _joined(resumed: Run | None, history: Arrays) -> Arrays:
     if resumed is None:
         return history
-    return {name: np.concatenate([resumed.history[name], x]) for name, x in history.items()}
+    earlier = resumed.history
+    # what was not recorded then was not trained either
+    constant = {
+        name: np.broadcast_to(resumed.parameters[name], (len(earlier["steps"]), *resumed.parameters[name].shape))
+        for name in history
+        if name not in earlier
+    }
+    return {name: np.concatenate([(earlier | constant)[name], x]) for name, x in history.items()}
 
 
 def _precise_until(resumed: Run | None, steps: np.ndarray, imprecise: np.ndarray) -> np.ndarray:

@@ -23,10 +23,10 @@ class Run(Result):
         zero (for mini-batches: throughout an epoch). ``non_finite``: the next step would have left the finite numbers,
         and the trial keeps its last finite weights. ``interrupted``: stopped by Ctrl-C or by the callback.
     weights : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
-        The weights of the Att-SVM: W, KQ' or p. The true weights are these times exp(log_scale).
+        The weights of the Att-SVM: W, KQ', p or Wp. The true weights are these times exp(log_scale).
     parameters : dict of str to ndarray
-        "W" | "K", "Q" | "p", and those of the head ("v" for a linear one), trained or not. The true W and p are these
-        times exp(log_scale), the true K and Q these times exp(log_scale/2).
+        "W" | "K", "Q" | "p" | "W", "p", and those of the head ("v" for a linear one), trained or not. The true values
+        of k trained parameters of the attention are these times exp(log_scale/k).
     log_scale : float, or ndarray, shape (*batch_shape,)
         0 as long as the largest entry of the weights is between about 1e-153 and 1e153 (1e-18 and 1e18 in float32).
         Beyond, the weights stay at that border, where every softmax is saturated (or uniform), and their scale is kept
@@ -40,7 +40,7 @@ class Run(Result):
     history : dict of str to ndarray
         R records: ``steps`` (R,); ``loss`` and ``log_scale`` (R, *batch_shape), ``probability`` and ``selected`` (R,
         *batch_shape, n[, Q]), ``weights`` (R, *batch_shape, ...) and the trained parameters of the head after that many
-        updates.
+        updates; those of the attention, too, if some of them are fixed.
     step : int, or int ndarray, shape (*batch_shape,)
         Updates made; for a trial that stopped early, the step at which it stopped.
     precise_until : int, None, or int ndarray, shape (*batch_shape,)
@@ -51,7 +51,8 @@ class Run(Result):
     norm : Norm or None
         The norm of the optimizer; None if it is not known.
     limit : Limit
-        The Att-SVM that the optimizer is expected to converge to under this attention, and how well that is known.
+        The Att-SVM that the optimizer is expected to converge to under this attention, and how well that is known. If
+        parameters are fixed, its norm is that of the others.
     seed : int
         The seed of the initial weights and of the mini-batches.
     optimizer_state : dict of str to ndarray
@@ -60,6 +61,8 @@ class Run(Result):
         What rebuilds the optimizer; None if it cannot be written to a file.
     live_optimizer : optax.GradientTransformation or None
         The optimizer itself. It is not saved.
+    fixed : tuple of str
+        The parameters that kept their initial values, as given to :func:`attsvm.train`.
     """
 
     kind: ClassVar[str] = "run"
@@ -83,6 +86,7 @@ class Run(Result):
     optimizer_state: dict[str, np.ndarray] = per_trial(None)
     optimizer_config: dict[str, Any] | None = shared(None)
     live_optimizer: Any = unsaved()
+    fixed: tuple[str, ...] = shared((), read=tuple)
 
     def __post_init__(self) -> None:
         if isinstance(self.precise_until, int | np.integer) and self.precise_until < 0:

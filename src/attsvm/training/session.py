@@ -47,7 +47,9 @@ class Session:
         row = len(self.slices[0]) * sum(x[0].size for x in setup.trained.values())
         capacity = int(np.clip(_RECORDED_NUMBERS_A_CALL // row, 1, _MOST_RECORDS_A_CALL))
         self.program: Program = program(objective, rule, capacity, setup.batches, setup.stop.gradient_tol is not None)
-        self.fixed = {name: x for name, x in setup.of_head.items() if name not in objective.head_names}
+        own = {*objective.head_names, *setup.fixed}
+        self.of_head = {name: x for name, x in setup.of_head.items() if name not in own}
+        self.fixed, self.reduced = setup.fixed, setup.reduced
         data = TrialData(problem, dtype)
         scalars = {name: np.asarray(number, dtype) for name, number in rule.numbers.items()}
         gradient_tol = np.asarray(-1.0 if setup.stop.gradient_tol is None else setup.stop.gradient_tol, dtype)
@@ -68,9 +70,10 @@ class Session:
                 start = {name: _in_floats(x, exponent) if name in of_attention else x for name, x in start.items()}
                 exponent = np.zeros_like(exponent)
             moved = {name: x.astype(dtype) for name, x in start.items()}
-            fixed = {name: data.last(x, part) for name, x in self.fixed.items()}
+            fixed = {name: data.last(x, part) for name, x in self.of_head.items()}
+            fixed |= {name: trials_last(x[part], dtype) for name, x in self.fixed.items()}
             taken = data.take(part)
-            allowed = range_of(objective, moved, taken, dtype)
+            allowed = range_of(objective, moved, fixed, taken, dtype)
             self.inputs.append(Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key))
             self.states.append(self.program.start(moved, exponent, allowed))
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
@@ -143,7 +146,8 @@ class Session:
         of_attention = {name: x for name, x in parameters.items() if name not in head_names}
         selected = self.per_query(last.selected[-1], -1, 0)
         powers = len(of_attention) * self.first(last.exponent[-1])
-        reached = plateau.reached(selected, self.objective.attention.weights(of_attention), powers).reshape(-1)
+        assert self.reduced is not None
+        reached = plateau.reached(selected, self.reduced.weights(of_attention), powers).reshape(-1)
         for i, part in enumerate(self.slices):
             status = np.asarray(self.states[i].status)
             status = np.where(reached[part] & (status == RUNNING), CONVERGED, status).astype(np.int8)

@@ -1,5 +1,6 @@
 """The arguments of :func:`attsvm.train`, checked and brought together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,14 @@ from attsvm.losses import OutputLoss
 from attsvm.norms import Lp, Norm
 from attsvm.optimizers.standing import conjectured
 from attsvm.problem import Problem
-from attsvm.training.attention import Attention
+from attsvm.training.attention import Attention, Reduced
 from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.objective import Objective
+from attsvm.training.run import Run
 from attsvm.training.stopping import MarginPlateau, Stopping
 
 HISTORY = ("steps", "loss", "probability", "selected", "weights", "log_scale")
-"""What the history holds besides the parameters of a trained head."""
+"""What the history holds besides parameters."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,15 @@ class Setup:
     objective : Objective
     optimizer : optax.GradientTransformation
     of_head : dict of str to ndarray
-        All parameters of the head.
+        All parameters of the head, with the batch axes of the problem.
     trained : dict of str to ndarray, shape (trials, ...)
         The initial values of the trained parameters.
+    fixed : dict of str to ndarray, shape (trials, ...)
+        The values of the parameters that would be trained if they were not fixed.
+    fixed_names : tuple of str
+        The names given as ``fixed``, among which may be some of a head that is not trained.
+    reduced : Reduced or None
+        The problem of the attention's trained parameters; None if there are none.
     exponent : int ndarray, shape (trials,)
         The parameters of the attention are 2^exponent times the initial values.
     batch_shape : tuple of int
@@ -51,6 +59,9 @@ class Setup:
     optimizer: optax.GradientTransformation
     of_head: dict[str, np.ndarray]
     trained: dict[str, np.ndarray]
+    fixed: dict[str, np.ndarray]
+    fixed_names: tuple[str, ...]
+    reduced: Reduced | None
     exponent: np.ndarray
     batch_shape: tuple[int, ...]
     penalty: float
@@ -117,28 +128,81 @@ def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatc
 
 
 def make_objective(
-    problem: Problem, layer: Attention, head: Head, loss: OutputLoss, *, train_head: bool, penalized: bool
+    problem: Problem,
+    layer: Attention,
+    head: Head,
+    loss: OutputLoss,
+    fixed: Sequence[str],
+    *,
+    train_head: bool,
+    penalized: bool,
 ) -> tuple[Objective, dict[str, np.ndarray]]:
     """The objective, checked, and all parameters of the head.
 
     Raises
     ------
     ProblemError
-        If head or loss do not fit.
+        If head or loss do not fit, or ``fixed`` has unknown names or leaves nothing to train.
     """
     of_head = head.initial(problem)
-    taken = sorted({*layer.shapes(problem), *HISTORY} & set(of_head))
+    of_attention = list(layer.shapes(problem))
+    taken = sorted({*of_attention, *HISTORY} & set(of_head))
     if taken:
         raise ProblemError(f"head: the parameter name {taken[0]!r} is taken by the attention or the history")
     if train_head and not of_head:
         raise ProblemError("train_head: expected a head with parameters, got one without")
-    objective = Objective(layer, head, loss, tuple(of_head) if train_head else (), penalized=penalized)
+    _check_fixed(fixed, of_attention, list(of_head), train_head=train_head)
+    objective = Objective(
+        layer,
+        head,
+        loss,
+        tuple(name for name in of_head if train_head and name not in fixed),
+        penalized=penalized,
+        fixed_names=tuple(name for name in of_attention if name in fixed),
+    )
     objective.check(of_head, problem)
     return objective, of_head
 
 
+def parse_fixed(fixed: Sequence[str] | None, resumed: Run | None) -> tuple[str, ...]:
+    """The names of the parameters that keep their initial values.
+
+    Raises
+    ------
+    ProblemError
+        If they are no sequence of names, or not those of the run that is resumed.
+    """
+    earlier = () if resumed is None else resumed.fixed
+    if fixed is None:
+        return earlier
+    if isinstance(fixed, str) or not (isinstance(fixed, Sequence) and all(isinstance(name, str) for name in fixed)):
+        raise ProblemError(f"fixed: expected a sequence of names of parameters, got {fixed!r}")
+    if resumed is not None and set(fixed) != set(earlier):
+        raise ProblemError(
+            f"fixed: expected {', '.join(earlier) or 'none'}, as in the run that is resumed, got "
+            f"{', '.join(fixed) or 'none'}; pass a dict of parameters as init to begin a new run"
+        )
+    return tuple(fixed)
+
+
+def _check_fixed(fixed: Sequence[str], of_attention: list[str], of_head: list[str], *, train_head: bool) -> None:
+    known = of_attention + of_head
+    unknown = [name for name in fixed if name not in known]
+    if unknown:
+        raise ProblemError(f"fixed: expected some of {', '.join(known)}, got {unknown[0]!r}")
+    if set(of_attention + (of_head if train_head else [])) <= set(fixed):
+        raise ProblemError(f"fixed: expected at least one parameter to train, got {', '.join(fixed)}, which are all")
+
+
+def reduced_problem(objective: Objective, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced | None:
+    """The problem of the attention's trained parameters, from the fixed ones; None if all are fixed."""
+    layer = objective.attention
+    of_attention = {name: fixed[name] for name in objective.fixed_names}
+    return None if len(of_attention) == len(layer.shapes(problem)) else layer.reduced(problem, of_attention)
+
+
 def margin_plateau(
-    stop: Stopping, problem: Problem, optimizer: optax.GradientTransformation, layer: Attention
+    stop: Stopping, optimizer: optax.GradientTransformation, reduced: Reduced | None
 ) -> MarginPlateau | None:
     """What finds the trials whose margin no longer grows; None if the margins are not watched.
 
@@ -147,9 +211,11 @@ def margin_plateau(
     Raises
     ------
     ProblemError
-        If no query of a problem has a token to drop.
+        If no query of a problem has a token to drop, or the attention is not trained.
     """
     if stop.margin_tol is None:
         return None
+    if reduced is None:
+        raise ProblemError("margin_tol: expected an attention that is trained, got one whose parameters are fixed")
     norm: Norm = getattr(optimizer, "norm", None) or Lp(2.0)
-    return MarginPlateau(problem, conjectured(norm)[layer.name].norm or norm, stop.margin_tol)
+    return MarginPlateau(reduced.problem, reduced.attention.limit(conjectured(norm)).norm or norm, stop.margin_tol)

@@ -7,19 +7,18 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention
-from attsvm.training.engine.objective import Objective
 from attsvm.training.run import Run
 
 Arrays = dict[str, np.ndarray]
 
 
 def starting_point(
-    problem: Problem, objective: Objective, of_head: Arrays, init: Any, seed: int
+    problem: Problem, layer: Attention, of_head: Arrays, init: Any, seed: int, *, train_head: bool
 ) -> tuple[Arrays, tuple[int, ...]]:
-    """Trained parameters, one row per trial, and the batch axes of the run."""
-    layer, batch = objective.attention, problem.batch_shape
-    shapes = layer.shapes(problem) | {name: of_head[name].shape[len(batch) :] for name in objective.head_names}
-    given = _read_init(init, list(layer.shapes(problem)), list(of_head), objective.head_names)
+    """Parameters of the attention and of a trained head, one row per trial, and the batch axes of the run."""
+    batch, head_names = problem.batch_shape, tuple(of_head) if train_head else ()
+    shapes = layer.shapes(problem) | {name: of_head[name].shape[len(batch) :] for name in head_names}
+    given = _read_init(init, list(layer.shapes(problem)), list(of_head), head_names)
     lead = batch
     for name, array in given.items():
         core = shapes[name]
@@ -34,24 +33,24 @@ def starting_point(
             )
         lead = axes if len(axes) > len(lead) else lead
     generator = np.random.default_rng(seed)
-    start = {name: of_head[name] for name in objective.head_names}
+    start = {name: of_head[name] for name in head_names}
     if set(given) < set(layer.shapes(problem)) | set(start):
         start |= layer.initial(problem, generator, lead)
-    trained = {}
+    values = {}
     for name, core in shapes.items():
         array = given[name] if name in given else start[name]
         try:
-            trained[name] = np.broadcast_to(array, lead + core).reshape(-1, *core)
+            values[name] = np.broadcast_to(array, lead + core).reshape(-1, *core)
         except ValueError:
             raise ProblemError(f"init: expected {name} of shape {lead + core}, got {array.shape}") from None
-    return trained, lead
+    return values, lead
 
 
-def initial_exponent(layer: Attention, init: Any, batch: tuple[int, ...]) -> np.ndarray:
-    """The power of two by which each trial's initial parameters of the attention are multiplied: 0, or a run's."""
-    if not isinstance(init, Run):
+def initial_exponent(init: Any, num_trained: int, batch: tuple[int, ...]) -> np.ndarray:
+    """The power of two by which each trial's trained parameters of the attention are multiplied: 0, or a run's."""
+    if not isinstance(init, Run) or not num_trained:
         return np.zeros(int(np.prod(batch, dtype=np.int64)), np.int64)
-    power = np.rint(np.asarray(init.log_scale) / (layer.degree * np.log(2.0)))
+    power = np.rint(np.asarray(init.log_scale) / (num_trained * np.log(2.0)))
     return np.broadcast_to(power.astype(np.int64), batch).reshape(-1)
 
 

@@ -20,7 +20,16 @@ from attsvm.training.engine.marks import record_steps
 from attsvm.training.engine.range import check_range
 from attsvm.training.run import Run, optimizer_of
 from attsvm.training.session import Session
-from attsvm.training.setup import Setup, check_numbers, make_objective, margin_plateau, mini_batches, parse_stop
+from attsvm.training.setup import (
+    Setup,
+    check_numbers,
+    make_objective,
+    margin_plateau,
+    mini_batches,
+    parse_fixed,
+    parse_stop,
+    reduced_problem,
+)
 from attsvm.training.start import initial_exponent, starting_point
 from attsvm.training.stopping import Stopping
 
@@ -34,6 +43,7 @@ def train(
     loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
     head: str | Head | None = None,
     train_head: bool = False,
+    fixed: Sequence[str] | None = None,
     rank: int | None = None,
     penalty: float = 0.0,
     batch_size: int | None = None,
@@ -53,8 +63,8 @@ def train(
     ----------
     problem : Problem
         With labels, and a head unless ``head`` is given. The problems of a batch are trained together.
-    attention : {"combined", "factored", "prompt"}, optional
-        s = k'Wz, k'KQ'z or k'p. By default combined for a problem with queries, else a prompt.
+    attention : {"combined", "factored", "prompt", "key_prompt"}, optional
+        s = k'Wz, k'KQ'z, k'p or k'Wp. By default combined for a problem with queries, else a prompt.
     optimizer : optax.GradientTransformation, str or Rule, optional
         One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
         optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with
@@ -69,8 +79,11 @@ def train(
         One of :mod:`attsvm.heads`, by name, as an object, or by an import path. The problem's linear head by default.
     train_head : bool
         Train the head together with the attention, from its given parameters.
+    fixed : sequence of str, optional
+        Names of parameters that keep their initial values: ``("W",)`` trains the prompt of "key_prompt" attention
+        alone. By default none, or those of a run that is resumed, which cannot be changed.
     rank : int, optional
-        Columns of K and Q; d_k by default.
+        Columns of K and Q, or of W in "key_prompt"; d_k by default.
     penalty : float
         Adds penalty · ‖θ‖², θ all trained parameters.
     batch_size : int, optional
@@ -81,10 +94,10 @@ def train(
         ``Stopping(gradient_tol=1e-6)`` once its gradient is small. By default neither.
     init : array, (K, Q), dict of parameters, or Run, optional
         The initial parameters; leading axes in front of the problem's batch are trials. A Run is resumed: its history
-        and the state of its optimizer are continued. By default W and p start at zero, and K and Q with entries
-        N(0, 1/d) drawn with ``seed``.
+        and the state of its optimizer are continued. By default W and p start at zero, and parameters that are
+        multiplied with each other (K and Q, or W and p in "key_prompt") with entries N(0, 1/d) drawn with ``seed``.
     seed : int
-        Seed of the initial factors and of the mini-batches. Pass the seed of a run to resume it.
+        Seed of the initial parameters and of the mini-batches. Pass the seed of a run to resume it.
     record : int or sequence of int, optional
         How many log-spaced steps the history holds, or which steps; 50 by default.
     dtype : {"float64", "float32"}
@@ -126,26 +139,36 @@ def train(
     resumed = init if isinstance(init, Run) else None
     kind = resumed.attention if resumed is not None and attention is None else attention
     layer = parse_attention(kind, problem, rank)
-    if optimizer is None:
-        optimizer = layer.default_optimizer() if resumed is None else optimizer_of(resumed)
-    optimizer = parse_optimizer(optimizer)
+    names = parse_fixed(fixed, resumed)
     parsed_head, parsed_loss = parse_head("linear" if head is None else head), parse_loss(loss, problem.num_classes)
     objective, of_head = make_objective(
-        problem, layer, parsed_head, parsed_loss, train_head=train_head, penalized=penalty > 0
+        problem, layer, parsed_head, parsed_loss, names, train_head=train_head, penalized=penalty > 0
     )
     check_range(problem, np.dtype(dtype))
-    trained, batch = starting_point(problem, objective, of_head, init, seed)
+    values, batch = starting_point(problem, layer, of_head, init, seed, train_head=train_head)
+    trained = {name: x for name, x in values.items() if name not in names}
+    constant = {name: x for name, x in values.items() if name in names}
+    reduced = reduced_problem(
+        objective, problem, {name: x.reshape(batch + x.shape[1:]) for name, x in constant.items()}
+    )
+    if optimizer is None:
+        trains = layer if reduced is None else reduced.attention
+        optimizer = trains.default_optimizer() if resumed is None else optimizer_of(resumed)
+    optimizer = parse_optimizer(optimizer)
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))
     marks = sorted({*recorded, start + int(steps)})
-    plateau = margin_plateau(stop, problem, optimizer, layer)
+    plateau = margin_plateau(stop, optimizer, reduced)
     setup = Setup(
         problem,
         objective,
         optimizer,
         of_head,
         trained,
-        initial_exponent(layer, init, batch),
+        constant,
+        names,
+        reduced,
+        initial_exponent(init, len(trained) - len(objective.head_names), batch),
         batch,
         penalty,
         stop,

@@ -1,15 +1,28 @@
-"""Parametrizations of the logits, one file each: W, the factors (K, Q), or a prompt p."""
+"""Parametrizations of the logits, one file each: W, the factors (K, Q), a prompt p, or a prompt with keys (W, p)."""
 
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
-from attsvm.training.attention.base import AnyArray, Attention, Data, Parameters
+from attsvm.training.attention.base import AnyArray, Attention, Data, Parameters, Reduced
 from attsvm.training.attention.combined import Combined
 from attsvm.training.attention.factored import Factored
+from attsvm.training.attention.key_prompt import KeyPrompt
 from attsvm.training.attention.prompt import Prompt
 
-__all__ = ["AnyArray", "Attention", "Combined", "Data", "Factored", "Parameters", "Prompt", "parse_attention"]
+__all__ = [
+    "ATTENTIONS",
+    "AnyArray",
+    "Attention",
+    "Combined",
+    "Data",
+    "Factored",
+    "KeyPrompt",
+    "Parameters",
+    "Prompt",
+    "Reduced",
+    "parse_attention",
+]
 
-ATTENTIONS: dict[str, type[Attention]] = {kind.name: kind for kind in (Combined, Factored, Prompt)}
+ATTENTIONS: dict[str, type[Attention]] = {kind.name: kind for kind in (Combined, Factored, Prompt, KeyPrompt)}
 
 
 def parse_attention(name: str | None, problem: Problem, rank: int | None) -> Attention:

@@ -1,14 +1,17 @@
 """What a parametrization of the logits provides."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import numpy as np
 
+from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
-from attsvm.optimizers import Optimizer, normalized_gradient_descent
-from attsvm.problem import Problem
+from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent
+from attsvm.optimizers.standing import Limits
+from attsvm.problem import ARRAY_NAMES, Problem
 
 Array = jax.Array
 Parameters = dict[str, Array]
@@ -27,16 +30,40 @@ class Data(NamedTuple):
     allowed: AnyArray | None  # (n, Q, T, B)
 
 
+class Reduced(NamedTuple):
+    """The problem of the parameters that are trained, with the same logits.
+
+    Attributes
+    ----------
+    attention : Attention
+        The parametrization of that problem, whose limits and default optimizer apply.
+    problem : Problem
+        With other keys or queries, into which the parameters that are not trained are multiplied.
+    weights : callable
+        From the trained parameters to the weights of that problem; both with any leading axes.
+    whole : callable
+        From the weights of that problem to those of the attention.
+    """
+
+    attention: "Attention"
+    problem: Problem
+    weights: Callable[[dict[str, np.ndarray]], np.ndarray]
+    whole: Callable[[np.ndarray], np.ndarray]
+
+
 class Attention(ABC):
-    """A parametrization of the logits s_iqt. Gradients are pulled back by vector-Jacobian products."""
+    """A parametrization of the logits s_iqt, which are linear in each parameter.
+
+    Gradients are pulled back by vector-Jacobian products.
+    """
 
     name: ClassVar[str]
 
     takes_queries: ClassVar[bool] = True
     """Whether it is for problems with queries, or for those without."""
 
-    degree: ClassVar[int] = 1
-    """The number of parameters whose product the weights are."""
+    takes_rank: ClassVar[bool] = False
+    """Whether the number of columns of its factors can be chosen."""
 
     @classmethod
     def of(cls, problem: Problem, rank: int | None) -> Self:
@@ -50,8 +77,13 @@ class Attention(ABC):
         if cls.takes_queries != problem.has_queries:
             expected = "with queries" if cls.takes_queries else "without queries"
             raise ProblemError(f"attention: expected a problem {expected} for {cls.name!r}")
-        if rank is not None:
-            raise ProblemError(f"rank: expected None for {cls.name} attention, got {rank}; only factored has a rank")
+        if rank is not None and not cls.takes_rank:
+            raise ProblemError(f"rank: expected None for {cls.name} attention, got {rank}; it has no factors")
+        return cls.of_rank(problem.key_dim if rank is None else check_integer("rank", rank, 1))
+
+    @classmethod
+    def of_rank(cls, rank: int) -> Self:
+        """The parametrization with factors of this number of columns; without factors it has no meaning."""
         return cls()
 
     @abstractmethod
@@ -70,7 +102,25 @@ class Attention(ABC):
 
     @abstractmethod
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
-        """The weights of the Att-SVM: W, KQ' or p, with any leading axes."""
+        """The weights of the Att-SVM: W, KQ', p or Wp, with any leading axes."""
+
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced:
+        """The problem of the parameters that are trained, where others are fixed.
+
+        A parametrization with several parameters overrides it for the case that some are fixed.
+
+        Parameters
+        ----------
+        problem : Problem
+        fixed : dict of str to ndarray, shape (*lead, ...)
+            Some of the parameters, not all; ``lead`` ends with the batch axes of the problem.
+        """
+        assert not fixed, f"{self.name} has one parameter, which is trained"
+        return Reduced(self, problem, self.weights, lambda weights: weights)
+
+    def limit(self, limits: Limits) -> Limit:
+        """What is known of the limit of the weights, from the limits of an optimizer."""
+        return limits.get(self.name, Limit(None))
 
     def largest_rank(self, problem: Problem) -> int | None:
         """The largest rank that the weights can have, if that is less than their shape allows."""
@@ -79,3 +129,11 @@ class Attention(ABC):
     def default_optimizer(self) -> Optimizer:
         """The default optimizer of :func:`attsvm.train`."""
         return normalized_gradient_descent(0.1)
+
+
+def with_logits_of(problem: Problem, lead: tuple[int, ...], **replaced: np.ndarray) -> Problem:
+    """The problem with other keys or queries, whose leading axes are ``lead``."""
+    batch = len(problem.batch_shape)
+    own = {name: getattr(problem, name) for name in ARRAY_NAMES}
+    spread = {name: np.broadcast_to(x, lead + x.shape[batch:]) for name, x in own.items() if x is not None}
+    return Problem(**(spread | replaced))

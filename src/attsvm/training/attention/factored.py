@@ -6,12 +6,11 @@ from typing import Self
 import jax
 import numpy as np
 
-from attsvm.checks import check_integer
 from attsvm.contractions import contract
-from attsvm.errors import ProblemError
 from attsvm.optimizers import Decaying, Optimizer, normalized_gradient_descent
 from attsvm.problem import Problem
-from attsvm.training.attention.base import Attention, Data, Parameters
+from attsvm.training.attention.base import Attention, Data, Parameters, Reduced, with_logits_of
+from attsvm.training.attention.combined import Combined
 
 Array = jax.Array
 
@@ -29,14 +28,12 @@ class Factored(Attention):
     rank: int
 
     name = "factored"
-    degree = 2
+    takes_rank = True
 
     @classmethod
-    def of(cls, problem: Problem, rank: int | None) -> Self:
-        """The attention for a problem, with d_k columns by default."""
-        if not problem.has_queries:
-            raise ProblemError("attention: expected a problem with queries for 'factored'")
-        return cls(problem.key_dim if rank is None else check_integer("rank", rank, 1))
+    def of_rank(cls, rank: int) -> Self:
+        """The attention with this number of columns, by default d_k."""
+        return cls(rank)
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """K (d_k, m) and Q (d_q, m)."""
@@ -63,6 +60,20 @@ class Factored(Attention):
     def largest_rank(self, problem: Problem) -> int | None:
         """m, if there are fewer columns than rows."""
         return self.rank if self.rank < min(problem.key_dim, problem.query_dim) else None
+
+    def reduced(self, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced:
+        """With K fixed, Q' is a matrix W of keys K'k; with Q fixed, K is one of queries Q'z."""
+        if "K" in fixed:
+            K = fixed["K"]
+            keys = problem.canonical.keys @ K[..., None, :, :]
+            projected = with_logits_of(problem, K.shape[:-2], keys=keys)
+            return Reduced(Combined(), projected, lambda of: np.swapaxes(of["Q"], -1, -2), lambda W: K @ W)
+        if "Q" in fixed:
+            Q, z = fixed["Q"], problem.queries
+            queries = z @ (Q[..., None, :, :] if problem.has_query_axis else Q)
+            projected = with_logits_of(problem, Q.shape[:-2], queries=queries)
+            return Reduced(Combined(), projected, lambda of: of["K"], lambda W: W @ np.swapaxes(Q, -1, -2))
+        return super().reduced(problem, fixed)
 
     def default_optimizer(self) -> Optimizer:
         """One norm over both gradients, and steps relative to the norm of (K, Q) that decay.

@@ -53,6 +53,8 @@ class Objective:
         The head's parameters that are trained; empty where it is fixed.
     penalized : bool
         Whether there is a penalty at all.
+    fixed_names : tuple of str
+        The attention's parameters that are not trained.
     """
 
     attention: Attention
@@ -60,6 +62,7 @@ class Objective:
     loss: OutputLoss
     head_names: tuple[str, ...] = ()
     penalized: bool = False
+    fixed_names: tuple[str, ...] = ()
 
     def check(self, of_head: Mapping[str, np.ndarray], problem: Problem) -> None:
         """Check that JAX can trace head and loss, with one result per query, unless they are defined everywhere.
@@ -88,7 +91,8 @@ class Objective:
     def evaluate(self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array) -> Evaluation:
         """Value and gradient; parts that are not used are removed by the compiler."""
         of_attention, of_head = self.split(trained, fixed)
-        logits, pull_logits = jax.vjp(lambda p: self.attention.logits(p, data), of_attention)
+        moved = {name: x for name, x in of_attention.items() if name not in self.fixed_names}
+        logits, pull_logits = jax.vjp(lambda p: self.attention.logits(of_attention | p, data), moved)
         pooled = pool(logits, data.tokens, data.allowed)
         outputs, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
         direction, log_slope = self.loss.slope(outputs, data.labels)
@@ -101,7 +105,7 @@ class Objective:
             pooled, data.tokens, output_gradient, log_slope, data.query_weight
         )
         (gradient,) = pull_logits(gradient_of_logits)
-        log_scales = Scales.shared(gradient, log_scale)
+        log_scales = Scales.shared(gradient, log_scale) if gradient else Scales(())
         if self.head_names:
 
             def pull_trained(size: Array) -> Parameters:
@@ -152,9 +156,11 @@ class Objective:
         return jnp.where(weight > 0, pooled, jnp.sum(weight * pooled, axis=(0, 1)))
 
     def split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
-        """The parameters of the attention, and all those of the head."""
+        """All parameters of the attention, and all those of the head."""
         of_head = {name: trained[name] for name in self.head_names}
-        return {name: x for name, x in trained.items() if name not in of_head}, fixed | of_head
+        of_attention = {name: x for name, x in trained.items() if name not in of_head}
+        of_attention |= {name: fixed[name] for name in self.fixed_names}
+        return of_attention, {name: x for name, x in fixed.items() if name not in of_attention} | of_head
 
     def _mean_loss(self, outputs: Array, data: Data) -> Array:
         # a padded query's loss may be infinite, and 0 · ∞ is NaN

@@ -1,0 +1,49 @@
+"""A run as one of the parameters that it trained: the problem whose Att-SVM it converges to."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+from attsvm.training import Run
+from attsvm.training.attention import parse_attention
+
+
+class Trained(NamedTuple):
+    """The problem of the attention's trained parameters, and their weights along a run.
+
+    Attributes
+    ----------
+    problem : Problem
+        That of the run, unless parameters of the attention are fixed.
+    history : ndarray, shape (R, *batch_shape, ...)
+        The weights of that problem at the records of the run.
+    whole : callable
+        From weights of that problem to those of the run.
+    """
+
+    problem: Problem
+    history: np.ndarray
+    whole: Callable[[np.ndarray], np.ndarray]
+
+
+def trained_part(problem: Problem, run: Run) -> Trained:
+    """The run in its trained parameters.
+
+    Raises
+    ------
+    ProblemError
+        If the run did not train its attention, or does not fit the problem.
+    """
+    layer = parse_attention(run.attention, problem, None)
+    names = list(layer.shapes(problem))
+    fixed = {name: run.parameters[name] for name in names if name in run.fixed}
+    if len(fixed) == len(names):
+        raise ProblemError(f"run: expected one that trains the attention, got one with {', '.join(names)} fixed")
+    reduced = layer.reduced(problem, fixed)
+    history = run.history["weights"]
+    if fixed:
+        history = reduced.weights({name: run.history[name] for name in names if name not in fixed})
+    return Trained(reduced.problem, history, reduced.whole)
