@@ -132,10 +132,10 @@ def make_objective(
     layer: Attention,
     head: Head,
     loss: OutputLoss,
-    fixed: Sequence[str],
     *,
     train_head: bool,
     penalized: bool,
+    fixed: Sequence[str] = (),
 ) -> tuple[Objective, dict[str, np.ndarray]]:
     """The objective, checked, and all parameters of the head.
 

@@ -142,7 +142,7 @@ def train(
     names = parse_fixed(fixed, resumed)
     parsed_head, parsed_loss = parse_head("linear" if head is None else head), parse_loss(loss, problem.num_classes)
     objective, of_head = make_objective(
-        problem, layer, parsed_head, parsed_loss, names, train_head=train_head, penalized=penalty > 0
+        problem, layer, parsed_head, parsed_loss, train_head=train_head, penalized=penalty > 0, fixed=names
     )
     check_range(problem, np.dtype(dtype))
     values, batch = starting_point(problem, layer, of_head, init, seed, train_head=train_head)
