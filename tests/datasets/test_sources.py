@@ -78,6 +78,15 @@ def test_random_problems_have_unit_rows_and_are_the_same_for_a_seed():
         random_problem(4, 0, 6)
 
 
+def test_the_queries_of_self_attention_are_the_first_tokens():
+    crossed, first = (random_problem(4, 5, 6, seed=3, batch=(7,), self_attention=flag) for flag in (False, True))
+    np.testing.assert_array_equal(first.queries, crossed.tokens[:, :, 0])
+    for name in ("tokens", "labels", "head"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(crossed, name))
+    each = random_problem(4, 5, 6, seed=3, num_queries=3, self_attention=True)
+    np.testing.assert_array_equal(each.queries, each.tokens[:, :3])
+
+
 def test_worked_examples_are_those_of_the_references(reference):
     published = reference("prompt_attention.npz")
     examples = {
@@ -125,6 +134,8 @@ def test_the_examples_in_the_plane_come_from_their_seeds(num_tokens, seed, sprea
         ({"num_queries": 0}, "num_queries: expected an integer >= 1, got 0"),
         ({"seed": -1}, "seed: expected an integer >= 0, got -1"),
         ({"seed": "1"}, "seed: expected an integer >= 0, got '1'"),
+        ({"self_attention": True, "prompt": True}, "self_attention: expected at most one query .*, got a prompt"),
+        ({"self_attention": True, "num_queries": 9}, "self_attention: .* for each token, got 9 queries of 8 tokens"),
         ({"batch": 3}, "batch: expected a tuple of integers, got 3"),
         ({"batch": (2, 0.5)}, "batch: expected an integer >= 0, got 0.5"),
     ],

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attsvm.checks import check_integer, check_seed
+from attsvm.checks import check_flag, check_integer, check_seed
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
@@ -16,6 +16,7 @@ def random_problem(
     num_queries: int | None = None,
     batch: tuple[int, ...] = (),
     prompt: bool = False,
+    self_attention: bool = False,
 ) -> Problem:
     """Draw Gaussian tokens, queries and head, scaled to unit norm, and labels ±1 with equal probability.
 
@@ -31,6 +32,9 @@ def random_problem(
         Shape of the batch axes: independent problems in one object.
     prompt : bool
         Leave out the queries, for prompt attention.
+    self_attention : bool
+        The queries of a sequence are its first tokens: z = x_1, or z_q = x_q for q = 1..Q. The labels, tokens and head
+        are the same as without.
 
     Returns
     -------
@@ -39,7 +43,8 @@ def random_problem(
     Raises
     ------
     ProblemError
-        If a size is not an integer of at least 1, or the seed is not an integer of at least 0.
+        If a size is not an integer of at least 1, the seed is not an integer of at least 0, or self-attention is
+        requested without queries, or with more queries than tokens.
 
     References
     ----------
@@ -54,6 +59,9 @@ def random_problem(
     for size in batch:
         check_integer("batch", size, 0)
     batch = tuple(batch)
+    if check_flag("self_attention", self_attention) and (prompt or (num_queries or 1) > num_tokens):
+        found = "a prompt" if prompt else f"{num_queries} queries of {num_tokens} tokens"
+        raise ProblemError(f"self_attention: expected at most one query for each token, got {found}")
     generator = np.random.default_rng(check_seed(seed))
 
     def unit(*shape: int) -> np.ndarray:
@@ -65,5 +73,9 @@ def random_problem(
     queries_per_sequence = () if num_queries is None else (num_queries,)
     labels = generator.choice([-1.0, 1.0], size=(*batch, num_sequences, *queries_per_sequence))
     tokens = unit(num_sequences, num_tokens, dim)
-    queries = None if prompt else unit(num_sequences, *queries_per_sequence, dim)
+    queries = None
+    if self_attention:
+        queries = tokens[..., 0, :] if num_queries is None else tokens[..., :num_queries, :]
+    elif not prompt:
+        queries = unit(num_sequences, *queries_per_sequence, dim)
     return Problem(tokens, labels=labels, queries=queries, head=head)
