@@ -136,14 +136,16 @@ class SequenceToSequence(Figure):
         paths = max(float(found[f"path {kind} {attention}"][-1].max()) for kind in KINDS for attention in NORMS)
         return verdict(
             passed,
-            f"Largest direction error of the decided runs: {told}; of the paths: {paths:.1e}. {left} runs are undecided.",
+            f"Largest direction error of the decided runs: {told}; of the paths: {paths:.1e}. Undecided runs: {left}.",
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         return [
             Row(
                 f"{kind}, {name}: median direction error at the end, runs / paths",
-                " / ".join(number(float(np.median(found[f"{key} {kind} {attention}"][-1]))) for key in ("error", "path")),
+                " / ".join(
+                    number(float(np.median(found[f"{key} {kind} {attention}"][-1]))) for key in ("error", "path")
+                ),
             )
             for attention, name in NAMES.items()
             for kind in KINDS
