@@ -183,7 +183,8 @@ class Rank(Figure):
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         figure = Drawing(figsize=(style.WIDTH, 5.9))
-        upper, lower = figure.subfigures(2, 1, height_ratios=(3.6, 2.3))
+        parts = figure.add_gridspec(2, 1, height_ratios=(3.6, 2.3))
+        upper, lower = (figure.add_subfigure(parts[i, 0]) for i in range(2))
         axes = upper.subplots(3, 1, sharex=True, height_ratios=(2, 2, 1.4))
         panels = (("frobenius", "rank, Frobenius"), ("nuclear", "rank, nuclear"), ("feasible", "feasible"))
         for axis, (name, title) in zip(axes, panels, strict=True):

@@ -61,7 +61,7 @@ def _path(kind: str, attention: str, n: int, T: int, d: int, seed: int, problems
     ]
     weights = np.stack([path.weights for path in paths], axis=1)
     return {
-        "path": direction_error(weights, np.nan_to_num(solution.direction), axis=(-2, -1)),
+        "path": np.asarray(direction_error(weights, np.nan_to_num(solution.direction), axis=(-2, -1))),
         "solved": np.stack([path.solved for path in paths], axis=1),
     }
 
