@@ -30,11 +30,14 @@ from .theory import Feasibility as Feasibility
 from .theory import GlobalConditions as GlobalConditions
 from .theory import Prediction as Prediction
 from .theory import Rate as Rate
+from .theory import Rates as Rates
 from .theory import classify as classify
+from .theory import compare_laws as compare_laws
 from .theory import convergence_rate as convergence_rate
 from .theory import feasibility as feasibility
 from .theory import global_convergence_conditions as global_convergence_conditions
 from .theory import margin_ratio as margin_ratio
+from .theory import mirror_descent_bound as mirror_descent_bound
 from .theory import observed_rates as observed_rates
 from .theory import predict_direction as predict_direction
 from .training import Run as Run

@@ -166,6 +166,11 @@ PLANTED: dict[str, list[Planted]] = {
         _stale("attention 2"),
         _set("head_support 2", False),
     ],
+    "rates": [
+        _set("evidence gradient descent", 99.0),
+        _set("evidence normalised GD", -99.0),
+        _stale("error gradient descent"),
+    ],
     "optimizer-norms": [
         _reversed("ratio"),
         _set("ratio", 0.5),

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
 import attsvm
 from attsvm import optimizers
@@ -304,16 +305,52 @@ def test_the_rate_of_a_power_law_is_its_power():
         attsvm.convergence_rate(steps, floored, confidence=1)
 
 
+def test_laws_are_told_apart_by_aic():
+    steps = np.unique(np.geomspace(1, 1e6, 60).astype(int))
+    noise = np.exp(0.05 * np.random.default_rng(0).standard_normal((len(steps), 3)))
+    logs = np.log(np.maximum(steps, 2))
+    # of pure noise about a constant, both laws are as good
+    errors = np.stack([steps**-0.5, logs**-2.0, np.ones(len(steps))], axis=1) * noise
+    rates = attsvm.compare_laws(steps, errors)
+    assert rates.preferred.tolist() == ["power", "polylog", "neither"]
+    np.testing.assert_allclose([rates.power.slope[0], rates.polylog.slope[1]], [-0.5, -2], atol=0.05)
+    assert (rates.polylog.low[1] < -2) & (rates.polylog.high[1] > -2)
+    # AIC of a line with normal residuals, by its definition: 2 · parameters − 2 log L at the largest likelihood
+    used = steps >= 2
+    x, y = np.log(steps[used]), np.log(errors[used, 1])
+    spread = np.std(y - np.polyval(np.polyfit(x, y, 1), x))
+    log_likelihood = stats.norm.logpdf(y, np.polyval(np.polyfit(x, y, 1), x), spread).sum()
+    constant = used.sum() * (1 + np.log(2 * np.pi))
+    assert rates.power.aic[1] + constant == pytest.approx(6 - 2 * log_likelihood, rel=1e-10)
+    few = attsvm.compare_laws([2, 3], [1, 0.5])
+    assert (few.evidence, few.preferred) == (0.0, "neither")
+    with pytest.raises(attsvm.ProblemError, match="law: expected power, polylog, got 'exponential'"):
+        attsvm.convergence_rate(steps, errors, law="exponential")
+
+
+def test_the_bound_of_mirror_descent_has_the_proved_form():
+    steps = np.array([10, 10**6, 10**100], dtype=np.float64)
+    logs = np.array([np.log(10), 6 * np.log(10), 100 * np.log(10)])
+    for p, bound in ((1.5, logs**-0.5), (2.0, np.log(logs) ** 2 / logs), (3.0, np.log(logs) / logs)):
+        np.testing.assert_allclose(attsvm.mirror_descent_bound(steps, p), bound, rtol=1e-13)
+    with pytest.raises(attsvm.ProblemError, match="p: expected a number above 1"):
+        attsvm.mirror_descent_bound(steps, 1.0)
+    with pytest.raises(attsvm.ProblemError, match="steps: expected at least 3, got 2"):
+        attsvm.mirror_descent_bound([2, 3], 2.0)
+
+
 def test_observed_rates_of_normalised_gradient_descent():
     problem = random_problem(5, 6, 8, 0, batch=(3,))
     run = attsvm.train(problem, steps=50_000)
     rates = attsvm.observed_rates(problem, run)
     # the margin's gap closes like 1/k, and what is quadratic in it twice as fast
-    assert (np.abs(rates["margin_gap"].slope + 1) < 0.1).all()
-    assert (np.abs(rates["direction_error"].slope + 2) < 0.3).all()
-    np.testing.assert_allclose(rates["bregman_divergence"].slope, rates["direction_error"].slope, rtol=1e-6)
+    powers = {name: rate.power.slope for name, rate in rates.items()}
+    assert (np.abs(powers["margin_gap"] + 1) < 0.1).all()
+    assert (np.abs(powers["direction_error"] + 2) < 0.3).all()
+    np.testing.assert_allclose(powers["bregman_divergence"], powers["direction_error"], rtol=1e-6)
+    assert (rates["margin_gap"].preferred == "power").all()
     wrong = attsvm.predict_direction(problem, run, norm="nuclear")
-    assert (np.abs(attsvm.observed_rates(problem, run, wrong)["direction_error"].slope) < 0.2).all()
+    assert (np.abs(attsvm.observed_rates(problem, run, wrong)["direction_error"].power.slope) < 0.2).all()
 
 
 # --- what comes back

@@ -2,30 +2,36 @@
 
 ``prediction`` returns the Att-SVM of a run and ``standing`` what is known of it (``joint`` for a trained head).
 ``kinds`` classifies the selection at its end, ``feasibility`` and ``conditions`` evaluate the conditions of the
-theorems, ``rates`` measures how fast a run converged, and ``margin_ratio`` compares its margin with the best one.
+theorems, ``rates`` measures how fast a run converged, with the ``laws`` of convergence, and ``margin_ratio`` compares
+its margin with the best one.
 """
 
 from attsvm.optimizers import Standing
 from attsvm.theory.conditions import GlobalConditions, global_convergence_conditions
 from attsvm.theory.feasibility import Feasibility, feasibility
 from attsvm.theory.kinds import Classification, Kind, classify
+from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate
 from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.theory.prediction import Prediction, predict_direction
-from attsvm.theory.rates import Rate, convergence_rate, observed_rates
+from attsvm.theory.rates import mirror_descent_bound, observed_rates
 
 __all__ = [
     "Classification",
     "Feasibility",
     "GlobalConditions",
     "Kind",
+    "Law",
     "Prediction",
     "Rate",
+    "Rates",
     "Standing",
     "classify",
+    "compare_laws",
     "convergence_rate",
     "feasibility",
     "global_convergence_conditions",
     "margin_ratio",
+    "mirror_descent_bound",
     "observed_rates",
     "predict_direction",
 ]

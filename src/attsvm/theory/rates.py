@@ -1,117 +1,29 @@
-"""Rates of convergence: slopes against the number of steps, both on a logarithmic scale."""
+"""How fast a run approaches its predicted direction, and how fast theory says it must."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial, singledispatch
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy.stats import theilslopes
 
+from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.measures import bregman_divergence, direction_error, margin
 from attsvm.norms import Lp, Norm
 from attsvm.problem import Problem
-from attsvm.results import Batched, per_trial
+from attsvm.results import plain
 from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.laws import Rates, compare_laws
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run
 
-FLOOR = 1e-14
-"""Errors below this are rounding errors."""
-FEWEST = 4
-"""Records that a slope needs."""
 
+def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = None) -> dict[str, Rates]:
+    """How fast a run approaches its predicted direction, once its selection is final.
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Rate(Batched):
-    """error ~ steps^slope.
-
-    Attributes
-    ----------
-    slope : float or ndarray, shape (*batch_shape,)
-        Median of the slopes between all pairs of records (Theil and Sen), which is robust to outliers. With fewer than
-        4 records it is 0, with an interval from −∞ to ∞.
-    low, high : float or ndarray, shape (*batch_shape,)
-        The confidence interval.
-    points : int or int ndarray, shape (*batch_shape,)
-        Number of records used.
-    """
-
-    kind: ClassVar[str] = "rate"
-
-    slope: float | np.ndarray = per_trial()
-    low: float | np.ndarray = per_trial()
-    high: float | np.ndarray = per_trial()
-    points: int | np.ndarray = per_trial()
-
-    def _summary(self) -> str:
-        return f"steps^{self.slope:.3g}; interval {self.low:.3g} to {self.high:.3g}; {self.points} points"
-
-    def _batch_summary(self) -> str:
-        return f"slopes {np.min(self.slope):.3g} to {np.max(self.slope):.3g}"
-
-
-def convergence_rate(steps: Any, errors: Any, since: Any = 1, confidence: float = 0.95) -> Rate:
-    """The power of the number of steps with which errors decrease.
-
-    Parameters
-    ----------
-    steps : int array, shape (R,)
-        Preferably evenly spaced on a logarithmic scale, like the records of a run.
-    errors : array, shape (R, *batch)
-        Errors below 1e-14 are rounding errors and are left out.
-    since : int or int array, shape (*batch,)
-        The first step that is used.
-    confidence : float
-        The confidence of the interval, between 0 and 1.
-
-    Returns
-    -------
-    Rate
-
-    Raises
-    ------
-    ProblemError
-        If shapes do not fit or the confidence is out of range.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import attsvm
-    >>> steps = np.array([1, 10, 100, 1000])
-    >>> attsvm.convergence_rate(steps, 1 / steps)
-    Rate(steps^-1; interval -1 to -1; 4 points)
-    """
-    steps, errors = np.asarray(steps), np.asarray(errors, dtype=np.float64)
-    if steps.ndim != 1 or errors.shape[:1] != steps.shape:
-        raise ProblemError(f"errors: expected shape {steps.shape} and the batch axes, got {errors.shape}")
-    if not 0 < confidence < 1:
-        raise ProblemError(f"confidence: expected a number between 0 and 1, got {confidence!r}")
-    batch = errors.shape[1:]
-    begin = np.broadcast_to(np.maximum(since, 1), batch).reshape(-1)
-    columns = errors.reshape(len(steps), -1)
-    found = [_slope(steps, columns[:, i], int(begin[i]), confidence) for i in range(columns.shape[1])]
-    slope, low, high, points = (np.array(column).reshape(batch) for column in zip(*found, strict=True))
-    if not batch:
-        return Rate(float(slope), float(low), float(high), int(points))
-    return Rate(slope, low, high, points)
-
-
-def _slope(
-    steps: Int[np.ndarray, " R"], errors: Float[np.ndarray, " R"], since: int, confidence: float
-) -> tuple[float, float, float, int]:
-    used = (steps >= since) & np.isfinite(errors) & (errors > FLOOR)
-    if used.sum() < FEWEST:
-        return 0.0, -np.inf, np.inf, int(used.sum())
-    found = theilslopes(np.log(errors[used]), np.log(steps[used]), confidence)
-    return float(found.slope), float(found.low_slope), float(found.high_slope), int(used.sum())
-
-
-def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = None) -> dict[str, Rate]:
-    """How fast a run approaches its predicted direction, from the step at which its selection is final.
+    The laws describe the limit. They are fitted to the later half, on a logarithmic scale, of the steps since the last
+    change of the selection, because the errors right after that change follow neither of them.
 
     Parameters
     ----------
@@ -123,9 +35,9 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
 
     Returns
     -------
-    dict of str to Rate
-        ``direction_error``; ``margin_gap``, which is 1 − margin ratio; and ``bregman_divergence`` if the norm has one,
-        see :func:`divergence_of`.
+    dict of str to Rates
+        Of ``direction_error``; of ``margin_gap``, which is 1 − margin ratio; and of ``bregman_divergence`` if the norm
+        has one, see :func:`divergence_of`. Each holds a power law, a poly-log law, and which of them fits better.
 
     Raises
     ------
@@ -137,8 +49,11 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
     >>> run = attsvm.train(problem, steps=2000)
-    >>> sorted(attsvm.observed_rates(problem, run))
+    >>> rates = attsvm.observed_rates(problem, run)
+    >>> sorted(rates)
     ['bregman_divergence', 'direction_error', 'margin_gap']
+    >>> rates["margin_gap"].preferred
+    'power'
     """
     prediction = predict_direction(problem, run) if prediction is None else prediction
     solution, norm = prediction.solution, prediction.norm
@@ -152,8 +67,50 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     divergence = divergence_of(norm)
     if divergence is not None:
         errors["bregman_divergence"] = divergence(weights, solution.direction, axis=axis)
-    since = _final_since(run)
-    return {name: convergence_rate(steps, error, since) for name, error in errors.items()}
+    since = np.sqrt(np.maximum(_final_since(run), 1) * float(steps[-1]))
+    return {name: compare_laws(steps, error, since) for name, error in errors.items()}
+
+
+def mirror_descent_bound(steps: Any, p: float) -> np.ndarray | float:
+    """The rate proved for ℓp mirror descent with a constant step, up to a constant factor.
+
+    The directional Bregman divergence between the weights and their Att-SVM is at most a constant times
+    log log k / log k for p > 2, (log log k)² / log k for p = 2, and (log k)^(1 − p) for p < 2.
+
+    Parameters
+    ----------
+    steps : int or int array, shape (R,)
+        k, at least 3.
+    p : float
+        More than 1.
+
+    Returns
+    -------
+    float or ndarray, shape (R,)
+
+    Raises
+    ------
+    ProblemError
+        If a step is below 3, where log log k is not positive, or p is not above 1.
+
+    References
+    ----------
+    Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*: the theorem on the rate of
+    ℓp-AttGD, for a start in the cone of a locally optimal selection and a small step.
+
+    Examples
+    --------
+    >>> from attsvm.theory import mirror_descent_bound
+    >>> round(mirror_descent_bound(1_000_000, 1.5), 3)
+    0.269
+    """
+    p = check_number("p", p, "a number above 1", lambda number: number > 1)
+    k = np.asarray(steps, dtype=np.float64)
+    if not (k >= 3).all():
+        raise ProblemError(f"steps: expected at least 3, got {np.min(k):g}")
+    log = np.log(k)
+    slow = np.log(log) ** (2 if p == 2 else 1) / log
+    return plain(log ** (1.0 - p) if p < 2 else slow)  # type: ignore[no-any-return]
 
 
 @singledispatch
