@@ -22,7 +22,7 @@ def test_writes_figure_numbers_and_page_and_goes_on_where_it_was(tmp_path):
         "feasibility.json",
     }
     numbers = json.loads((out / "feasibility.json").read_text())
-    assert numbers["verdict"] == "holds"
+    assert numbers["verdict"] == "quick: criterion met"
     assert numbers["pieces_reused"] == numbers["pieces"] > 0
     html = (out / "index.html").read_text()
     assert numbers["why"] in html

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.reproduce import FIGURES, Outcome, Standing, Verdict
 from attsvm.reproduce.page import page, verdict_of_all
+from attsvm.reproduce.run import as_numbers
 
 HOLDS, IN_PART, FAILS = Standing.HOLDS, Standing.IN_PART, Standing.FAILS
 
@@ -43,6 +44,7 @@ def test_a_quick_run_says_so_everywhere_and_that_no_claim_holds():
     assert html.count("quick: criterion met<") == 4
     assert "claims hold" not in html
     assert ">holds<" not in html
+    assert as_numbers(outcomes[0], "")["verdict"] == "quick: criterion met"
     full = page([replace(one, quick=False) for one in outcomes], "attsvm reproduce rank losses")
     assert full.count(">holds<") == 4
     assert "quick" not in full.split("</style>")[1]

@@ -232,7 +232,7 @@ def as_numbers(outcome: Outcome, command: str) -> dict[str, Any]:
         "criterion": figure.criterion,
         "quick": outcome.quick,
         "sizes": outcome.sizes,
-        "verdict": outcome.verdict.standing.value,
+        "verdict": outcome.standing,
         "why": outcome.verdict.why,
         "table": [row._asdict() for row in outcome.rows],
         "seconds": outcome.seconds,
