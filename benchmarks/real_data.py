@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from attsvm.apps.experiments.experiment import Experiment, make_options
+from attsvm.apps.experiments.sentences import SENTENCES
 from attsvm.apps.experiments.tasks import find_task
 from attsvm.report.experiment.folder import write_experiment
 from attsvm.report.experiment.names import name_of
@@ -186,7 +187,7 @@ def document(sizes_of: list[tuple[str, str]], out: Path, validation_rows: int, t
         "  T tokens receive the same attention, and 1/T if one token receives all of it.",
         "- *‖W_K W_Q′‖*: Frobenius norm of the key-query weights.",
         "- *Key-word score*: share of attention that the [CLS] query of the last layer gives to the words that carry",
-        "  the sentiment, in 20 short sentences.",
+        f"  the sentiment, in {len(SENTENCES)} short sentences.",
         f"- *Seconds*: wall time including evaluations, with {threads} {'thread' if threads == 1 else 'threads'}",
         "  per run, on a machine that may have had other work.",
     ]

@@ -48,6 +48,8 @@ class Order(NamedTuple):
     ----------
     preset : str
     layers : int
+    scale : str
+        How the preset differs from the sizes that the published accuracies are for; empty if it does not.
     published, measured : list of str
         Optimizers, the best one first.
     verdict : str
@@ -58,6 +60,7 @@ class Order(NamedTuple):
 
     preset: str
     layers: int
+    scale: str
     published: list[str]
     measured: list[str]
     verdict: str
@@ -83,7 +86,7 @@ def compared(results: list[dict[str, Any]], presets: dict[str, "Preset[Any]"]) -
     found = accuracies(results, presets)
     return {
         "accuracies": [one._asdict() for one in found],
-        "orders": [order._asdict() for order in orders(found)],
+        "orders": [order._asdict() for order in orders(found, presets)],
     }
 
 
@@ -118,16 +121,17 @@ def accuracies(results: Results, presets: dict[str, "Preset[Any]"]) -> list[Accu
     return found
 
 
-def orders(found: list[Accuracy]) -> list[Order]:
+def orders(found: list[Accuracy], presets: dict[str, "Preset[Any]"]) -> list[Order]:
     """The order of the optimizers with every preset that has published accuracies."""
     made = []
-    for preset in dict.fromkeys(one.preset for one in found if one.published is not None):
-        of_preset = [one for one in found if one.preset == preset and one.published is not None]
+    for name in dict.fromkeys(one.preset for one in found if one.published is not None):
+        of_preset = [one for one in found if one.preset == name and one.published is not None]
         published = sorted(of_preset, key=lambda one: one.published or 0.0, reverse=True)
         run = [one for one in published if one.measured]
         measured = sorted(run, key=lambda one: fmean(one.measured), reverse=True)
         names, names_measured = ([one.optimizer for one in group] for group in (published, measured))
-        made.append(Order(preset, published[0].layers, names, names_measured, _verdict(run, len(published))))
+        verdict = _verdict(run, len(published))
+        made.append(Order(name, published[0].layers, presets[name].scale, names, names_measured, verdict))
     return made
 
 

@@ -29,7 +29,7 @@ def draw_sentences(runs: list[dict[str, Any]]) -> Drawn | None:
     """Attention to the key words of every sentence, on its scale from 0 to 1: the first run against the others."""
     if len(runs) < 2:
         return None
-    figure, axis = style.panel("other optimiser", name_of(runs[0]["optimizer"]), 2.9)
+    figure, axis = style.panel("key words, other optimiser", f"key words, {name_of(runs[0]['optimizer'])}", 2.9)
     axis.plot([0, 1], [0, 1], color=style.INK, linewidth=0.8)
     first = _key_attention(runs[0])
     for number, run in enumerate(runs[1:], start=1):
@@ -46,7 +46,7 @@ def draw_sentences(runs: list[dict[str, Any]]) -> Drawn | None:
 
 
 def comparisons(runs: list[dict[str, Any]]) -> str:
-    """In how many sentences the first run gives more attention to key words than each other one, on its scale."""
+    """In how many sentences the first run gives more attention to key words than each other one, on the scale 0-1."""
     first, name = _key_attention(runs[0]), name_of(runs[0]["optimizer"])
     parts = []
     for run in runs[1:]:
@@ -54,7 +54,10 @@ def comparisons(runs: list[dict[str, Any]]) -> str:
         more, fewer = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
         p = stats.binomtest(more, more + fewer).pvalue if more + fewer else 1.0
         other = name_of(run["optimizer"])
-        parts.append(f"{name} gives more than {other} in {more} of {len(pairs)} sentences (sign test, p = {p:.2g}).")
+        parts.append(
+            f"{name} gives more than {other} in {more} of {len(pairs)} sentences, and less in {fewer} "
+            f"(sign test, p = {p:.2g})."
+        )
     return " ".join(parts)
 
 

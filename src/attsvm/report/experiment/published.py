@@ -9,17 +9,18 @@ from typing import Any, NamedTuple
 
 from attsvm.errors import ProblemError
 from attsvm.reading import reading, regular_file
-from attsvm.report.experiment.names import name_of, short_name_of
+from attsvm.report.experiment.names import short_name_of
 
 COLUMNS = ["preset", "layers", "optimiser", "published (%)", "measured (%)", "best epoch", "seeds"]
 ORDER_COLUMNS = ["preset", "layers", "published order", "measured order", "verdict"]
 
 
 class Comparison(NamedTuple):
-    """Rows of the tables of accuracies and of orders, with :data:`COLUMNS` and :data:`ORDER_COLUMNS`."""
+    """Rows of the tables of accuracies and of orders, with :data:`COLUMNS` and :data:`ORDER_COLUMNS`, and notes."""
 
     rows: list[list[str]]
     orders: list[list[str]]
+    notes: list[str]
 
 
 def read_results(folders: Iterable[str | os.PathLike[str]], task: str) -> list[dict[str, Any]]:
@@ -52,7 +53,13 @@ def comparison(result: dict[str, Any]) -> Comparison | None:
     published = result.get("published")
     if published is None:
         return None
-    return Comparison([_row(one) for one in published["accuracies"]], [_order(one) for one in published["orders"]])
+    notes = [
+        f"{order['preset']} has {order['scale']}; its published accuracies are those of the whole size."
+        for order in published["orders"]
+        if order["scale"]
+    ]
+    rows, orders = map(_row, published["accuracies"]), map(_order, published["orders"])
+    return Comparison(list(rows), list(orders), notes)
 
 
 def _row(one: dict[str, Any]) -> list[str]:
@@ -61,7 +68,7 @@ def _row(one: dict[str, Any]) -> list[str]:
     if one["measured"]:
         measured = f"{100 * fmean(one['measured']):.2f} ± {100 * one['error']:.2f}"
         best = ", ".join(f"{epoch} of {last}" for epoch, last in zip(one["best_epochs"], one["epochs"], strict=True))
-    names = [one["preset"], str(one["layers"]), name_of(one["optimizer"])]
+    names = [one["preset"], str(one["layers"]), short_name_of(one["optimizer"])]
     return [*names, published, measured, best, str(len(one["measured"]))]
 
 
