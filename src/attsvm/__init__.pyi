@@ -14,7 +14,9 @@ from .measures import direction_error as direction_error
 from .measures import in_cone as in_cone
 from .measures import margin as margin
 from .problem import Problem as Problem
+from .regularization import PenaltyPath as PenaltyPath
 from .regularization import RegularizationPath as RegularizationPath
+from .regularization import penalty_path as penalty_path
 from .regularization import regularization_path as regularization_path
 from .results import Progress as Progress
 from .results import Status as Status

@@ -21,14 +21,19 @@ FACTORED = (Lp(2.0), Nuclear())
 """Norms that a path of factors accepts: the Frobenius norm of the factors is the nuclear norm of their product."""
 
 
-def parse_radii(name: str, radii: Any, *, strictly: bool = True) -> np.ndarray:
-    """Positive numbers that increase, or with ``strictly=False`` do not decrease."""
+def _numbers(name: str, given: Any) -> np.ndarray:
     try:
-        array = np.array(radii, dtype=np.float64)
+        array = np.array(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ProblemError(f"{name}: expected an array of numbers, got {type(radii).__name__} ({error})") from None
+        raise ProblemError(f"{name}: expected an array of numbers, got {type(given).__name__} ({error})") from None
     if array.ndim != 1 or not len(array):
         raise ProblemError(f"{name}: expected shape (L,) with L >= 1, got {array.shape}")
+    return array
+
+
+def parse_radii(name: str, radii: Any, *, strictly: bool = True) -> np.ndarray:
+    """Positive numbers that increase, or with ``strictly=False`` do not decrease."""
+    array = _numbers(name, radii)
     if not (np.isfinite(array).all() and (array > 0).all()):
         raise ProblemError(
             f"{name}: expected positive finite numbers, got {array[~(np.isfinite(array) & (array > 0))][0]}"
@@ -97,6 +102,30 @@ def ball_for(attention: Attention, norm: Norm, shape: tuple[int, int], cone: Cir
 @ball_for.register
 def _(attention: Factored, norm: Norm, shape: tuple[int, int], cone: CircularCone | None = None) -> WeightBall:
     return NuclearBall(shape, norm, cone, attention.rank if attention.rank < min(shape) else None)
+
+
+@singledispatch
+def penalty_scale(attention: Attention) -> float:
+    """What the norm's power is multiplied by in a penalty."""
+    return 1.0
+
+
+@penalty_scale.register
+def _(attention: Factored) -> float:
+    return 2.0  # the least ‖K‖² + ‖Q‖² of factors of W is 2‖W‖_*
+
+
+def parse_log_penalties(log_penalties: Any) -> np.ndarray:
+    """Finite numbers that decrease."""
+    name = "log_penalties"
+    array = _numbers(name, log_penalties)
+    if not np.isfinite(array).all():
+        raise ProblemError(f"{name}: expected finite logarithms, got {array[~np.isfinite(array)][0]}")
+    rising = np.flatnonzero(np.diff(array) >= 0)
+    if len(rising):
+        i = int(rising[0])
+        raise ProblemError(f"{name}: expected decreasing logarithms, got {array[i + 1]:g} after {array[i]:g}")
+    return array
 
 
 def check_problem(problem: Problem) -> None:

@@ -28,8 +28,7 @@ def follow(problem: Problem, excess: Excess, radii: np.ndarray, ball: WeightBall
     ProblemError
         If the loss does not depend on the attention.
     """
-    if not excess.depends_on_attention:
-        raise ProblemError("problem: the loss does not depend on the attention: tokens of equal scores or equal keys")
+    check_depends(excess)
     lowest = _Lowest(excess)
     wanted = set(radii.tolist())
     for radius in _search(problem, ball, excess, radius_grid(radii, first_radius(excess, ball)), lowest):
@@ -37,6 +36,20 @@ def follow(problem: Problem, excess: Excess, radii: np.ndarray, ball: WeightBall
             break
     found = {radius: lowest.best[radius] for radius in radii.tolist() if radius in lowest.best}
     return [Point(minimum.weights, excess, minimum.residual) for minimum in found.values()]
+
+
+def check_depends(excess: Excess) -> None:
+    """Raise a ProblemError if the loss does not depend on the attention."""
+    if not excess.depends_on_attention:
+        raise ProblemError("problem: the loss does not depend on the attention: tokens of equal scores or equal keys")
+
+
+def lowest_minima(problem: Problem, excess: Excess, radii: np.ndarray, ball: WeightBall) -> dict[float, Found]:
+    """The lowest minimum known at each of the radii, and at those between that the search adds."""
+    lowest = _Lowest(excess)
+    for _ in _search(problem, ball, excess, radius_grid(radii, first_radius(excess, ball)), lowest):
+        pass
+    return lowest.best
 
 
 def direction_from_zero(ball: WeightBall, excess: Excess) -> np.ndarray:
@@ -93,7 +106,7 @@ def _search(problem: Problem, ball: WeightBall, excess: Excess, grid: list[float
                     break
 
 
-def _minimum(ball: WeightBall, excess: Excess, begin: np.ndarray, radius: float) -> Found:
+def minimum_from(ball: WeightBall, excess: Excess, begin: np.ndarray, radius: float) -> Found:
     """A local minimum; one whose gradient is rounding has the residual 1."""
     tail = tail_of(excess, begin)
     far = None if tail is None else ball.minimise_tail(tail, begin, radius)
@@ -123,7 +136,7 @@ def _branch(
                 ahead = ahead * (radius / ball.size(ahead))
                 around = excess.rebased(begin)
                 begin = ahead if around.value(ahead) < around.value(begin) else begin
-        found = _minimum(ball, excess, begin, radius)
+        found = minimum_from(ball, excess, begin, radius)
         previous, last = last, (radius, found.weights)
         yield radius, found
 

@@ -23,6 +23,11 @@ class LpBall(WeightBall):
         """In a cone, and for p > 2, where the sphere is flat at zero entries."""
         return self.cone is not None or self.norm.p > 2
 
+    @property
+    def power(self) -> float:
+        """P: ‖W‖_p^p is a sum over the entries."""
+        return self.norm.p
+
     def steepest(self, gradient: np.ndarray) -> np.ndarray:
         """−sign(g)|g|^(q−1), of norm 1."""
         scaled = gradient / np.max(np.abs(gradient))

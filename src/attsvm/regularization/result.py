@@ -187,6 +187,8 @@ class PenaltyPath(Path):
         N: the norm of W or p; nuclear for factors.
     attention : str
         "combined", "factored" or "prompt".
+    rank : int, optional
+        The largest rank of the weights, if the factors have fewer columns than rows.
     power, scale : float
         The penalty is λ · scale · N(W)^power. For factors, λ(‖K‖² + ‖Q‖²) is at least 2λ‖KQ'‖_*.
 
@@ -207,6 +209,7 @@ class PenaltyPath(Path):
     log_penalties: np.ndarray = shared(read=np.array)
     norm: Norm = shared(write=written_norm, read=read_norm)
     attention: str = shared()
+    rank: int | None = shared()
     power: float = shared()
     scale: float = shared()
     kept: np.ndarray | None = per_record(None)

@@ -66,6 +66,11 @@ class WeightBall(ABC):
         return None
 
     @property
+    def power(self) -> float:
+        """The power of the norm that is the natural penalty: 1, or that in which the norm is a sum."""
+        return 1.0
+
+    @property
     def random_starts(self) -> int:
         """Branches that start at random weights, for each of a few radii; 0 for a convex ball."""
         return 0
