@@ -38,6 +38,7 @@ from .theory import compare_laws as compare_laws
 from .theory import convergence_rate as convergence_rate
 from .theory import feasibility as feasibility
 from .theory import global_convergence_conditions as global_convergence_conditions
+from .theory import lipschitz_constant as lipschitz_constant
 from .theory import margin_ratio as margin_ratio
 from .theory import mirror_descent_bound as mirror_descent_bound
 from .theory import observed_rates as observed_rates

@@ -122,6 +122,15 @@ PLANTED: dict[str, list[Planted]] = {
         _set("left combined", 40),
         _set("all_support wide", 0.5),
     ],
+    "global-conditions": [
+        _set("astray n = 3, T = 4", True),
+        _set("astray n = 3, T = 4", False),
+        _set("above n = 3, T = 4", True),
+        _set("holds n = 3, T = 4", False),
+        _set("astray exceptions", False),
+        _set("astray exceptions", True),
+        _set("holds exceptions", True),
+    ],
     "nonlinear-head": [
         _swap("combined 6", "one token 6"),
         _swap("direction 6", "one token 6"),

@@ -260,7 +260,7 @@ def test_the_gradient_margin_is_that_of_the_gradient():
         assert found.init_norm[k, b] == pytest.approx(np.linalg.norm(W))
 
 
-def test_where_a_condition_holds_small_starts_end_globally():
+def test_where_the_first_gradient_is_favourable_small_starts_end_globally():
     rng = np.random.default_rng(0)
     # one token is best, the others score alike
     tokens = rng.standard_normal((60, 4, 5, 8))
@@ -271,17 +271,17 @@ def test_where_a_condition_holds_small_starts_end_globally():
     starts = 1e-3 * rng.standard_normal((60, 8, 8))
     found = attsvm.global_convergence_conditions(equal, starts)
     assert found.equal_scores.all()
-    assert found.holds.all()
+    assert found.favourable.all()
     assert (attsvm.classify(equal, attsvm.train(equal, steps=3000, init=starts).weights).kind == "global").all()
     # generic scores: where the first gradient favours the best tokens
     generic = random_problem(3, 3, 4, 5, batch=(300,))
     found = attsvm.global_convergence_conditions(generic)
     assert not found.equal_scores.any()
-    assert 20 < found.holds.sum() < 280
+    assert 20 < found.favourable.sum() < 280
     kinds = attsvm.classify(generic, attsvm.train(generic, steps=3000).weights).kind
-    assert (kinds[found.holds] == "global").all()
+    assert (kinds[found.favourable] == "global").all()
     # and it says something: elsewhere some runs end locally
-    assert (kinds[~found.holds] == "local").any()
+    assert (kinds[~found.favourable] == "local").any()
 
 
 # --- rates

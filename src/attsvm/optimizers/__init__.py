@@ -28,6 +28,7 @@ from attsvm.optimizers.decaying_sum import DecayingSum
 from attsvm.optimizers.descent import Descent
 from attsvm.optimizers.foreign import rule_of
 from attsvm.optimizers.gradient_descent import gradient_descent
+from attsvm.optimizers.gradient_step import GradientStep
 from attsvm.optimizers.learning_rate import Decaying, LearningRate
 from attsvm.optimizers.mirror import Mirror
 from attsvm.optimizers.mirror_descent import mirror_descent
@@ -53,6 +54,7 @@ __all__ = [
     "Decaying",
     "DecayingSum",
     "Descent",
+    "GradientStep",
     "LearningRate",
     "Limit",
     "Mirror",

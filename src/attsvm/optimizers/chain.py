@@ -12,6 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.exponents import Weights, Window
 from attsvm.optimizers.foreign import rule_of
+from attsvm.optimizers.gradient_step import GradientStep
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scales, Tree
@@ -163,6 +164,7 @@ def chain(
     arguments: Mapping[str, Any] | None = None,
     norm: Norm | None = None,
     limits: Limits | None = None,
+    gradient_step: GradientStep | None = None,
 ) -> Optimizer:
     """Chain transformations of the gradient and a rule, in this order, into an optimizer.
 
@@ -181,6 +183,9 @@ def chain(
         The norm whose Att-SVM the optimizer is compared with; that of the rule by default.
     limits : dict of str to Limit, optional
         What is known about the limit for each attention; a conjecture by default.
+    gradient_step : GradientStep, optional
+        The size of the steps, if they are of constant size along the negative gradient. The conditions of convergence
+        read it.
 
     Raises
     ------
@@ -217,4 +222,11 @@ def chain(
             raise ProblemError(f"{number}: expected once in a chain, got {names.count(number)}")
     known = norm if norm is not None else getattr(last, "norm", None)
     default = type(rule).__name__
-    return Optimizer(Chain(tuple(before), rule), name or default, norm=known, arguments=arguments, limits=limits)
+    return Optimizer(
+        Chain(tuple(before), rule),
+        name or default,
+        norm=known,
+        arguments=arguments,
+        limits=limits,
+        gradient_step=gradient_step,
+    )

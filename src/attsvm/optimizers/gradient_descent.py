@@ -2,6 +2,7 @@
 
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.descent import Descent
+from attsvm.optimizers.gradient_step import constant_step
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
@@ -48,6 +49,7 @@ def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = 
         name="gradient_descent",
         arguments={"learning_rate": learning_rate, "relative": relative},
         limits=euclidean(),
+        gradient_step=constant_step(learning_rate, relative=relative),
     )
 
 

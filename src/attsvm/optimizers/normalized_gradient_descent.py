@@ -4,6 +4,7 @@ from typing import Literal
 
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.descent import Descent
+from attsvm.optimizers.gradient_step import constant_step
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.optimizer import Optimizer
@@ -53,6 +54,7 @@ def normalized_gradient_descent(
         name="normalized_gradient_descent",
         arguments={"learning_rate": learning_rate, "scope": scope, "relative": relative},
         limits=euclidean(scope),
+        gradient_step=constant_step(learning_rate, relative=relative, normalized=True),
     )
 
 

@@ -15,6 +15,7 @@ import optax
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
+from attsvm.optimizers.gradient_step import GradientStep
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scales, Tree, rescaled
 from attsvm.optimizers.standing import Limit, Limits, Standing, conjectured
@@ -38,6 +39,8 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         The arguments of its factory.
     limits : dict of str to Limit
         What is known about its limit for each attention.
+    gradient_step : GradientStep or None
+        The size of its steps, if they are of constant size along the negative gradient.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     numbers: Mapping[str, float]
     arguments: Mapping[str, Any] | None
     limits: Limits
+    gradient_step: GradientStep | None
 
     def __new__(
         cls,
@@ -55,6 +59,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         norm: Norm | None = None,
         arguments: Mapping[str, Any] | None = None,
         limits: Limits | None = None,
+        gradient_step: GradientStep | None = None,
     ) -> "Optimizer":
         """Wrap a rule.
 
@@ -67,6 +72,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             None if the optimizer was not made by a factory; it is then not written to files.
         limits : dict of str to Limit, optional
             A conjecture in the given norm by default.
+        gradient_step : GradientStep, optional
         """
         numbers = dict(rule.numbers)
 
@@ -92,7 +98,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
 
         optimizer: Optimizer = super().__new__(cls, init, update)
         optimizer.rule, optimizer.name, optimizer.norm, optimizer.numbers = rule, name, norm, numbers
-        optimizer.arguments = arguments
+        optimizer.arguments, optimizer.gradient_step = arguments, gradient_step
         optimizer.limits = conjectured(norm) if limits is None else limits
         return optimizer
 

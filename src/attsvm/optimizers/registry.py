@@ -104,5 +104,12 @@ def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation
     made = parse_optimizer(found(**options))
     if isinstance(made, Optimizer) and made.arguments is None:
         # with its name and options a run can be resumed from a file
-        return Optimizer(made.rule, name, norm=made.norm, arguments=options, limits=made.limits)
+        return Optimizer(
+            made.rule,
+            name,
+            norm=made.norm,
+            arguments=options,
+            limits=made.limits,
+            gradient_step=made.gradient_step,
+        )
     return made

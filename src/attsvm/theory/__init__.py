@@ -7,18 +7,20 @@ its margin with the best one.
 """
 
 from attsvm.optimizers import Standing
-from attsvm.theory.conditions import GlobalConditions, global_convergence_conditions
+from attsvm.theory.conditions import GlobalConditions, Hypothesis, global_convergence_conditions
 from attsvm.theory.feasibility import Feasibility, feasibility
 from attsvm.theory.kinds import Classification, Kind, classify
 from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate
 from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import mirror_descent_bound, observed_rates
+from attsvm.theory.smoothness import lipschitz_constant
 
 __all__ = [
     "Classification",
     "Feasibility",
     "GlobalConditions",
+    "Hypothesis",
     "Kind",
     "Law",
     "Prediction",
@@ -30,6 +32,7 @@ __all__ = [
     "convergence_rate",
     "feasibility",
     "global_convergence_conditions",
+    "lipschitz_constant",
     "margin_ratio",
     "mirror_descent_bound",
     "observed_rates",
