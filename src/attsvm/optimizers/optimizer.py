@@ -112,7 +112,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
 
         Parameters
         ----------
-        attention : {"combined", "prompt", "factored"}
+        attention : {"combined", "prompt", "factored", "key_prompt"}
             The parametrization that is trained.
 
         Examples

@@ -59,13 +59,22 @@ def read_limit(written: dict[str, Any]) -> Limit:
 
 
 Limits = Mapping[str, Limit]
-"""The limit for each attention: "combined", "prompt", "factored"."""
+"""The limit for each attention: "combined", "prompt", "factored", "key_prompt"."""
 
 
 def conjectured(norm: Norm | None) -> Limits:
-    """The limits of an optimizer about which no theorem is known; for factors, the nuclear norm if it is Euclidean."""
-    factored = Nuclear() if norm == Lp(2.0) else None
-    return {"combined": Limit(norm), "prompt": Limit(norm), "factored": Limit(factored)}
+    """The limits of an optimizer about which no theorem is known.
+
+    In a product of parameters, half the sum of their squared norms is at least the nuclear norm of KQ', and the ℓ2 norm
+    of Wp; for other norms than the Euclidean one, nothing is known.
+    """
+    of_matrix, of_vector = (Nuclear(), Lp(2.0)) if norm == Lp(2.0) else (None, None)
+    return {
+        "combined": Limit(norm),
+        "prompt": Limit(norm),
+        "factored": Limit(of_matrix),
+        "key_prompt": Limit(of_vector),
+    }
 
 
 _PER_FACTOR = Limit(
@@ -79,10 +88,12 @@ def euclidean(scope: str = "all") -> Limits:
     """The limits of gradient descent, whose gradients are normalized over this scope, if at all."""
     source = f"{TRANSFORMERS}: proved for the regularization path; measured for gradient descent"
     measured = Limit(Nuclear(), Standing.MEASURED, source)
+    of_prompt = f"{TOKEN_SELECTION}: proved for the regularization path of u = Wp; measured for gradient descent"
     return {
         "combined": Limit(Lp(2.0), Standing.PROVED, f"{TRANSFORMERS}: local convergence"),
         "prompt": Limit(Lp(2.0), Standing.PROVED, f"{TOKEN_SELECTION}: local convergence"),
         "factored": measured if scope == "all" else _PER_FACTOR,
+        "key_prompt": Limit(Lp(2.0), Standing.MEASURED, of_prompt),
     }
 
 

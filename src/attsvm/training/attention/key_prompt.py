@@ -1,18 +1,15 @@
 """Logits by a matrix of keys and a prompt."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import jax
 import numpy as np
 
 from attsvm.contractions import contract
-from attsvm.optimizers import Limit
-from attsvm.optimizers.standing import Limits
 from attsvm.problem import Problem
 from attsvm.training.attention.base import Attention, Data, Parameters, Reduced, with_logits_of
 from attsvm.training.attention.combined import Combined
-from attsvm.training.attention.factored import Factored
 from attsvm.training.attention.prompt import Prompt
 
 Array = jax.Array
@@ -78,8 +75,3 @@ class KeyPrompt(Attention):
             projected = with_logits_of(problem, lead, queries=queries)
             return Reduced(Combined(), projected, lambda of: of["W"], lambda W: (W @ p[..., None])[..., 0])
         return super().reduced(problem, fixed)
-
-    def limit(self, limits: Limits) -> Limit:
-        """That of factors K and Q: these are W and p' where the one query is z = 1, and u is a matrix of one column."""
-        of_factors = limits.get(Factored.name, Limit(None))
-        return replace(of_factors, norm=None if of_factors.norm is None else of_factors.norm.of_vectors)
