@@ -223,12 +223,12 @@ class KeyPrompt(Figure):
         marks = ((style.BLUE, "-"), (style.VERMILLION, "--"))
         for name, mark in zip(("W", "W and p"), marks, strict=True):
             _draw(axes[0, 0], found[f"steps {name}"], found[f"predicted {name}"], mark, name)
-        for (key, label), mark in zip((("predicted", "own"), ("ℓ2", "ℓ2")), marks, strict=True):
+        for (key, label), mark in zip((("predicted", "min ‖W⁻¹u‖"), ("ℓ2", "min ‖u‖")), marks, strict=True):
             _draw(axes[0, 1], found["steps p"], found[f"{key} p"], mark, label)
         for axis, name in zip(axes[1], FASTER, strict=True):
             for key, mark in zip(("plain", "relaxed"), marks, strict=True):
                 _draw(axis, found[f"steps {name}"], found[f"{key} {name}"][:, found[f"apart {name}"]], mark, key)
-        titles = ("W, or W and p", "p, with W fixed", *(f"v, W and p: {name}" for name in FASTER))
+        titles = ("W, or W and p", "p, with W fixed", *(f"v, W, p: {name}" for name in FASTER))
         for axis, title in zip(axes.flat, titles, strict=True):
             axis.set_title(title, pad=3)
             axis.legend(loc="lower left", handlelength=1.8)
