@@ -136,9 +136,9 @@ class KeyPrompt(Figure):
         "With a fixed head every run ends saturated and within the stated direction error of its prediction, in u and "
         "in the parameter that is trained alone. With W fixed, the ℓ2 Att-SVM is in the median farther than ten times "
         "that error. With v trained, the order of the radii is recognised. In at least a fifth of the runs a label has "
-        "slack and the two Att-SVMs differ. Of these all (head slower) or more than half (head faster) end closer to the "
-        "predicted Att-SVM than to the other one; the median is within the stated error and ten times closer. v ends "
-        "within that error in the median."
+        "slack and the two Att-SVMs differ. Of these all (head slower) or more than half (head faster) end closer to "
+        "the predicted Att-SVM than to the other one; the median is within the stated error and ten times closer. v "
+        "ends within that error in the median."
     )
     full: ClassVar[Sizes] = {
         "n, T, d": [5, 4, 10],
