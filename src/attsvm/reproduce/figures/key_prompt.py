@@ -68,7 +68,8 @@ class _LongerForHead(Transformation):
 
 
 def _problems(sizes: list[int], seeds: int) -> Problem:
-    return random_problem(*sizes, 0, batch=(seeds,), prompt=True)
+    n, T, d = sizes
+    return random_problem(n, T, d, seed=0, batch=(seeds,), prompt=True)
 
 
 def _errors(run: Run, direction: np.ndarray) -> np.ndarray:
