@@ -109,12 +109,14 @@ def unequal_scores(ratio: float) -> Problem:
     return Problem(tokens, labels=np.ones(2), head=_BY_LAST, keys=_in_plane(tokens))
 
 
-def in_the_plane(num_tokens: int = 3) -> Problem:
+def in_the_plane(num_tokens: int = 3, self_attention: bool = False) -> Problem:
     """Two sequences of tokens and queries in the plane, so that the paths of W and of (K, Q) can be drawn.
 
     Parameters
     ----------
     num_tokens : {3, 5}
+    self_attention : bool
+        The query of a sequence is its first token, z = x_1, in place of the published one.
 
     Returns
     -------
@@ -159,7 +161,8 @@ def in_the_plane(num_tokens: int = 3) -> Problem:
         head = [0.9771238, 0.21267143]
     else:
         raise ProblemError(f"num_tokens: expected 3 or 5, got {num_tokens!r}")
-    return Problem(tokens, labels=np.ones(2), queries=queries, head=head)
+    first = [sequence[0] for sequence in tokens]
+    return Problem(tokens, labels=np.ones(2), queries=first if self_attention else queries, head=head)
 
 
 def joint_mirror() -> Problem:

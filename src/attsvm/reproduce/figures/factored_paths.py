@@ -6,14 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import SubFigure
 
 from attsvm.datasets.papers import in_the_plane
 from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
+from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.queries import CrossAndSelf, Judged
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -49,8 +51,8 @@ def _starts(attention: str, number: int, seed: int) -> dict[str, np.ndarray]:
     return {"W": draws[1]} if attention == "combined" else {"K": draws[0], "Q": draws[1]}
 
 
-def _paths(attention: str, num_tokens: int, starts: int, seed: int, steps: int) -> Arrays:
-    problem = in_the_plane(num_tokens)
+def _paths(attention: str, num_tokens: int, starts: int, seed: int, steps: int, self_attention: bool) -> Arrays:
+    problem = in_the_plane(num_tokens, self_attention)
     best = optimal_tokens(problem)
     optimizer = limit_optimizer(attention, steps)
     init = _starts(attention, starts, seed)
@@ -90,7 +92,7 @@ def _draw_plane(axis: Axes, tokens: np.ndarray, best: np.ndarray, paths: np.ndar
     axis.set_aspect("equal")
 
 
-class FactoredPaths(Figure):
+class FactoredPaths(CrossAndSelf):
     """W and (K, Q) in the plane: two parametrisations, two directions."""
 
     name = "factored-paths"
@@ -113,6 +115,7 @@ class FactoredPaths(Figure):
         "steps": {"combined": 20_000, "factored": 80_000},
         "seed": 0,
         "error_below": 1e-5,
+        "queries": {"cross": {}, "self": {}},
     }
     quick: ClassVar[Sizes] = {
         "T": [5],
@@ -120,17 +123,18 @@ class FactoredPaths(Figure):
         "steps": {"combined": 5_000, "factored": 20_000},
         "seed": 0,
         "error_below": 1e-3,
+        "queries": {"cross": {}, "self": {}},
     }
 
-    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+    def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         found = {}
         for T in sizes["T"]:
             for attention, steps in sizes["steps"].items():
-                arguments = (attention, T, sizes["starts"], sizes["seed"], steps)
+                arguments = (attention, T, sizes["starts"], sizes["seed"], steps, self_attention)
                 found[f"{attention} {T}"] = piece(f"{attention}-T{T}", _paths, *arguments)
         return joined(found)
 
-    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+    def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         cases = [(attention, T) for attention in NORMS for T in sizes["T"]]
         own = {attention: list(NORMS).index(attention) for attention in NORMS}
         last = {case: found[f"errors {case[0]} {case[1]}"][:, -1] for case in cases}
@@ -147,9 +151,9 @@ class FactoredPaths(Figure):
         )
         passed["a run is undecided"] = not any(found[f"undecided {name} {T}"].any() for name, T in cases)
         told = ", ".join(f"{error:.1e} ({NAMES[name]})" for name, error in ends.items())
-        return verdict(passed, f"Largest direction error at the end, to the solution of its own norm: {told}.")
+        return Judged(passed, f"Largest direction error at the end, to the solution of its own norm: {told}.")
 
-    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+    def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
         for T in sizes["T"]:
             apart = float(found[f"apart combined {T}"])
@@ -164,8 +168,10 @@ class FactoredPaths(Figure):
                 )
         return rows
 
-    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 1.62 * len(sizes["T"]) + 0.25))
+    def height(self, sizes: Sizes) -> float:
+        return 1.62 * len(sizes["T"]) + 0.25
+
+    def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         axes = figure.subplots(len(sizes["T"]), 2, sharex="row", sharey="row", squeeze=False)
         for row, T in zip(axes, sizes["T"], strict=True):
             problem = in_the_plane(T)
@@ -173,7 +179,6 @@ class FactoredPaths(Figure):
             for axis, name in zip(row, NORMS, strict=True):
                 _draw_plane(axis, problem.tokens, best, found[f"paths {name} {T}"], found[f"rays {name} {T}"])
                 axis.set_title(f"{NAMES[name]}, T = {T}")
-        return figure
 
 
 FIGURES.register(FactoredPaths.name, FactoredPaths())

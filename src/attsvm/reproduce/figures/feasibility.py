@@ -4,19 +4,21 @@ from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import SubFigure
 from matplotlib.ticker import PercentFormatter
 
 from attsvm.datasets import random_problem
 from attsvm.report import style
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.grid import GRID_LINES, label
+from attsvm.reproduce.queries import CrossAndSelf, Judged
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 
 
-def _feasible(n: int, T: int, d: int, number: int, seed: int) -> Arrays:
-    problem = random_problem(n, T, d, seed, batch=(number,))
+def _feasible(n: int, T: int, d: int, number: int, seed: int, self_attention: bool) -> Arrays:
+    problem = random_problem(n, T, d, seed, batch=(number,), self_attention=self_attention)
     status = np.asarray(solve_svm(problem, optimal_tokens(problem)).status)
     return {"feasible": status == "optimal", "undecided": status == "inaccurate"}
 
@@ -26,7 +28,7 @@ def threshold(n: int, T: int) -> int:
     return max(T - 1, n)
 
 
-class Feasibility(Figure):
+class Feasibility(CrossAndSelf):
     """Separable selections against the dimension."""
 
     name = "feasibility"
@@ -45,19 +47,21 @@ class Feasibility(Figure):
         "dims": [2, 4, 6, 8, 10, 15, 20],
         "problems": 500,
         "seed": 0,
+        "queries": {"cross": {}, "self": {}},
     }
-    quick: ClassVar[Sizes] = {"shapes": [[5, 5], [5, 10]], "dims": [2, 6, 10], "problems": 40, "seed": 0}
+    quick: ClassVar[Sizes] = {**full, "shapes": [[5, 5], [5, 10]], "dims": [2, 6, 10], "problems": 40}
 
-    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+    def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         shape = len(sizes["shapes"]), len(sizes["dims"])
         feasible, undecided = np.zeros(shape), np.zeros(shape)
         for i, (n, T) in enumerate(sizes["shapes"]):
             for j, d in enumerate(sizes["dims"]):
-                found = piece(f"n{n}-T{T}-d{d}", _feasible, n, T, d, sizes["problems"], sizes["seed"])
+                arguments = (n, T, d, sizes["problems"], sizes["seed"], self_attention)
+                found = piece(f"n{n}-T{T}-d{d}", _feasible, *arguments)
                 feasible[i, j], undecided[i, j] = found["feasible"].mean(), found["undecided"].mean()
         return {"feasible": feasible, "undecided": undecided}
 
-    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+    def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         above = np.array([[d >= threshold(n, T) for d in sizes["dims"]] for n, T in sizes["shapes"]])
         rising = np.diff(found["feasible"], axis=1) >= -2 / np.sqrt(sizes["problems"])
         passed = {
@@ -68,9 +72,9 @@ class Feasibility(Figure):
             "a problem is neither solved nor proved infeasible": not found["undecided"].any(),
         }
         least = found["feasible"][above].min() if above.any() else 1.0
-        return verdict(passed, f"For d ≥ max(T − 1, n), at least {least:.1%} of the problems are feasible.")
+        return Judged(passed, f"For d ≥ max(T − 1, n), at least {least:.1%} of the problems are feasible.")
 
-    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+    def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
         for (n, T), shares in zip(sizes["shapes"], found["feasible"], strict=True):
             always = [d for d, share in zip(sizes["dims"], shares, strict=True) if share == 1]
@@ -78,8 +82,10 @@ class Feasibility(Figure):
             rows.append(Row(f"n = {n}, T = {T}: all problems feasible", first, f"sufficient: d ≥ {threshold(n, T)}"))
         return rows
 
-    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 2.2))
+    def height(self, sizes: Sizes) -> float:
+        return 2.2
+
+    def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         axis = figure.subplots()
         for (n, T), shares, line in zip(sizes["shapes"], found["feasible"], GRID_LINES, strict=False):
             axis.plot(sizes["dims"], shares, **line, label=label(n, T))
@@ -89,7 +95,6 @@ class Feasibility(Figure):
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
         axis.set_ylim(-0.03, 1.03)
         style.legend_above(axis, 2)
-        return figure
 
 
 FIGURES.register(Feasibility.name, Feasibility())

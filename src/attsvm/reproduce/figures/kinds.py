@@ -4,16 +4,18 @@ from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import SubFigure
 
 from attsvm.datasets import random_problem
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.figures.saturation import PENALTY
 from attsvm.reproduce.grid import GRID_LINES, label
+from attsvm.reproduce.queries import CrossAndSelf, Judged
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.theory.kinds import Kind, classify
@@ -37,8 +39,10 @@ def _all_support(problem: Problem, norm: str) -> np.ndarray:
     return np.asarray((solution.support.sum(axis=-1) == problem.num_tokens - 1).all(axis=-1))
 
 
-def _share(attention: str, n: int, T: int, d: int, runs: int, seed: int, steps: int, further: int) -> Arrays:
-    problem = random_problem(n, T, d, seed, batch=(runs,))
+def _share(
+    attention: str, n: int, T: int, d: int, runs: int, seed: int, steps: int, further: int, self_attention: bool
+) -> Arrays:
+    problem = random_problem(n, T, d, seed, batch=(runs,), self_attention=self_attention)
     # starts and steps are those of the published code
     draws = np.random.default_rng(seed + 1).uniform(-(d**-0.5), d**-0.5, size=(3, runs, d, d))
     combined = attention == "combined"
@@ -65,18 +69,14 @@ def _share(attention: str, n: int, T: int, d: int, runs: int, seed: int, steps: 
     }
 
 
-def _wide(n: int, T: int, dims: list[int], rounds: int, seed: int) -> Arrays:
+def _wide(n: int, T: int, dims: list[int], rounds: int, seed: int, self_attention: bool) -> Arrays:
     """The same share in higher dimensions. The problems are solved ten at a time because their weights are large."""
-    return {
-        "all_support": np.array(
-            [
-                np.mean(
-                    [_all_support(random_problem(n, T, d, seed + i, batch=(10,)), "frobenius") for i in range(rounds)]
-                )
-                for d in dims
-            ]
-        )
-    }
+
+    def share(d: int, seed: int) -> float:
+        problem = random_problem(n, T, d, seed, batch=(10,), self_attention=self_attention)
+        return float(_all_support(problem, "frobenius").mean())
+
+    return {"all_support": np.array([np.mean([share(d, seed + i) for i in range(rounds)]) for d in dims])}
 
 
 def _astray(sizes: Sizes, found: Arrays) -> tuple[int, int]:
@@ -85,7 +85,7 @@ def _astray(sizes: Sizes, found: Arrays) -> tuple[int, int]:
     return round(float(share.sum()) * sizes["runs"]), int(found["left combined"].sum())
 
 
-class Kinds(Figure):
+class Kinds(CrossAndSelf):
     """Kinds of convergence against the dimension."""
 
     name = "kinds"
@@ -114,6 +114,7 @@ class Kinds(Figure):
         "wide_dims": [50, 100, 200, 400, 1000],
         "wide_rounds": 4,
         "seed": 0,
+        "queries": {"cross": {}, "self": {"shapes": [[5, 5]], "runs": 200}},
     }
     quick: ClassVar[Sizes] = {
         **full,
@@ -123,9 +124,10 @@ class Kinds(Figure):
         "further_steps": 10_000,
         "wide_dims": [50, 200],
         "wide_rounds": 2,
+        "queries": {"cross": {}, "self": {}},
     }
 
-    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+    def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         dims = sizes["dims"]
         found: Arrays = {}
         for attention in NORMS:
@@ -133,17 +135,18 @@ class Kinds(Figure):
             support, left = np.empty((2, *shares.shape[:2]))
             for i, (n, T) in enumerate(sizes["shapes"]):
                 for j, d in enumerate(dims):
-                    arguments = (n, T, d, sizes["runs"], sizes["seed"], sizes["steps"], sizes["further_steps"])
+                    steps = sizes["steps"], sizes["further_steps"]
+                    arguments = (n, T, d, sizes["runs"], sizes["seed"], *steps, self_attention)
                     arrays = piece(f"{attention}-n{n}-T{T}-d{d}", _share, attention, *arguments)
                     shares[i, j], support[i, j], left[i, j] = (arrays[key] for key in ("share", "all_support", "left"))
             found |= {f"share {attention}": shares, f"all_support {attention}": support}
             if attention == "combined":
                 found["left combined"] = left
-        further = (sizes["wide_dims"], sizes["wide_rounds"], sizes["seed"])
+        further = (sizes["wide_dims"], sizes["wide_rounds"], sizes["seed"], self_attention)
         wide = [piece(f"wide-n{n}-T{T}", _wide, n, T, *further)["all_support"] for n, T in sizes["shapes"]]
         return found | {"all_support wide": np.stack(wide)}
 
-    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+    def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         # almost every selection is feasible from this dimension on
         threshold = np.array([[max(T - 1, n)] for n, T in sizes["shapes"]])
         roomy = np.array(sizes["dims"]) >= threshold
@@ -176,14 +179,14 @@ class Kinds(Figure):
         )
         worst = max(float(of["not_local"][name].max()) for name in NORMS)
         support = max(float(found[f"all_support {name}"].max()) for name in NORMS)
-        return verdict(
+        return Judged(
             passed,
             f"Global convergence at d = {sizes['dims'][-1]}: {told}. At most {worst:.1%} of the runs of a bar end at "
             f"no local optimum; of these {astray} runs of W, {left} remain after {sizes['further_steps']:,} more "
             f"steps. Up to d = {sizes['dims'][-1]}, all tokens support in at most {support:.1%} of the problems.",
         )
 
-    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+    def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
         dims = sizes["dims"]
         for i, (n, T) in enumerate(sizes["shapes"]):
@@ -199,9 +202,11 @@ class Kinds(Figure):
             rows.append(Row(f"n = {n}, T = {T}: share of problems with all tokens supporting (Frobenius)", wide))
         return rows
 
-    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+    def height(self, sizes: Sizes) -> float:
+        return 1.15 * len(sizes["shapes"]) + 2.1
+
+    def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         shapes, dims = sizes["shapes"], sizes["dims"]
-        figure = Drawing(figsize=(style.WIDTH, 1.15 * len(shapes) + 2.1))
         grid = figure.add_gridspec(len(shapes) + 1, 2, height_ratios=[1.0] * len(shapes) + [1.25])
         places = np.arange(len(dims))
         for i, (n, T) in enumerate(shapes):
@@ -236,7 +241,6 @@ class Kinds(Figure):
         last.set_xlabel("dimension d")
         last.set_ylabel("all tokens support")
         last.legend(loc="upper left")
-        return figure
 
 
 FIGURES.register(Kinds.name, Kinds())

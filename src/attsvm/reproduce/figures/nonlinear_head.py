@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import SubFigure
 from scipy.stats import spearmanr
 
 from attsvm.heads import MLP
@@ -12,8 +13,9 @@ from attsvm.measures import direction_error
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
+from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.queries import CrossAndSelf, Judged
 from attsvm.softmax import softmax
 from attsvm.svm import combined_prediction, solve_svm
 from attsvm.training import train
@@ -30,7 +32,9 @@ LINES = ((style.BLUE, "-"), (style.GREEN, "-."), (style.VERMILLION, "--"))
 DIMENSION_MARKS = ((style.BLUE, "v"), (style.GREEN, "o"), (style.VERMILLION, "d"), (style.PURPLE, "^"))
 
 
-def _candidates(n: int, T: int, d: int, number: int, seed: list[int]) -> tuple[Problem, MLP, np.ndarray]:
+def _candidates(
+    n: int, T: int, d: int, number: int, seed: list[int], self_attention: bool
+) -> tuple[Problem, MLP, np.ndarray]:
     """Problems without a linear head, their ReLU heads, and starts; at least one label of each problem is −1."""
     generator = np.random.default_rng(seed)
 
@@ -44,7 +48,8 @@ def _candidates(n: int, T: int, d: int, number: int, seed: list[int]) -> tuple[P
     while (allplus := (labels > 0).all(axis=-1)).any():
         # as in the published comparison, problems whose labels are all +1 are left out
         labels[allplus] = generator.choice([-1.0, 1.0], size=(int(allplus.sum()), n))
-    problem = Problem(unit(number, n, T, d), labels=labels, queries=unit(number, n, d))
+    tokens, queries = unit(number, n, T, d), unit(number, n, d)
+    problem = Problem(tokens, labels=labels, queries=tokens[:, :, 0] if self_attention else queries)
     return problem, MLP(hidden), generator.uniform(-(d**-0.5), d**-0.5, size=(number, d, d))
 
 
@@ -54,9 +59,9 @@ def _attention(problem: Problem, weights: np.ndarray) -> np.ndarray:
     return softmax(logits)
 
 
-def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int) -> Arrays:
+def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int, self_attention: bool) -> Arrays:
     """Direction errors of the decided and feasible candidates."""
-    problem, head, start = _candidates(n, T, d, number, seed)
+    problem, head, start = _candidates(n, T, d, number, seed, self_attention)
     run = train(problem, head=head, init=start, steps=steps, record=40)
     attention = _attention(problem, run.weights)
     kept = attention > KEPT
@@ -78,11 +83,13 @@ def _some(n: int, T: int, d: int, number: int, seed: list[int], steps: int) -> A
     return found | {"steps": run.history["steps"][1:], "candidates": np.asarray(number)}
 
 
-def _dimension(n: int, T: int, d: int, runs: int, candidates: int, seed: int, steps: int) -> Arrays:
+def _dimension(
+    n: int, T: int, d: int, runs: int, candidates: int, seed: int, steps: int, self_attention: bool
+) -> Arrays:
     """The first ``runs`` runs that count. Candidates are drawn in rounds until there are enough."""
     rounds: list[Arrays] = []
     while sum(found["dropped"].size for found in rounds) < runs:
-        rounds.append(_some(n, T, d, candidates, [seed, d, len(rounds)], steps))
+        rounds.append(_some(n, T, d, candidates, [seed, d, len(rounds)], steps, self_attention))
     joined = {name: np.concatenate([found[name] for found in rounds], axis=-1)[..., :runs] for name in PREDICTIONS}
     joined |= {name: np.concatenate([found[name] for found in rounds])[:runs] for name in ("dropped", "several")}
     accepted = sum(found["dropped"].size for found in rounds) / sum(int(found["candidates"]) for found in rounds)
@@ -101,7 +108,7 @@ def _draw_lines(axis: Axes, found: Arrays, d: int) -> None:
     axis.set_title(f"d = {d}", pad=3)
 
 
-class NonlinearHead(Figure):
+class NonlinearHead(CrossAndSelf):
     """A nonlinear head keeps several tokens."""
 
     name = "nonlinear-head"
@@ -132,20 +139,28 @@ class NonlinearHead(Figure):
         "seed": 0,
         "far_below": 1e-30,
         "error_below": 1e-2,
+        "queries": {"cross": {}, "self": {"dims": [4, 8], "runs": 200, "candidates": [1000, 2000]}},
     }
-    quick: ClassVar[Sizes] = {**full, "dims": [6], "runs": 40, "candidates": [400], "far_below": 1e-20}
+    quick: ClassVar[Sizes] = {
+        **full,
+        "dims": [6],
+        "runs": 40,
+        "candidates": [400],
+        "far_below": 1e-20,
+        "queries": {"cross": {}, "self": {}},
+    }
 
-    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+    def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         found = {}
         for d, candidates in zip(sizes["dims"], sizes["candidates"], strict=True):
             arguments = (sizes["n"], sizes["T"], d, sizes["runs"], candidates, sizes["seed"], sizes["steps"])
-            found[f"{d}"] = piece(f"d{d}", _dimension, *arguments)
+            found[f"{d}"] = piece(f"d{d}", _dimension, *arguments, self_attention)
         return joined(found)
 
-    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+    def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         dims = sizes["dims"]
         if any(found[f"several {d}"].sum() < sizes["runs"] / 10 for d in dims):
-            return Verdict(Standing.FAILS, "Too few runs keep several tokens.")
+            return Judged({"too few runs keep several tokens": False}, "")
         ends = {d: _ends(found, d) for d in dims}
         mean = {d: {name: float(end.mean()) for name, end in ends[d].items()} for d in dims}
         ranks = {d: spearmanr(found[f"dropped {d}"], ends[d]["combined"]).statistic for d in dims}
@@ -173,13 +188,13 @@ class NonlinearHead(Figure):
         )
         low, high = min(ranks.values()), max(ranks.values())
         spread = f"{low:.2f}" if high - low < 0.005 else f"{low:.2f} to {high:.2f}"
-        return verdict(
+        return Judged(
             passed,
             f"Mean errors at the end of the combined prediction, the direction and one token: {told}. Rank correlation "
             f"between the error and the largest dropped probability: {spread}.",
         )
 
-    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+    def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
         for d in sizes["dims"]:
             medians = " / ".join(number(float(np.median(end))) for end in _ends(found, d).values())
@@ -193,10 +208,12 @@ class NonlinearHead(Figure):
             )
         return rows
 
-    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
+    def height(self, sizes: Sizes) -> float:
+        return 1.35 * -(-len(sizes["dims"]) // 2) + 2.6
+
+    def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         dims = sizes["dims"]
         rows = -(-len(dims) // 2)
-        figure = Drawing(figsize=(style.WIDTH, 1.35 * rows + 2.6))
         grid = figure.add_gridspec(rows + 1, 2, height_ratios=[1.0] * rows + [1.5])
         first: Axes | None = None
         for i, d in enumerate(dims):
@@ -233,7 +250,6 @@ class NonlinearHead(Figure):
         for handle in legend.legend_handles:
             if handle is not None:
                 handle.set_alpha(1.0)
-        return figure
 
 
 FIGURES.register(NonlinearHead.name, NonlinearHead())

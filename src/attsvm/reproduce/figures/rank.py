@@ -4,14 +4,16 @@ from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import SubFigure
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error, margin
 from attsvm.report import style
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.figures.factored_paths import limit_optimizer
 from attsvm.reproduce.grid import GRID_LINES, label
+from attsvm.reproduce.queries import CrossAndSelf, Judged
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -27,8 +29,8 @@ SATURATED = 1e-6
 """Probability of the dropped tokens above which a run is undecided."""
 
 
-def _ranks(n: int, T: int, d: int, number: int, seed: int) -> Arrays:
-    problem = random_problem(n, T, d, seed, batch=(number,))
+def _ranks(n: int, T: int, d: int, number: int, seed: int, self_attention: bool) -> Arrays:
+    problem = random_problem(n, T, d, seed, batch=(number,), self_attention=self_attention)
     selected = optimal_tokens(problem)
     found: Arrays = {}
     for norm in NORMS:
@@ -40,9 +42,9 @@ def _ranks(n: int, T: int, d: int, number: int, seed: int) -> Arrays:
     return found
 
 
-def _columns(m: int, n: int, T: int, d: int, number: int, seed: int, steps: int) -> Arrays:
+def _columns(m: int, n: int, T: int, d: int, number: int, seed: int, steps: int, self_attention: bool) -> Arrays:
     """The Att-SVM of rank at most m against the nuclear one, and factors of m columns that are trained."""
-    problem = random_problem(n, T, d, seed, batch=(number,))
+    problem = random_problem(n, T, d, seed, batch=(number,), self_attention=self_attention)
     selected = optimal_tokens(problem)
     nuclear, limited = (solve_svm(problem, selected, "nuclear", rank=rank) for rank in (None, m))
     singular = np.linalg.svd(np.nan_to_num(nuclear.direction), compute_uv=False)
@@ -59,7 +61,7 @@ def _columns(m: int, n: int, T: int, d: int, number: int, seed: int, steps: int)
     }
 
 
-class Rank(Figure):
+class Rank(CrossAndSelf):
     """Rank of the Frobenius and nuclear solutions."""
 
     name = "rank"
@@ -86,23 +88,33 @@ class Rank(Figure):
         "seed": 0,
         "columns": {"m": [1, 2, 3, 4], "shape": [6, 8, 10], "problems": 25, "steps": 40_000},
         "error_below": 1e-3,
+        "queries": {
+            "cross": {},
+            "self": {
+                "shapes": [[5, 5]],
+                "problems": 50,
+                "columns": {"m": [1, 2, 3], "shape": [6, 8, 10], "problems": 10, "steps": 25_000},
+            },
+        },
     }
     quick: ClassVar[Sizes] = {
         **full,
         "shapes": [[5, 5], [5, 10]],
         "dims": [2, 5, 10],
         "problems": 10,
-        "columns": {"m": [1, 3], "shape": [5, 5, 6], "problems": 4, "steps": 10_000},
+        "columns": {"m": [1, 3], "shape": [5, 5, 6], "problems": 4, "steps": 25_000},
+        "error_below": 1e-2,
+        "queries": {"cross": {}, "self": {}},
     }
 
-    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+    def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         shape = len(sizes["shapes"]), len(sizes["dims"])
         arrays = {
             name: np.full(shape, np.nan) for name in (*NORMS, "nuclear_largest", "feasible", "gap", "disagreeing")
         }
         for i, (n, T) in enumerate(sizes["shapes"]):
             for j, d in enumerate(sizes["dims"]):
-                found = piece(f"n{n}-T{T}-d{d}", _ranks, n, T, d, sizes["problems"], sizes["seed"])
+                found = piece(f"n{n}-T{T}-d{d}", _ranks, n, T, d, sizes["problems"], sizes["seed"], self_attention)
                 # an infeasible problem has no solution
                 kept = found["frobenius_feasible"] & found["nuclear_feasible"]
                 arrays["feasible"][i, j] = kept.mean()
@@ -113,11 +125,11 @@ class Rank(Figure):
                     for norm in NORMS:
                         arrays[norm][i, j] = found[norm][kept].mean()
         columns = sizes["columns"]
-        arguments = (*columns["shape"], columns["problems"], sizes["seed"], columns["steps"])
+        arguments = (*columns["shape"], columns["problems"], sizes["seed"], columns["steps"], self_attention)
         each = [piece(f"columns{m}", _columns, m, *arguments) for m in columns["m"]]
         return arrays | {f"columns {name}": np.stack([found[name] for found in each]) for name in each[0]}
 
-    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+    def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         there = np.isfinite(found["frobenius"])
         bound = np.array([[min(n, d) for d in sizes["dims"]] for n, _ in sizes["shapes"]])
         lower = (found["nuclear"] <= found["frobenius"])[there]
@@ -134,7 +146,7 @@ class Rank(Figure):
         }
         largest = np.nanmax(found["nuclear_largest"])
         told = f"The largest rank of a nuclear solution is {largest:.0f}."
-        return verdict(passed | self._judge_columns(sizes, found), f"{told} {self._told(sizes, found)}")
+        return Judged(passed | self._judge_columns(sizes, found), f"{told} {self._told(sizes, found)}")
 
     def _judge_columns(self, sizes: Sizes, found: Arrays) -> dict[str, bool]:
         value, free = found["columns value"], found["columns free"]
@@ -158,7 +170,7 @@ class Rank(Figure):
         told = "; ".join(f"m = {m}: {value:.4g}, {share:.0%}" for m, value, share in each)
         return f"Median value over the nuclear one, and share of runs with m columns that end there: {told}."
 
-    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+    def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
         for i, (n, T) in enumerate(sizes["shapes"]):
             j = len(sizes["dims"]) - 1
@@ -181,8 +193,10 @@ class Rank(Figure):
             )
         return rows
 
-    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 5.9))
+    def height(self, sizes: Sizes) -> float:
+        return 5.9
+
+    def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         parts = figure.add_gridspec(2, 1, height_ratios=(3.6, 2.3))
         upper, lower = (figure.add_subfigure(parts[i, 0]) for i in range(2))
         axes = upper.subplots(3, 1, sharex=True, height_ratios=(2, 2, 1.4))
@@ -210,7 +224,6 @@ class Rank(Figure):
         reached.set_xticks(columns)
         reached.set_xlabel("columns m of K and Q")
         lower.align_ylabels([values, reached])
-        return figure
 
 
 def _shares(sizes: Sizes, found: Arrays) -> np.ndarray:

@@ -5,15 +5,17 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import SubFigure
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
+from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.figures.factored_paths import limit_optimizer
+from attsvm.reproduce.queries import CrossAndSelf, Judged
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -43,8 +45,8 @@ def _optimizer(way: str, steps: int) -> Optimizer:
     return limit_optimizer("factored", steps)
 
 
-def _run(way: str, n: int, T: int, d: int, runs: int, seed: int, steps: int) -> Arrays:
-    problem = random_problem(n, T, d, seed, batch=(runs,))
+def _run(way: str, n: int, T: int, d: int, runs: int, seed: int, steps: int, self_attention: bool) -> Arrays:
+    problem = random_problem(n, T, d, seed, batch=(runs,), self_attention=self_attention)
     # the published start, which is that of a linear layer
     draws = np.random.default_rng(seed + 1).uniform(-(d**-0.5), d**-0.5, size=(3, runs, d, d))
     spread = np.rint(np.geomspace(1, steps, 60)).astype(int)
@@ -72,7 +74,7 @@ def _published(found: Arrays, way: str) -> int:
     return int(np.flatnonzero(found[f"steps {way}"] == PUBLISHED_STEPS)[0])
 
 
-class Saturation(Figure):
+class Saturation(CrossAndSelf):
     """Softmax and direction over steps: W and (K, Q)."""
 
     name = "saturation"
@@ -99,23 +101,28 @@ class Saturation(Figure):
         "steps": {"W": 22_000, "per factor": 40_000, "jointly": 120_000},
         "seed": 0,
         "error_below": {"W": 1e-6, "jointly": 1e-4},
+        "published": True,
+        "queries": {"cross": {}, "self": {"runs": 40, "published": False}},
     }
     quick: ClassVar[Sizes] = {
         **full,
         "runs": 4,
         "steps": {"W": 4_000, "per factor": 3_000, "jointly": 16_000},
         "error_below": {"W": 1e-4, "jointly": 1e-3},
+        "queries": {"cross": {}, "self": {"published": False}},
     }
 
-    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+    def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         shape = [sizes[name] for name in ("n", "T", "d", "runs", "seed")]
         runs = sizes["steps"].items()
-        return joined({way: piece(way.replace(" ", "-"), _run, way, *shape, steps) for way, steps in runs})
+        return joined(
+            {way: piece(way.replace(" ", "-"), _run, way, *shape, steps, self_attention) for way, steps in runs}
+        )
 
-    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+    def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         decided = {way: ~found[f"undecided {way}"] for way in WAYS}
         if not all(some.any() for some in decided.values()):
-            return Verdict(Standing.FAILS, "For one way of training no run is decided.")
+            return Judged({"for one way of training no run is decided": False}, "")
         passed = {
             "more than one run in 20 is undecided": all(bool(some.mean() >= 0.95) for some in decided.values()),
             "a softmax is not saturated after 2,000 steps": all(
@@ -134,20 +141,20 @@ class Saturation(Figure):
             passed[f"{NAMES[way]}: a decided run does not end at its Att-SVM"] = bool(worst[way] < below)
         stalled = float(np.median(own["per factor"]))
         passed["normalised per factor, (K, Q) converge, too"] = bool(stalled > 1e-3)
-        return verdict(
+        return Judged(
             passed,
             f"Largest direction error of the decided runs at the end: {worst['W']:.1e} (W), {worst['jointly']:.1e} "
             f"((K, Q), jointly). Normalised per factor, the median is {stalled:.1e} after "
             f"{sizes['steps']['per factor']:,} steps.",
         )
 
-    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+    def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
         for way in WAYS:
             decided = ~found[f"undecided {way}"]
             for name, at in ((f"{PUBLISHED_STEPS:,}", _published(found, way)), (f"{sizes['steps'][way]:,}", -1)):
                 errors = " / ".join(number(float(np.median(found[f"to {norm} {way}"][at][decided]))) for norm in NORMS)
-                published = PUBLISHED.get(way, ()) if at != -1 else ()
+                published = PUBLISHED.get(way, ()) if at != -1 and sizes["published"] else ()
                 rows.append(
                     Row(
                         f"{NAMES[way]}, {name} steps: median to the Frobenius / nuclear solution",
@@ -158,8 +165,10 @@ class Saturation(Figure):
             rows.append(Row(f"{NAMES[way]}: undecided", f"{int((~decided).sum())} of {sizes['runs']}"))
         return rows
 
-    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure = Drawing(figsize=(style.WIDTH, 4.6))
+    def height(self, sizes: Sizes) -> float:
+        return 4.6
+
+    def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         axes = figure.subplots(3, 1, sharex=True)
         panels = (
             ("probability", "softmax probability"),
@@ -179,7 +188,6 @@ class Saturation(Figure):
         axes[-1].set_xlabel("steps")
         figure.align_ylabels(axes)
         style.legend_above(axes[0], 2)
-        return figure
 
 
 FIGURES.register(Saturation.name, Saturation())

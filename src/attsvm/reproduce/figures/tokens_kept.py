@@ -4,14 +4,16 @@ from typing import ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import SubFigure
 
 from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number
-from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
+from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.queries import CrossAndSelf, Judged
 from attsvm.selection import scores
 from attsvm.softmax import softmax
 from attsvm.training import train
@@ -19,13 +21,14 @@ from attsvm.training import train
 KEPT = 1e-3
 
 
-def orthonormal_problem(T: int, d: int, runs: int, seed: int) -> Problem:
-    """Problems of one sequence of orthonormal tokens, label 1, and a head and a query of norm 1."""
+def orthonormal_problem(T: int, d: int, runs: int, seed: int, self_attention: bool = False) -> Problem:
+    """Problems of one sequence of orthonormal tokens, label 1, and a head of norm 1; a query of norm 1, or z = x_1."""
     generator = np.random.default_rng(seed)
     tokens = np.linalg.qr(generator.standard_normal((runs, 1, d, T)))[0].mT
     head, query = generator.standard_normal((2, runs, d))
     head, query = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (head, query))
-    return Problem(tokens, labels=np.ones((runs, 1)), queries=query[:, None], head=head)
+    queries = tokens[:, :, 0] if self_attention else query[:, None]
+    return Problem(tokens, labels=np.ones((runs, 1)), queries=queries, head=head)
 
 
 def best_attention(gamma: np.ndarray, curvature: float) -> np.ndarray:
@@ -43,8 +46,8 @@ def best_attention(gamma: np.ndarray, curvature: float) -> np.ndarray:
     return np.asarray(np.maximum(goal - np.take_along_axis(excess, size - 1, axis=-1) / size, 0.0))
 
 
-def _kept(curvature: float, T: int, d: int, runs: int, seed: int, steps: int) -> Arrays:
-    problem = orthonormal_problem(T, d, runs, seed)
+def _kept(curvature: float, T: int, d: int, runs: int, seed: int, steps: int, self_attention: bool) -> Arrays:
+    problem = orthonormal_problem(T, d, runs, seed, self_attention)
     # the shares converge only if the steps vanish; the other tokens are dropped because the sum of the steps diverges
     optimizer = normalized_gradient_descent(lambda step: 0.3 / (1 + step / 50))
     run = train(problem, head=Quadratic(curvature), steps=steps, record=1, optimizer=optimizer)
@@ -60,7 +63,7 @@ def _kept(curvature: float, T: int, d: int, runs: int, seed: int, steps: int) ->
     }
 
 
-class TokensKept(Figure):
+class TokensKept(CrossAndSelf):
     """Tokens kept under the head v'o − λ‖o‖²."""
 
     name = "tokens-kept"
@@ -85,15 +88,23 @@ class TokensKept(Figure):
         "steps": 4000,
         "seed": 0,
         "error_below": 0.05,
+        "queries": {"cross": {}, "self": {}},
     }
-    quick: ClassVar[Sizes] = {**full, "runs": 20, "lambda": [0.0, 0.5, 5.0]}
+    quick: ClassVar[Sizes] = {
+        **full,
+        "runs": 20,
+        "lambda": [0.0, 0.5, 5.0],
+        "queries": {"cross": {}, "self": {"lambda": [0.0, 5.0]}},
+    }
 
-    def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
+    def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
         arguments = [sizes[name] for name in ("T", "d", "runs", "seed", "steps")]
-        each = [piece(f"lambda{curvature:g}", _kept, curvature, *arguments) for curvature in sizes["lambda"]]
+        each = [
+            piece(f"lambda{curvature:g}", _kept, curvature, *arguments, self_attention) for curvature in sizes["lambda"]
+        ]
         return {key: np.stack([arrays[key] for arrays in each]) for key in each[0]}
 
-    def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
+    def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         mean = found["kept"].mean(axis=1)
         rising = np.diff(found["kept"], axis=0)
         passed = {
@@ -106,14 +117,14 @@ class TokensKept(Figure):
                 found["error"].max() < sizes["error_below"]
             ),
         }
-        return verdict(
+        return Judged(
             passed,
             f"The mean number of tokens kept grows from {mean[0]:.2f} at λ = {sizes['lambda'][0]:g} to {mean[-1]:.2f} "
             f"at λ = {sizes['lambda'][-1]:g}. {found['same'].mean():.1%} of the runs keep the tokens of the optimum; "
             f"the largest difference of an attention from it is {found['error'].max():.1e}.",
         )
 
-    def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
+    def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         return [
             Row(
                 f"λ = {curvature:g}: mean number kept / in the optimum",
@@ -122,8 +133,13 @@ class TokensKept(Figure):
             for curvature, kept, predicted in zip(sizes["lambda"], found["kept"], found["predicted"], strict=True)
         ]
 
-    def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure, axis = style.panel("λ", "tokens kept", 2.3)
+    def height(self, sizes: Sizes) -> float:
+        return 2.3
+
+    def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
+        axis = figure.subplots()
+        axis.set_xlabel("λ")
+        axis.set_ylabel("tokens kept")
         curvatures = np.array(sizes["lambda"])
         name, kept = "after training", found["kept"]
         style.spread(axis, curvatures, kept, style.BLUE, "-", name, middle=np.mean, marker="o", markersize=3.5)
@@ -135,7 +151,6 @@ class TokensKept(Figure):
         axis.set_xlim(curvatures[0], curvatures[-1] * 1.05)
         axis.set_ylim(0, sizes["T"] + 0.5)
         style.legend_above(axis, 2)
-        return figure
 
 
 FIGURES.register(TokensKept.name, TokensKept())

@@ -20,8 +20,11 @@ from attsvm.svm.threads import threads_for
 NEGLIGIBLE = 1e-9
 """Singular values below this, relative to the first, are no part of the rank."""
 
-STARTS = 8
-"""Random starts, in addition to the truncated nuclear solution."""
+MIXED_STARTS, RANDOM_STARTS = 8, 4
+"""Starts from random mixtures of the factors of the nuclear solution, and from random factors.
+
+A mixture leads to the lowest minimum about twice as often.
+"""
 
 ROUNDS = 30
 ROUND_STEPS = 100
@@ -91,11 +94,11 @@ def solve_rank(constraints: Constraints, rank: int, settings: Settings, nuclear:
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
     singular = np.linalg.svd(weights, compute_uv=False)
     wide = np.any(singular[:, rank:] > NEGLIGIBLE * singular[:, :1], axis=-1)
-    weights = truncated(weights, rank)
+    unrestricted, weights = weights, truncated(weights, rank)
     steps = np.zeros(len(weights), int)
     for k in np.flatnonzero(wide & undecided(flat) & ~nuclear.ray.reshape(-1)):
         reduced = reduced_rows(flat[[k]])
-        known = [weights[k]] if warm is None else [weights[k], truncated(warm[k], rank)]
+        known = [unrestricted[k]] if warm is None else [unrestricted[k], warm[k]]
         starts = [reduced.contract(start[None])[0] for start in known]
         own = _Factored.of(reduced, reduced.unit.gather(multipliers[[k]])[0], rank)
         with threads_for(own.left.size * rank):
@@ -112,6 +115,17 @@ def solve_rank(constraints: Constraints, rank: int, settings: Settings, nuclear:
         "factors",
         f"the nuclear solution has a rank above {rank}: local minima over factors, from {int(steps.max())} starts",
     ).with_axes_of(constraints)
+
+
+def _factors(weights: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k+d_q r"]:
+    """Balanced factors, K above Q."""
+    left, singular, right = np.linalg.svd(weights, full_matrices=False)
+    return np.asarray(np.vstack([left, right.T]) * np.sqrt(singular))
+
+
+def _unit(factors: Float[np.ndarray, "d_k+d_q m"]) -> Float[np.ndarray, "numbers"]:
+    """Flat factors with ½(‖K‖² + ‖Q‖²) = 1."""
+    return np.asarray(factors * np.sqrt(2) / (np.linalg.norm(factors) or 1.0)).reshape(-1)
 
 
 def truncated(weights: Float[np.ndarray, "*batch d_k d_q"], rank: int) -> Float[np.ndarray, "*batch d_k d_q"]:
@@ -154,9 +168,8 @@ class _Factored(NamedTuple):
     def lowest(
         self, starts: list[Float[np.ndarray, "d_k d_q"]], settings: Settings
     ) -> tuple[Float[np.ndarray, "d_k d_q"], int]:
-        """The best weights that any start leads to, and the number of starts."""
-        best, least = starts[0], self.size(starts[0])
-        step = 0
+        """The best weights that any start leads to, and the number of starts. The first is the nuclear solution."""
+        best, least, step = starts[0], np.inf, 0
         for step, start in enumerate(self._starts(starts), start=1):
             found = self.local_minimum(start)
             size = self.size(found)
@@ -168,16 +181,14 @@ class _Factored(NamedTuple):
         return best, step
 
     def _starts(self, known: list[Float[np.ndarray, "d_k d_q"]]) -> Iterator[Float[np.ndarray, "numbers"]]:
-        """Factors: of the known weights, and random ones."""
-        split = self.left.shape[1]
+        """Factors: of the known weights, mixtures of those of the first, and random ones."""
         for weights in known:
-            left, singular, right = np.linalg.svd(weights, full_matrices=False)
-            root = np.sqrt(singular / (singular.sum() or 1.0))
-            yield np.vstack([left * root, right.T * root])[:, : self.rank].reshape(-1)
-        generator = np.random.default_rng(0)
-        for _ in range(STARTS):
-            factors = generator.standard_normal((split + self.queries.shape[1], self.rank))
-            yield (factors * np.sqrt(2) / np.linalg.norm(factors)).reshape(-1)
+            yield _unit(_factors(weights)[:, : self.rank])
+        generator, of_first = np.random.default_rng(0), _factors(known[0])
+        for _ in range(MIXED_STARTS):
+            yield _unit(of_first @ generator.standard_normal((of_first.shape[1], self.rank)))
+        for _ in range(RANDOM_STARTS):
+            yield _unit(generator.standard_normal((len(of_first), self.rank)))
 
     def local_minimum(self, factors: Float[np.ndarray, "numbers"]) -> Float[np.ndarray, "d_k d_q"]:
         """The weights at a local minimum near a start, or nearly feasible ones if there is none.
