@@ -30,6 +30,7 @@ from .svm import solve_svm as solve_svm
 from .theory import Classification as Classification
 from .theory import Feasibility as Feasibility
 from .theory import GlobalConditions as GlobalConditions
+from .theory import LandscapeConditions as LandscapeConditions
 from .theory import Prediction as Prediction
 from .theory import Rate as Rate
 from .theory import Rates as Rates
@@ -38,6 +39,7 @@ from .theory import compare_laws as compare_laws
 from .theory import convergence_rate as convergence_rate
 from .theory import feasibility as feasibility
 from .theory import global_convergence_conditions as global_convergence_conditions
+from .theory import landscape_conditions as landscape_conditions
 from .theory import lipschitz_constant as lipschitz_constant
 from .theory import margin_ratio as margin_ratio
 from .theory import mirror_descent_bound as mirror_descent_bound

@@ -152,6 +152,11 @@ PLANTED: dict[str, list[Planted]] = {
         _set("astray exceptions", True),
         _set("holds exceptions", True),
     ],
+    "landscape": [
+        _set("number all tokens support", 1),
+        _set("number scores can be ordered", 1),
+        _set("number scores cannot be ordered", 0),
+    ],
     "nonlinear-head": [
         _swap("combined 6", "one token 6"),
         _swap("direction 6", "one token 6"),

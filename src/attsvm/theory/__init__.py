@@ -10,6 +10,7 @@ from attsvm.optimizers import Standing
 from attsvm.theory.conditions import GlobalConditions, Hypothesis, global_convergence_conditions
 from attsvm.theory.feasibility import Feasibility, feasibility
 from attsvm.theory.kinds import Classification, Kind, classify
+from attsvm.theory.landscape import LandscapeConditions, landscape_conditions
 from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate
 from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.theory.prediction import Prediction, predict_direction
@@ -22,6 +23,7 @@ __all__ = [
     "GlobalConditions",
     "Hypothesis",
     "Kind",
+    "LandscapeConditions",
     "Law",
     "Prediction",
     "Rate",
@@ -32,6 +34,7 @@ __all__ = [
     "convergence_rate",
     "feasibility",
     "global_convergence_conditions",
+    "landscape_conditions",
     "lipschitz_constant",
     "margin_ratio",
     "mirror_descent_bound",
