@@ -181,7 +181,7 @@ class RatesOfConvergence(Figure):
             axis.set_yscale("log")
             axis.set_title(title)
             axis.legend(loc="lower left")
-        figure.supylabel("directional Bregman divergence")
+        figure.supylabel("directional Bregman divergence", fontsize="medium")
         fast.set_xlabel("steps k")
         return figure
 
