@@ -167,7 +167,9 @@ def _soft_gap(
     # the excess of a row is a convex function of its margin
     excess = np.maximum(excess_of(short - error), excess_of(short + error)).sum(axis=-1) + 0.5 * apart**2
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(excess > 0, excess / least, 0.0)), objective
+        gap = np.where(excess == 0, 0.0, excess / least)
+    # of rows whose norms leave the floats, nothing is proved
+    return np.where(np.isnan(gap), np.inf, gap), objective
 
 
 def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) -> Weights:
