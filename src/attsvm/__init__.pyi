@@ -31,6 +31,7 @@ from .theory import Classification as Classification
 from .theory import Feasibility as Feasibility
 from .theory import GlobalConditions as GlobalConditions
 from .theory import LandscapeConditions as LandscapeConditions
+from .theory import LocalConditions as LocalConditions
 from .theory import Prediction as Prediction
 from .theory import Rate as Rate
 from .theory import Rates as Rates
@@ -41,6 +42,7 @@ from .theory import feasibility as feasibility
 from .theory import global_convergence_conditions as global_convergence_conditions
 from .theory import landscape_conditions as landscape_conditions
 from .theory import lipschitz_constant as lipschitz_constant
+from .theory import local_convergence_conditions as local_convergence_conditions
 from .theory import margin_ratio as margin_ratio
 from .theory import mirror_descent_bound as mirror_descent_bound
 from .theory import observed_rates as observed_rates

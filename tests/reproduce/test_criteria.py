@@ -157,6 +157,12 @@ PLANTED: dict[str, list[Planted]] = {
         _set("number scores can be ordered", 1),
         _set("number scores cannot be ordered", 0),
     ],
+    "local-cone": [
+        _set("left n = 2, T = 3", True),
+        _set("elsewhere n = 2, T = 3", True),
+        _set("ratio n = 2, T = 3", 1.5),
+        _set("below n = 2, T = 3", 0.0),
+    ],
     "nonlinear-head": [
         _swap("combined 6", "one token 6"),
         _swap("direction 6", "one token 6"),

@@ -12,6 +12,7 @@ from attsvm.theory.feasibility import Feasibility, feasibility
 from attsvm.theory.kinds import Classification, Kind, classify
 from attsvm.theory.landscape import LandscapeConditions, landscape_conditions
 from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate
+from attsvm.theory.local_conditions import LocalConditions, local_convergence_conditions
 from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import mirror_descent_bound, observed_rates
@@ -25,6 +26,7 @@ __all__ = [
     "Kind",
     "LandscapeConditions",
     "Law",
+    "LocalConditions",
     "Prediction",
     "Rate",
     "Rates",
@@ -36,6 +38,7 @@ __all__ = [
     "global_convergence_conditions",
     "landscape_conditions",
     "lipschitz_constant",
+    "local_convergence_conditions",
     "margin_ratio",
     "mirror_descent_bound",
     "observed_rates",

@@ -1,0 +1,303 @@
+"""The cone around a locally optimal direction that gradient descent does not leave, computed from the data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attsvm.checks import check_number
+from attsvm.errors import ProblemError
+from attsvm.losses import parse_loss
+from attsvm.measures import token_logits
+from attsvm.problem import Problem
+from attsvm.results import Batched, Status, per_trial, plain
+from attsvm.selection import is_locally_optimal, selection_sets
+from attsvm.svm import Solution, solve_svm
+from attsvm.theory.smoothness import LossName, extent, scores_of_queries
+
+WIDEST = 0.5
+"""The proof is for cones of at most this opening."""
+FRACTIONS = np.linspace(0.04, 0.96, 24)
+"""Half-widths of the cones that are compared, relative to the widest one."""
+HALVINGS = 60
+DOUBLINGS = 80
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalConditions(Batched):
+    """A cone {W : ⟨W, D⟩ ≥ (1 − opening) ‖W‖ ‖D‖, ‖W‖ ≥ radius} that gradient descent does not leave.
+
+    D is the direction of the Att-SVM ``solution``.
+
+    Attributes
+    ----------
+    holds : bool, or bool ndarray, shape (*batch_shape,)
+        Whether the selection is feasible and locally optimal, and there is such a cone.
+    locally_optimal : bool, or bool ndarray, shape (*batch_shape,)
+        Whether every support token scores strictly below the selected token.
+    opening : float, or ndarray, shape (*batch_shape,)
+        1 − the smallest correlation with D; 0 if there is no cone.
+    radius : float, or ndarray, shape (*batch_shape,)
+        The norm from which the cone is invariant; ∞ if there is no cone.
+    longest_step : float, or ndarray, shape (*batch_shape,)
+        The longest step along the negative gradient for which this is proved.
+    largest_rate : float, or ndarray, shape (*batch_shape,)
+        The largest learning rate of gradient descent for which it is: ``longest_step`` over a bound of the gradient in
+        the cone.
+    support_gap : float, or ndarray, shape (*batch_shape,)
+        The smallest difference of the scores of a selected token and a support token. It must be positive.
+    widest : float, or ndarray, shape (*batch_shape,)
+        Every opening below this has a finite radius.
+    solution : Solution
+        The Frobenius Att-SVM of the selection.
+    """
+
+    kind: ClassVar[str] = "local conditions"
+    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
+
+    holds: bool | np.ndarray = per_trial()
+    locally_optimal: bool | np.ndarray = per_trial()
+    opening: float | np.ndarray = per_trial()
+    radius: float | np.ndarray = per_trial()
+    longest_step: float | np.ndarray = per_trial()
+    largest_rate: float | np.ndarray = per_trial()
+    support_gap: float | np.ndarray = per_trial()
+    widest: float | np.ndarray = per_trial()
+    solution: Solution = per_trial()
+
+    @property
+    def status(self) -> Status | np.ndarray:
+        """The status of the Att-SVM."""
+        status: Status | np.ndarray = self.solution.status
+        return status
+
+    def _summary(self) -> str:
+        if not self.holds:
+            return "no cone: the selection is not locally optimal" if not self.locally_optimal else "no cone"
+        return f"opening {self.opening:.3g} from norm {self.radius:.3g} on, steps up to {self.longest_step:.3g}"
+
+    def _batch_summary(self) -> str:
+        return f"cones for {np.sum(self.holds)}"
+
+
+class Tokens(NamedTuple):
+    """What the bounds need of every token, with the axes (*batch, n, Q, T)."""
+
+    others: Bool[np.ndarray, "*batch n Q T"]
+    support: Bool[np.ndarray, "*batch n Q T"]
+    gap: Float[np.ndarray, "*batch n Q T"]
+    """Score of the selected token minus that of this one."""
+    margin: Float[np.ndarray, "*batch n Q T"]
+    """⟨r, D⟩ for the row r = (k_selected − k_t) z' and the unit direction D."""
+    length: Float[np.ndarray, "*batch n Q T"]
+    """‖r‖."""
+    least_slope: Float[np.ndarray, "*batch n Q 1"]
+    weight: Float[np.ndarray, "*batch n Q 1"]
+    """max |ℓ'| times the range of the scores."""
+    best_margin: Float[np.ndarray, "*batch 1 1 1"]
+    """Ξ = 1/‖W_svm‖, the margin of D."""
+
+
+def local_convergence_conditions(
+    problem: Problem, selected: Any, loss: LossName = "logistic", *, opening: float | None = None
+) -> LocalConditions:
+    r"""Compute a cone around the Att-SVM direction of a locally optimal selection that gradient descent does not leave.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels ±1 and a head, which is not trained.
+    selected : int array
+        One token per query, as for :func:`attsvm.solve_svm`.
+    loss : str, Loss or callable
+        As for :func:`attsvm.train`.
+    opening : float, optional
+        1 − the smallest correlation of weights in the cone with the direction, below 1/2. By default the opening whose
+        radius is smallest.
+
+    Returns
+    -------
+    LocalConditions
+
+    Raises
+    ------
+    ProblemError
+        If the problem has no labels ±1 or no head, or an argument does not fit.
+
+    Notes
+    -----
+    Let D be the unit Att-SVM direction, Ξ its margin, W = r·Ŵ weights of correlation c' ≥ c = 1 − opening with D,
+    s² = 1 − c², and w_it = |ℓ'(f_i)| a_it (f_i − γ_it)/n, so that −∇L(W) = Σ w_it r_it over the tokens that are not
+    selected, with rows r_it = (k_selected − k_it) z_i'. The Att-SVM solution is a combination of rows of support tokens
+    with positive multipliers, and their margins under Ŵ have the weighted mean c'Ξ. So some support token has a margin
+    of at most c'Ξ, and its weight w is at least of order exp(−r c'Ξ). Near the border of the cone it pulls W inside:
+    ⟨r_it, D − cŴ⟩ ≥ Ξ − cc'Ξ ≈ s²Ξ. A token pulls outside only if its margin under Ŵ exceeds Ξ/c, or if its score is
+    higher than the output. The weights of the first kind are smaller by exp(−rΞs²/c). Those of the second kind are no
+    support tokens: their margins under D are larger than Ξ, and stay so in a cone that is narrow enough. Hence from
+    some radius on the pull inside dominates, also over the second-order term of a step that is short compared with
+    rΞs². The norm grows for the same reason. ``radius`` is the smallest r for which these inequalities hold with all
+    sums bounded token by token.
+
+    The bounds are conservative; smaller and wider cones are invariant in practice. That runs in the cone converge to D
+    is the theorem of the papers, which state that an opening and a radius exist. The constants are not from the papers.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*; Tarzanagh, Li,
+    Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*: the theorems on local convergence.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(2, 3, 4, seed=0)
+    >>> cone = attsvm.local_convergence_conditions(problem, attsvm.optimal_tokens(problem), opening=0.05)
+    >>> cone.holds, cone.opening
+    (True, 0.05)
+    >>> start = cone.radius * cone.solution.direction / cone.solution.value
+    >>> attsvm.in_cone(start, cone.solution.direction, cone.opening)
+    True
+    """
+    if opening is not None:
+        check_number("opening", opening, f"a number between 0 and {WIDEST}", lambda x: 0 < x < WIDEST)
+    if selection_sets(problem, selected).sum(axis=-1).max() > 1:
+        raise ProblemError("selected: expected one token per query, got sets")
+    parsed = parse_loss(loss, problem.num_classes)
+    solution = solve_svm(problem, selected)
+    solved = np.isfinite(solution.value)
+    optimal = solved & is_locally_optimal(problem, selected, solution.support)
+    found = extent(problem, parsed)
+    tokens = _tokens(problem, selected, solution, found.least_slope, found.most_slope * found.spread)
+
+    width = _widest(tokens)
+    widest = np.minimum(width**2 / 2, WIDEST)
+    if opening is None:
+        # the openings of cones of half-width ε = sqrt(2 · opening)
+        openings = np.multiply.outer(FRACTIONS**2, widest)
+    else:
+        openings = np.full((1, *widest.shape), float(opening))
+    radii = _radius(tokens, openings, optimal & (openings < widest))
+    best = np.argmin(radii, axis=0)[None]
+    radius, chosen = (np.take_along_axis(x, best, axis=0)[0] for x in (radii, openings))
+    holds = np.isfinite(radius)
+    step, rate = _steps(tokens, chosen, np.where(holds, radius, 1.0))
+    gap = np.where(tokens.support, tokens.gap, np.inf).min(axis=(-3, -2, -1))
+    return LocalConditions(
+        holds=plain(holds),
+        locally_optimal=plain(optimal),
+        opening=plain(np.where(holds, chosen, 0.0)),
+        radius=plain(radius),
+        longest_step=plain(np.where(holds, step, 0.0)),
+        largest_rate=plain(np.where(holds, rate, 0.0)),
+        support_gap=plain(gap),
+        widest=plain(np.where(optimal, widest, 0.0)),
+        solution=solution,
+    )
+
+
+def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np.ndarray, weight: np.ndarray) -> Tokens:
+    keys, queries, allowed, _ = problem.canonical
+    chosen = selection_sets(problem, selected)
+    others = allowed & ~chosen
+    gamma = np.where(allowed, scores_of_queries(problem), 0.0)
+    core = 2 if problem.has_queries else 1
+    value = np.where(np.isfinite(solution.value), solution.value, 1.0)
+    direction = np.nan_to_num(solution.direction) / value.reshape(value.shape + (1,) * core)
+    logits = token_logits(problem, direction)
+    away = np.einsum("...qt,...tk->...qk", chosen.astype(np.float64), keys)[..., None, :] - keys[..., None, :, :]
+    support = solution.support if problem.has_query_axis else solution.support[..., None, :]
+    return Tokens(
+        others,
+        support & others,
+        np.sum(np.where(chosen, gamma, 0.0), axis=-1, keepdims=True) - gamma,
+        np.sum(np.where(chosen, logits, 0.0), axis=-1, keepdims=True) - logits,
+        np.linalg.norm(away, axis=-1) * np.linalg.norm(queries, axis=-1)[..., None],
+        least_slope[..., None],
+        weight[..., None],
+        (1.0 / np.where(value > 0, value, 1.0))[..., None, None, None],
+    )
+
+
+def _widest(tokens: Tokens) -> Float[np.ndarray, "*batch"]:
+    """The half-width ε of the widest cone: no margin reaches 0, and those of better tokens stay above Ξ."""
+    better = tokens.others & ~tokens.support & (tokens.gap <= 0)
+    room = tokens.margin - np.where(better, tokens.best_margin, 0.0)
+    each = np.divide(room, tokens.length, out=np.full(room.shape, np.inf), where=tokens.others & (tokens.length > 0))
+    return np.asarray(np.maximum(each.min(axis=(-3, -2, -1)), 0.0))
+
+
+def _shape(opening: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """c, s and ε of a cone, with the axes of tokens."""
+    m = np.asarray(opening)[..., None, None, None]
+    return 1.0 - m, np.sqrt(2.0 * m - m * m), np.sqrt(2.0 * m)
+
+
+def _radius(tokens: Tokens, opening: np.ndarray, possible: np.ndarray) -> Float[np.ndarray, "*batch"]:
+    """The smallest radius from which the cone is invariant; ∞ where it is not possible."""
+    high = np.ones(opening.shape)
+    for _ in range(DOUBLINGS):
+        more = possible & ~_invariant(tokens, opening, high)
+        if not more.any():
+            break
+        high = np.where(more, 2.0 * high, high)
+    low = np.zeros(opening.shape)
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        fine = _invariant(tokens, opening, middle)
+        low, high = np.where(fine, low, middle), np.where(fine, middle, high)
+    return np.where(possible & _invariant(tokens, opening, high), high, np.inf)
+
+
+def _invariant(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Bool[np.ndarray, "*batch"]:
+    """Whether the inequalities of the proof hold at this radius; then they hold at every larger one, too."""
+    c, s, width = _shape(opening)
+    r, best = np.asarray(radius)[..., None, None, None], tokens.best_margin
+    # the smallest margin of each token under a unit vector of the cone
+    low = np.where(tokens.others, tokens.margin - width * tokens.length, np.inf)
+    share = np.exp(-np.maximum(r * low, 0.0))
+    deficit = np.sum(np.where(tokens.others, np.maximum(tokens.gap, 0.0) * share, 0.0), axis=-1, keepdims=True)
+    kept = 1.0 / (1.0 + np.sum(share, axis=-1, keepdims=True))
+    pull = np.where(tokens.support, tokens.least_slope * (tokens.gap - deficit) * kept, np.inf)
+    pull = pull.min(axis=(-3, -2, -1), keepdims=True)
+    pull = np.where(np.isfinite(pull), pull, 0.0)
+    better = tokens.others & ~tokens.support & (tokens.gap <= deficit)
+
+    def total(terms: np.ndarray, where: np.ndarray) -> np.ndarray:
+        return np.asarray(np.sum(np.where(where, tokens.weight * terms, 0.0), axis=(-3, -2, -1), keepdims=True))
+
+    def below(exponent: np.ndarray) -> np.ndarray:
+        return np.asarray(np.exp(-r * np.where(better, np.maximum(exponent, 0.0), 0.0)))
+
+    bend = best * s**2 / 16
+    far = (c / (np.e * r) + bend) * np.exp(-0.75 * r * best * s**2 / c)
+    reached = low - (c + s**2 / (8 * c)) * best
+    outward = total(far * np.ones_like(low), tokens.others)
+    outward += total((tokens.length * s + bend) * below(reached), better)
+    inward = 0.75 * best * s**2 * pull
+    shrinking = total(np.where(better, low, 0.0) * below(low - best), better)
+    apart = np.where(better, np.minimum(low - best, reached), np.inf).min(axis=(-3, -2, -1))
+    smallest = low.min(axis=(-3, -2, -1))
+    return np.asarray(
+        (smallest > 0)
+        & (smallest * np.asarray(radius) >= 1)
+        & (apart > 0)
+        & (pull > 0)[..., 0, 0, 0]
+        & (inward >= outward)[..., 0, 0, 0]
+        & (best * pull >= shrinking)[..., 0, 0, 0]
+    )
+
+
+def _steps(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The longest step, and the largest learning rate."""
+    c, s, width = _shape(opening)
+    r, best = np.asarray(radius)[..., None, None, None], tokens.best_margin
+    length = np.where(tokens.others, tokens.length, 0.0)
+    longest = length.max(axis=(-3, -2, -1), keepdims=True)
+    step = np.minimum(r * s / (16 * c), r * best * s**2 / (8 * np.where(longest > 0, longest, 1.0)))
+    low = np.where(tokens.others, tokens.margin - width * tokens.length, np.inf)
+    number = tokens.others.any(axis=-1).sum(axis=(-2, -1))[..., None, None, None]
+    largest = np.sum(tokens.weight * length * np.exp(-np.maximum(r * low, 0.0)), axis=(-3, -2, -1), keepdims=True)
+    with np.errstate(divide="ignore", over="ignore"):
+        rate = step * number / largest
+    return step[..., 0, 0, 0], rate[..., 0, 0, 0]
