@@ -13,6 +13,9 @@ from attsvm.reproduce.figure import Arrays, Figure, Piece, Row, Sizes, Verdict, 
 
 SETTINGS = {"cross": "cross-attention", "self": "self-attention, z = x₁"}
 
+TITLE = 0.25
+"""Height of the title of a part, in inches."""
+
 
 class Judged(NamedTuple):
     """The conditions of a criterion, as :func:`attsvm.reproduce.verdict` takes them, and a sentence of numbers."""
@@ -78,13 +81,14 @@ class CrossAndSelf(Figure):
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         """Both parts, one below the other."""
         each = list(parts(sizes, found))
-        heights = [self.height(own_sizes) + 0.25 for _, own_sizes, _ in each]
+        heights = [height for _, own_sizes, _ in each for height in (TITLE, self.height(own_sizes))]
         figure = Drawing(figsize=(style.WIDTH, sum(heights)))
-        places = figure.add_gridspec(len(each), 1, height_ratios=heights)
+        places = figure.add_gridspec(len(heights), 1, height_ratios=heights)
         for i, (query, own_sizes, own) in enumerate(each):
-            part = figure.add_subfigure(places[i, 0])
-            part.suptitle(SETTINGS[query], fontsize=8, fontweight="bold")
-            self.draw_one(part, own_sizes, own)
+            # a place of its own, since a legend of the part may be above its axes
+            title = figure.add_subfigure(places[2 * i, 0])
+            title.text(0.5, 0.4, SETTINGS[query], ha="center", va="center", fontweight="bold")
+            self.draw_one(figure.add_subfigure(places[2 * i + 1, 0]), own_sizes, own)
         return figure
 
 

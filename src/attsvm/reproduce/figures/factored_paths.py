@@ -1,5 +1,6 @@
 """W and the factors (K, Q) in the plane: W converges to the Frobenius direction, (K, Q) to the nuclear one."""
 
+from functools import cache
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from matplotlib.figure import SubFigure
 
 from attsvm.datasets.papers import in_the_plane
 from attsvm.measures import direction_error
+from attsvm.norms import Lp
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
 from attsvm.report import style
 from attsvm.report.words import number
@@ -29,6 +31,7 @@ MOST_RADIUS = 12.0
 """Radius at which the drawn paths end: the logarithm of ‖W‖ = 160,000."""
 
 
+@cache  # programs compiled for it are reused
 def limit_optimizer(attention: str, steps: int) -> Optimizer:
     """The optimiser whose direction converges: growing steps for W, and steps relative to the joint norm for (K, Q).
 
@@ -62,7 +65,7 @@ def _paths(attention: str, num_tokens: int, starts: int, seed: int, steps: int, 
     assert problem.queries is not None
     mapped = np.einsum("...de,ne->...nd", weights, problem.queries)
     # the direction settles over many decades of ‖W‖, which only their logarithm shows
-    norms = np.linalg.norm(weights, axis=(-2, -1))[..., None, None]
+    norms = Lp(2.0).values(weights, 2)[..., None, None]
     return {
         "paths": mapped / norms * np.log1p(norms),
         "rays": np.einsum("sde,ne->snd", directions, problem.queries),

@@ -114,7 +114,7 @@ class Kinds(CrossAndSelf):
         "wide_dims": [50, 100, 200, 400, 1000],
         "wide_rounds": 4,
         "seed": 0,
-        "queries": {"cross": {}, "self": {"shapes": [[5, 5]], "runs": 200}},
+        "queries": {"cross": {}, "self": {"shapes": [[5, 5]], "dims": [2, 6, 10, 20], "runs": 200, "wide_rounds": 2}},
     }
     quick: ClassVar[Sizes] = {
         **full,

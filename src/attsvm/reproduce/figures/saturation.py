@@ -1,5 +1,6 @@
 """Softmax probability and direction over steps: W, and (K, Q) normalised per factor or jointly."""
 
+from functools import cache
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -36,6 +37,7 @@ NAMES = {"W": "W", "per factor": "(K, Q), per factor", "jointly": "(K, Q), joint
 LINES = ((style.BLUE, "-"), (style.VERMILLION, "--"), (style.GREEN, "-."))
 
 
+@cache  # programs compiled for it are reused
 def _optimizer(way: str, steps: int) -> Optimizer:
     if way == "W":
         # as published, then growing: the direction error falls like one over the sum of the steps

@@ -20,6 +20,9 @@ from attsvm.training import train
 
 KEPT = 1e-3
 
+OPTIMIZER = normalized_gradient_descent(lambda step: 0.3 / (1 + step / 50))
+"""The shares converge only if the steps vanish; the other tokens are dropped because the sum of the steps diverges."""
+
 
 def orthonormal_problem(T: int, d: int, runs: int, seed: int, self_attention: bool = False) -> Problem:
     """Problems of one sequence of orthonormal tokens, label 1, and a head of norm 1; a query of norm 1, or z = x_1."""
@@ -48,9 +51,7 @@ def best_attention(gamma: np.ndarray, curvature: float) -> np.ndarray:
 
 def _kept(curvature: float, T: int, d: int, runs: int, seed: int, steps: int, self_attention: bool) -> Arrays:
     problem = orthonormal_problem(T, d, runs, seed, self_attention)
-    # the shares converge only if the steps vanish; the other tokens are dropped because the sum of the steps diverges
-    optimizer = normalized_gradient_descent(lambda step: 0.3 / (1 + step / 50))
-    run = train(problem, head=Quadratic(curvature), steps=steps, record=1, optimizer=optimizer)
+    run = train(problem, head=Quadratic(curvature), steps=steps, record=1, optimizer=OPTIMIZER)
     assert problem.queries is not None
     logits = (problem.tokens @ (problem.queries @ run.weights.mT)[..., None])[..., 0]
     attention = softmax(logits)
