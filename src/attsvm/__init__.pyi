@@ -32,6 +32,7 @@ from .theory import Feasibility as Feasibility
 from .theory import GlobalConditions as GlobalConditions
 from .theory import LandscapeConditions as LandscapeConditions
 from .theory import LocalConditions as LocalConditions
+from .theory import MixtureConditions as MixtureConditions
 from .theory import Prediction as Prediction
 from .theory import Rate as Rate
 from .theory import Rates as Rates
@@ -45,6 +46,7 @@ from .theory import lipschitz_constant as lipschitz_constant
 from .theory import local_convergence_conditions as local_convergence_conditions
 from .theory import margin_ratio as margin_ratio
 from .theory import mirror_descent_bound as mirror_descent_bound
+from .theory import mixture_conditions as mixture_conditions
 from .theory import observed_rates as observed_rates
 from .theory import predict_direction as predict_direction
 from .training import Run as Run

@@ -9,9 +9,18 @@ along the path, where a nonlinear head keeps several tokens, ``kept_sets`` takes
 """
 
 from attsvm.regularization import lp_ball, nuclear_ball  # noqa: F401  # they register themselves
+from attsvm.regularization.head_function import HeadFunction
 from attsvm.regularization.path import regularization_path
 from attsvm.regularization.penalties import penalty_path
 from attsvm.regularization.result import PenaltyPath, RegularizationPath
 from attsvm.regularization.weight_ball import WeightBall, ball_of
 
-__all__ = ["PenaltyPath", "RegularizationPath", "WeightBall", "ball_of", "penalty_path", "regularization_path"]
+__all__ = [
+    "HeadFunction",
+    "PenaltyPath",
+    "RegularizationPath",
+    "WeightBall",
+    "ball_of",
+    "penalty_path",
+    "regularization_path",
+]

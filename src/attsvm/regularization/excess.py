@@ -99,6 +99,10 @@ class Excess(ABC):
         """Whether the gradient at these weights is rounding."""
         return False
 
+    def _level(self, logits: np.ndarray) -> tuple[float, float]:
+        """Value and scale of the excess, without its derivatives."""
+        return self._scaled(logits)[:2]
+
     @abstractmethod
     def _scaled(self, logits: np.ndarray) -> Scaled:
         """The excess and its derivatives."""
@@ -180,7 +184,7 @@ class Excess(ABC):
 
     def value(self, weights: np.ndarray) -> float:
         """log(L − L_α), or −log(L_α − L); −∞ or ∞ where L is on the other side of L_α, ∞ where L is not a number."""
-        scaled, log_scale = self._scaled(self.logits(weights))[:2]
+        scaled, log_scale = self._level(self.logits(weights))
         if np.isnan(scaled):
             return np.inf
         if self.above:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, singledispatch
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,20 @@ _HALVES = np.concatenate([(_NODES + 1) / 4, (_NODES + 3) / 4])
 _WHOLE = (_NODES + 1) / 2
 # where one rule and two halves differ by more, the head has a kink between the two points
 _SMOOTH = 1e-12
+
+
+class _Parts(NamedTuple):
+    """What value and derivatives share; c is the largest shortfall of a logit that counts."""
+
+    value: float  # excess · exp(−log_scale)
+    log_scale: float
+    attention: np.ndarray  # (N, T)
+    small: np.ndarray  # (N,): exp(c)
+    shares: np.ndarray  # (N, T): attention · exp(−c) of the tokens other than the reference
+    shift: np.ndarray  # (N, d): (x_α − o) exp(−c)
+    drops: np.ndarray  # (N,): y h(x_α) − y h(o)
+    pooled: np.ndarray  # (N, d): o
+    size: np.ndarray  # (N,): |ℓ'| exp(c − log_scale) / N
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +137,11 @@ class HeadExcess(Excess):
         dropped = attention[self.allowed & ~kept]
         return bool((kept.sum(axis=1) > 1).any() and dropped.size and dropped.max() < LOST)
 
-    def _scaled(self, logits: np.ndarray) -> Scaled:
+    def _level(self, logits: np.ndarray) -> tuple[float, float]:
+        parts = self._parts(logits)
+        return parts.value, parts.log_scale
+
+    def _parts(self, logits: np.ndarray) -> "_Parts":
         attention, shortfall = softmax(logits), logits - logits.max(axis=1, keepdims=True)
         counted = self.differs
         # the largest term of each query is factored out; queries that do not change the loss have none
@@ -131,27 +149,30 @@ class HeadExcess(Excess):
         c = np.where(moves, np.max(np.where(counted, shortfall, -np.inf), axis=1), 0.0)
         small = np.exp(c)
         shares = np.exp(np.where(counted, shortfall - c[:, None], -np.inf)) * attention.max(axis=1)[:, None]
-        # (x_α − o) exp(−c)
         shift = np.sum(shares[:, :, None] * self.away, axis=1)
         drop, pooled = self._drop(shift, small)
         drops = small * drop
         log_mean, log_slope = self.loss.log_mean_slope(self.margins, drops), self.loss.log_slope(self.margins - drops)
         log_mean, log_slope = (np.where(moves, c + log, -np.inf) for log in (log_mean, log_slope))
-        log_scale = max(np.max(log_mean), np.max(log_slope))
-        share = 1.0 / len(drop)
-        scaled = share * float(np.sum(np.exp(log_mean - log_scale) * drop))
-        size = share * np.exp(log_slope - log_scale)
+        log_scale = float(max(np.max(log_mean), np.max(log_slope)))
+        value = float(np.mean(np.exp(log_mean - log_scale) * drop))
+        size = np.exp(log_slope - log_scale) / len(drop)
+        return _Parts(value, log_scale, attention, small, shares, shift, drops, pooled, size)
+
+    def _scaled(self, logits: np.ndarray) -> Scaled:
+        parts = self._parts(logits)
+        attention, shift, size = parts.attention, parts.shift, parts.size
         # derivatives of the drop in the logits: a_t ⟨∇, (x_α − x_t) − (x_α − o)⟩ with ∇ = y ∇h(o)
-        slope = self.labels[:, None] * self.head.gradients(pooled)
-        moved = shares[:, :, None] * self.away - attention[:, :, None] * shift[:, None]
+        slope = self.labels[:, None] * self.head.gradients(parts.pooled)
+        moved = parts.shares[:, :, None] * self.away - attention[:, :, None] * shift[:, None]
         of_drop = (moved @ slope[:, :, None])[..., 0]
         gradient = size[:, None] * of_drop
-        bend = self.loss.bend(self.margins - drops) * small
-        curved = self.labels[:, None, None] * self.head.hessians(pooled)
-        of_head = (size * small)[:, None, None] * (moved @ curved @ moved.mT)
+        bend = self.loss.bend(self.margins - parts.drops) * parts.small
+        curved = self.labels[:, None, None] * self.head.hessians(parts.pooled)
+        of_head = (size * parts.small)[:, None, None] * (moved @ curved @ moved.mT)
         return Scaled(
-            scaled,
-            float(log_scale),
+            parts.value,
+            parts.log_scale,
             attention,
             gradient,
             bend[:, None, None] * (gradient[:, :, None] * of_drop[:, None]) - of_head,

@@ -14,6 +14,7 @@ from attsvm.theory.landscape import LandscapeConditions, landscape_conditions
 from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate
 from attsvm.theory.local_conditions import LocalConditions, local_convergence_conditions
 from attsvm.theory.margin_ratio import margin_ratio
+from attsvm.theory.mixtures import MixtureConditions, mixture_conditions
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import mirror_descent_bound, observed_rates
 from attsvm.theory.smoothness import lipschitz_constant
@@ -27,6 +28,7 @@ __all__ = [
     "LandscapeConditions",
     "Law",
     "LocalConditions",
+    "MixtureConditions",
     "Prediction",
     "Rate",
     "Rates",
@@ -41,6 +43,7 @@ __all__ = [
     "local_convergence_conditions",
     "margin_ratio",
     "mirror_descent_bound",
+    "mixture_conditions",
     "observed_rates",
     "predict_direction",
 ]
