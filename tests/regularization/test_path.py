@@ -189,6 +189,15 @@ def test_derivatives_are_those_of_finite_differences(scale):
         )
 
 
+def test_a_branch_that_leaves_the_optimal_tokens_again_is_not_the_last_one():
+    """At radius 2 a minimum selects the optimal tokens, from which a branch leads to other ones."""
+    problem = attsvm.datasets.random_problem(3, 4, 4, 1)
+    path = attsvm.regularization_path(problem, 0.06702565428893499 * 1.9784 ** np.arange(21), norm=1.5)
+    assert (path.selected[5] == attsvm.optimal_tokens(problem)).all()
+    assert (path.selected[-1] == attsvm.optimal_tokens(problem)).all()
+    assert path.direction_errors[-1] < 1e-8
+
+
 # --- cones ------------------------------------------------------------------------------------------------------
 
 

@@ -96,7 +96,7 @@ def _search(problem: Problem, ball: WeightBall, excess: Excess, grid: list[float
         lowest.offer(radius, found)
         yield radius
     arrived = ball.cone is not None or excess.selects_optimal(lowest.best[grid[-1]].weights)
-    for start in _other_starts(problem, ball, excess, grid):
+    for start in _other_starts(problem, ball, excess, grid, lowest):
         for upwards, sweep in ((True, grid[start.at :]), (False, grid[: start.at][::-1])):
             for radius, found in _branch(ball, excess, start.weights, sweep):
                 met = lowest.offer(radius, found)
@@ -149,7 +149,9 @@ class _Start(NamedTuple):
     is_random: bool = False
 
 
-def _other_starts(problem: Problem, ball: WeightBall, excess: Excess, grid: list[float]) -> Iterator[_Start]:
+def _other_starts(
+    problem: Problem, ball: WeightBall, excess: Excess, grid: list[float], lowest: _Lowest
+) -> Iterator[_Start]:
     """Weights where other branches start.
 
     In a cone they start at its axis, otherwise at weights that separate the optimal tokens, and, if the ball
@@ -168,22 +170,28 @@ def _other_starts(problem: Problem, ball: WeightBall, excess: Excess, grid: list
         at = int(np.argmin(np.abs(np.log(np.array(grid) / first * FIRST_LOGIT / logit))))
         for _ in range(max(ball.random_starts, excess.random_starts)):
             yield _Start(generator.standard_normal(np.prod(ball.shape)), at, is_random=True)
-    yield from _at_optimal(ball, excess, grid)
+    yield from _at_optimal(ball, excess, grid, lowest)
 
 
-def _at_optimal(ball: WeightBall, excess: Excess, grid: list[float]) -> Iterator[_Start]:
-    """Weights that separate the optimal tokens, at the first radius with a minimum there."""
+def _at_optimal(ball: WeightBall, excess: Excess, grid: list[float], lowest: _Lowest) -> Iterator[_Start]:
+    """Weights that separate the optimal tokens, at the first radius with a minimum there.
+
+    The branch may leave the optimal tokens again at larger radii. Another one then starts at the last radius.
+    """
     separation = Separation(excess)
     if not len(separation.rows):
         return
     weights = ball.steepest(separation.expand(np.zeros(np.prod(ball.shape))).gradient)
+    last, started = len(grid) - 1, False
     for at, radius in enumerate(grid):
         if not weights.any():  # the minimum is at zero: nothing separates
             return
         weights = ball.minimise(separation, weights * (radius / ball.size(weights)), radius).weights
-        if (separation.rows @ weights).max() >= 0:
+        if (separation.rows @ weights).max() >= 0 or (started and at < last):
             continue
         found = ball.minimise(excess, weights, radius)
         if excess.selects_optimal(found.weights):
             yield _Start(found.weights, at)
-            return
+            started = True
+            if excess.selects_optimal(lowest.best[grid[-1]].weights):
+                return
