@@ -146,7 +146,7 @@ class VanishingPenalty(Figure):
         return rows
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
-        figure, axis = style.panel(r"$\log(1/\lambda)$", "direction error to the own Att-SVM", 2.5, log=True)
+        figure, axis = style.panel(r"$\log(1/\lambda)$", "direction error", 2.5, log=True)
         steps = -np.array(sizes["log_penalties"])
         for place, kind in _named(sizes):
             colour, dashes = LINES[place]
