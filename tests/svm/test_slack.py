@@ -106,6 +106,12 @@ def test_rows_whose_norms_leave_the_floats_prove_nothing():
     assert (solution.status, solution.gap, solution.objective) == ("inaccurate", np.inf, 0.1)
 
 
+def test_a_multiplier_at_its_bound_is_C_where_scaled_C_would_lose_digits():
+    C = 3.412879145845886e-06
+    solution = attsvm.solve_svm(attsvm.Problem(1e-154 * np.array([[[1.0, 0.3], [-1.0, 0.7]]])), [0], slack=C)
+    assert (solution.status, solution.dual[0, 1], solution.objective) == ("optimal", C, C)
+
+
 def test_nothing_to_drop_costs_nothing():
     solution = attsvm.solve_svm(attsvm.Problem(np.ones((2, 1, 3))), [0, 0], slack=1.0)
     assert (solution.status, solution.value, solution.objective, solution.gap) == ("optimal", 0.0, 0.0, 0.0)

@@ -49,7 +49,7 @@ def unit_scale(problem: Problem, slack: float | None) -> UnitScale | None:
     total = sum(np.broadcast_to(each.reshape(each.shape[: len(batch)]), batch) for each in exponents)
     if slack is not None:
         slack = float(np.ldexp(float(slack), 2 * int(np.ravel(total)[0])))
-        if np.ptp(total) > 0 or not 0 < slack < np.inf:
+        if np.ptp(total) > 0 or not np.finfo(np.float64).tiny <= slack < np.inf:  # below, C would lose digits
             return None
     scaled = Problem(
         np.ldexp(keys, -exponents[0]),
