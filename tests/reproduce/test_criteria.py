@@ -191,6 +191,18 @@ PLANTED: dict[str, list[Planted]] = {
         _set("mismatch (K, Q)", 1e-2),
         _set("size W", 1.0),
     ],
+    "one-layer-transformer": [
+        _swap("combined W, V", "one token W, V"),
+        _swap("direction W", "one token W"),
+        _set("dropped W", 1e-10),
+        _stale("combined W, V"),
+        _set("several W", False),
+        _swap("combined W, V", "combined W, V, MLP"),
+        _set("combined W, V, MLP", 0.0),
+        _set("decided W, V, MLP, W faster", False),
+        _set("several W, V, MLP, W faster", True),
+        _stale("combined W, V, MLP, W faster"),
+    ],
     "tokens-kept": [
         _reversed("kept"),
         _set("kept", 1),

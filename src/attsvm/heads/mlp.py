@@ -81,8 +81,12 @@ class MLP(Head):
 
     def initial(self, problem: Problem) -> dict[str, np.ndarray]:
         """H, u and b, with the batch axes of the problem."""
+        return self.initial_of(problem, problem.dim)
+
+    def initial_of(self, problem: Problem, dim: int) -> dict[str, np.ndarray]:
+        """H, u and b for inputs of another dimension than the tokens, with the batch axes of the problem."""
         batch = problem.batch_shape
-        hidden = fitted("hidden", self.hidden, batch, (None, problem.dim))
+        hidden = fitted("hidden", self.hidden, batch, (None, dim))
         width = hidden.shape[-2]
         rows = (width,) if problem.num_classes is None else (problem.num_classes, width)
         output = np.ones(rows) if self.output is None else self.output

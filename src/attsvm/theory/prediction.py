@@ -95,6 +95,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
                                                       slack
     W, p                descent in another norm       Att-SVM of that norm                                  conjecture
     W, nonlinear head   GD                            Frobenius Att-SVM of the set of kept tokens           measured
+    the same, head too  GD                            the same, unless the head's output outgrows W         conjecture
     (W, p) of Wp        GD, one norm over both        ℓ2 Att-SVM of u = Wp                                  measured
     p of Wp, W fixed    as for p                      Att-SVM of p on the keys XW                           as for p
     W of Wp, p fixed    as for W                      Att-SVM of W with the query p                         as for W
@@ -148,7 +149,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     selected, relaxed, head = run.selected, None, None
     if run.head != "linear":
         selected = _kept_sets(problem, run)
-        known = limit_of_sets(run, used)
+        known = limit_of_sets(run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
     elif "v" in run.history and problem.num_classes is None:
         solution, head, relaxed, known = joint_direction(problem, run, part, used, of_run=run.limit.norm == used)

@@ -36,8 +36,11 @@ def limit_of(problem: Problem, run: Run, used: Norm) -> Limit:
     return run.limit if known else Limit(used)
 
 
-def limit_of_sets(run: Run, used: Norm) -> Limit:
+def limit_of_sets(run: Run, used: Norm, *, trains_head: bool) -> Limit:
     """What is known of a run with a nonlinear head."""
+    if trains_head:
+        source = "no theorem; measured: W ends off this direction if the output of the head outgrows the weights"
+        return Limit(used, Standing.CONJECTURE, source)
     if run.limit.norm == used == EUCLIDEAN:
         return Limit(used, Standing.MEASURED, f"{TRANSFORMERS}, section on nonlinear heads")
     return Limit(used)

@@ -22,11 +22,14 @@ class Trained(NamedTuple):
         The weights of that problem at the records of the run.
     whole : callable
         From weights of that problem to those of the run.
+    trains_head : bool
+        Whether the run trained parameters of the head, too.
     """
 
     problem: Problem
     history: np.ndarray
     whole: Callable[[np.ndarray], np.ndarray]
+    trains_head: bool
 
 
 def trained_part(problem: Problem, run: Run) -> Trained:
@@ -46,4 +49,5 @@ def trained_part(problem: Problem, run: Run) -> Trained:
     history = run.history["weights"]
     if fixed:
         history = reduced.weights({name: run.history[name] for name in names if name not in fixed})
-    return Trained(reduced.problem, history, reduced.whole)
+    trains_head = any(name in run.history for name in run.parameters if name not in names)
+    return Trained(reduced.problem, history, reduced.whole, trains_head)

@@ -1,32 +1,20 @@
 """The model ⟨Xv, softmax(XWp)⟩: where u = Wp goes when p, W, both, or v, W and p are trained."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
-from attsvm.optimizers import (
-    Descent,
-    LearningRate,
-    Normalize,
-    Scales,
-    Transformation,
-    chain,
-    normalized_gradient_descent,
-)
-from attsvm.optimizers.chain import Context
-from attsvm.optimizers.scales import Tree
+from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.report import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.longer_steps import longer_steps
 from attsvm.svm import solve_head, solve_svm
 from attsvm.theory import classify, predict_direction
 from attsvm.training import Run, train
@@ -43,28 +31,6 @@ FASTER = {"head slower": ("plain", 0.0), "head faster": ("relaxed", 2.0)}
 
 APART = 1e-2
 """The plain and the relaxed Att-SVM of a run are told apart if their directions differ by more than this."""
-
-
-@dataclass(frozen=True)
-class _LongerForHead(Transformation):
-    """Multiply step k of v by (1 + k/50)^power."""
-
-    power: float = field(compare=False)
-
-    @property
-    def numbers(self) -> Mapping[str, float]:
-        """The power."""
-        return {"power": self.power}
-
-    def init(self, params: Tree) -> Any:
-        """The number of steps taken, of each trial."""
-        return jnp.zeros(params["v"].shape[-1])
-
-    def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:
-        """Multiply the scale of v, which it shares with no other parameter."""
-        factor = (1 + state / 50) ** context.numbers["power"]
-        groups = tuple(group.times(factor) if "v" in group.names else group for group in scales.groups)
-        return gradient, Scales(groups), state + 1
 
 
 def _problems(sizes: list[int], seeds: int) -> Problem:
@@ -99,8 +65,7 @@ def _attention(trained: str, sizes: list[int], seeds: int, steps: int) -> Arrays
 def _with_head(way: str, sizes: list[int], seeds: int, steps: int) -> Arrays:
     """Direction errors of u and v, trained together."""
     problem = _problems(sizes, seeds)
-    longer = _LongerForHead(FASTER[way][1])
-    optimizer = chain(Normalize("each"), LearningRate(LENGTH), longer, Descent(), name=way)
+    optimizer = longer_steps(LENGTH, "v", FASTER[way][1])
     run = train(problem, attention="key_prompt", train_head=True, optimizer=optimizer, steps=steps, record=60)
     prediction = predict_direction(problem, run)
     head = solve_head(problem, run.selected)
