@@ -71,6 +71,14 @@ def _mlp(rng: Any, dim: int, classes: bool) -> Any:
     return head, lambda p, o, a: oracle.hidden_layer(sigma, p["hidden"], rows(p), p["bias"], o, a)
 
 
+def _value_mlp(rng: Any, dim: int, classes: bool) -> Any:
+    width, inner = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    output = _drawn(rng, *((CLASSES, width) if classes else (width,)))
+    head = heads.ValueMLP(_drawn(rng, dim, inner), heads.MLP(_drawn(rng, width, inner), output, _drawn(rng, width)))
+    rows = (lambda p: p["output"]) if classes else (lambda p: p["output"][None])
+    return head, lambda p, o, a: oracle.value_matrix(oracle.relu, p["value"], p["hidden"], rows(p), p["bias"], o, a)
+
+
 def _tanh_sum(parameters: Any, o: Any) -> Any:
     return parameters["c"] * jnp.sum(jnp.tanh(parameters["A"] @ o))
 
@@ -80,8 +88,14 @@ def _function(rng: Any, dim: int, classes: bool) -> Any:
     return head, lambda p, o, a: oracle.tanh_sum(p["A"], p["c"], o, a)
 
 
-HEADS = {"linear": _linear, "quadratic": _quadratic, "mlp": _mlp, "function": _function}
-OF_CLASSES = ("linear", "mlp")
+HEADS = {
+    "linear": _linear,
+    "quadratic": _quadratic,
+    "mlp": _mlp,
+    "value_mlp": _value_mlp,
+    "function": _function,
+}
+OF_CLASSES = ("linear", "mlp", "value_mlp")
 MARGIN_LOSSES = ("logistic", "exponential", "linear")
 
 
@@ -158,7 +172,7 @@ RULES = INNER | {
     "normalized": _normalized,
 }
 # what takes the longest to compile
-SLOW = {"function", "factored", "key_prompt", "mlp"}
+SLOW = {"function", "factored", "key_prompt", "mlp", "value_mlp"}
 STATEFUL = ("adam", "muon", "momentum")
 
 

@@ -36,6 +36,19 @@ def hidden_layer(activation, hidden, output, bias, o, size):
     return output @ values, np.abs(output) @ (np.abs(values) + of_slopes * of_units), along, parameters
 
 
+def value_matrix(activation, value, hidden, output, bias, o, size):
+    """A hidden layer of V'o."""
+    inner = value.T @ o, np.abs(value).T @ size
+    f, of_f, (along, of_along), parameters = hidden_layer(activation, hidden, output, bias, *inner)
+    slopes = {
+        "value": (
+            np.stack([np.multiply.outer(o, row) for row in along]),
+            np.stack([np.multiply.outer(size, row) for row in of_along]),
+        )
+    }
+    return f, of_f, (along @ value.T, of_along @ np.abs(value).T), parameters | slopes
+
+
 def relu(x):
     return (x, mpmath.mpf(1), mpmath.mpf(1)) if x > 0 else (mpmath.mpf(0),) * 3
 

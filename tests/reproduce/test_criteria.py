@@ -193,7 +193,7 @@ PLANTED: dict[str, list[Planted]] = {
     ],
     "one-layer-transformer": [
         _swap("combined W, V", "one token W, V"),
-        _swap("direction W", "one token W"),
+        _swap("combined W", "direction W"),
         _set("dropped W", 1e-10),
         _stale("combined W, V"),
         _set("several W", False),

@@ -46,6 +46,24 @@ def test_a_hidden_layer_is_the_function_that_one_would_write(problem, trained):
         assert (np.abs(run.parameters[name] - parameters[name]).max() > 1e-3) == trained
 
 
+def test_a_value_matrix_before_a_hidden_layer_is_the_function_that_one_would_write(problem):
+    head = heads.ValueMLP.random(6, 3, 2, activation="gelu", seed=1)
+    parameters = {"value": head.value, "hidden": head.mlp.hidden, "output": head.mlp.output, "bias": head.mlp.bias}
+
+    def written(p, o):
+        return hidden_layer(p, p["value"].T @ o)
+
+    options = {"train_head": True, "fixed": ("hidden", "bias"), "init": {"W": START}, "steps": 30}
+    run, other = (train(problem, head=x, **options) for x in (head, heads.FunctionHead(written, parameters)))
+    np.testing.assert_allclose(run.weights, other.weights, rtol=0, atol=1e-12)
+    for name, start in parameters.items():
+        np.testing.assert_allclose(run.parameters[name], other.parameters[name], rtol=0, atol=1e-12)
+        assert (np.abs(run.parameters[name] - start).max() > 1e-3) == (name in ("value", "output"))
+    assert attsvm.predict_direction(problem, run).standing == "conjecture"
+    with pytest.raises(ProblemError, match="value: expected shape"):
+        train(problem, head=heads.ValueMLP(np.ones((4, 2)), head.mlp))
+
+
 def test_each_problem_of_a_batch_has_the_head_given_for_it(problem):
     generator = np.random.default_rng(1)
     hidden, output = generator.normal(size=(9, 4, 3)), generator.normal(size=(9, 4))

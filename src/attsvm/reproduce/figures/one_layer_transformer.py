@@ -136,7 +136,7 @@ class OneLayerTransformer(Figure):
         saturated = [ends[name]["combined"][found[f"dropped {name}"] < sizes["far_below"]] for name in FIXED_MLP]
         passed = {
             "with a fixed MLP, another prediction has a smaller mean error": all(
-                mean[name]["combined"] <= mean[name]["direction"] < mean[name]["one token"] for name in FIXED_MLP
+                mean[name]["combined"] < min(mean[name]["direction"], mean[name]["one token"]) for name in FIXED_MLP
             ),
             "with a fixed MLP, the most saturated runs are not close to the prediction": all(
                 errors.size > 0 and bool(np.median(errors) < sizes["error_below"]) for errors in saturated
