@@ -72,7 +72,7 @@ def _mlp(rng: Any, dim: int, classes: bool) -> Any:
 
 
 def _value_mlp(rng: Any, dim: int, classes: bool) -> Any:
-    width, inner = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    width, inner = int(rng.integers(2, 6)), int(rng.integers(1, 4))
     output = _drawn(rng, *((CLASSES, width) if classes else (width,)))
     head = heads.ValueMLP(_drawn(rng, dim, inner), heads.MLP(_drawn(rng, width, inner), output, _drawn(rng, width)))
     rows = (lambda p: p["output"]) if classes else (lambda p: p["output"][None])
