@@ -90,7 +90,7 @@ def _way(name: str, sizes: list[int], number: int, seed: int, steps: int) -> Arr
     }
     found["dropped"] = np.where(kept, 0.0, attention).max(axis=(-2, -1))[feasible]
     found["several"] = (kept.sum(axis=-1) > 1).any(axis=-1)[feasible]
-    return found | {"steps": run.history["steps"][1:], "decided": decided}
+    return found | {"steps": run.history["steps"][1:], "decided": np.asarray(decided)}
 
 
 class OneLayerTransformer(Figure):
