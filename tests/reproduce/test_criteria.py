@@ -197,7 +197,7 @@ PLANTED: dict[str, list[Planted]] = {
         _set("dropped W", 1e-10),
         _stale("combined W, V"),
         _set("several W", False),
-        _swap("combined W, V", "combined W, V, MLP"),
+        _set("combined W, V", 0.05),
         _set("combined W, V, MLP", 0.0),
         _set("decided W, V, MLP, W faster", False),
         _set("several W, V, MLP, W faster", True),
