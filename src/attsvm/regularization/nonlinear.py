@@ -63,7 +63,7 @@ class HeadExcess(Excess):
     head: HeadFunction = field(repr=False)
     scores: np.ndarray
 
-    random_starts: ClassVar[int] = 2
+    random_starts: ClassVar[int] = 1
 
     @classmethod
     def of(cls, problem: Problem, head: HeadFunction, loss: Scalar) -> "HeadExcess":
