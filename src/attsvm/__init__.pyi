@@ -30,6 +30,7 @@ from .svm import solve_svm as solve_svm
 from .theory import Classification as Classification
 from .theory import Feasibility as Feasibility
 from .theory import GlobalConditions as GlobalConditions
+from .theory import JointConditions as JointConditions
 from .theory import LandscapeConditions as LandscapeConditions
 from .theory import LocalConditions as LocalConditions
 from .theory import MixtureConditions as MixtureConditions
@@ -41,6 +42,7 @@ from .theory import compare_laws as compare_laws
 from .theory import convergence_rate as convergence_rate
 from .theory import feasibility as feasibility
 from .theory import global_convergence_conditions as global_convergence_conditions
+from .theory import joint_conditions as joint_conditions
 from .theory import landscape_conditions as landscape_conditions
 from .theory import lipschitz_constant as lipschitz_constant
 from .theory import local_convergence_conditions as local_convergence_conditions

@@ -9,6 +9,7 @@ its margin with the best one.
 from attsvm.optimizers import Standing
 from attsvm.theory.conditions import GlobalConditions, Hypothesis, global_convergence_conditions
 from attsvm.theory.feasibility import Feasibility, feasibility
+from attsvm.theory.joint_conditions import JointConditions, joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
 from attsvm.theory.landscape import LandscapeConditions, landscape_conditions
 from attsvm.theory.laws import Law, Rate, Rates, compare_laws, convergence_rate
@@ -24,6 +25,7 @@ __all__ = [
     "Feasibility",
     "GlobalConditions",
     "Hypothesis",
+    "JointConditions",
     "Kind",
     "LandscapeConditions",
     "Law",
@@ -38,6 +40,7 @@ __all__ = [
     "convergence_rate",
     "feasibility",
     "global_convergence_conditions",
+    "joint_conditions",
     "landscape_conditions",
     "lipschitz_constant",
     "local_convergence_conditions",

@@ -11,6 +11,8 @@ from attsvm.optimizers.standing import MIRROR_DESCENT, TOKEN_SELECTION
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution, solve_head, solve_svm
+from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.joint_conditions import least_score_gap
 from attsvm.theory.standing import EUCLIDEAN, rank_for
 from attsvm.theory.trained import Trained
 from attsvm.training import Run
@@ -46,10 +48,13 @@ def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm, *, of
     relaxed = slack & np.expand_dims(trend > TREND, own)
     solution = solve_svm(part.problem, run.selected, norm=used, relaxed=relaxed, rank=rank_for(run, used))
     # the standing of a batch is that of its least certain trial
-    settled = np.asarray(solved & (~slack.any(axis=own) | (np.abs(trend) > TREND))).all()
-    if not (of_run and settled):
-        reason = "no theorem: neither radius grows faster than the other, or the norm is not that of the run"
-        return Joint(solution, head, relaxed, Limit(used, Standing.CONJECTURE, reason))
+    settled = np.asarray(~slack.any(axis=own) | (np.abs(trend) > TREND)).all()
+    separable = solved & is_feasible(solution) & (least_score_gap(problem, run.selected, head, slack) > 0)
+    if not (of_run and settled and separable.all()):
+        reason = "neither radius grows faster than the other, or the norm is not that of the run"
+        if not separable.all():
+            reason = "the selected tokens are not separable, or not the best ones for the max-margin head"
+        return Joint(solution, head, relaxed, Limit(used, Standing.CONJECTURE, f"no theorem: {reason}"))
     source = f"{TOKEN_SELECTION}: proved for the regularization path of head and attention; measured for training"
     if of_head != EUCLIDEAN:
         source = f"{MIRROR_DESCENT}: joint mirror descent"
