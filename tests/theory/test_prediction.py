@@ -73,9 +73,9 @@ def smallest(problem, selected, shape, weights):
 
 def test_a_prompt_with_keys_goes_where_its_trained_parameters_are_smallest():
     """⟨Xv, softmax(XWp)⟩: W fixed, p fixed, and both trained."""
-    problem = random_problem(3, 5, 6, 1, prompt=True)
+    problem = random_problem(3, 4, 4, 1, prompt=True)
     generator = np.random.default_rng(2)
-    start = {"W": generator.normal(size=(6, 6)), "p": generator.normal(size=6)}
+    start = {"W": generator.normal(size=(4, 4)), "p": generator.normal(size=4)}
     ends = {}
     for fixed in ((), ("W",), ("p",)):
         descent = optimizers.normalized_gradient_descent(growing)
@@ -86,22 +86,22 @@ def test_a_prompt_with_keys_goes_where_its_trained_parameters_are_smallest():
         ends[fixed] = run, prediction, prediction.direction / np.linalg.norm(prediction.direction)
     run, prediction, direction = ends["W",]
     # min ‖W⁻¹u‖
-    p = smallest(problem, run.selected, 6, lambda p: start["W"] @ p)
+    p = smallest(problem, run.selected, 4, lambda p: start["W"] @ p)
     np.testing.assert_allclose(prediction.solution.direction, p, rtol=0, atol=1e-6)
     u = start["W"] @ p
     np.testing.assert_allclose(direction, u / np.linalg.norm(u), rtol=0, atol=1e-6)
     plain = attsvm.solve_svm(problem, run.selected).direction
-    assert attsvm.direction_error(run.weights, plain) > 0.01
+    assert attsvm.direction_error(run.weights, plain) > 1e-3
     # min ‖W‖_F subject to margins of Wp, which is u p'/‖p‖²
     run, prediction, direction = ends["p",]
-    W = smallest(problem, run.selected, (6, 6), lambda W: W @ start["p"])
+    W = smallest(problem, run.selected, (4, 4), lambda W: W @ start["p"])
     np.testing.assert_allclose(prediction.solution.direction, W, rtol=0, atol=1e-6)
     u = attsvm.solve_svm(problem, run.selected).direction
     np.testing.assert_allclose(W, np.outer(u, start["p"]) / (start["p"] @ start["p"]), rtol=0, atol=1e-6)
     assert attsvm.direction_error(run.parameters["W"], W) < 1e-5
     # min ½(‖W‖² + ‖p‖²) over Wp = u is ‖u‖
     run, prediction, direction = ends[()]
-    u = smallest(problem, run.selected, 6, lambda u: u)
+    u = smallest(problem, run.selected, 4, lambda u: u)
     np.testing.assert_allclose(direction, u / np.linalg.norm(u), rtol=0, atol=1e-6)
 
 

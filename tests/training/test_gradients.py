@@ -27,7 +27,6 @@ ATTENTIONS = {
     "rank 1": {"attention": "factored", "rank": 1},
     "rank above d": {"attention": "factored", "rank": 3},
     "prompt": {"attention": "prompt"},
-    "keys and prompt": {"attention": "key_prompt", "rank": 3},
     "several queries, masked": {"attention": "combined", "num_queries": 3},
     "factored causal with keys": {"attention": "factored", "rank": 2, "num_queries": 3, "key_dim": 3},
 }
