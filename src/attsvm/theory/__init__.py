@@ -1,9 +1,9 @@
 """What theory says about a run: the direction it converges to, the kind of its limit, and when the limit is global.
 
 ``prediction`` returns the Att-SVM of a run and ``standing`` what is known of it (``joint`` for a trained head).
-``kinds`` classifies the selection at its end, ``feasibility`` and ``conditions`` evaluate the conditions of the
-theorems, ``rates`` measures how fast a run converged, with the ``laws`` of convergence, and ``margin_ratio`` compares
-its margin with the best one.
+``kinds`` classifies the selection at its end, ``feasibility``, ``conditions``, ``local_conditions``,
+``joint_conditions`` and ``landscape`` evaluate the conditions of the theorems, ``rates`` measures how fast a run
+converged, with the ``laws`` of convergence, and ``margin_ratio`` compares its margin with the best one.
 """
 
 from attsvm.optimizers import Standing

@@ -160,7 +160,7 @@ def _chain(problem: Problem) -> np.ndarray:
         for k in range(1, len(levels)):
             for s in kept[level == k]:
                 rows += [np.outer(keys[i, s] - keys[i, t], queries[i, q]).ravel() for t in kept[level == k - 1]]
-    return np.array(rows).reshape(len(rows), -1)
+    return np.array(rows).reshape(len(rows), problem.key_dim * problem.query_dim)
 
 
 def _is_ordered(problem: Problem, weights: np.ndarray) -> bool:

@@ -202,7 +202,8 @@ def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np
     others = allowed & ~chosen
     gamma = np.where(allowed, scores_of_queries(problem), 0.0)
     core = 2 if problem.has_queries else 1
-    value = np.where(np.isfinite(solution.value), solution.value, 1.0)
+    # infeasible, or without another token: then there is no cone
+    value = np.where(np.isfinite(solution.value) & (np.asarray(solution.value) > 0), solution.value, 1.0)
     direction = np.nan_to_num(solution.direction) / value.reshape(value.shape + (1,) * core)
     logits = token_logits(problem, direction)
     away = np.einsum("...qt,...tk->...qk", chosen.astype(np.float64), keys)[..., None, :] - keys[..., None, :, :]
@@ -215,7 +216,7 @@ def _tokens(problem: Problem, selected: Any, solution: Solution, least_slope: np
         np.linalg.norm(away, axis=-1) * np.linalg.norm(queries, axis=-1)[..., None],
         least_slope[..., None],
         weight[..., None],
-        (1.0 / np.where(value > 0, value, 1.0))[..., None, None, None],
+        (1.0 / value)[..., None, None, None],
     )
 
 
@@ -298,6 +299,6 @@ def _steps(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> tuple[np.
     low = np.where(tokens.others, tokens.margin - width * tokens.length, np.inf)
     number = tokens.others.any(axis=-1).sum(axis=(-2, -1))[..., None, None, None]
     largest = np.sum(tokens.weight * length * np.exp(-np.maximum(r * low, 0.0)), axis=(-3, -2, -1), keepdims=True)
-    with np.errstate(divide="ignore", over="ignore"):
-        rate = step * number / largest
+    with np.errstate(over="ignore"):
+        rate = np.divide(step * number, largest, out=np.full(largest.shape, np.inf), where=largest > 0)
     return step[..., 0, 0, 0], rate[..., 0, 0, 0]
