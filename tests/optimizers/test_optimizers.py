@@ -252,6 +252,19 @@ def test_entries_that_underflow_come_back_by_the_mirror_variable():
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_without_decay_is_its_inner_optimizer_where_gradients_vanish(nesterov):
+    problem = random_problem(4, 5, 3, 0)
+    # each step divides the gradient by more than the range of floats
+    inner = optimizers.normalized_gradient_descent(1e4)
+    start = 1e4 * np.random.default_rng(1).standard_normal((3, 3))
+    runs = [
+        attsvm.train(problem, optimizer=each, init=start, steps=20)
+        for each in (inner, optimizers.momentum(inner, 0.0, nesterov=nesterov))
+    ]
+    np.testing.assert_allclose(runs[1].weights, runs[0].weights, rtol=1e-13)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
 def test_momentum_sums_the_gradients_of_its_own_scale(nesterov):
     optimizer = optimizers.momentum(optimizers.normalized_gradient_descent(0.1), 0.8, nesterov=nesterov)
     params, state, moment = tree(1), None, [0.0, 0.0, 0.0]

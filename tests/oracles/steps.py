@@ -218,9 +218,10 @@ def momentum(inner, decay, nesterov):
         arrays, logs = {}, {}
         for n, x in slopes.arrays.items():
             old = before.arrays[n] if before else 0 * x
-            largest = max(slopes.logs[n], before.logs[n] if before else mpmath.mpf("-inf"))
+            old_log = before.logs[n] if before and factor > 0 else mpmath.mpf("-inf")
+            largest = max(slopes.logs[n], old_log)
             logs[n] = largest if mpmath.isfinite(largest) else mpmath.mpf(0)
-            of_old = float(mpmath.exp(before.logs[n] - logs[n])) if before else 0.0
+            of_old = float(mpmath.exp(old_log - logs[n]))
             arrays[n] = factor * of_old * old + float(mpmath.exp(slopes.logs[n] - logs[n])) * x
         return Slopes(arrays, logs)
 

@@ -72,13 +72,15 @@ class DecayingSum(Transformation):
 
 def _add(decay: Array, state: SumState, gradient: Tree, scales: Scales) -> tuple[Tree, Scales]:
     """The sum decay · state + gradient. Parameters that share a scale keep sharing one."""
+    # without decay nothing of the state is left, so it must not set a scale at which the gradient underflows
+    before = {name: jnp.where(decay > 0, log, -jnp.inf) for name, log in state.log_scale.items()}
     groups = []
     for group in scales.groups:
-        largest = jnp.maximum(group.log, state.log_scale[group.names[0]])
+        largest = jnp.maximum(group.log, before[group.names[0]])
         groups.append(Scale(group.names, settle(jnp.where(jnp.isneginf(largest), 0.0, largest))))
     common = Scales(tuple(groups))
     total = {
-        name: decay * jnp.exp(state.log_scale[name] - c) * state.sum[name] + jnp.exp(scales[name] - c) * gradient[name]
+        name: decay * jnp.exp(before[name] - c) * state.sum[name] + jnp.exp(scales[name] - c) * gradient[name]
         for name, c in common.items()
     }
     added, sum_scales, _ = rescaled(total, common)
