@@ -86,7 +86,7 @@ class Rank(CrossAndSelf):
         "dims": [1, 2, 3, 4, 5, 10, 15, 20],
         "problems": 100,
         "seed": 0,
-        "columns": {"m": [1, 2, 3, 4], "shape": [6, 8, 10], "problems": 25, "steps": 40_000},
+        "columns": {"m": [1, 2, 3, 4], "shape": [6, 8, 10], "problems": 15, "steps": 40_000},
         "error_below": 1e-3,
         "queries": {
             "cross": {},

@@ -88,11 +88,11 @@ class SequenceToSequence(Figure):
         "n": 4,
         "T": 5,
         "d": 20,
-        "runs": {"combined": 100, "factored": 20},
+        "runs": {"combined": 100, "factored": 12},
         "steps": {"combined": 20_000, "factored": 40_000},
         "seed": 0,
         "error_below": {"combined": 1e-6, "factored": 1e-3},
-        "path": {"shape": [3, 4, 12], "problems": 5, "radii": [1, 10, 100, 1e3, 1e4], "error_below": 1e-6},
+        "path": {"shape": [3, 4, 12], "problems": 3, "radii": [1, 10, 100, 1e3, 1e4], "error_below": 1e-6},
     }
     quick: ClassVar[Sizes] = {
         **full,
