@@ -69,7 +69,7 @@ def _runs(
     if late.any():
         astray[late] = _astray(problem[np.nonzero(late)[1]], run.weights[late], 1.0, further)
     above = np.asarray(global_convergence_conditions(problem, run.weights).excess_loss) >= 1
-    few = slice(0, max(1, starts // 8))
+    few = slice(0, max(8, starts // 8))
     safe = excess[few] <= NEAR
     shares = [float(astray[few][safe].mean())]
     shares += [float(_astray(problem, start[few], float(m), steps)[safe].mean()) for m in multiples[1:]]
@@ -133,10 +133,10 @@ class GlobalConditions(Figure):
     quick: ClassVar[Sizes] = {
         **full,
         "shapes": [[3, 4, 4]],
-        "problems": 40,
-        "starts": 20,
+        "problems": 70,
+        "starts": 8,
         "further_steps": 10_000,
-        "at_least": 200,
+        "at_least": 150,
         "multiples": [1, 1000],
         "exceptions": [[3, 4, 4, 87]],
         "steps_of_exceptions": 20_000,
