@@ -60,7 +60,7 @@ def test_it_is_measured_and_judged(figure, tmp_path):
 
 
 def test_the_command_line_measures_it_beside_a_built_in_one_and_writes_the_page(command, tmp_path):
-    code, out, error = command("reproduce", HERE, "rank", "--quick", "--json", "--out", tmp_path)
+    code, out, error = command("reproduce", HERE, "feasibility", "--quick", "--json", "--out", tmp_path)
     assert code == 0, error
     result = json.loads(out)["norm-by-tokens"]
     assert result["verdict"] == "quick: criterion met"
@@ -68,7 +68,7 @@ def test_the_command_line_measures_it_beside_a_built_in_one_and_writes_the_page(
     page = (tmp_path / "index.html").read_text()
     for shown in (NormByTokens.title, NormByTokens.claim, NormByTokens.criterion, result["why"], HERE):
         assert shown in page
-    assert page.index("rank") < page.index("norm-by-tokens")
+    assert page.index("feasibility") < page.index("norm-by-tokens")
     assert {path.name for path in tmp_path.glob("norm-by-tokens.*")} == {
         "norm-by-tokens.png",
         "norm-by-tokens.svg",

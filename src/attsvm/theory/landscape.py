@@ -107,7 +107,7 @@ def landscape_conditions(problem: Problem) -> LandscapeConditions:
     --------
     >>> import attsvm
     >>> few = attsvm.landscape_conditions(attsvm.datasets.random_problem(2, 3, 4, seed=0))
-    >>> many = attsvm.landscape_conditions(attsvm.datasets.random_problem(8, 4, 2, seed=0))
+    >>> many = attsvm.landscape_conditions(attsvm.datasets.random_problem(10, 6, 2, seed=0))
     >>> few.holds, many.holds
     (True, False)
     """

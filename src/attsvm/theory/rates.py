@@ -48,7 +48,7 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
-    >>> run = attsvm.train(problem, steps=2000)
+    >>> run = attsvm.train(problem, steps=5000)
     >>> rates = attsvm.observed_rates(problem, run)
     >>> sorted(rates)
     ['bregman_divergence', 'direction_error', 'margin_gap']
