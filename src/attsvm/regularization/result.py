@@ -108,7 +108,7 @@ class RegularizationPath(Path):
         The max-margin direction of v.
     head_residual : ndarray, shape (L, *batch_shape), optional
         The residual in v.
-    kept : bool ndarray, shape (L, *batch_shape, n[, Q], T), optional
+    kept : bool ndarray, shape (L, *batch_shape, n[, Q], T)
         The tokens that ``limit`` keeps if L is the last radius: those of attention above 1e-3 for a nonlinear head, the
         selected ones for a linear head.
 
@@ -125,6 +125,7 @@ class RegularizationPath(Path):
 
     kind: ClassVar[str] = "path"
 
+    kept: np.ndarray = per_record()
     radii: np.ndarray = shared(read=np.array)
     norm: Norm = shared(write=written_norm, read=read_norm)
     attention: str = shared()
@@ -133,7 +134,6 @@ class RegularizationPath(Path):
     head_weights: np.ndarray | None = per_record(None)
     head_limit: np.ndarray | None = per_trial(None)
     head_residual: np.ndarray | None = per_record(None)
-    kept: np.ndarray | None = per_record(None)
 
     @property
     def solved(self) -> np.ndarray:
@@ -205,6 +205,7 @@ class PenaltyPath(Path):
 
     kind: ClassVar[str] = "penalty path"
 
+    kept: np.ndarray = per_record()
     size: np.ndarray = per_record()
     log_penalties: np.ndarray = shared(read=np.array)
     norm: Norm = shared(write=written_norm, read=read_norm)
@@ -212,7 +213,6 @@ class PenaltyPath(Path):
     rank: int | None = shared()
     power: float = shared()
     scale: float = shared()
-    kept: np.ndarray | None = per_record(None)
 
     def _batch_summary(self) -> str:
         span = f"{len(self.log_penalties)} penalties, log {self.log_penalties[0]:g} to {self.log_penalties[-1]:g}"
