@@ -1,15 +1,33 @@
 """Norms of the Att-SVM family, one file each.
 
-A norm is a subclass of :class:`Norm`. The built-in ones are entrywise ℓp (:class:`Lp`; p = 2 is the Frobenius norm),
-:class:`Nuclear` and :class:`Spectral`. A new norm is one new file, in this package or outside it.
+A norm is a subclass of :class:`Norm`. Entrywise ℓp (:class:`Lp`; p = 2 is the Frobenius norm), :class:`Nuclear` and
+:class:`Spectral` have solvers of their own. :class:`OnSingularValues`, :class:`OnRows` and :class:`OnColumns` make
+norms of matrices from norms of vectors; :func:`schatten` and group norms are of this kind. A new norm is one new file,
+in this package or outside it.
 """
 
 from attsvm.norms.base import Norm
+from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import MissingNorm, parse_norm, read_norm, written_norm
+from attsvm.norms.scaled import Scaled
 from attsvm.norms.schatten import Nuclear, Spectral
 
-__all__ = ["Lp", "MissingNorm", "Norm", "Nuclear", "Spectral", "parse_norm", "read_norm", "written_norm"]
+__all__ = [
+    "Lp",
+    "MissingNorm",
+    "Norm",
+    "Nuclear",
+    "OnColumns",
+    "OnRows",
+    "OnSingularValues",
+    "Scaled",
+    "Spectral",
+    "parse_norm",
+    "read_norm",
+    "schatten",
+    "written_norm",
+]
 
 
 def __dir__() -> list[str]:

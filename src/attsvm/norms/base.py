@@ -85,6 +85,19 @@ class Norm(ABC):
         result: Float[np.ndarray, "d_k d_q"] = x - step * self.project_dual_ball(x / step)
         return result
 
+    def proxes(self, x: Float[np.ndarray, "*batch d_k d_q"], step: float, axes: int = 2) -> np.ndarray:
+        """:meth:`prox` over the last ``axes`` axes (2 for matrices, 1 for vectors), for each entry of the leading axes.
+
+        A subclass that can do several at once overrides it.
+        """
+        lead = x.shape[: x.ndim - axes]
+        if not lead:
+            return self.prox(x, step)
+        result = np.empty(x.shape)
+        for index in np.ndindex(lead):
+            result[index] = self.prox(x[index], step)
+        return result
+
     def project_dual_ball(self, x: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k d_q"]:
         """The point with N*(w) ≤ 1 that is nearest to x, for one matrix or vector.
 
@@ -116,6 +129,16 @@ class Norm(ABC):
             return math.sqrt(min(shape)) * float(self.values(unit))
         units = (np.roll(unit, k) for k in range(unit.size))
         return math.sqrt(math.fsum(float(self.values(each)) ** 2 for each in units))
+
+    @property
+    def parts(self) -> "tuple[Norm, ...]":
+        """The norms that this one is made of."""
+        return ()
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The only shape of the arrays that this norm can measure; None if it can measure any."""
+        return None
 
     @property
     def of_vectors(self) -> "Norm":

@@ -8,6 +8,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms.base import Norm
+from attsvm.norms.lp_ball import project_on_lp_ball
 from attsvm.norms.registry import NORMS
 
 
@@ -88,13 +89,7 @@ class Lp(Norm):
         return float(math.prod(shape) ** max(0.0, 1 / self.p - 0.5))
 
     def project_dual_ball(self, x: Any) -> Any:
-        """The nearest point of the ℓq ball, 1/p + 1/q = 1, in closed form for p = 1, 2 and ∞.
-
-        Raises
-        ------
-        ProblemError
-            For any other p.
-        """
+        """The nearest point of the ℓq ball, 1/p + 1/q = 1; in closed form for p = 1, 2 and ∞, else in NumPy only."""
         xp = x.__array_namespace__()
         if self.p == 1:
             return xp.clip(x, -1.0, 1.0)
@@ -102,7 +97,18 @@ class Lp(Norm):
             return x / xp.maximum(xp.sqrt(xp.sum(x * x)), 1.0)
         if np.isinf(self.p):
             return xp.sign(x) * shrunk_to_sum_one(xp.abs(x))
-        raise self._missing("project_dual_ball", "proximal methods cannot use it")
+        sizes = project_on_lp_ball(np.abs(x).reshape(-1), self.p / (self.p - 1))
+        return np.sign(x) * sizes.reshape(x.shape)
+
+    def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
+        """The minimisers of N(w) + ‖w − x‖²/(2 step), for each entry of the leading axes."""
+        if self.p == 1:  # the same for any number of axes
+            return np.asarray(self.prox(x, step))
+        if self.p in (2, np.inf):
+            return super().proxes(x, step, axes)
+        lead = x.shape[: x.ndim - axes]
+        sizes = project_on_lp_ball(np.abs(x / step).reshape(*lead, -1), self.p / (self.p - 1))
+        return np.asarray(x - step * np.sign(x) * sizes.reshape(x.shape))
 
     def steepest(self, g: Any) -> Any:
         """sign(g) for ℓ∞, the sign of the first largest entry for ℓ1, else sign(g)|g|^(q−1) at unit norm."""

@@ -1,9 +1,12 @@
 """The norms that are known by name, and how they are written to files."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
 from typing import Any
+
+import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.extensions import Registry, import_object, kind_check
@@ -66,9 +69,10 @@ def written_norm(norm: Norm) -> dict[str, Any]:
     fields: dict[str, Any] | None = {}
     if dataclasses.is_dataclass(norm):
         fields = {field.name: getattr(norm, field.name) for field in dataclasses.fields(norm)}
-        # JSON has no ∞
-        fields = {name: repr(value) if isinstance(value, float) else value for name, value in fields.items()}
-        if not all(isinstance(value, str | int | bool | None) for value in fields.values()):
+        try:
+            # JSON has no ∞
+            fields = {name: repr(x) if isinstance(x, float) else _written(x) for name, x in fields.items()}
+        except TypeError:
             fields = None
     return {"name": norm.name, "class": f"{kind.__module__}:{kind.__qualname__}", "fields": fields}
 
@@ -81,9 +85,40 @@ def read_norm(written: dict[str, Any]) -> Norm:
         if not (isinstance(found, type) and issubclass(found, Norm)) or fields is None:
             return MissingNorm(name, path)
         types = {field.name: field.type for field in dataclasses.fields(found)} if fields else {}  # type: ignore[arg-type]
-        return found(**{key: float(x) if types[key] in (float, "float") else x for key, x in fields.items()})
+        return found(**{key: float(x) if types[key] in (float, "float") else _read(x) for key, x in fields.items()})
     except (ImportError, AttributeError, TypeError, ValueError, KeyError):
         return MissingNorm(name, path)
+
+
+def _written(value: Any) -> Any:
+    """A field of a norm as JSON-able data; ``TypeError`` if it is of another kind than the fields of built-in norms."""
+    if isinstance(value, Norm):
+        return {"norm": written_norm(value)}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist()}
+    if isinstance(value, tuple):
+        return {"tuple": [_written(part) for part in value]}
+    if isinstance(value, float):
+        return {"float": repr(value)}
+    if isinstance(value, str | int | bool | None):
+        return value
+    raise TypeError(f"a field of type {type(value).__name__}")
+
+
+def _read(written: Any) -> Any:
+    """The field that :func:`_written` wrote."""
+    if not isinstance(written, dict):
+        return written
+    ((kind, content),) = written.items()
+    return _READERS[kind](content)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "norm": lambda content: read_norm(content),
+    "array": lambda content: np.array(content, dtype=np.float64),
+    "tuple": lambda content: tuple(_read(part) for part in content),
+    "float": float,
+}
 
 
 @dataclasses.dataclass(frozen=True)

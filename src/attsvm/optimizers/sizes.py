@@ -6,15 +6,16 @@ norm is mapped over the trials.
 
 from collections.abc import Callable
 from functools import reduce, singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import contract, over_entries, settle
+from attsvm.contractions import contract, over_entries, settle, total
 from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm, Nuclear, Spectral
+from attsvm.norms import Lp, Norm, Nuclear, OnColumns, OnRows, OnSingularValues, Scaled, Spectral
+from attsvm.norms.lifted import Lifted
 from attsvm.optimizers.powers import power
 from attsvm.optimizers.singular import Singular, singular_values_and_vectors
 
@@ -55,6 +56,19 @@ def _(norm: Nuclear, tree: Tree) -> Array:
 @size_of.register
 def _(norm: Spectral, tree: Tree) -> Array:
     return _of_singular_values(norm, jnp.maximum, tree)
+
+
+@size_of.register
+def _(norm: Lifted, tree: Tree) -> Array:
+    x = _only(norm, tree)
+    if x.ndim <= 2:
+        return size_of(norm.of_vectors, tree)
+    return size_of(norm.of, {"": _taken_apart(norm, x).sizes})
+
+
+@size_of.register
+def _(norm: Scaled, tree: Tree) -> Array:
+    return norm.factor * size_of(norm.of, tree)
 
 
 @singledispatch
@@ -129,9 +143,57 @@ def _(norm: Spectral, gradient: Array) -> Array:
     return contract("rk,ck->rc", jnp.where(counts, left, 0.0), right)
 
 
+@steepest.register
+def _(norm: Lifted, gradient: Array) -> Array:
+    if gradient.ndim <= 2:
+        return steepest(norm.of_vectors, gradient)
+    apart = _taken_apart(norm, gradient)
+    largest = over_entries(jnp.maximum, apart.sizes)
+    sizes = settle(apart.sizes / jnp.where(largest > 0, largest, 1.0))
+    return apart.rebuilt(jnp.where(sizes > 0, steepest(norm.of, sizes), 0.0))
+
+
+@steepest.register
+def _(norm: Scaled, gradient: Array) -> Array:
+    return steepest(norm.of, gradient) / norm.factor
+
+
+class _Apart(NamedTuple):
+    """Matrices (r, c, B) taken apart into sizes (k, B), and the function that puts other sizes in their place."""
+
+    sizes: Array
+    rebuilt: Callable[[Array], Array]
+
+
+@singledispatch
+def _taken_apart(norm: Lifted, x: Array) -> _Apart:
+    raise ProblemError(f"norm: {norm.name}: JAX cannot take a matrix apart into its {norm.what}")
+
+
+@_taken_apart.register
+def _(norm: OnSingularValues, x: Array) -> _Apart:
+    left, values, right = _decomposed(norm, x)
+    eps = float(np.finfo(x.dtype).eps)
+    counts = values > max(x.shape[:-1]) * eps * over_entries(jnp.maximum, values)
+    return _Apart(jnp.where(counts, values, 0.0), lambda sizes: contract("rk,ck->rc", left * sizes, right))
+
+
+@_taken_apart.register
+def _(norm: OnRows, x: Array) -> _Apart:
+    lengths = jnp.sqrt(total(x * x, axis=1)[:, 0])
+    return _Apart(lengths, lambda sizes: (sizes / jnp.where(lengths > 0, lengths, 1.0))[:, None] * x)
+
+
+@_taken_apart.register
+def _(norm: OnColumns, x: Array) -> _Apart:
+    lengths = jnp.sqrt(total(x * x, axis=0)[0])
+    return _Apart(lengths, lambda sizes: (sizes / jnp.where(lengths > 0, lengths, 1.0)) * x)
+
+
 def has_fast_steps(norm: Norm) -> bool:
     """Whether steepest directions in this norm are computed for all trials at once."""
-    return steepest.dispatch(type(norm)) is not steepest.dispatch(Norm)
+    own = steepest.dispatch(type(norm)) is not steepest.dispatch(Norm)
+    return own and all(map(has_fast_steps, norm.parts))
 
 
 def sum_of_squares(tree: Tree) -> Array:

@@ -1,0 +1,273 @@
+"""Norms of matrices that are norms of a vector of sizes: of the singular values, or of the lengths of rows or columns.
+
+The vector norm N is symmetric: it does not depend on the signs and the order of the entries. Then all pieces of the
+matrix norm follow from those of N. Schatten norms and group norms are made in this way, and any :class:`Norm` of
+vectors makes three norms of matrices.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from attsvm.norms.base import Norm
+from attsvm.norms.lp import Lp
+from attsvm.norms.registry import NORMS
+from attsvm.norms.scaled import scaled
+from attsvm.norms.schatten import Nuclear, Spectral
+
+
+@dataclass(frozen=True)
+class Lifted(Norm):
+    """A symmetric norm of vectors, applied to sizes that a subclass takes from a matrix.
+
+    A subclass provides :meth:`sizes` and :meth:`rebuilt`, and ``what``.
+
+    Parameters
+    ----------
+    of : Norm
+        Symmetric: it does not depend on the signs and the order of the entries of a vector.
+    """
+
+    of: Norm
+    what: ClassVar[str]
+    """What the sizes are, for names."""
+
+    @property
+    def name(self) -> str:
+        """Such as "l1.5 of the singular values"."""
+        return f"{self.of.name} of the {self.what}"
+
+    @property
+    def parts(self) -> tuple[Norm, ...]:
+        """The norm of vectors."""
+        return (self.of,)
+
+    @property
+    def dual(self) -> Self:
+        """The dual norm of vectors, applied to the same sizes."""
+        return type(self)(self.of.dual)
+
+    @abstractmethod
+    def sizes(self, x: np.ndarray) -> np.ndarray:
+        """The sizes of matrices (*batch, d_k, d_q), at least 0, along one axis."""
+
+    @abstractmethod
+    def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
+        """The matrices with their sizes changed, in NumPy or JAX; a size of 0 stays 0."""
+
+    @property
+    def of_vectors(self) -> Norm:
+        """The norm of a column, which has one size: its length."""
+        return scaled(Lp(2.0), float(self.of.values(np.ones(1), 1)))
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """The norm over the last ``axes`` axes; leading axes are batch axes."""
+        values = self.values(x, min(axes, np.ndim(x)))
+        return values if values.ndim else float(values)
+
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """The norm over the last ``axes`` axes, without overflow or underflow."""
+        if axes == 1:
+            return self.of_vectors.values(x, axes)
+        array = np.asarray(x, dtype=np.float64)
+        largest = np.max(np.abs(array), axis=(-2, -1), keepdims=True, initial=0.0)
+        finite = np.isfinite(largest)
+        scale = np.where((largest > 0) & finite, largest, 1.0)
+        result = self.of.values(self.sizes(np.where(finite, array / scale, 0.0)), 1)
+        return np.where(finite, result.reshape(scale.shape) * scale, largest).reshape(result.shape)
+
+    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
+        """The minimiser of N(w) + ‖w − x‖²/(2 step): the proximal map of the vector norm, applied to the sizes."""
+        return self.proxes(x, step, x.ndim)
+
+    def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
+        """The same for each entry of the leading axes."""
+        if axes == 1:
+            return self.of_vectors.proxes(x, step, axes)
+        return np.asarray(self.rebuilt(x, lambda sizes: self.of.proxes(sizes, step, 1)))
+
+    def steepest(self, g: Any) -> Any:
+        """The steepest direction of the vector norm at the sizes."""
+        if g.ndim == 1:
+            return self.of_vectors.steepest(g)
+        return self.rebuilt(g, self.of.steepest)
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """That of the vector norm: the sizes of a matrix have its Frobenius norm as their length."""
+        return self.of.frobenius_factor((len(self.sizes(np.zeros(shape))), 1))
+
+
+@dataclass(frozen=True)
+class OnSingularValues(Lifted):
+    """A symmetric norm of the singular values; ``Lp(p)`` gives the Schatten-p norm, :func:`schatten`.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Lp, OnSingularValues
+    >>> norm = OnSingularValues(Lp(1.5))
+    >>> norm.name, norm.dual.name
+    ('schatten1.5', 'schatten3')
+    >>> round(norm.value([[3.0, 0.0], [0.0, 4.0]]), 6)
+    5.584251
+    """
+
+    spelling: ClassVar[str] = '"schatten<p>"'
+    what: ClassVar[str] = "singular values"
+    left_invariant = True
+    right_invariant = True
+
+    @property
+    def name(self) -> str:
+        """schatten1.5 for ℓ1.5."""
+        return _short_name(self.of, "schatten{}") or super().name
+
+    def sizes(self, x: np.ndarray) -> np.ndarray:
+        """The singular values."""
+        return np.linalg.svd(x, compute_uv=False)
+
+    def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
+        """Singular values that are rounding errors count as 0."""
+        xp = x.__array_namespace__()
+        U, sigma, Vt = xp.linalg.svd(x, full_matrices=False)
+        kept = sigma > max(x.shape[-2:]) * float(xp.finfo(x.dtype).eps) * sigma[..., :1]
+        changed = xp.where(kept, change(xp.where(kept, sigma, 0.0)), 0.0)
+        return (U * changed[..., None, :]) @ Vt
+
+    @classmethod
+    def parse(cls, text: str) -> Norm | None:
+        """Read "schatten1.5"."""
+        inner = _vector_norm(text.removeprefix("schatten")) if text.startswith("schatten") else None
+        return None if inner is None else schatten(inner.p)
+
+
+def schatten(p: float) -> Norm:
+    """The Schatten-p norm (Σ σ^p)^(1/p) of the singular values: nuclear, Frobenius and spectral for p = 1, 2 and ∞.
+
+    Parameters
+    ----------
+    p : float
+        At least 1.
+
+    Examples
+    --------
+    >>> from attsvm.norms import schatten
+    >>> schatten(1.5).dual
+    OnSingularValues(of=Lp(p=3.0))
+    >>> schatten(1)
+    Nuclear()
+    """
+    of = Lp(p)
+    return {1.0: Nuclear(), 2.0: of, math.inf: Spectral()}.get(of.p) or OnSingularValues(of)
+
+
+@dataclass(frozen=True)
+class OnRows(Lifted):
+    """A symmetric norm of the lengths ‖row‖₂; ``Lp(1)`` gives the group norm ℓ2,1, ``Lp(inf)`` its dual, ℓ∞,2.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Lp, OnRows
+    >>> norm = OnRows(Lp(1))
+    >>> norm.name, norm.dual.name, norm.value([[3.0, 4.0], [0.0, 2.0]])
+    ('l2,1', 'linf,2', 7.0)
+    """
+
+    spelling: ClassVar[str] = '"l2,<p>" or "linf,2"'
+    what: ClassVar[str] = "rows"
+    right_invariant = True
+
+    @property
+    def name(self) -> str:
+        """l2,1 for the sum of the lengths, linf,2 for the largest."""
+        return _short_name(self.of, "l2,{}") or super().name
+
+    @property
+    def of_vectors(self) -> Norm:
+        """The norm itself: the rows of a column are its entries."""
+        return self.of
+
+    def sizes(self, x: np.ndarray) -> np.ndarray:
+        """The lengths of the rows."""
+        return np.asarray(np.sqrt(np.vecdot(x, x)))
+
+    def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
+        """Rows of zeros stay."""
+        xp = x.__array_namespace__()
+        lengths = xp.sqrt(xp.sum(x * x, axis=-1))
+        ratio = xp.where(lengths > 0, change(lengths) / xp.where(lengths > 0, lengths, 1.0), 0.0)
+        return x * ratio[..., None]
+
+    @classmethod
+    def parse(cls, text: str) -> Norm | None:
+        """Read "l2,1", "linf,2" or "l2,inf"; the exponent 2 is that of the rows. "l2,1-rows" is the same."""
+        inner = _group(text.removesuffix("-rows"))
+        return None if inner is None else cls(inner)
+
+
+@dataclass(frozen=True)
+class OnColumns(Lifted):
+    """A symmetric norm of the lengths of the columns.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Lp, OnColumns
+    >>> norm = OnColumns(Lp(1))
+    >>> norm.name, norm.value([[3.0, 0.0], [4.0, 2.0]])
+    ('l2,1-columns', 7.0)
+    """
+
+    spelling: ClassVar[str] = '"l2,<p>-columns" or "linf,2-columns"'
+    what: ClassVar[str] = "columns"
+    left_invariant = True
+
+    @property
+    def name(self) -> str:
+        """l2,1-columns for the sum of the lengths, linf,2-columns for the largest."""
+        return _short_name(self.of, "l2,{}-columns") or super().name
+
+    def sizes(self, x: np.ndarray) -> np.ndarray:
+        """The lengths of the columns."""
+        return np.asarray(np.sqrt((x * x).sum(axis=-2)))
+
+    def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
+        """Columns of zeros stay."""
+        return OnRows(self.of).rebuilt(x.mT, change).mT
+
+    @classmethod
+    def parse(cls, text: str) -> Norm | None:
+        """Read "l2,1-columns", "linf,2-columns" or "l2,inf-columns"."""
+        inner = _group(text.removesuffix("-columns")) if text.endswith("-columns") else None
+        return None if inner is None else cls(inner)
+
+
+def _short_name(of: Norm, template: str) -> str | None:
+    """The template with the exponent of an ℓp norm; linf,2 in place of l2,inf. None for any other norm."""
+    if not isinstance(of, Lp):
+        return None
+    p = repr(of.p).removesuffix(".0")
+    return template.format(p).replace("l2,inf", "linf,2")
+
+
+def _group(text: str) -> Lp | None:
+    """The norm of the lengths that "l2,<p>" or "l<p>,2" names; None for other texts."""
+    first, comma, second = text.partition(",")
+    if not comma or "l2" not in (first, "l" + second):
+        return None
+    return _vector_norm(second if first == "l2" else first.removeprefix("l"))
+
+
+def _vector_norm(p: str) -> Lp | None:
+    try:
+        number = float(p)
+    except ValueError:
+        return None
+    return Lp(number)
+
+
+NORMS.register("schatten", OnSingularValues)
+NORMS.register("rows", OnRows)
+NORMS.register("columns", OnColumns)

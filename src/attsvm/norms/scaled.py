@@ -1,0 +1,100 @@
+"""A norm times a positive number."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.checks import check_number
+from attsvm.norms.base import Norm
+
+
+@dataclass(frozen=True)
+class Scaled(Norm):
+    """c N(W). Its Att-SVM has the solution of N, at c times the value.
+
+    Parameters
+    ----------
+    of : Norm
+        N.
+    factor : float
+        c > 0.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Nuclear, Scaled
+    >>> norm = Scaled(Nuclear(), 2.0)
+    >>> norm.name, norm.value([[3.0, 0.0], [0.0, 4.0]])
+    ('2*nuclear', 14.0)
+    """
+
+    of: Norm
+    factor: float
+
+    def __post_init__(self) -> None:
+        check_number("factor", self.factor, "a number > 0", lambda c: 0 < c < np.inf)
+        object.__setattr__(self, "factor", float(self.factor))
+
+    @property
+    def name(self) -> str:
+        """2*nuclear."""
+        return f"{self.factor!r}*{self.of.name}".replace(".0*", "*")
+
+    @property
+    def parts(self) -> tuple[Norm, ...]:
+        """N."""
+        return (self.of,)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """That of N."""
+        return self.of.shape
+
+    @property
+    def left_invariant(self) -> bool:
+        """Whether N is."""
+        return self.of.left_invariant
+
+    @property
+    def right_invariant(self) -> bool:
+        """Whether N is."""
+        return self.of.right_invariant
+
+    @property
+    def dual(self) -> "Scaled":
+        """N* divided by c."""
+        return Scaled(self.of.dual, 1 / self.factor)
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """C N(x)."""
+        return self.factor * self.of.value(x, axes)
+
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """The norm over the last ``axes`` axes."""
+        return self.factor * self.of.values(x, axes)
+
+    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
+        """That of N with the step c·step."""
+        return self.of.prox(x, self.factor * step)
+
+    def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
+        """The same for each entry of the leading axes."""
+        return self.of.proxes(x, self.factor * step, axes)
+
+    def steepest(self, g: Any) -> Any:
+        """That of N, divided by c."""
+        return self.of.steepest(g) / self.factor
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """C times that of N."""
+        return self.factor * self.of.frobenius_factor(shape)
+
+    @property
+    def of_vectors(self) -> Norm:
+        """The same multiple of N for vectors."""
+        return scaled(self.of.of_vectors, self.factor)
+
+
+def scaled(norm: Norm, factor: float) -> Norm:
+    """The norm times a positive number; the norm itself for 1."""
+    return norm if factor == 1 else Scaled(norm, factor)
