@@ -7,6 +7,7 @@ in this package or outside it.
 """
 
 from attsvm.norms.base import Norm
+from attsvm.norms.check import NormCheck, check
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import MissingNorm, parse_norm, read_norm, written_norm
@@ -17,12 +18,14 @@ __all__ = [
     "Lp",
     "MissingNorm",
     "Norm",
+    "NormCheck",
     "Nuclear",
     "OnColumns",
     "OnRows",
     "OnSingularValues",
     "Scaled",
     "Spectral",
+    "check",
     "parse_norm",
     "read_norm",
     "schatten",

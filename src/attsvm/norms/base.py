@@ -10,6 +10,10 @@ from jaxtyping import Float
 from attsvm.errors import ProblemError
 
 
+class MissingPiece(ProblemError):
+    """A norm does not provide what is needed."""
+
+
 class Norm(ABC):
     """A norm on matrices, and on vectors for prompts.
 
@@ -166,8 +170,8 @@ class Norm(ABC):
             raise ProblemError(f"norm: {self.name}.value: expected one number per matrix ({error})") from error
         return np.array(numbers).reshape(lead)
 
-    def _missing(self, piece: str, consequence: str) -> ProblemError:
-        return ProblemError(f"norm: {self.name} does not provide `{piece}`, so {consequence}")
+    def _missing(self, piece: str, consequence: str) -> MissingPiece:
+        return MissingPiece(f"norm: {self.name} does not provide `{piece}`, so {consequence}")
 
     def __str__(self) -> str:
         return self.name

@@ -11,6 +11,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.extensions import Registry, import_object, kind_check
 from attsvm.norms.base import Norm
+from attsvm.norms.check import checked
 
 NORMS: Registry[type[Norm] | Norm] = Registry(
     "norm", group="attsvm.norms", package="attsvm.norms", check=kind_check(Norm)
@@ -33,7 +34,7 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
     Raises
     ------
     ProblemError
-        If it names no norm, or p < 1.
+        If it names no norm, or p < 1; or if a norm of another package fails a test of :func:`attsvm.norms.check`.
 
     Examples
     --------
@@ -42,9 +43,9 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
     (Lp(p=1.75), Lp(p=2.0))
     """
     if isinstance(norm, Norm):
-        return norm
+        return checked(norm)
     text = norm.strip() if isinstance(norm, str) else _number(norm)
-    return _instance(NORMS.find(text)) if ":" in text else _named(text)
+    return checked(_instance(NORMS.find(text)) if ":" in text else _named(text))
 
 
 @lru_cache(maxsize=256)  # a small solve takes a quarter of a millisecond, so that reading its norm would count

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from attsvm.norms import Norm, parse_norm
+from attsvm.norms.check import checked
 from attsvm.optimizers.rule import ProportionalRule
 from attsvm.optimizers.scales import Scale, Scales, Tree, separated, subtree
 from attsvm.optimizers.sizes import has_fast_steps, norm_of, size_of, steepest
@@ -36,6 +37,7 @@ class Steepest(ProportionalRule):
         parsed = parse_norm(norm)
         if type(parsed).steepest is Norm.steepest:
             Norm.steepest(parsed, None)  # raises the error that names the missing piece
+        checked(parsed, jax=True)
         object.__setattr__(self, "of", parsed)
 
     @property
