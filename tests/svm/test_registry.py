@@ -60,8 +60,8 @@ def of_half(monkeypatch):
     return solve
 
 
-def test_a_norm_without_a_solver_is_refused_by_name(problem):
-    with pytest.raises(attsvm.ProblemError, match="no solver is registered for norm 'half'"):
+def test_a_norm_without_a_map_that_a_solver_could_use_is_refused_by_name(problem):
+    with pytest.raises(attsvm.ProblemError, match="half does not provide `prox`, `project_dual_ball` or `steepest`"):
         attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm=Half())
 
 

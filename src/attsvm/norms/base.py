@@ -124,14 +124,19 @@ class Norm(ABC):
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """A number c with N(X) ≤ c ‖X‖_F for all matrices of a shape. Certificates bound rounding errors by it.
 
-        By default it follows from the norms of the matrices with a single entry of 1, of which a norm that is invariant
-        on both sides needs only one. A subclass may know a simpler or a smaller number.
+        By default it follows from the norms of the matrices with a single entry of 1. A norm that is invariant on one
+        side needs those of one row or column, and a norm that is invariant on both sides only one of them. A subclass
+        may know a simpler or a smaller number.
         """
         unit = np.zeros(shape)
         unit[0, 0] = 1.0
         if self.left_invariant and self.right_invariant:  # N(X) ≤ Σ σ_i N(e₁e₁')
             return math.sqrt(min(shape)) * float(self.values(unit))
-        units = (np.roll(unit, k) for k in range(unit.size))
+        if self.left_invariant or self.right_invariant:  # N(X) ≤ Σ ‖row i‖ N(e_ie₁'), or the same of the columns
+            axis = 0 if self.right_invariant else 1
+            units = (np.roll(unit, k, axis) for k in range(shape[axis]))
+        else:
+            units = (np.roll(unit, k) for k in range(unit.size))
         return math.sqrt(math.fsum(float(self.values(each)) ** 2 for each in units))
 
     @property

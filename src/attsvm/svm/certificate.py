@@ -39,6 +39,9 @@ DEPENDENT = 1e-13
 MOST_REPAIRED = 4_000_000
 """Numbers in the rows that are stored to repair their margins."""
 
+CONTRADICTION = 1e-6
+"""If the lower bound exceeds the upper one by this much, relative to it, value and dual are not those of one norm."""
+
 SUPPORT_SLACK = 1e-6
 """Support tokens have at most this slack, relative to ‖row‖ ‖W‖."""
 
@@ -55,8 +58,8 @@ class Certificate(NamedTuple):
     dual : ndarray, shape (*batch, n[, Q], T)
         λ for the original rows; zeros for problems that are not infeasible.
     bound : float, or ndarray of shape (*batch,)
-        This lower bound on N(W), for rows scaled to unit Frobenius norm with b = 1. Above 1e12 a problem is infeasible.
-        0 for problems that are not infeasible.
+        This lower bound on N(W), for rows scaled to unit Frobenius norm with b = 1. If it is above 1e12, or the same
+        bound on ‖W‖_F is, a problem is infeasible. 0 for problems that are not infeasible.
     """
 
     dual: np.ndarray
@@ -122,7 +125,8 @@ def certify(
     Returns
     -------
     Certified
-        ``gap`` is ∞ where the weights have no positive margin, and 0 where they are 0.
+        ``gap`` is ∞ where the weights have no positive margin, and 0 where they are 0. Bounds that contradict each
+        other, as with a wrong dual norm, have their distance as gap.
     """
     flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
     asks_margin = constraints.asks_margin
@@ -267,7 +271,9 @@ def certified(
     lowest = slack - error
     smallest = 1.0 + np.minimum.reduce(lowest, axis=-1, where=asked, initial=0.0)
     bound = np.vecdot(flat(dual), flat(constraints.right)) / (size + (size == 0))
-    gap = np.where(smallest > 0, np.maximum(1.0 - bound * smallest / positive, 0.0), np.inf)
+    apart = 1.0 - bound * smallest / positive
+    gap = np.where(apart < -CONTRADICTION, -apart, np.maximum(apart, 0.0))
+    gap = np.where(smallest > 0, gap, np.inf)
 
     lacking = np.maximum(-lowest, 0.0)
     if constraints.equality is not None:
@@ -366,7 +372,13 @@ def rounding_of_sums(constraints: Constraints) -> float:
 
 def over_frobenius(norm: Norm, shape: tuple[int, int]) -> float:
     """A number c with N*(X) ≤ c ‖X‖_F for the dual norm of matrices of this shape."""
-    return 1.0 if norm is FROBENIUS else _frobenius_factor(norm.dual, shape)
+    if norm is FROBENIUS:
+        return 1.0
+    dual = norm.dual
+    try:
+        return _frobenius_factor(dual, shape)
+    except TypeError:  # a norm without a hash
+        return dual.frobenius_factor(shape)
 
 
 @cache

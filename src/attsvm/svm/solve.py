@@ -1,4 +1,4 @@
-"""``solve_svm``: from a problem and a selection to a certified direction, in any norm that has a solver."""
+"""``solve_svm``: from a problem and a selection to a certified direction, in any norm."""
 
 import time
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ def solve_svm(
         margin of 1 over the other tokens.
     norm : str, float or Norm
         "frobenius", "nuclear", "spectral", "l<p>", the p of an entrywise ℓp norm with 1 ≤ p ≤ ∞, or any norm with
-        ``dual`` for which a solver is registered.
+        ``dual`` and at least one of ``prox``, ``project_dual_ball`` and ``steepest``.
     relaxed : bool array, shape (*batch, n[, Q]), optional
         Queries that need only a margin of 0.
     slack : float, optional
@@ -82,8 +82,9 @@ def solve_svm(
         true return value stops them.
     method : str, optional
         Forces one method: "least-distance" or "projected-gradient" for Frobenius; "newton", "interior-point" or
-        "linear-program" for ℓp; "semidefinite" for nuclear and spectral. None chooses, and ``stats`` names the method
-        and the reason.
+        "linear-program" for ℓp; "semidefinite" for nuclear and spectral; for other norms "semismooth-newton" or
+        "douglas-rachford" with a prox, and "quasi-newton" or "level-bundle" with ``steepest`` alone. None chooses, and
+        ``stats`` names the method and the reason.
 
     Returns
     -------
@@ -94,7 +95,7 @@ def solve_svm(
     Raises
     ------
     ProblemError
-        If an argument does not fit the problem, if the norm has no dual, or if no solver is registered for it.
+        If an argument does not fit the problem, or if the norm lacks what a solver needs.
 
     References
     ----------
@@ -228,6 +229,8 @@ def _certified(
     multipliers = np.where(impossible.any(axis=ALL_TOKENS, keepdims=True), impossible, candidate.multipliers)
     dual, bound = farkas(constraints, norm, multipliers)
     infeasible = suspect & (bound > FARKAS_BOUND)
+    if (suspect & ~infeasible).any():  # whether there are weights does not depend on the norm, nor on its scale
+        infeasible = suspect & (np.maximum(bound, farkas(constraints, FROBENIUS, multipliers)[1]) > FARKAS_BOUND)
 
     def where_infeasible(this: Any, otherwise: np.ndarray) -> np.ndarray:
         return np.where(

@@ -91,8 +91,10 @@ def paired(
     return constraints.differences(position), constraints.queries_of(position[first]), query_of, first
 
 
-def reduced_rows(constraints: Constraints) -> Reduced:
+def reduced_rows(constraints: Constraints, *, left: bool = True, right: bool = True) -> Reduced:
     """The rows of N problems: constraints with one batch axis.
+
+    ``left`` and ``right`` say on which sides the weights may be restricted to the span of the factors.
 
     Raises
     ------
@@ -100,15 +102,15 @@ def reduced_rows(constraints: Constraints) -> Reduced:
         If there is another number of batch axes, or no row at all.
     """
     unit = UnitRows.of(constraints)
-    left, queries, query_of, first = paired(constraints, unit.position)
+    keys, queries, query_of, first = paired(constraints, unit.position)
     # queries and left factors are scaled to unit norm, so that their products are unit rows
     sizes = np.sqrt(np.vecdot(queries, queries))
     sizes = np.where(sizes > 0, sizes, 1.0)
     queries = queries / sizes[:, :, None]
-    left = left * (unit.there * sizes[:, query_of] / -unit.norms)[:, :, None]
-    left, key_basis = _in_own_span(left)
-    queries, query_basis = _in_own_span(queries)
-    return Reduced(PairRows(left, queries, query_of, first), unit, key_basis, query_basis)
+    keys = keys * (unit.there * sizes[:, query_of] / -unit.norms)[:, :, None]
+    keys, key_basis = _in_own_span(keys) if left else (keys, None)
+    queries, query_basis = _in_own_span(queries) if right else (queries, None)
+    return Reduced(PairRows(keys, queries, query_of, first), unit, key_basis, query_basis)
 
 
 def _in_own_span(vectors: Float[np.ndarray, "N k D"]) -> tuple[np.ndarray, np.ndarray | None]:

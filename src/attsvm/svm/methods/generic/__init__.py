@@ -1,0 +1,1 @@
+"""The least value of any norm, by its prox or by its steepest direction."""

@@ -1,0 +1,166 @@
+r"""Douglas-Rachford splitting in graph form: one prox and one product with (I + AA*)⁻¹ a step.
+
+With y for A(W), the problem is to minimise N(W) + [y ≥ b] over the graph y = A(W). One step is
+
+    Ŵ = prox of N at z_W, ŷ = the nearest point to z_y that is at least b,
+    (W, y) = the projection of (2Ŵ − z_W, 2ŷ − z_y) on the graph,  z ← z + α ((W, y) − (Ŵ, ŷ)),
+
+and λ = ρ (ŷ − z_y) are multipliers, where 1/ρ is the step of the prox. The steps are accelerated by Anderson's method.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg.lapack import dpotrf, dpotri
+
+from attsvm.svm.methods.candidate import Report
+from attsvm.svm.methods.generic.anderson import Anderson
+from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
+
+OVERRELAXED = 1.6
+"""α."""
+
+MEMORY = 10
+"""Differences that the acceleration uses."""
+
+LOOK = 10
+"""Steps between two evaluations of the gap."""
+
+ADAPT = 40
+"""Steps between two changes of ρ."""
+
+ADAPTED_UNTIL = 2000
+"""After this many steps ρ is kept, so that the iteration converges."""
+
+UNBALANCED = 5.0
+"""ρ is changed if the primal residual is this many times the dual one or more; and by at most this factor."""
+
+MAX_STEPS = 20_000
+
+PATIENCE = 1500
+"""The iteration ends if the gap has not been halved in this many steps."""
+
+
+def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
+    """Improve the bounds until their gap is at most ``target``; the number of steps.
+
+    Parameters
+    ----------
+    program : Program
+        With a value of about 1.
+    bounds : Bounds
+        Their weights and multipliers are the initial point.
+    target : float
+    max_steps : int
+    report : callable
+        Called as ``report(step, gap)``; a true return value ends the iteration.
+
+    References
+    ----------
+    Parikh and Boyd (2014), *Block splitting for distributed optimization*, for the graph form. Zhang, O'Donoghue and
+    Boyd (2020), *Globally convergent type-I Anderson acceleration for nonsmooth fixed-point iterations*, for the
+    safeguard.
+    """
+    splitting = _Splitting(program, bounds)
+    point = splitting.at(splitting.start(bounds.weights, bounds.multipliers))
+    anderson = Anderson(len(point.z), MEMORY)
+    limit = min(max_steps, MAX_STEPS)
+    halved_at, halved = 0, bounds.gap
+    step = 0
+    while True:
+        if step % LOOK == 0 or step == limit:
+            bounds.see(point.shrunk, splitting.multipliers(point))
+            bounds.see_weights(point.weights)
+            gap = bounds.gap
+            if gap <= 0.5 * halved:
+                halved_at, halved = step, gap
+            stopped = report(step, gap)
+            if stopped or gap <= target or step >= limit or step - halved_at >= PATIENCE:
+                return step
+            if step and step % ADAPT == 0 and step < ADAPTED_UNTIL and splitting.adapt(point):
+                anderson.forget()
+                point = splitting.at(splitting.start_of(point))
+        move = OVERRELAXED * point.residual
+        further = anderson.extrapolated(point.z, move)
+        tried = None if further is None else splitting.at(further)
+        # the residual of the plain iteration never grows
+        if tried is None or tried.length > point.length:
+            tried = splitting.at(point.z + move)
+        point = tried
+        step += 1
+
+
+class _Point(NamedTuple):
+    """z, and what one step computes from it: Ŵ and ŷ, their projection on the graph, and the difference of the two."""
+
+    z: Float[np.ndarray, " size"]
+    shrunk: Matrix
+    raised: Vector
+    weights: Matrix
+    residual: Float[np.ndarray, " size"]
+    length: float
+
+
+class _Splitting:
+    """The operator of a step."""
+
+    def __init__(self, program: Program, bounds: Bounds) -> None:
+        self.program = program
+        self.split = program.shape[0] * program.shape[1]
+        matrix = program.gram.copy()
+        matrix[np.diag_indices(len(matrix))] += 1.0
+        self.inverse = _inverse(matrix)
+        pulled = program.adjoint(bounds.multipliers)
+        self.rho = float(np.linalg.norm(pulled) / np.linalg.norm(bounds.weights)) or 1.0
+        self._former = self.rho
+
+    def start(self, weights: Matrix, multipliers: Vector) -> np.ndarray:
+        """The z at which these weights and multipliers would be a fixed point, if they were optimal."""
+        image = self._raised(self.program.apply(weights))
+        moved = weights + self.program.adjoint(multipliers) / self.rho
+        return np.concatenate([moved.ravel(), image - multipliers / self.rho])
+
+    def start_of(self, point: _Point) -> np.ndarray:
+        """The z with the same weights and multipliers, after a change of ρ."""
+        hat = np.concatenate([point.shrunk.ravel(), point.raised])
+        return np.asarray(hat + (point.z - hat) * (self._former / self.rho))
+
+    def at(self, z: np.ndarray) -> _Point:
+        """One step from z."""
+        program = self.program
+        moved, image = z[: self.split].reshape(program.shape), z[self.split :]
+        shrunk, raised = program.norm.prox(moved, 1 / self.rho), self._raised(image)
+        weights = 2 * shrunk - moved
+        weights = weights + program.adjoint(self.inverse @ (2 * raised - image - program.apply(weights)))
+        residual = np.concatenate([(weights - shrunk).ravel(), program.apply(weights) - raised])
+        return _Point(z, shrunk, raised, weights, residual, float(np.linalg.norm(residual)))
+
+    def multipliers(self, point: _Point) -> Vector:
+        """λ."""
+        return np.asarray(self.rho * (point.raised - point.z[self.split :]))
+
+    def adapt(self, point: _Point) -> bool:
+        """Change ρ if the primal and the dual residual are not of a size; whether it was changed."""
+        moved = point.z[: self.split].reshape(self.program.shape)
+        pulled = self.program.adjoint(self.multipliers(point))
+        subgradient = self.rho * (moved - point.shrunk)
+        primal = np.linalg.norm(point.weights - point.shrunk) * np.linalg.norm(pulled)
+        dual = np.linalg.norm(subgradient - pulled) * np.linalg.norm(point.shrunk)
+        if not (primal > UNBALANCED * dual or dual > UNBALANCED * primal):
+            return False
+        self._former = self.rho
+        with np.errstate(divide="ignore"):
+            self.rho *= float(np.clip(np.sqrt(primal / dual), 1 / UNBALANCED, UNBALANCED))
+        return True
+
+    def _raised(self, image: Vector) -> Vector:
+        return np.where(self.program.equality, 0.0, np.maximum(image, self.program.right))
+
+
+def _inverse(matrix: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+    """The inverse of a well-conditioned positive definite matrix, which is overwritten."""
+    factor, _ = dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
+    inverse, _ = dpotri(factor, lower=True, overwrite_c=True)
+    lower = np.tril(inverse, -1)
+    return np.ascontiguousarray(lower + lower.T + np.diag(np.diagonal(inverse)))

@@ -1,0 +1,181 @@
+"""One problem for the generic methods: unit rows in the span of the data, and a norm."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attsvm.norms import Norm
+from attsvm.svm.constraints.pair_rows import PairRows
+
+Matrix = Float[np.ndarray, "d_k d_q"]
+Matrices = Float[np.ndarray, "N d_k d_q"]
+Vector = Float[np.ndarray, " m"]
+
+RIGID = 2e-10
+"""Largest violation of equalities and rows with right side 0, relative to ‖row‖ ‖W‖: a fifth of the allowed one."""
+
+REPAIRS = 4
+"""How often weights are projected on the rows that they violate."""
+
+DEPENDENT = 1e-13
+"""Eigenvalues of the Gram matrix of rows below this, relative to the largest, count as rounding errors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Minimise N(W) subject to A(W) ≥ b, with equality where b belongs to an equality.
+
+    Attributes
+    ----------
+    norm : Norm
+    rows : PairRows
+        Rows of unit norm, with a batch axis of length 1.
+    right : ndarray, shape (m,)
+        b. A margin is required where it is positive.
+    equality : bool ndarray, shape (m,)
+    """
+
+    norm: Norm
+    rows: PairRows
+    right: Vector
+    equality: Bool[np.ndarray, " m"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of W."""
+        return self.rows.left.shape[-1], self.rows.queries.shape[-1]
+
+    @cached_property
+    def dual(self) -> Norm:
+        """The dual norm N*."""
+        return self.norm.dual
+
+    @cached_property
+    def asked(self) -> Bool[np.ndarray, " m"]:
+        """Where a margin is required."""
+        return self.right > 0
+
+    @cached_property
+    def has_rigid(self) -> bool:
+        """Whether there are rows that scaling cannot repair: equalities, and rows with right side 0."""
+        return not self.asked.all()
+
+    @cached_property
+    def gram(self) -> Float[np.ndarray, "m m"]:
+        """A A*."""
+        left, queries = self.rows.left[0], self.rows.queries[0]
+        products = queries @ queries.T
+        matrix = left @ left.T
+        matrix *= products[self.rows.query_of[:, None], self.rows.query_of]
+        return np.asarray(matrix)
+
+    def images(self, weights: Matrices) -> Float[np.ndarray, "N m"]:
+        """A(W) of several W."""
+        return self.rows.apply(weights)
+
+    def apply(self, weights: Matrix) -> Vector:
+        """A(W)."""
+        return np.asarray(self.rows.apply(weights[None])[0])
+
+    def adjoint(self, multipliers: Vector) -> Matrix:
+        """A*(λ)."""
+        return np.asarray(self.rows.adjoint(multipliers[None])[0])
+
+    def row_matrices(self, chosen: np.ndarray) -> Matrices:
+        """Some of the rows as matrices l z'."""
+        return np.asarray(
+            self.rows.left[0, chosen][:, :, None] * self.rows.queries[0, self.rows.query_of[chosen]][:, None, :]
+        )
+
+    def value(self, weights: Matrix) -> float:
+        """N(W)."""
+        return float(self.norm.values(weights))
+
+    def dual_value(self, pulled: Matrix) -> float:
+        """N*(A*(λ)), given A*(λ)."""
+        return float(self.dual.values(pulled))
+
+    def feasible(self, multipliers: Vector) -> Vector:
+        """Multipliers clipped at 0, except those of equalities."""
+        return np.where(self.equality, multipliers, np.maximum(multipliers, 0.0))
+
+    def repaired(self, weights: Matrix) -> Matrix:
+        """The weights projected on the equalities, and on the rows with right side 0 that they violate."""
+        if not self.has_rigid:
+            return weights
+        held = self.equality
+        for _ in range(REPAIRS):
+            image = self.apply(weights)
+            held = held | (~self.asked & (image < 0))
+            if not held.any():
+                break
+            move = np.zeros(len(held))
+            move[held] = np.linalg.lstsq(self.gram[np.ix_(held, held)], image[held], rcond=DEPENDENT)[0]
+            weights = weights - self.adjoint(move)
+        return weights
+
+    def margin(self, weights: Matrix) -> float:
+        """The smallest margin relative to its right side; −∞ where a row is violated that scaling cannot repair."""
+        image = self.apply(weights)
+        if self.has_rigid:
+            lacking = np.where(self.equality, np.abs(image), np.where(self.asked, 0.0, -image)).max()
+            if not lacking <= RIGID * np.linalg.norm(weights):
+                return -np.inf
+        return float((image[self.asked] / self.right[self.asked]).min())
+
+
+class Bounds:
+    """The best weights and the best multipliers so far. Each side is improved by itself.
+
+    Parameters
+    ----------
+    program : Program
+    weights, multipliers : ndarrays
+        The first pair.
+
+    Attributes
+    ----------
+    weights : ndarray, shape (d_k, d_q)
+        With a smallest margin of 1, if any weights with a positive margin have been seen.
+    multipliers : ndarray, shape (m,)
+        With N*(A*(λ)) = 1, if any with a positive bound have been seen.
+    upper, lower : float
+        Bounds on the optimum.
+    """
+
+    def __init__(self, program: Program, weights: Matrix, multipliers: Vector) -> None:
+        self.program = program
+        self.weights, self.multipliers = weights, multipliers
+        self.upper, self.lower = np.inf, 0.0
+        self.see(weights, multipliers)
+
+    @property
+    def gap(self) -> float:
+        """The relative distance of the bounds."""
+        return max(0.0, 1.0 - self.lower / self.upper)
+
+    def see(self, weights: Matrix, multipliers: Vector) -> float:
+        """Keep either side if it improves its bound; the gap."""
+        self.see_weights(weights)
+        self.see_multipliers(multipliers)
+        return self.gap
+
+    def see_weights(self, weights: Matrix) -> None:
+        """Keep the weights if they improve the upper bound."""
+        weights = self.program.repaired(weights)
+        margin = self.program.margin(weights)
+        if 0 < margin < np.inf:
+            upper = self.program.value(weights) / margin
+            if upper < self.upper:
+                self.upper, self.weights = upper, weights / margin
+
+    def see_multipliers(self, multipliers: Vector) -> None:
+        """Keep the multipliers if they improve the lower bound."""
+        multipliers = self.program.feasible(multipliers)
+        size = self.program.dual_value(self.program.adjoint(multipliers))
+        if 0 < size < np.inf:
+            lower = float(self.program.right @ multipliers) / size
+            if lower > self.lower:
+                self.lower, self.multipliers = lower, multipliers / size

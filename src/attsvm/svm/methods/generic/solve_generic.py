@@ -1,0 +1,227 @@
+"""The least value of any norm: which method, on which rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from attsvm.norms import Norm
+from attsvm.norms.base import MissingPiece
+from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.constraints.pair_rows import reduced_rows
+from attsvm.svm.methods.batches import undecided
+from attsvm.svm.methods.candidate import Candidate, Report, Settings
+from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
+from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
+from attsvm.svm.methods.generic.level_bundle import level_bundle
+from attsvm.svm.methods.generic.program import RIGID, Bounds, Program
+from attsvm.svm.methods.generic.quasi_newton import quasi_newton
+from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
+from attsvm.svm.methods.growing import Growth, growing_rows
+from attsvm.svm.methods.iteration import Point, Watch
+from attsvm.svm.methods.registry import solver
+from attsvm.svm.threads import threads_for
+
+NEWTON, SPLITTING, BUNDLE, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "level-bundle", "quasi-newton"
+
+PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, BUNDLE)
+
+SHAPE = 4, 3
+"""The shape of a matrix on which the pieces of a norm are tried."""
+
+NEWTON_NUMBERS = 5_000
+"""With at most this many numbers in the rows, Newton's method is as fast as the splitting and solves more problems."""
+
+NEWTON_ROWS = 400
+"""With more rows than this, Newton's method is not tried."""
+
+EASY_STEPS = 500
+"""Steps of the splitting after which Newton's method is tried; most problems take a third of it."""
+
+MOST_ROWS = 1500
+"""With more rows than this, a growing set of rows is used: the splitting stores the square of their number."""
+
+ROUGH = 1e-3
+"""The relative gap at which a growing set of rows is checked for missing ones."""
+
+FINEST_TARGET = 1e-13
+NO_LIMIT = 1_000_000
+
+
+Method = Callable[[Program, Bounds, float, int, Report], int]
+
+METHODS: dict[str, Method] = {
+    NEWTON: semismooth_newton,
+    SPLITTING: douglas_rachford,
+    BUNDLE: level_bundle,
+    QUASI_NEWTON: quasi_newton,
+}
+
+WHY = {
+    NEWTON: "a small problem in a norm with a prox",
+    SPLITTING: "a large problem in a norm with a prox, or one that is hard for Newton's method",
+    BUNDLE: "a norm with steepest directions alone",
+    QUASI_NEWTON: "a strictly convex norm with steepest directions alone",
+}
+
+
+@lru_cache(maxsize=256)
+def methods_of(norm: Norm) -> tuple[str, ...]:
+    """The methods that the pieces of a norm allow. A norm that is made of others may lack what they lack."""
+    sample = np.ones(norm.shape or SHAPE)
+    for piece, names in ((lambda: norm.prox(sample, 1.0), PROXIMAL), (lambda: norm.steepest(sample), BY_DIRECTIONS)):
+        try:
+            piece()
+        except MissingPiece:
+            continue
+        return names
+    return ()
+
+
+@solver(Norm, methods=methods_of)  # type: ignore[type-abstract]  # the base class of all norms
+def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Least N(W) for a norm with ``prox`` or ``project_dual_ball``, or with ``steepest`` alone.
+
+    Whether a selection can be kept does not depend on the norm, so the problem is first solved in the Frobenius norm:
+    its Farkas multipliers are returned where there are any, and elsewhere it is the initial point.
+
+    Parameters
+    ----------
+    constraints : Constraints
+    norm : Norm
+    settings : Settings
+    method : str, optional
+        "semismooth-newton" or "douglas-rachford" for a norm with a prox, "quasi-newton" or "level-bundle" for a norm
+        with ``steepest`` alone. None chooses by size, and tries the other method from the best answer so far if the
+        first one does not reach ``tol``.
+
+    Returns
+    -------
+    Candidate
+
+    Raises
+    ------
+    MissingPiece
+        If the norm has none of the three.
+    """
+    names = methods_of(norm) if method is None else (method,)
+    if not names:
+        raise MissingPiece(
+            f"norm: {norm.name} does not provide `prox`, `project_dual_ball` or `steepest`, so it cannot be solved"
+        )
+    frobenius = solve_frobenius(constraints, Settings())
+    flat = constraints.with_one_axis()
+    weights = np.array(frobenius.weights, dtype=np.float64).reshape(flat.batch_shape + flat.weights_shape)
+    multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
+    steps = np.zeros(len(weights), dtype=int)
+    watch = Watch(settings.report)
+    used, why = names[0], "the answer in the Frobenius norm is already optimal or infeasible"
+    for k in np.flatnonzero(undecided(flat) & ~frobenius.ray.reshape(-1)):
+        if watch.stopped:
+            break
+        one = _Task(norm, names, settings.of_problem(int(k), constraints.batch_shape), watch)
+        found, used = one.solve(flat[k : k + 1], weights[k : k + 1], multipliers[k : k + 1])
+        weights[k], multipliers[k], steps[k] = found.weights[0], found.multipliers[0], found.steps[0]
+        why = WHY[used]
+    if method is not None:
+        why = "requested"
+    return Candidate(weights, multipliers, frobenius.ray, steps, used, why).with_axes_of(constraints)
+
+
+class _Task(NamedTuple):
+    """How one problem is solved.
+
+    Attributes
+    ----------
+    names : sequence of str
+        The methods that may be used.
+    """
+
+    norm: Norm
+    names: Sequence[str]
+    settings: Settings
+    watch: Watch
+
+    def solve(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
+        """The answer and the name of the method, given the answer in the Frobenius norm."""
+        if constraints.most_rows > MOST_ROWS:
+            return self._grown(constraints, weights, multipliers)
+        return self._solved(constraints, weights, multipliers)
+
+    def _grown(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
+        """Solve on a growing set of rows."""
+        unit = np.where(constraints.norms > 0, constraints.norms, 1.0)
+        settings, used = self.settings, self.names[0]
+
+        def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
+            nonlocal used
+            some = replace(
+                constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, constraints.right, 0.0)
+            )
+            own = replace(settings, tol=tol, max_steps=limit)
+            if before is not None:
+                own = replace(own, warm_start=before[0])
+            point, used = self._replace(settings=own)._solved(some, weights, multipliers)
+            return point
+
+        def allowed(tol: float, length: float) -> TokenValues:
+            return np.where(constraints.margin_mask, 0.1 * tol * constraints.right / unit, RIGID * length)
+
+        growth = Growth(ROUGH, lambda likely: 2 * likely, allowed)
+        grown = growing_rows(
+            constraints,
+            weights,
+            multipliers,
+            growth,
+            solve,
+            settings.tol,
+            settings.max_steps,
+            lambda: self.watch.stopped,
+        )
+        return grown.point, used
+
+    def _solved(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
+        """Solve with all rows, by one method after the other until one reaches the gap."""
+        norm, names, settings, watch = self
+        any_shape = norm.shape is None
+        reduced = reduced_rows(
+            constraints, left=any_shape and norm.left_invariant, right=any_shape and norm.right_invariant
+        )
+        unit = reduced.unit
+        program = Program(norm, reduced.rows, unit.right[0], unit.equality[0])
+        bounds = Bounds(program, reduced.contract(weights)[0], unit.gather(multipliers)[0])
+        if settings.warm_start is not None:
+            bounds.see_weights(reduced.contract(settings.warm_start[None])[0])
+        if settings.warm_multipliers is not None:
+            bounds.see_multipliers(unit.gather(settings.warm_multipliers[None])[0])
+        size = bounds.upper if np.isfinite(bounds.upper) else 1.0
+        program = replace(program, right=program.right / size)
+        bounds = Bounds(program, bounds.weights / size, bounds.multipliers)
+        target = max(0.5 * settings.tol, FINEST_TARGET)
+        steps, used = 0, names[0]
+        for name, limit in self._attempts(program):
+            if bounds.gap <= target or watch.stopped or limit <= steps:
+                break
+            used = name
+            with threads_for(len(program.right) ** 2):
+                steps += METHODS[name](program, bounds, target, limit - steps, watch)
+        found = Point(
+            reduced.expand(bounds.weights[None]),
+            unit.spread(bounds.multipliers[None], constraints.inequality.shape[1:]),
+            np.array([bounds.gap]),
+            np.array([steps]),
+        )
+        return found, used
+
+    def _attempts(self, program: Program) -> list[tuple[str, int]]:
+        """Methods in the order in which they are tried, and the number of all steps at which each ends."""
+        most = NO_LIMIT if self.settings.max_steps is None else self.settings.max_steps
+        if len(self.names) == 1 or NEWTON not in self.names:
+            return [(name, most) for name in self.names]
+        rows, (d_k, d_q) = len(program.right), program.shape
+        if rows > NEWTON_ROWS:
+            return [(SPLITTING, most)]
+        both = [(NEWTON, most), (SPLITTING, most)]
+        return both if rows * d_k * d_q <= NEWTON_NUMBERS else [(SPLITTING, min(EASY_STEPS, most)), *both]

@@ -1,0 +1,334 @@
+"""Norms from outside through the generic solver: optima against CVXPY, hard families, and wrong norms."""
+
+from dataclasses import dataclass
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.norms import Norm
+from oracles.att_svm import explicit_rows
+
+
+def row_lengths(x):
+    return np.linalg.norm(x.reshape(len(x), -1), axis=1)
+
+
+def shrunk(x, step):
+    return np.maximum(x - step, 0.0)
+
+
+def capped(x, total):
+    """The nearest point to x ≥ 0 whose distance to it sums to ``total``: the prox of the largest entry."""
+    if x.sum() <= total:
+        return np.zeros_like(x)
+    ordered = np.sort(x)[::-1]
+    caps = (np.cumsum(ordered) - total) / np.arange(1, len(x) + 1)
+    return np.minimum(x, caps[np.flatnonzero(ordered > caps)[-1]])
+
+
+@dataclass(frozen=True)
+class SumOfRows(Norm):
+    """ℓ2,1 over rows."""
+
+    name = "sum-of-rows"
+    right_invariant = True
+
+    def value(self, x, axes=2):
+        return row_lengths(x).sum()
+
+    @property
+    def dual(self):
+        return LargestRow()
+
+    def prox(self, x, step):
+        lengths = row_lengths(x)
+        return x * (shrunk(lengths, step) / np.maximum(lengths, 1e-300))[:, None]
+
+
+@dataclass(frozen=True)
+class LargestRow(Norm):
+    """ℓ∞,2 over rows."""
+
+    name = "largest-row"
+    right_invariant = True
+
+    def value(self, x, axes=2):
+        return row_lengths(x).max()
+
+    @property
+    def dual(self):
+        return SumOfRows()
+
+    def prox(self, x, step):
+        lengths = row_lengths(x)
+        return x * (capped(lengths, step) / np.maximum(lengths, 1e-300))[:, None]
+
+
+@dataclass(frozen=True)
+class NuclearAndFrobenius(Norm):
+    """‖W‖_* + ‖W‖_F, by its prox: singular values are shrunk, and then the matrix."""
+
+    name = "nuclear+frobenius"
+    left_invariant = right_invariant = True
+
+    def value(self, x, axes=2):
+        return np.linalg.norm(x, "nuc") + np.linalg.norm(x)
+
+    @property
+    def dual(self):
+        return Shrinkage()
+
+    def prox(self, x, step):
+        U, sigma, Vt = np.linalg.svd(x, full_matrices=False)
+        sigma = shrunk(sigma, step)
+        length = np.linalg.norm(sigma)
+        return (U * (sigma * max(1 - step / max(length, 1e-300), 0.0))) @ Vt
+
+
+@dataclass(frozen=True)
+class Shrinkage(Norm):
+    """The dual of nuclear + Frobenius: the t for which the singular values above t have ‖(σ − t)₊‖ = t."""
+
+    name = "shrinkage"
+    left_invariant = right_invariant = True
+
+    def value(self, x, axes=2):
+        sigma = np.linalg.svd(x, compute_uv=False)
+        low, high = 0.0, sigma[0]
+        while high > np.nextafter(low, np.inf):
+            t = 0.5 * (low + high)
+            if t in (low, high):
+                break
+            low, high = (t, high) if np.linalg.norm(shrunk(sigma, t)) > t else (low, t)
+        return high
+
+
+@dataclass(frozen=True)
+class Schatten(Norm):
+    """ℓp of the singular values, by its steepest direction alone."""
+
+    p: float
+    left_invariant = right_invariant = True
+    name = "schatten"
+
+    def value(self, x, axes=2):
+        return np.linalg.norm(np.linalg.svd(x, compute_uv=False), self.p)
+
+    @property
+    def dual(self):
+        return Schatten(self.p / (self.p - 1))
+
+    def steepest(self, g):
+        U, sigma, Vt = np.linalg.svd(g, full_matrices=False)
+        q = self.p / (self.p - 1)
+        return (U * (sigma / np.linalg.norm(sigma, q)) ** (q - 1)) @ Vt
+
+
+@dataclass(frozen=True)
+class SteepestRow(LargestRow):
+    """ℓ∞,2 by its steepest direction alone."""
+
+    name = "steepest-row"
+    prox = Norm.prox
+
+    def steepest(self, g):
+        return g / row_lengths(g)[:, None]
+
+
+EXPRESSIONS = {
+    SumOfRows(): lambda W: cp.sum(cp.norm(W, 2, axis=1)),
+    LargestRow(): lambda W: cp.max(cp.norm(W, 2, axis=1)),
+    NuclearAndFrobenius(): lambda W: cp.normNuc(W) + cp.norm(W, "fro"),
+}
+WITH_PROX = pytest.mark.parametrize("norm", EXPRESSIONS, ids=str)
+
+
+def by_cvxpy(norm, problem, selected, relaxed=None):
+    rows, right, equality, _ = explicit_rows(
+        problem.tokens, problem.queries, selected, allowed=problem.mask[:, None], relaxed=relaxed
+    )
+    d_k, d_q = problem.key_dim, problem.query_dim
+    W = cp.Variable((d_k, d_q))
+    images = rows @ cp.vec(W, order="C")
+    constraints = [images[~equality] >= right[~equality]]
+    if equality.any():
+        constraints.append(images[equality] == 0)
+    precise = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
+    return cp.Problem(cp.Minimize(EXPRESSIONS[norm](W)), constraints).solve(solver=cp.CLARABEL, **precise)
+
+
+def drawn(seed, n=4, T=5, d=6):
+    problem = attsvm.datasets.random_problem(n, T, d, seed=seed)
+    mask = np.random.default_rng(seed).random((n, T)) < 0.8
+    selected = attsvm.optimal_tokens(problem)
+    mask[np.arange(n), selected] = True
+    return attsvm.Problem(problem.tokens, queries=problem.queries, mask=mask), selected
+
+
+def near_infeasible():
+    """Two sequences of one query whose margins are opposite up to a thousandth."""
+    generator = np.random.default_rng(0)
+    tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
+    queries[1] = queries[0]
+    tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + 1e-3 * generator.standard_normal(5)
+    return attsvm.Problem(tokens, queries=queries), np.zeros(4, int)
+
+
+def spread_spectrum():
+    problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
+    sizes = np.logspace(0, -3, 10)
+    return attsvm.Problem(problem.tokens * sizes, queries=problem.queries * sizes), attsvm.optimal_tokens(problem)
+
+
+def common_offset():
+    problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
+    offset = 30 * np.random.default_rng(0).standard_normal(10)
+    return attsvm.Problem(problem.tokens + offset, queries=problem.queries + offset), attsvm.optimal_tokens(problem)
+
+
+@WITH_PROX
+@pytest.mark.parametrize("method", [None, "douglas-rachford", "semismooth-newton"])
+def test_the_optimum_is_that_of_cvxpy(norm, method):
+    problem, selected = drawn(0)
+    solution = attsvm.solve_svm(problem, selected, norm=norm, method=method)
+    assert solution.status == "optimal"
+    assert solution.value == pytest.approx(by_cvxpy(norm, problem, selected), rel=1e-7)  # Clarabel's own precision
+    assert solution.value == pytest.approx(norm.value(solution.direction), rel=1e-12)
+
+
+@WITH_PROX
+def test_kept_sets_and_relaxed_queries_have_the_optimum_of_cvxpy(norm):
+    problem, selected = drawn(1)
+    sets = np.arange(5) == selected[:, None]
+    sets[0, np.flatnonzero(problem.mask[0] & ~sets[0])[0]] = True
+    relaxed = np.arange(4) == 1
+    solution = attsvm.solve_svm(problem, sets, norm=norm, relaxed=relaxed)
+    assert solution.status == "optimal"
+    assert solution.value == pytest.approx(by_cvxpy(norm, problem, sets, relaxed), rel=1e-7)
+
+
+@WITH_PROX
+@pytest.mark.parametrize("family", [near_infeasible, spread_spectrum, common_offset])
+def test_hard_families_are_solved(norm, family):
+    problem, selected = family()
+    solution = attsvm.solve_svm(problem, selected, norm=norm)
+    assert solution.status == "optimal"
+    assert solution.gap <= 1e-8
+
+
+def test_a_large_problem_is_solved_on_a_growing_set_of_rows():
+    problem = attsvm.datasets.random_problem(16, 101, 20, seed=0)
+    solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm=LargestRow())
+    assert solution.status == "optimal"
+    assert solution.stats["method"] == "douglas-rachford"
+
+
+@pytest.mark.parametrize("norm", [Schatten(1.5), Schatten(3.0)])
+def test_a_strictly_convex_norm_needs_only_its_steepest_direction(norm):
+    problem, selected = drawn(2)
+    solution = attsvm.solve_svm(problem, selected, norm=norm, tol=1e-7)
+    assert solution.status == "optimal"
+    assert solution.stats["method"] == "quasi-newton"
+
+
+def test_another_norm_reaches_1e_5_by_its_steepest_direction():
+    problem, selected = drawn(1)
+    solution = attsvm.solve_svm(problem, selected, norm=SteepestRow(), method="level-bundle", tol=1e-5)
+    assert solution.status == "optimal"
+    exact = attsvm.solve_svm(problem, selected, norm=LargestRow())
+    assert exact.value <= solution.value * (1 + 1e-8) <= exact.value * (1 + 2e-5)
+
+
+def test_a_batch_has_the_solutions_of_its_problems():
+    problem = attsvm.datasets.random_problem(4, 5, 6, seed=0, batch=(3,))
+    selected = attsvm.optimal_tokens(problem)
+    together = attsvm.solve_svm(problem, selected, norm=SumOfRows())
+    assert (together.status == "optimal").all()
+    for k in range(3):
+        alone = attsvm.solve_svm(
+            attsvm.Problem(problem.tokens[k], queries=problem.queries[k]), selected[k], norm=SumOfRows()
+        )
+        np.testing.assert_allclose(together.value[k], alone.value, rtol=1e-8)
+
+
+def test_an_infeasible_selection_is_proved_at_any_scale_of_the_norm():
+    @dataclass(frozen=True)
+    class Small(SumOfRows):
+        factor: float
+
+        def value(self, x, axes=2):
+            return self.factor * row_lengths(x).sum()
+
+        @property
+        def dual(self):
+            return Large(1 / self.factor)
+
+    @dataclass(frozen=True)
+    class Large(LargestRow):
+        factor: float
+
+        def value(self, x, axes=2):
+            return self.factor * row_lengths(x).max()
+
+    tokens = np.array([[[1.0, 0.0], [0.0, 0.3]], [[0.0, 0.3], [1.0, 0.0]]])
+    problem = attsvm.Problem(tokens, queries=np.ones((2, 2)))
+    for norm in (SumOfRows(), Small(1e-6), Small(1e6)):
+        solution = attsvm.solve_svm(problem, [0, 0], norm=norm)
+        assert solution.status == "infeasible"
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_wrong_prox_never_gives_a_false_optimum(factor):
+    class Wrong(SumOfRows):
+        def prox(self, x, step):
+            return super().prox(x, step) * np.linspace(1, factor, x.shape[-1])
+
+    problem, selected = drawn(3)
+    solution = attsvm.solve_svm(problem, selected, norm=Wrong())
+    exact = attsvm.solve_svm(problem, selected, norm=SumOfRows())
+    assert solution.status == "inaccurate"
+    assert 1e-6 < solution.gap < 1
+    assert solution.value * (1 - solution.gap) <= exact.value <= solution.value
+
+
+def test_a_dual_that_is_too_small_is_noticed():
+    """The bounds then exclude each other, which no norm can do."""
+
+    class Wrong(SumOfRows):
+        @property
+        def dual(self):
+            return TooSmall()
+
+    class TooSmall(LargestRow):
+        def value(self, x, axes=2):
+            return 0.9 * row_lengths(x).max()
+
+    problem, selected = drawn(3)
+    assert attsvm.solve_svm(problem, selected, norm=Wrong()).status == "inaccurate"
+
+
+def test_it_starts_from_a_solution_and_stops_when_told():
+    problem, selected = drawn(4)
+    cold = attsvm.solve_svm(problem, selected, norm=SumOfRows())
+    warm = attsvm.solve_svm(problem, selected, norm=SumOfRows(), warm_start=cold)
+    assert (cold.stats["steps"] > 3, warm.stats["steps"], warm.status) == (True, 0, "optimal")
+    limited = attsvm.solve_svm(problem, selected, norm=SumOfRows(), max_steps=2)
+    assert (limited.stats["steps"], limited.status) == (2, "inaccurate")
+    seen = []
+    stopped = attsvm.solve_svm(
+        problem, selected, norm=SumOfRows(), callback=lambda progress: seen.append(progress.gap) or len(seen) == 3
+    )
+    assert (len(seen), stopped.status) == (3, "inaccurate")
+
+
+def test_a_norm_without_any_of_the_maps_is_refused():
+    @dataclass(frozen=True)
+    class Bare(SumOfRows):
+        name = "bare"
+        prox = Norm.prox
+
+    problem, selected = drawn(0)
+    with pytest.raises(attsvm.ProblemError, match="bare does not provide `prox`, `project_dual_ball` or `steepest`"):
+        attsvm.solve_svm(problem, selected, norm=Bare())
