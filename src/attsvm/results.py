@@ -28,6 +28,7 @@ class Status(StrEnum):
     ``stalled``     Iteration: the gradient is exactly zero, so no further progress is possible.
     ``interrupted`` Iteration: stopped by Ctrl-C or by a callback; the result holds what was computed until then.
     ``non_finite``  Iteration: the next step would have left the finite numbers; the result is the last finite point.
+    ``degenerate``  Derivative of a solve: the answer is optimal, but does not depend smoothly on the data.
     =============== ==========================================================================================
     """
 
@@ -39,6 +40,7 @@ class Status(StrEnum):
     STALLED = "stalled"
     INTERRUPTED = "interrupted"
     NON_FINITE = "non_finite"
+    DEGENERATE = "degenerate"
 
     @property
     def is_success(self) -> bool:

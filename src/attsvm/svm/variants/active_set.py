@@ -1,0 +1,241 @@
+"""The active set of a solution, through which the solution depends smoothly on keys and queries."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Bool, Float, Int
+
+from attsvm.norms import Norm
+from attsvm.problem import Canonical
+from attsvm.svm.certificate import FROBENIUS
+
+SMALLEST = 1e-6
+"""Slacks of unit rows below this, relative to ‖W‖, count as zero, and so do multipliers, relative to ‖A*(λ)‖."""
+
+SMALLEST_PIVOT = 1e-11
+"""Reciprocal condition numbers below this count as those of a singular system."""
+
+SMALLEST_PIVOT_OF_DIFFERENCES = 1e-7
+"""The same, of a system that contains the errors of differences."""
+
+STEP = 3e-5
+"""Of the differences of prox, relative to the largest entry. Their error is about its square."""
+
+LARGEST_KINK = 1e-3
+"""Forward and backward differences of prox that differ by more are not those of a differentiable function."""
+
+NEWTON_STEPS = 8
+
+SMALLEST_CHANGE = 1e-10
+"""Newton's method ends after a change of the weights below this, relative to them."""
+
+
+class Rows(NamedTuple):
+    """Rows l z' of the constraints of one problem.
+
+    Attributes
+    ----------
+    left, right : ndarrays, shapes (m, d_k) and (m, d_q)
+        k_r − k_t, and z.
+    required : ndarray, shape (m,)
+        The right side, 1 or 0.
+    free : bool ndarray, shape (m,)
+        Rows of a set's other tokens, whose multipliers have no sign.
+    place : int ndarray, shape (4, m)
+        Sequence, query, token t and reference token r.
+    """
+
+    left: Float[np.ndarray, "m d_k"]
+    right: Float[np.ndarray, "m d_q"]
+    required: Float[np.ndarray, " m"]
+    free: Bool[np.ndarray, " m"]
+    place: Int[np.ndarray, "4 m"]
+
+    @classmethod
+    def of(cls, canonical: Canonical, sets: np.ndarray, relaxed: np.ndarray | None) -> "Rows":
+        """The rows that keep the sets, (n, Q, T), of a problem without batch axes."""
+        keys, queries, allowed, _ = canonical
+        reference = np.argmax(sets, axis=-1)
+        first = np.arange(sets.shape[-1]) == reference[..., None]
+        sequence, query, token = np.nonzero((allowed | sets) & ~(first & sets) & sets.any(axis=-1, keepdims=True))
+        of_reference = reference[sequence, query]
+        free = sets[sequence, query, token]
+        required = np.where(free, 0.0, 1.0)
+        if relaxed is not None:
+            required *= ~relaxed[sequence, query]
+        return cls(
+            keys[sequence, of_reference] - keys[sequence, token],
+            queries[sequence, query],
+            required,
+            free,
+            np.stack([sequence, query, token, of_reference]),
+        )
+
+    def take(self, chosen: Bool[np.ndarray, " m"]) -> "Rows":
+        """Some of the rows."""
+        return Rows(*(x[..., chosen] if x is self.place else x[chosen] for x in self))
+
+    @property
+    def lengths(self) -> Float[np.ndarray, " m"]:
+        """Frobenius norms of the rows."""
+        return np.asarray(np.linalg.norm(self.left, axis=1) * np.linalg.norm(self.right, axis=1))
+
+    def apply(self, weights: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, " m"]:
+        """A(W) of these rows."""
+        return np.asarray(np.vecdot(self.left @ weights, self.right))
+
+    def adjoint(self, multipliers: Float[np.ndarray, " m"]) -> Float[np.ndarray, "d_k d_q"]:
+        """A*(λ) of these rows."""
+        return np.asarray((self.left * multipliers[:, None]).T @ self.right)
+
+
+class Sensitivity(NamedTuple):
+    """A solution on its active set, and how it changes with the rows.
+
+    Attributes
+    ----------
+    active : Rows
+        The rows that hold with equality.
+    weights : ndarray, shape (d_k, d_q)
+    multipliers : ndarray, shape (m,)
+        Of the active rows, with N*(A*(λ)) = 1.
+    adjoint : Adjoint, or None
+        None where the active set is degenerate, so that there is no derivative.
+    """
+
+    active: Rows
+    weights: np.ndarray
+    multipliers: np.ndarray
+    adjoint: "Adjoint | None"
+
+    def pull(self, gradient: np.ndarray, of_value: float) -> tuple[np.ndarray, np.ndarray]:
+        """From the gradient of a function of (W, N(W)) to those with respect to ``active.left`` and ``active.right``.
+
+        The function changes by Σ_j λ_j δA_j(U) − μ_j δA_j(W), where U and μ solve the transposed system.
+        """
+        rows, W, lam = self.active, self.weights, self.multipliers
+        assert self.adjoint is not None
+        U, mu = self.adjoint(gradient + of_value * rows.adjoint(lam))
+        lam, mu = lam[:, None], mu[:, None]
+        return lam * (rows.right @ U.T) - mu * (rows.right @ W.T), lam * (rows.left @ U) - mu * (rows.left @ W)
+
+
+class Adjoint(NamedTuple):
+    """The transposed system, factorised; of the Frobenius norm its Schur complement."""
+
+    rows: Rows
+    factors: tuple[np.ndarray, np.ndarray]
+    lengths: Float[np.ndarray, " m"]
+    jacobian: np.ndarray | None  # of prox at step; None for the Frobenius norm
+    step: float
+
+    def __call__(self, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(U, μ) of a gradient with respect to W."""
+        rows, lengths = self.rows, self.lengths
+        if self.jacobian is None:  # U = step (G − A*(μ)) with A(U) = 0
+            mu = scipy.linalg.lu_solve(self.factors, rows.apply(gradient) / lengths) / lengths
+            return self.step * (gradient - rows.adjoint(mu)), mu
+        right = np.concatenate([gradient.ravel(), np.zeros(len(lengths))])
+        solved = scipy.linalg.lu_solve(self.factors, right, trans=1)
+        U = self.step * (self.jacobian @ solved[: gradient.size])
+        return U.reshape(gradient.shape), solved[gradient.size :] / lengths
+
+
+def sensitivity(rows: Rows, norm: Norm, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
+    """Finish a solution on its active set, and prepare its derivative.
+
+    The optimality conditions W = prox(W + A*(λ)) and A(W) = b of the active rows are solved by Newton's method from
+    the given point. By the implicit function theorem W is differentiable if these equations are, if their Jacobian is
+    regular, and if each inequality has either a positive multiplier or a positive slack. Otherwise the active set is
+    degenerate.
+
+    Parameters
+    ----------
+    rows : Rows
+    norm : Norm
+        With ``prox`` or ``project_dual_ball``.
+    weights : ndarray, shape (d_k, d_q)
+        Not zero.
+    multipliers : ndarray, shape (m,)
+        With N*(A*(λ)) = 1.
+
+    Returns
+    -------
+    Sensitivity
+    """
+    lengths = rows.lengths
+    pull = multipliers * lengths / np.linalg.norm(rows.adjoint(multipliers))
+    slack = (rows.apply(weights) - rows.required) / (np.where(lengths > 0, lengths, 1.0) * np.linalg.norm(weights))
+    is_active = rows.free | (pull > slack)
+    active = rows.take(is_active)
+    if not (lengths[is_active] > 0).all():
+        return Sensitivity(active, weights, multipliers[is_active], None)
+    solve = _euclidean if norm == FROBENIUS else partial(_general, norm)
+    found = solve(active, weights, multipliers[is_active])
+    weights, lam = found.weights, found.multipliers
+    idle = rows.take(~is_active)
+    size = np.linalg.norm(weights)
+    slack_left = idle.apply(weights) - idle.required > SMALLEST * idle.lengths * size
+    size = np.linalg.norm(active.adjoint(lam))
+    pulls = active.free | (lam * active.lengths > SMALLEST * size)
+    return found if slack_left.all() and pulls.all() else found._replace(adjoint=None)
+
+
+def _euclidean(rows: Rows, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
+    lengths = rows.lengths
+    gram = (rows.left @ rows.left.T) * (rows.right @ rows.right.T) / np.outer(lengths, lengths)
+    factors, regular = _factorised(gram, SMALLEST_PIVOT)
+    if not regular:
+        return Sensitivity(rows, weights, multipliers, None)
+    solved = scipy.linalg.lu_solve(factors, rows.required / lengths) / lengths
+    weights = rows.adjoint(solved)
+    value = float(np.linalg.norm(weights))
+    return Sensitivity(rows, weights, solved / value, Adjoint(rows, factors, lengths, None, value))
+
+
+def _general(norm: Norm, rows: Rows, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
+    lengths, size = rows.lengths, weights.size
+    matrix = (rows.left[:, :, None] * rows.right[:, None, :]).reshape(len(lengths), size) / lengths[:, None]
+    scale = float(np.linalg.norm(weights))
+    step = scale / float(np.linalg.norm(rows.adjoint(multipliers)))
+    given = Sensitivity(rows, weights, multipliers, None)
+    for _ in range(NEWTON_STEPS):
+        at = weights + step * rows.adjoint(multipliers)
+        jacobian, differentiable = _of_prox(norm, at, step)
+        system = np.block(
+            [[np.eye(size) - jacobian, -jacobian @ matrix.T], [matrix, np.zeros((len(lengths), len(lengths)))]]
+        )
+        factors, regular = _factorised(system, SMALLEST_PIVOT_OF_DIFFERENCES)
+        if not (differentiable and regular):
+            return given
+        residual = np.concatenate(
+            [(weights - norm.prox(at, step)).ravel(), (rows.apply(weights) - rows.required) / lengths]
+        )
+        change = scipy.linalg.lu_solve(factors, residual)
+        weights = weights - change[:size].reshape(weights.shape)
+        multipliers = multipliers - change[size:] / (lengths * step)
+        if np.linalg.norm(change[:size]) <= SMALLEST_CHANGE * scale:
+            return Sensitivity(rows, weights, multipliers, Adjoint(rows, factors, lengths, jacobian, step))
+    return given
+
+
+def _of_prox(norm: Norm, at: np.ndarray, step: float) -> tuple[np.ndarray, bool]:
+    """The Jacobian of prox by central differences, and whether prox is differentiable there."""
+    h = STEP * float(np.max(np.abs(at)))
+    moves = h * np.eye(at.size).reshape(at.size, *at.shape)
+    centre = norm.prox(at, step)
+    above, below = norm.proxes(at + moves, step), norm.proxes(at - moves, step)
+    kink = float(np.max(np.abs((above - centre) - (centre - below)))) / h
+    jacobian = ((above - below) / (2 * h)).reshape(at.size, at.size)
+    return 0.5 * (jacobian + jacobian.T), kink <= LARGEST_KINK
+
+
+def _factorised(matrix: np.ndarray, smallest: float) -> tuple[tuple[np.ndarray, np.ndarray], bool]:
+    """LU factors, and whether the matrix is regular."""
+    if not len(matrix):
+        return (matrix, np.zeros(0, dtype=np.int32)), True
+    factors = scipy.linalg.lu_factor(matrix, check_finite=False)
+    reciprocal, info = scipy.linalg.lapack.dgecon(factors[0], np.linalg.norm(matrix, 1))
+    return factors, bool(info == 0 and reciprocal > smallest)
