@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from attsvm.svm.methods.candidate import Report
@@ -71,7 +72,6 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
     while True:
         if step % LOOK == 0 or step == limit:
             bounds.see(point.shrunk, splitting.multipliers(point))
-            bounds.see_weights(point.weights)
             gap = bounds.gap
             if gap <= 0.5 * halved:
                 halved_at, halved = step, gap
@@ -110,7 +110,8 @@ class _Splitting:
         self.split = program.shape[0] * program.shape[1]
         matrix = program.gram.copy()
         matrix[np.diag_indices(len(matrix))] += 1.0
-        self.inverse = _inverse(matrix)
+        factor, _ = dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
+        self.inverse, _ = dpotri(factor, lower=True, overwrite_c=True)  # its lower triangle
         pulled = program.adjoint(bounds.multipliers)
         self.rho = float(np.linalg.norm(pulled) / np.linalg.norm(bounds.weights)) or 1.0
         self._former = self.rho
@@ -131,9 +132,11 @@ class _Splitting:
         program = self.program
         moved, image = z[: self.split].reshape(program.shape), z[self.split :]
         shrunk, raised = program.norm.prox(moved, 1 / self.rho), self._raised(image)
-        weights = 2 * shrunk - moved
-        weights = weights + program.adjoint(self.inverse @ (2 * raised - image - program.apply(weights)))
-        residual = np.concatenate([(weights - shrunk).ravel(), program.apply(weights) - raised])
+        mirrored, goal = 2 * shrunk - moved, 2 * raised - image
+        # the weights that are added have the image goal − A(mirrored) − change
+        change = dsymv(1.0, self.inverse, goal - program.apply(mirrored), lower=True)
+        weights = mirrored + program.adjoint(change)
+        residual = np.concatenate([(weights - shrunk).ravel(), goal - change - raised])
         return _Point(z, shrunk, raised, weights, residual, float(np.linalg.norm(residual)))
 
     def multipliers(self, point: _Point) -> Vector:
@@ -156,11 +159,3 @@ class _Splitting:
 
     def _raised(self, image: Vector) -> Vector:
         return np.where(self.program.equality, 0.0, np.maximum(image, self.program.right))
-
-
-def _inverse(matrix: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
-    """The inverse of a well-conditioned positive definite matrix, which is overwritten."""
-    factor, _ = dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
-    inverse, _ = dpotri(factor, lower=True, overwrite_c=True)
-    lower = np.tril(inverse, -1)
-    return np.ascontiguousarray(lower + lower.T + np.diag(np.diagonal(inverse)))

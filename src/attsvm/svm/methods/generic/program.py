@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import Norm
 from attsvm.svm.constraints.pair_rows import PairRows
@@ -71,17 +71,28 @@ class Program:
         matrix *= products[self.rows.query_of[:, None], self.rows.query_of]
         return np.asarray(matrix)
 
-    def images(self, weights: Matrices) -> Float[np.ndarray, "N m"]:
-        """A(W) of several W."""
-        return self.rows.apply(weights)
+    @cached_property
+    def _blocks(self) -> tuple[Float[np.ndarray, "U slots d_k"], Int[np.ndarray, " m"]]:
+        """The left factors of each query, padded with zeros, and the place of each row among the slots."""
+        _, _, query_of, first = self.rows
+        slot = np.arange(len(query_of)) - first[query_of]
+        blocks = np.zeros((len(first), int(slot.max()) + 1, self.shape[0]))
+        blocks[query_of, slot] = self.rows.left[0]
+        return blocks, query_of * blocks.shape[1] + slot
 
-    def apply(self, weights: Matrix) -> Vector:
-        """A(W)."""
-        return np.asarray(self.rows.apply(weights[None])[0])
+    def apply(self, weights: Float[np.ndarray, "*N d_k d_q"]) -> Float[np.ndarray, "*N m"]:
+        """A(W), of one W or several."""
+        blocks, place = self._blocks
+        mapped = self.rows.queries[0] @ weights.mT
+        slots = (blocks @ mapped[..., None]).reshape(*weights.shape[:-2], -1)
+        return np.asarray(slots[..., place])
 
     def adjoint(self, multipliers: Vector) -> Matrix:
         """A*(λ)."""
-        return np.asarray(self.rows.adjoint(multipliers[None])[0])
+        blocks, place = self._blocks
+        slots = np.zeros((len(blocks), 1, blocks.shape[1]))
+        slots.reshape(-1)[place] = multipliers
+        return np.asarray((slots @ blocks)[:, 0].T @ self.rows.queries[0])
 
     def row_matrices(self, chosen: np.ndarray) -> Matrices:
         """Some of the rows as matrices l z'."""

@@ -178,5 +178,5 @@ class _ProximalPoint:
         for first in range(0, len(free), block):
             some = free[first : first + block]
             moved = program.norm.proxes(point.argument + length * program.row_matrices(some), self.sigma)
-            matrix[first : first + block] = program.images((moved - point.weights) / length)[:, free]
+            matrix[first : first + block] = program.apply((moved - point.weights) / length)[:, free]
         return np.asarray((0.5 * self.sigma) * (matrix + matrix.T))

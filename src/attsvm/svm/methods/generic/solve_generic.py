@@ -31,7 +31,7 @@ PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, BUNDLE)
 SHAPE = 4, 3
 """The shape of a matrix on which the pieces of a norm are tried."""
 
-NEWTON_NUMBERS = 5_000
+NEWTON_NUMBERS = 10_000
 """With at most this many numbers in the rows, Newton's method is as fast as the splitting and solves more problems."""
 
 NEWTON_ROWS = 400
@@ -121,7 +121,7 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     for k in np.flatnonzero(undecided(flat) & ~frobenius.ray.reshape(-1)):
         if watch.stopped:
             break
-        one = _Task(norm, names, settings.of_problem(int(k), constraints.batch_shape), watch)
+        one = Task(norm, names, settings.of_problem(int(k), constraints.batch_shape), watch)
         found, used = one.solve(flat[k : k + 1], weights[k : k + 1], multipliers[k : k + 1])
         weights[k], multipliers[k], steps[k] = found.weights[0], found.multipliers[0], found.steps[0]
         why = WHY[used]
@@ -130,7 +130,7 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     return Candidate(weights, multipliers, frobenius.ray, steps, used, why).with_axes_of(constraints)
 
 
-class _Task(NamedTuple):
+class Task(NamedTuple):
     """How one problem is solved.
 
     Attributes

@@ -10,6 +10,7 @@ from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.generic.solve_generic import SPLITTING, solve_generic
 from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.methods.semidefinite.cone import (
@@ -27,7 +28,7 @@ from attsvm.svm.methods.semidefinite.cone import (
     start_slack,
 )
 from attsvm.svm.methods.semidefinite.nuclear_face import solve_on_face
-from attsvm.svm.methods.semidefinite.solve_semidefinite import METHOD, solve_semidefinite
+from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
 
 BLOCKED_ROWS = 128
 """Rows up to which the equations are formed in one piece."""
@@ -168,7 +169,9 @@ def _tied(image: Block) -> Matrix:
     return tied
 
 
-@solver(Nuclear, methods=(METHOD,))
+@solver(Nuclear, methods=METHODS)
 def solve_nuclear(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
     """Least nuclear norm; see :func:`solve_semidefinite`."""
-    return solve_semidefinite(constraints, norm, NuclearCone, settings)
+    if method == SPLITTING:
+        return solve_generic(constraints, norm, settings, method)
+    return solve_semidefinite(constraints, norm, NuclearCone, settings, method)

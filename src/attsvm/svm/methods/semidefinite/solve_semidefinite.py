@@ -15,12 +15,21 @@ from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
+from attsvm.svm.methods.generic.solve_generic import SPLITTING, Task
 from attsvm.svm.methods.growing import Growth, growing_rows
 from attsvm.svm.methods.iteration import Point, Watch
 from attsvm.svm.methods.semidefinite.cone import RIGID, Cone, Problems, Values
 from attsvm.svm.methods.semidefinite.interior_point import interior_point
 
 METHOD = "semidefinite"
+
+METHODS = METHOD, SPLITTING
+
+SPLIT_NUMBERS = 300_000
+"""With at least this many numbers in the rows, the splitting is faster than the interior point."""
+
+SPLIT_STEPS = 400
+"""Steps of the splitting after which the interior point is used; most problems need 100 to 300."""
 
 GROWN_ROWS = 300
 """With more rows than this, a growing set of rows is used if the Frobenius norm needs less than a third of them."""
@@ -42,7 +51,7 @@ MAX_STEPS = 50
 
 
 def solve_semidefinite(
-    constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings
+    constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, method: str | None = None
 ) -> Candidate:
     """Least N(W) under the constraints, for a norm that is a semidefinite program.
 
@@ -53,6 +62,8 @@ def solve_semidefinite(
     cone : callable
         The cone of the norm, given d_k.
     settings : Settings
+    method : {"semidefinite"}, optional
+        None tries the splitting on large problems, and the interior point where it does not end soon, and on others.
 
     Returns
     -------
@@ -68,7 +79,8 @@ def solve_semidefinite(
     warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
     watch = Watch(settings.report)
     entries = flat.most_rows * max(flat.most_rows, math.prod(flat.weights_shape))
-    why = f"the {norm.name} norm is a semidefinite program with rows of rank one"
+    how = _How(METHOD, f"the {norm.name} norm is a semidefinite program with rows of rank one")
+    split = method is None and _row_numbers(flat) >= SPLIT_NUMBERS
     for index in chunks(undecided(flat), entries, CHUNK):
         some = flat[index]
         # it shows which problems are infeasible, the size of the value, and which rows are active
@@ -81,13 +93,20 @@ def solve_semidefinite(
         own = replace(settings, warm_start=None if warm is None else warm[go_on])
         begin = _Begin(frobenius.weights[~frobenius.ray], frobenius.multipliers[~frobenius.ray])
         some = some[~frobenius.ray]
-        if len(index) == 1 and _pays_to_grow(flat.most_rows, begin.multipliers):
-            why += ", here on a growing set of them"
-            found = _grown(some, norm, cone, own, begin, watch)
+        if len(index) == 1:
+            found, how = _alone(some, norm, cone, own, begin, watch, split)
         else:
             found = _solve(some, norm, cone, own, begin, watch)
         weights[go_on], multipliers[go_on], steps[go_on] = found.weights, found.multipliers, found.steps
-    return Candidate(weights, multipliers, ray, steps, METHOD, why).with_axes_of(constraints)
+    return Candidate(weights, multipliers, ray, steps, *how).with_axes_of(constraints)
+
+
+def _row_numbers(constraints: Constraints) -> int:
+    """Numbers in the rows of the largest problem, in the span of the data."""
+    *_, n, Q, _ = constraints.inequality.shape
+    d_k, d_q = constraints.weights_shape
+    rows = constraints.most_rows
+    return int(rows * min(d_k, rows) * min(d_q, n * Q))
 
 
 def _pays_to_grow(num_rows: int, multipliers: TokenValues) -> bool:
@@ -99,6 +118,49 @@ class _Begin(NamedTuple):
 
     weights: Weights
     multipliers: TokenValues
+
+
+class _How(NamedTuple):
+    """The method that was used, and why."""
+
+    method: str
+    why: str
+
+
+def _alone(
+    constraints: Constraints,
+    norm: Norm,
+    cone: Callable[[int], Cone],
+    settings: Settings,
+    begin: _Begin,
+    watch: Watch,
+    split: bool,
+) -> tuple[Point, _How]:
+    """Solve one problem; first by the splitting, if ``split``."""
+    steps = 0
+    if split:
+        found = _split(constraints, norm, settings, begin, watch)
+        steps = int(found.steps[0])
+        if found.gap[0] <= settings.tol or watch.stopped or steps == settings.max_steps:
+            return found, _How(SPLITTING, f"a large problem: proximal steps of the {norm.name} norm")
+        left = None if settings.max_steps is None else settings.max_steps - steps
+        settings = replace(settings, warm_start=found.weights, max_steps=left)
+    why = f"the {norm.name} norm is a semidefinite program with rows of rank one"
+    if _pays_to_grow(constraints.most_rows, begin.multipliers):
+        found = _grown(constraints, norm, cone, settings, begin, watch)
+        why += ", here on a growing set of them"
+    else:
+        found = _solve(constraints, norm, cone, settings, begin, watch)
+    return found._replace(steps=found.steps + steps), _How(METHOD, why)
+
+
+def _split(constraints: Constraints, norm: Norm, settings: Settings, begin: _Begin, watch: Watch) -> Point:
+    """Solve one problem by the splitting, in a number of steps that is usually enough."""
+    limit = SPLIT_STEPS if settings.max_steps is None else min(SPLIT_STEPS, settings.max_steps)
+    own = replace(settings, max_steps=limit, warm_start=settings.warm_start, warm_multipliers=None)
+    if own.warm_start is not None:
+        own = replace(own, warm_start=own.warm_start[0])
+    return Task(norm, (SPLITTING,), own, watch).solve(constraints, *begin)[0]
 
 
 def _grown(

@@ -11,6 +11,7 @@ from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.generic.solve_generic import SPLITTING, solve_generic
 from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.methods.semidefinite.cone import (
@@ -26,7 +27,7 @@ from attsvm.svm.methods.semidefinite.cone import (
     lift,
     start_slack,
 )
-from attsvm.svm.methods.semidefinite.solve_semidefinite import METHOD, solve_semidefinite
+from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
 
 COLUMNS = 1_000_000
 """Numbers in the factors that are multiplied at a time."""
@@ -97,10 +98,12 @@ class SpectralCone:
         return found
 
 
-@solver(Spectral, methods=(METHOD,))
+@solver(Spectral, methods=METHODS)
 def solve_spectral(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
     """Least spectral norm; see :func:`solve_semidefinite`."""
-    return solve_semidefinite(constraints, norm, SpectralCone, settings)
+    if method == SPLITTING:
+        return solve_generic(constraints, norm, settings, method)
+    return solve_semidefinite(constraints, norm, SpectralCone, settings, method)
 
 
 class _Equations:
