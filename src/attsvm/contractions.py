@@ -127,6 +127,14 @@ def compiler_options(num_trials: int) -> dict[str, Any]:
     return {"xla_disable_hlo_passes": passes, "xla_cpu_use_fusion_emitters": num_trials > 1}
 
 
+@cache
+def quick_to_compile() -> dict[str, Any]:
+    """Options for a program that runs once, so that compiling it takes longer than running it."""
+    if jax.default_backend() != "cpu":
+        return {}
+    return {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+
+
 def _parse(subscripts: str, a: Array, b: Array) -> tuple[str, str, str, list[str], dict[str, int]]:
     operands, out = subscripts.split("->")
     left, right = operands.split(",")

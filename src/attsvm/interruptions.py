@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from attsvm.temporaries import remove_unfinished
+
 
 @contextlib.contextmanager
 def blocked() -> Iterator[None]:
@@ -28,7 +30,7 @@ def blocked() -> Iterator[None]:
 
 
 def end_with(parent: int) -> None:
-    """End this process soon after its parent: a parent that was killed cannot stop its workers.
+    """End this process soon after its parent, without what it has not finished: no parent stops its workers.
 
     A parent that ends waits for its workers, so their last collections of garbage are left out: they take long with JAX
     and PyTorch. This module imports nothing slow, so the parent is watched before a worker imports what it needs.
@@ -37,7 +39,8 @@ def end_with(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(0.2)
+            time.sleep(0.1)
+        remove_unfinished()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from attsvm import ProblemError
 from attsvm.cli.app import app
-from attsvm.reproduce import FIGURES, Figure, Standing, chosen, run
+from attsvm.reproduce import FIGURES, Figure, Standing, chosen, run, several
 from attsvm.reproduce.run import write
 
 SOURCE = """
@@ -69,11 +69,15 @@ def test_it_runs_from_python_with_its_own_sizes(outside, tmp_path):
     assert outcome.arrays["halves"].tolist() == [1.0, 0.5, 0.25, 0.125, 0.0625]
 
 
-def test_it_runs_by_its_import_path_after_the_built_in_ones(outside, tmp_path):
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_it_runs_by_its_import_path_after_the_built_in_ones(outside, tmp_path, monkeypatch, threads):
+    # two threads run two figures side by side, in processes
+    monkeypatch.setattr(several, "num_threads", lambda: int(threads))
     outside()
-    assert list(chosen(["outside_figure:FIGURE", "rank"])) == ["rank", "outside_figure:FIGURE"]
-    result = CliRunner().invoke(app, ["reproduce", "outside_figure:FIGURE", "--quick", "--out", "out"])
+    assert list(chosen(["outside_figure:FIGURE", "feasibility"])) == ["feasibility", "outside_figure:FIGURE"]
+    result = CliRunner().invoke(app, ["reproduce", "outside_figure:FIGURE", "feasibility", "--quick", "--out", "out"])
     assert result.exit_code == 0, result.output
+    assert result.output.index("feasibility") < result.output.index("halving")
     page = (tmp_path / "out" / "index.html").read_text()
     assert "A paper &lt;of one page&gt;" in page
     assert "attsvm reproduce outside_figure:FIGURE --quick" in page

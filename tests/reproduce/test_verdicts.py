@@ -1,21 +1,18 @@
 """The sentence over all verdicts, and what a quick run is allowed to say."""
 
-from dataclasses import replace
-
 import pytest
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.reproduce import FIGURES, Outcome, Standing, Verdict
-from attsvm.reproduce.page import page, verdict_of_all
-from attsvm.reproduce.run import as_numbers
+from attsvm.reproduce.page import Card, card, page, verdict_of_all
 
 HOLDS, IN_PART, FAILS = Standing.HOLDS, Standing.IN_PART, Standing.FAILS
 
 
-def outcome(name: str, standing: Standing, quick: bool) -> Outcome:
+def card_of(name: str, standing: Standing, quick: bool) -> Card:
     figure = FIGURES.find(name)
     verdict = Verdict(standing, f"Why of {name}.")
-    return Outcome(figure, name, quick, dict(figure.quick), {}, verdict, [], Drawing(), 1.0, 2, 1)
+    return card(Outcome(figure, name, quick, dict(figure.quick), {}, verdict, [], Drawing(), 1.0, 2, 1), "")
 
 
 @pytest.mark.parametrize(
@@ -31,20 +28,20 @@ def outcome(name: str, standing: Standing, quick: bool) -> Outcome:
 )
 def test_the_verdict_counts_claims_in_a_sentence(standings, quick, sentence):
     names = ["bregman", "losses", "rank"]
-    outcomes = [outcome(name, standing, quick) for name, standing in zip(names, standings, strict=False)]
-    assert verdict_of_all(outcomes) == sentence
+    cards = [card_of(name, standing, quick) for name, standing in zip(names, standings, strict=False)]
+    assert verdict_of_all(cards) == sentence
 
 
 def test_a_quick_run_says_so_everywhere_and_that_no_claim_holds():
-    outcomes = [outcome(name, HOLDS, quick=True) for name in ("rank", "losses")]
-    html = page(outcomes, "attsvm reproduce rank losses --quick")
+    cards = [card_of(name, HOLDS, quick=True) for name in ("rank", "losses")]
+    html = page(cards, "attsvm reproduce rank losses --quick")
     assert "measured again (quick run)</h1>" in html
     for name in ("rank", "losses"):
         assert f"<code>attsvm reproduce {name} --quick</code>" in html
     assert html.count("quick: criterion met<") == 4
     assert "claims hold" not in html
     assert ">holds<" not in html
-    assert as_numbers(outcomes[0], "")["verdict"] == "quick: criterion met"
-    full = page([replace(one, quick=False) for one in outcomes], "attsvm reproduce rank losses")
+    assert cards[0].numbers["verdict"] == "quick: criterion met"
+    full = page([card_of(name, HOLDS, quick=False) for name in ("rank", "losses")], "attsvm reproduce rank losses")
     assert full.count(">holds<") == 4
     assert "quick" not in full.split("</style>")[1]

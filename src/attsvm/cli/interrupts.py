@@ -138,7 +138,6 @@ def _end(number: signal.Signals) -> None:
         if os.isatty(_command.stderr):
             line = f"\r\x1b[2K\x1b[?25h{line}"  # in place of a progress bar, which has hidden the cursor
         os.write(_command.stderr, line.encode())
-        _end_workers()
         sys.stdout.flush()
     finally:
         os._exit(128 + number)
@@ -153,11 +152,3 @@ def _give_up(status: int) -> None:
     for _ in range(60):
         time.sleep(SECONDS_TO_END / 60)
     os._exit(status)
-
-
-def _end_workers() -> None:
-    """End the processes of joblib that solve side by side, if there are any: they do not notice at once."""
-    executor = getattr(sys.modules.get("joblib.externals.loky.reusable_executor"), "_executor", None)
-    for worker in tuple(getattr(executor, "_processes", ())):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGKILL)

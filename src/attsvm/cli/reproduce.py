@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,8 @@ from attsvm.errors import ProblemError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from attsvm.reproduce import Figure, Outcome
+    from attsvm.reproduce import Figure
+    from attsvm.reproduce.page import Card
 
 HELP = """
 NAME is one or more names of `attsvm reproduce --list`, or `all`, or `package.module:NAME` for a figure outside the
@@ -52,7 +53,8 @@ def reproduce(
 
     from attsvm.report.plain import dumps
     from attsvm.reproduce.page import page
-    from attsvm.reproduce.run import as_numbers, chosen, claim
+    from attsvm.reproduce.run import chosen, claim
+    from attsvm.reproduce.several import run_several
     from attsvm.storage import atomic_write
 
     console = Console()
@@ -65,50 +67,26 @@ def reproduce(
     claim(out, figures.values())
     messages = Console(stderr=True)
     on_interruption(lambda: f"finished pieces are kept in {out}, run the command again to go on")
-    outcomes = _run(figures, out, command, quick, messages, None if json else console)
+    cards: list[Card] = []
+    with messages.status("") as status:
+        for card in run_several(figures, out, command, quick=quick, progress=status.update):
+            cards.append(card)
+            if not json:
+                _show(console, card)
     with atomic_write(out / "index.html") as stream:
-        stream.write(page(outcomes, command).encode())
+        stream.write(page(cards, command).encode())
     if json:
-        print(dumps({outcome.figure.name: as_numbers(outcome, command) for outcome in outcomes}))
+        print(dumps({card.name: card.numbers for card in cards}))
     messages.print(f"{out}: index.html, figures and numbers", highlight=False)
-
-
-def _run(
-    figures: dict[str, "Figure"],
-    out: Path,
-    command: str,
-    quick: bool,
-    messages: "Console",
-    console: "Console | None",
-) -> list["Outcome"]:
-    """Run and write the figures one after the other, and print each verdict on the console."""
-    from attsvm.reproduce.run import run, write
-
-    outcomes = []
-    for spelling, figure in figures.items():
-        with messages.status(f"{figure.name} …") as status:
-
-            def say(name: str, _: bool, status: Any = status, of: str = figure.name) -> None:
-                status.update(f"{of}: {name} done")
-
-            outcome = run(figure, out, quick=quick, spelling=spelling, progress=say)
-            write(outcome, out, command)
-        outcomes.append(outcome)
-        if console is not None:
-            _show(console, outcome)
-    return outcomes
 
 
 _COLOURS = {"holds": "green", "holds in part": "yellow", "does not hold": "red"}
 
 
-def _show(console: "Console", outcome: "Outcome") -> None:
-    colour = _COLOURS[outcome.verdict.standing.value]
-    console.print(
-        f"[bold]{outcome.figure.name}[/bold]  [{colour}]{outcome.standing}[/]  ({outcome.seconds:.1f} s)",
-        highlight=False,
-    )
-    console.print(f"  {outcome.verdict.why}", highlight=False, markup=False)
+def _show(console: "Console", card: "Card") -> None:
+    colour = _COLOURS[card.standing.value]
+    console.print(f"[bold]{card.name}[/bold]  [{colour}]{card.words}[/]  ({card.seconds:.1f} s)", highlight=False)
+    console.print(f"  {card.why}", highlight=False, markup=False)
 
 
 def _list(console: "Console", figures: "Iterable[Figure]") -> None:

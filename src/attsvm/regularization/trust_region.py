@@ -13,6 +13,7 @@ import numpy as np
 from attsvm.norms import Lp
 from attsvm.regularization.cones import Cone
 from attsvm.regularization.objectives import Curvature, Expansion, Objective
+from attsvm.svm.threads import threads_for
 
 # where |w|^(p−2) vanishes (p > 2), the metric of the trust region is at least this part of its mean
 _LEAST_METRIC = 1e-3
@@ -77,6 +78,18 @@ def minimise(
         Its residual says how far it is from stationary.
     """
     region = _Region(radius, Lp(p), cone)
+    with threads_for(start.size**3):  # eigenvectors
+        return _minimise(objective, start, region, symmetries, tol, max_steps)
+
+
+def _minimise(
+    objective: Objective,
+    start: np.ndarray,
+    region: "_Region",
+    symmetries: Callable[[np.ndarray], np.ndarray] | None,
+    tol: float,
+    max_steps: int,
+) -> Minimum:
     x = region.project(start)
     objective = objective.rebased(x)
     here = objective.expand(x)
@@ -92,7 +105,7 @@ def minimise(
         move = model.step(trust)
         trial = model.retract(move)
         value = objective.value(trial)
-        if cone is not None and np.linalg.norm(trial) <= _VERTEX * np.linalg.norm(start):
+        if region.cone is not None and np.linalg.norm(trial) <= _VERTEX * np.linalg.norm(start):
             # without this test the steps would shrink towards the vertex without end
             if objective.value(np.zeros_like(x)) <= here.value:
                 return Minimum(np.zeros_like(x), 0.0, step)

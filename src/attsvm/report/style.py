@@ -9,7 +9,7 @@ from typing import Any, cast
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from numpy.typing import ArrayLike
 
 WIDTH = 3.25
@@ -58,6 +58,26 @@ RC: dict[str, Any] = {
 def applied() -> AbstractContextManager[None]:
     """A context in which figures are drawn and saved in this style."""
     return mpl.rc_context(cast(Any, RC))
+
+
+def lay_out(figure: Figure) -> None:
+    """Place the axes once and for all. Each saving would do it again, which takes most of its time.
+
+    The places are rounded, so that the files do not depend on rounding errors of the layout.
+    """
+    with applied():
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    _round_places(figure)
+    for axis in figure.axes:
+        axis.set_position(np.round(axis.get_position(original=True).bounds, 6).tolist())
+
+
+def _round_places(figure: Figure | SubFigure) -> None:
+    for part in figure.subfigs:
+        place: Any = part.bbox_relative
+        place.p0, place.p1 = np.round(place.p0, 6), np.round(place.p1, 6)
+        _round_places(part)
 
 
 def to_png(figure: Figure) -> bytes:

@@ -1,51 +1,134 @@
 """The page of ``attsvm reproduce``: claim, drawing, numbers and verdict of each figure."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from attsvm._version import __version__
-from attsvm.report.render import render
+from attsvm.report.render import render, svg_element
 from attsvm.report.words import listed
-from attsvm.reproduce.figure import Standing
-from attsvm.reproduce.run import Outcome
+from attsvm.reproduce.figure import Row, Standing
+from attsvm.reproduce.run import Outcome, as_numbers, standing_words
 
 _LOOKS = {Standing.HOLDS: "holds", Standing.IN_PART: "part", Standing.FAILS: "fails"}
 
 
-def page(outcomes: Sequence[Outcome], command: str) -> str:
+@dataclass(frozen=True)
+class Card:
+    """What the page and the terminal show of an outcome.
+
+    Its drawing is text, so that a process can send a card to another one.
+
+    Attributes
+    ----------
+    name, paper, title, claim, criterion : str
+        Of the figure.
+    quick : bool
+    standing : Standing
+    why : str
+    rows : list of Row
+    sizes : str
+        The sizes, the seconds of the measurement, and what was read from files of an earlier run.
+    seconds : float
+    command : str
+        The command that makes this figure alone.
+    drawing : Markup
+        An SVG element.
+    numbers : dict
+        The outcome as JSON-able numbers.
+    """
+
+    name: str
+    paper: str
+    title: str
+    claim: str
+    criterion: str
+    quick: bool
+    standing: Standing
+    why: str
+    rows: list[Row]
+    sizes: str
+    seconds: float
+    command: str
+    drawing: Markup
+    numbers: dict[str, Any]
+
+    @property
+    def words(self) -> str:
+        """The verdict in words."""
+        return standing_words(self.standing, self.quick)
+
+    @property
+    def look(self) -> str:
+        """The class of the verdict in the style sheet."""
+        return _LOOKS[self.standing]
+
+
+def card(outcome: Outcome, command: str) -> Card:
+    """The card of an outcome.
+
+    Parameters
+    ----------
+    outcome : Outcome
+    command : str
+        The command that was run.
+    """
+    figure = outcome.figure
+    reused = f", {outcome.reused} of {outcome.pieces} pieces from an earlier run" if outcome.reused else ""
+    sizes = "; ".join(f"{name} = {value}" for name, value in outcome.sizes.items())
+    return Card(
+        name=figure.name,
+        paper=str(figure.paper),
+        title=figure.title,
+        claim=figure.claim,
+        criterion=figure.criterion,
+        quick=outcome.quick,
+        standing=outcome.verdict.standing,
+        why=outcome.verdict.why,
+        rows=outcome.rows,
+        sizes=f"{'Quick sizes' if outcome.quick else 'Sizes'}: {sizes}; {outcome.seconds:.1f} s{reused}",
+        seconds=outcome.seconds,
+        command=outcome.command,
+        drawing=svg_element(outcome.drawing, figure.name, figure.title),
+        numbers=as_numbers(outcome, command),
+    )
+
+
+def page(cards: Sequence[Card], command: str) -> str:
     """The whole page as HTML, self-contained.
 
     Parameters
     ----------
-    outcomes : sequence of Outcome
+    cards : sequence of Card
         Either all quick or none.
     command : str
         The command that was run.
     """
-    quick = any(outcome.quick for outcome in outcomes)
-    seconds = sum(outcome.seconds for outcome in outcomes)
-    count = f"{len(outcomes)} figure{'s' * (len(outcomes) != 1)}"
-    cards = [_card(outcome) for outcome in outcomes]
-    papers = list(dict.fromkeys(str(outcome.figure.paper) for outcome in outcomes))
+    quick = any(card.quick for card in cards)
+    seconds = sum(card.seconds for card in cards)
+    count = f"{len(cards)} figure{'s' * (len(cards) != 1)}"
+    papers = list(dict.fromkeys(card.paper for card in cards))
     return render(
         "reproduce.html.j2",
         package="attsvm.reproduce",
         title=f"Figures of the papers, measured again{' (quick run)' * quick}",
-        kicker=f"attsvm {__version__} · {count}{' · quick sizes' * quick} · {seconds:.0f} s",
-        verdict=verdict_of_all(outcomes),
+        kicker=f"attsvm {__version__} · {count}{' · quick sizes' * quick} · {seconds:.0f} s of measurements",
+        verdict=verdict_of_all(cards),
         notes=["A quick run uses small sizes. Run without --quick to judge the claims."] if quick else [],
         cards=cards,
-        papers=[(paper, [card for card in cards if card["paper"] == paper]) for paper in papers],
+        papers=[(paper, [card for card in cards if card.paper == paper]) for paper in papers],
         command=command,
     )
 
 
-def verdict_of_all(outcomes: Sequence[Outcome]) -> str:
+def verdict_of_all(cards: Sequence[Card]) -> str:
     """How many claims hold, or of a quick run how many criteria are met, with the names of the others."""
-    quick = any(outcome.quick for outcome in outcomes)
+    quick = any(card.quick for card in cards)
     one, many = ("criterion", "criteria") if quick else ("claim", "claims")
-    holds = [outcome for outcome in outcomes if outcome.verdict.standing is Standing.HOLDS]
-    others = [outcome for outcome in outcomes if outcome.verdict.standing is not Standing.HOLDS]
+    holds = [card for card in cards if card.standing is Standing.HOLDS]
+    others = [card for card in cards if card.standing is not Standing.HOLDS]
     if not others:
         is_met, are_met = ("is met", "are met") if quick else ("holds", "hold")
         if len(holds) == 1:
@@ -53,34 +136,13 @@ def verdict_of_all(outcomes: Sequence[Outcome]) -> str:
         else:
             sentence = f"{'Both' if len(holds) == 2 else f'All {len(holds)}'} {many} {are_met}"
     else:
-        met = "met" if quick else "hold"
-        sentence = f"{len(holds)} of {len(outcomes)} {many} {'are met' if quick else met}"
+        sentence = f"{len(holds)} of {len(cards)} {many} {'are met' if quick else 'hold'}"
     parts = [sentence + (" at quick sizes" if quick else "")]
     for standing, words in (
         (Standing.IN_PART, "met in part" if quick else "holds in part"),
         (Standing.FAILS, "not met" if quick else "does not hold"),
     ):
-        names = [outcome.figure.name for outcome in others if outcome.verdict.standing is standing]
+        names = [card.name for card in others if card.standing is standing]
         if names:
             parts.append(f"{words}: {listed(names)}")
     return "; ".join(parts) + "."
-
-
-def _card(outcome: Outcome) -> dict[str, Any]:
-    figure = outcome.figure
-    reused = f", {outcome.reused} of {outcome.pieces} pieces from an earlier run" if outcome.reused else ""
-    sizes = "; ".join(f"{name} = {value}" for name, value in outcome.sizes.items())
-    return {
-        "name": figure.name,
-        "paper": str(figure.paper),
-        "title": figure.title,
-        "claim": figure.claim,
-        "criterion": figure.criterion,
-        "standing": outcome.standing,
-        "look": _LOOKS[outcome.verdict.standing],
-        "why": outcome.verdict.why,
-        "rows": outcome.rows,
-        "sizes": f"{'Quick sizes' if outcome.quick else 'Sizes'}: {sizes}; {outcome.seconds:.1f} s{reused}",
-        "command": outcome.command,
-        "drawing": outcome.drawing,
-    }

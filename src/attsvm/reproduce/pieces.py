@@ -16,6 +16,7 @@ from attsvm.errors import ProblemError
 from attsvm.reading import read_npz
 from attsvm.reproduce.figure import Arrays
 from attsvm.storage import write_npz
+from attsvm.svm.threads import threads_for
 from attsvm.training.engine.trials import num_threads
 
 KIND = "piece"
@@ -45,8 +46,11 @@ class Store:
         path = self.folder / f"{name}.npz"
         origin = _origin(function, arguments, self.of)
         found = _verified(path, origin)
-        arrays = function(*arguments) if found is None else found
-        if found is None:
+        if found is not None:
+            arrays = found
+        else:
+            with threads_for(0):  # the products of a figure are small
+                arrays = function(*arguments)
             self.folder.mkdir(parents=True, exist_ok=True)
             write_npz(path, KIND, arrays, {"origin": origin, "sha256": _digest(arrays)})
         if self.progress is not None:

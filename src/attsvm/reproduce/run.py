@@ -210,6 +210,7 @@ def _drawing(figure: Figure, sizes: dict[str, Any], arrays: Arrays) -> Drawing:
 
 def write(outcome: Outcome, out: Path, command: str) -> None:
     """Write ``<name>.png``, ``<name>.svg`` and ``<name>.json`` to ``out``, each completely or not at all."""
+    style.lay_out(outcome.drawing)
     contents = (
         style.to_png(outcome.drawing),
         style.to_svg_file(outcome.drawing),

@@ -3,15 +3,11 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from threading import Event
 
 import numpy as np
 from jaxtyping import Bool, Int
-from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from attsvm.interruptions import blocked, end_with
+from attsvm.processes import side_by_side
 from attsvm.svm.constraints.gram_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
 from attsvm.torch.inspection.weights import HeadProblem, Layer
@@ -63,28 +59,11 @@ def margin_intervals(
     workers = max(1, min(settings.workers, len(heads), PAIRS_AT_ONCE // layer.allowed.size))
     if layer.allowed.size < LEAST_PAIRS:
         workers = 1
-    # with one worker joblib stays in this process
-    ending = {"initializer": end_with, "initargs": (os.getpid(),)}
-    with parallel_config("loky", inner_max_num_threads=1, **ending), threadpool_limits(1, user_api="blas"):
-        solve, ended = delayed(_interval), Event()
-        jobs = (
-            solve(layer.head(head), layer.allowed, of_head, settings.gap, settings.max_steps, grams)
-            for head, of_head in zip(heads, selected, strict=True)
-            if not ended.is_set()
-        )
-        if workers > 1:
-            resource_tracker.ensure_running()  # starting it would unblock the signals again
-        with blocked():
-            intervals = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
-        try:
-            # not `yield from`: closing that would kill the processes under their manager
-            for interval in intervals:  # noqa: UP028
-                yield interval
-        finally:
-            # if the caller stops early, no further head is started, and those that were started are waited for
-            ended.set()
-            for _ in intervals:
-                pass
+    calls = (
+        (layer.head(head), layer.allowed, of_head, settings.gap, settings.max_steps, grams)
+        for head, of_head in zip(heads, selected, strict=True)
+    )
+    return side_by_side(_interval, calls, workers)
 
 
 def default_workers() -> int:

@@ -1,7 +1,7 @@
 """Stretches of training, each compiled into one program. The programs are kept for later calls."""
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, lru_cache, partial, reduce
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import compiler_options, over_entries, settle
+from attsvm.contractions import compiler_options, over_entries, quick_to_compile, settle
 from attsvm.optimizers import Rule, Scale, Scales, rescaled
 from attsvm.optimizers.exponents import Weights, in_window
 from attsvm.training.attention import AnyArray, Data, Parameters
@@ -121,7 +121,7 @@ class Program:
             (state, order), records = carry
             length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
             state, order = jax.lax.fori_loop(0, length, step, (state, order))
-            records = jax.tree.map(lambda record, x: record.at[i].set(x), records, observe(state))
+            records = jax.tree.map(partial(_put, i), records, observe(state))
             return (state, order), records
 
         # the order of the sequences follows from the number of the step, so it is not part of the state
@@ -193,6 +193,12 @@ def _of_true_weights(scales: Scales, state: State) -> Scales:
     return Scales(tuple(Scale(group.names, group.log + added.astype(group.log.dtype)) for group in scales.groups))
 
 
+def _put(i: Array, record: Array, x: Array) -> Array:
+    """``record.at[i].set(x)`` for an index in the range, which takes fewer loops to compile."""
+    written: Array = jax.lax.dynamic_update_index_in_dim(record, x, i, 0)
+    return written
+
+
 def _number(state: State) -> Array:
     """The number of the step that the running trials are about to make."""
     return jnp.max(jnp.where(state.status == RUNNING, state.steps, 0))
@@ -206,5 +212,5 @@ def _compiled(owner: Program, method: str, structure: Any, shapes: tuple[tuple[A
     arguments = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
     state = arguments[0]
     num_trials = jax.tree.leaves(state)[0].shape[-1]
-    options = compiler_options(num_trials) if method == "_stretch" else None
+    options = compiler_options(num_trials) if method == "_stretch" else quick_to_compile()
     return jax.jit(getattr(owner, method)).lower(*arguments).compile(compiler_options=options)

@@ -1,0 +1,74 @@
+"""Several figures: measured in processes side by side, and written one by one."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from attsvm.processes import side_by_side
+from attsvm.reproduce.figure import Figure
+from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.page import Card, card
+from attsvm.reproduce.run import run, write
+from attsvm.training.engine.trials import num_threads
+
+MOST_WORKERS = 4
+"""Limit for the number of processes. Each takes about 0.7 GB of memory."""
+
+
+def run_several(
+    figures: Mapping[str, Figure],
+    out: Path,
+    command: str,
+    *,
+    quick: bool = False,
+    progress: Callable[[str], object] = lambda _: None,
+) -> Iterator[Card]:
+    """Run figures and write each one as :func:`write` does.
+
+    Most of the time of a figure is compilation, which uses few threads, so two figures at a time on two cores take half
+    the time. A single figure, or one thread, is measured in this process.
+
+    Parameters
+    ----------
+    figures : Mapping of str to Figure
+        By what the command line calls them, as from :func:`chosen`.
+    out : Path
+    command : str
+        The command that is running.
+    quick : bool
+        Use the small sizes.
+    progress : callable, optional
+        Called with a few words on what is done.
+
+    Yields
+    ------
+    Card
+        Of each figure, in their order.
+    """
+    workers = min(num_threads(), len(figures), MOST_WORKERS)
+    if workers == 1:
+        for spelling, figure in figures.items():
+            progress(f"{figure.name} …")
+            yield _run(figure, spelling, out, command, quick, progress)
+        return
+    calls = ((Path.cwd(), spelling, out, command, quick) for spelling in figures)
+    progress(f"{len(figures)} figures, {workers} at a time …")
+    for number, finished in enumerate(side_by_side(_run_by_name, calls, workers), 1):
+        progress(f"{number} of {len(figures)} figures done, {workers} at a time …")
+        yield finished
+
+
+def _run_by_name(folder: Path, spelling: str, out: Path, command: str, quick: bool) -> Card:
+    os.chdir(folder)  # a worker of an earlier call may be in another one
+    return _run(FIGURES.find(spelling), spelling, out, command, quick, lambda _: None)
+
+
+def _run(
+    figure: Figure, spelling: str, out: Path, command: str, quick: bool, progress: Callable[[str], object]
+) -> Card:
+    def say(piece: str, _: bool) -> None:
+        progress(f"{figure.name}: {piece} done")
+
+    outcome = run(figure, out, quick=quick, spelling=spelling, progress=say)
+    write(outcome, out, command)
+    return card(outcome, command)
