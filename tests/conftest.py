@@ -1,14 +1,20 @@
 """What the tests share: the reference numbers, and the hypothesis profile."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 SHARED = Path(__file__).parents[1].parent / "shared"
+
+# the tests run side by side: one thread for the linear algebra of their oracles, and for the processes that they start
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+threadpool_limits(1, user_api="blas")
 
 settings.register_profile("attsvm", deadline=None, derandomize=True)
 settings.load_profile("attsvm")

@@ -1,5 +1,6 @@
 """``solve_svm``: from a problem and a selection to a certified direction, in any norm."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_re
 from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.registry import check_method, find_candidate
 from attsvm.svm.solution import Solution
+from attsvm.svm.threads import threads_for
 from attsvm.svm.unit_scale import at_own_scale, unit_scale
 from attsvm.svm.variants.rank import check_rank, solve_rank
 from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
@@ -119,8 +121,15 @@ def solve_svm(
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)
     options = _Options(parse_norm(norm), relaxed, slack, rank, tol, max_steps, callback, method)
-    with np.errstate(all="ignore"):  # what leaves the floats is seen by the certificate
+    # what leaves the floats is seen by the certificate
+    with np.errstate(all="ignore"), threads_for(_multiplications(problem)):
         return _solve(problem, selected, options, warm_start)
+
+
+def _multiplications(problem: Problem) -> int:
+    """In a product of the rows of one problem with weights, and back."""
+    num_rows = math.prod(problem.query_shape[len(problem.batch_shape) :]) * problem.num_tokens
+    return 2 * num_rows * problem.key_dim * problem.query_dim
 
 
 class _Options(NamedTuple):

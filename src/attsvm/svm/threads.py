@@ -19,10 +19,11 @@ def threads_for(multiplications: int) -> AbstractContextManager[object]:
     """
     if multiplications >= WORTH_SHARING:
         return nullcontext()
-    limited: AbstractContextManager[object] = _controller().limit(limits=1, user_api="blas")
+    limited: AbstractContextManager[object] = _controller().limit(limits=1)
     return limited
 
 
 @cache
 def _controller() -> ThreadpoolController:
-    return ThreadpoolController()  # searching the loaded libraries takes milliseconds
+    # searching the loaded libraries takes milliseconds
+    return ThreadpoolController().select(user_api="blas")
