@@ -88,8 +88,9 @@ def solve(
     -------
     DifferentiableSolution
         There is a derivative where the status is 0 (optimal). Its status is 3 (degenerate) where an active constraint
-        has the multiplier 0, where the active constraints do not determine the solution, or where the norm bends
-        sharply: the one-sided derivatives then differ. Where the status is not 0, gradients are NaN.
+        has the multiplier 0, where the active constraints do not determine the solution, where the proximal map has no
+        derivative, and where its finite differences do not determine the derivative to six digits. Where the status is
+        not 0, gradients are NaN.
 
     Raises
     ------

@@ -1,5 +1,6 @@
 """The active set of a solution, through which the solution depends smoothly on keys and queries."""
 
+import warnings
 from functools import partial
 from typing import NamedTuple
 
@@ -15,13 +16,13 @@ SMALLEST = 1e-6
 """Slacks of unit rows below this, relative to ‖W‖, count as zero, and so do multipliers, relative to ‖A*(λ)‖."""
 
 SMALLEST_PIVOT = 1e-11
-"""Reciprocal condition numbers below this count as those of a singular system."""
+"""Gram matrices of unit rows with a smaller reciprocal condition number count as singular."""
 
-SMALLEST_PIVOT_OF_DIFFERENCES = 1e-7
-"""The same, of a system that contains the errors of differences."""
+STEP = 1e-6
+"""Of the differences of prox, relative to the largest entry."""
 
-STEP = 3e-5
-"""Of the differences of prox, relative to the largest entry. Their error is about its square."""
+LARGEST_ERROR = 1e-6
+"""Derivatives with differences of one step and of twice the step agree to this, relative to them."""
 
 LARGEST_KINK = 1e-3
 """Forward and backward differences of prox that differ by more are not those of a differentiable function."""
@@ -186,8 +187,9 @@ def sensitivity(rows: Rows, norm: Norm, weights: np.ndarray, multipliers: np.nda
 def _euclidean(rows: Rows, weights: np.ndarray, multipliers: np.ndarray) -> Sensitivity:
     lengths = rows.lengths
     gram = (rows.left @ rows.left.T) * (rows.right @ rows.right.T) / np.outer(lengths, lengths)
-    factors, regular = _factorised(gram, SMALLEST_PIVOT)
-    if not regular:
+    factors = scipy.linalg.lu_factor(gram)
+    reciprocal, _ = scipy.linalg.lapack.dgecon(factors[0], np.linalg.norm(gram, 1))
+    if not reciprocal > SMALLEST_PIVOT:
         return Sensitivity(rows, weights, multipliers, None)
     solved = scipy.linalg.lu_solve(factors, rows.required / lengths) / lengths
     weights = rows.adjoint(solved)
@@ -201,41 +203,48 @@ def _general(norm: Norm, rows: Rows, weights: np.ndarray, multipliers: np.ndarra
     scale = float(np.linalg.norm(weights))
     step = scale / float(np.linalg.norm(rows.adjoint(multipliers)))
     given = Sensitivity(rows, weights, multipliers, None)
+
+    def system(jacobian: np.ndarray) -> Adjoint:
+        none = np.zeros((len(lengths), len(lengths)))
+        blocks = np.block([[np.eye(size) - jacobian, -jacobian @ matrix.T], [matrix, none]])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # a singular system has no derivative
+            return Adjoint(rows, scipy.linalg.lu_factor(blocks), lengths, jacobian, step)
+
     for _ in range(NEWTON_STEPS):
         at = weights + step * rows.adjoint(multipliers)
-        jacobian, differentiable = _of_prox(norm, at, step)
-        system = np.block(
-            [[np.eye(size) - jacobian, -jacobian @ matrix.T], [matrix, np.zeros((len(lengths), len(lengths)))]]
-        )
-        factors, regular = _factorised(system, SMALLEST_PIVOT_OF_DIFFERENCES)
-        if not (differentiable and regular):
-            return given
+        jacobian, kink = _of_prox(norm, at, step, STEP)
+        adjoint = system(jacobian)
         residual = np.concatenate(
             [(weights - norm.prox(at, step)).ravel(), (rows.apply(weights) - rows.required) / lengths]
         )
-        change = scipy.linalg.lu_solve(factors, residual)
+        change = scipy.linalg.lu_solve(adjoint.factors, residual)
+        if kink > LARGEST_KINK or not np.isfinite(change).all():
+            return given
         weights = weights - change[:size].reshape(weights.shape)
         multipliers = multipliers - change[size:] / (lengths * step)
         if np.linalg.norm(change[:size]) <= SMALLEST_CHANGE * scale:
-            return Sensitivity(rows, weights, multipliers, Adjoint(rows, factors, lengths, jacobian, step))
-    return given
+            break
+    else:
+        return given
+    found = Sensitivity(rows, weights, multipliers, adjoint)
+    coarser, _ = _of_prox(norm, at, step, 2 * STEP)
+    return found if _agree(found, found._replace(adjoint=system(coarser))) else found._replace(adjoint=None)
 
 
-def _of_prox(norm: Norm, at: np.ndarray, step: float) -> tuple[np.ndarray, bool]:
-    """The Jacobian of prox by central differences, and whether prox is differentiable there."""
-    h = STEP * float(np.max(np.abs(at)))
+def _of_prox(norm: Norm, at: np.ndarray, step: float, relative: float) -> tuple[np.ndarray, float]:
+    """The Jacobian of prox by central differences, and by how much the differences on both sides are apart."""
+    h = relative * float(np.max(np.abs(at)))
     moves = h * np.eye(at.size).reshape(at.size, *at.shape)
     centre = norm.prox(at, step)
     above, below = norm.proxes(at + moves, step), norm.proxes(at - moves, step)
     kink = float(np.max(np.abs((above - centre) - (centre - below)))) / h
     jacobian = ((above - below) / (2 * h)).reshape(at.size, at.size)
-    return 0.5 * (jacobian + jacobian.T), kink <= LARGEST_KINK
+    return 0.5 * (jacobian + jacobian.T), kink
 
 
-def _factorised(matrix: np.ndarray, smallest: float) -> tuple[tuple[np.ndarray, np.ndarray], bool]:
-    """LU factors, and whether the matrix is regular."""
-    if not len(matrix):
-        return (matrix, np.zeros(0, dtype=np.int32)), True
-    factors = scipy.linalg.lu_factor(matrix, check_finite=False)
-    reciprocal, info = scipy.linalg.lapack.dgecon(factors[0], np.linalg.norm(matrix, 1))
-    return factors, bool(info == 0 and reciprocal > smallest)
+def _agree(first: Sensitivity, second: Sensitivity) -> bool:
+    """Whether the derivatives of a random function of W agree. Differences that a singular system magnifies do not."""
+    gradient = np.random.default_rng(0).standard_normal(first.weights.shape)
+    pairs = zip(first.pull(gradient, 0.0), second.pull(gradient, 0.0), strict=True)
+    return all(np.linalg.norm(x - y) <= LARGEST_ERROR * np.linalg.norm(x) for x, y in pairs)
