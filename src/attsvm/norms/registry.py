@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.extensions import Registry, import_object, kind_check
-from attsvm.norms.base import Norm
+from attsvm.norms.base import MissingPiece, Norm
 from attsvm.norms.check import checked
 
 NORMS: Registry[type[Norm] | Norm] = Registry(
@@ -141,10 +141,17 @@ class MissingNorm(Norm):
 
         Raises
         ------
-        ProblemError
+        MissingPiece
             Always.
         """
-        raise ProblemError(f"norm: {self.name} was defined in {self.path}, which cannot be imported here")
+        raise self._missing("value", "")
+
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """The same."""
+        raise self._missing("value", "")
+
+    def _missing(self, piece: str, consequence: str) -> MissingPiece:
+        return MissingPiece(f"norm: {self.name} was defined in {self.path}, which cannot be imported here")
 
 
 def _instance(found: type[Norm] | Norm) -> Norm:
