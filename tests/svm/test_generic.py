@@ -127,6 +127,25 @@ class Schatten(Norm):
 
 
 @dataclass(frozen=True)
+class FourthPowers(Norm):
+    """Entrywise ℓ4, as one would write it first."""
+
+    power: float = 4.0
+    name = "fourth-powers"
+
+    def value(self, x, axes=2):
+        return (np.abs(x) ** self.power).sum() ** (1 / self.power)
+
+    @property
+    def dual(self):
+        return FourthPowers(self.power / (self.power - 1))
+
+    def steepest(self, g):
+        q = self.power / (self.power - 1)
+        return np.sign(g) * (np.abs(g) / max((np.abs(g) ** q).sum() ** (1 / q), 1e-300)) ** (q - 1)
+
+
+@dataclass(frozen=True)
 class SteepestRow(LargestRow):
     """ℓ∞,2 by its steepest direction alone."""
 
@@ -207,6 +226,17 @@ def test_kept_sets_and_relaxed_queries_have_the_optimum_of_cvxpy(norm):
     solution = attsvm.solve_svm(problem, sets, norm=norm, relaxed=relaxed)
     assert solution.status == "optimal"
     assert solution.value == pytest.approx(by_cvxpy(norm, problem, sets, relaxed), rel=1e-7)
+
+
+@pytest.mark.parametrize("exponent", [-140, 140])
+def test_powers_in_a_norm_may_leave_the_floats(exponent):
+    """The weights are about 2^∓280, whose fourth powers are no floats."""
+    problem, selected = drawn(2)
+    scale = 2.0**exponent
+    scaled = attsvm.Problem(problem.tokens * scale, queries=problem.queries * scale, mask=problem.mask)
+    usual, unusual = (attsvm.solve_svm(each, selected, norm=FourthPowers()) for each in (problem, scaled))
+    assert unusual.status == usual.status == "optimal"
+    assert unusual.value * scale**2 == pytest.approx(usual.value, rel=1e-8)
 
 
 @WITH_PROX

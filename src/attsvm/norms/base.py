@@ -9,6 +9,9 @@ from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 
+USUAL_EXPONENT = 60
+"""Numbers between 2^-60 and 2^60 are measured as they are."""
+
 
 class MissingPiece(ProblemError):
     """A norm does not provide what is needed."""
@@ -170,10 +173,17 @@ class Norm(ABC):
         array = np.asarray(x, dtype=np.float64)
         lead = array.shape[: array.ndim - axes]
         try:
-            numbers = [float(self.value(array[index])) for index in np.ndindex(lead)]
+            numbers = [self._value_at_usual_scale(array[index]) for index in np.ndindex(lead)]
         except (TypeError, ValueError) as error:
             raise ProblemError(f"norm: {self.name}.value: expected one number per matrix ({error})") from error
         return np.array(numbers).reshape(lead)
+
+    def _value_at_usual_scale(self, x: np.ndarray) -> float:
+        """The norm of one matrix or vector whose powers may leave the floats; powers of two change no digit."""
+        exponent = int(np.frexp(np.abs(x).max(initial=0.0))[1])
+        if abs(exponent) <= USUAL_EXPONENT:
+            return float(self.value(x))
+        return float(np.ldexp(float(self.value(np.ldexp(x, -exponent))), exponent))
 
     def _missing(self, piece: str, consequence: str) -> MissingPiece:
         return MissingPiece(f"norm: {self.name} does not provide `{piece}`, so {consequence}")

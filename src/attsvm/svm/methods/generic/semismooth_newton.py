@@ -37,7 +37,7 @@ MOST_FREE = 400
 BLOCK = 2_000_000
 """Numbers in the matrices whose prox is computed in one call."""
 
-DIFFERENCE = 1e-6
+DIFFERENCE = 1e-7
 """Length of a difference, relative to the argument of the prox."""
 
 EPS = float(np.finfo(float).eps)
@@ -100,9 +100,9 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
         center, multipliers = point.weights, point.multipliers
         if proximal.error(point) <= accuracy:
             sigma = min(3 * sigma, 1e6 * first)
-            accuracy = max(min(0.1 * accuracy, 0.05 * gap), 1e-12)
+            accuracy = max(min(0.1 * accuracy, 0.05 * gap), 0.02 * target)
         elif sigma > 1e-8 * first:
-            sigma /= 10
+            sigma /= 3 if proximal.error(point) <= proximal.rounding(point) else 10
     return steps
 
 
