@@ -8,13 +8,21 @@ in this package or outside it.
 
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
+from attsvm.norms.combined import Infimal, Largest, Sum, max_of, sum_of
+from attsvm.norms.k_support import KSupport, LargestEntries
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp
+from attsvm.norms.owl import DualOwl, Owl
 from attsvm.norms.registry import MissingNorm, parse_norm, read_norm, written_norm
 from attsvm.norms.scaled import Scaled
 from attsvm.norms.schatten import Nuclear, Spectral
 
 __all__ = [
+    "DualOwl",
+    "Infimal",
+    "KSupport",
+    "Largest",
+    "LargestEntries",
     "Lp",
     "MissingNorm",
     "Norm",
@@ -23,12 +31,16 @@ __all__ = [
     "OnColumns",
     "OnRows",
     "OnSingularValues",
+    "Owl",
     "Scaled",
     "Spectral",
+    "Sum",
     "check",
+    "max_of",
     "parse_norm",
     "read_norm",
     "schatten",
+    "sum_of",
     "written_norm",
 ]
 

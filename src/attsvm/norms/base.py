@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -146,6 +147,10 @@ class Norm(ABC):
     def parts(self) -> "tuple[Norm, ...]":
         """The norms that this one is made of."""
         return ()
+
+    def named(self, parts: Sequence[str]) -> str:
+        """The name that this norm would have if its :attr:`parts` had these names. By default its name."""
+        return self.name
 
     @property
     def shape(self) -> tuple[int, ...] | None:

@@ -36,15 +36,25 @@ class Lifted(Norm):
     what: ClassVar[str]
     """What the sizes are, for names."""
 
+    short_names: ClassVar[dict[float | None, str]]
+    """The name with the ℓp norm of the sizes, for each p; that of None for any other p, written in the place of {}."""
+
     @property
     def name(self) -> str:
-        """Such as "l1.5 of the singular values"."""
-        return f"{self.of.name} of the {self.what}"
+        """Such as "ksupport3 of the singular values"; a sum has the names of its parts."""
+        if self.of.parts:
+            return self.of.named([type(self)(part).name for part in self.of.parts])
+        return _short_name(self.of, self.short_names) or f"{self.of.name} of the {self.what}"
 
     @property
     def parts(self) -> tuple[Norm, ...]:
         """The norm of vectors."""
         return (self.of,)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """A shape with as many sizes as the norm of vectors measures."""
+        return None if self.of.shape is None else self.of.shape * 2
 
     @property
     def dual(self) -> Self:
@@ -117,13 +127,14 @@ class OnSingularValues(Lifted):
 
     spelling: ClassVar[str] = '"schatten<p>"'
     what: ClassVar[str] = "singular values"
+    short_names: ClassVar[dict[float | None, str]] = {
+        1: "nuclear",
+        2: "frobenius",
+        math.inf: "spectral",
+        None: "schatten{}",
+    }
     left_invariant = True
     right_invariant = True
-
-    @property
-    def name(self) -> str:
-        """schatten1.5 for ℓ1.5."""
-        return _short_name(self.of, "schatten{}") or super().name
 
     def sizes(self, x: np.ndarray) -> np.ndarray:
         """The singular values."""
@@ -178,12 +189,8 @@ class OnRows(Lifted):
 
     spelling: ClassVar[str] = '"l2,<p>" or "linf,2"'
     what: ClassVar[str] = "rows"
+    short_names: ClassVar[dict[float | None, str]] = {2: "frobenius", math.inf: "linf,2", None: "l2,{}"}
     right_invariant = True
-
-    @property
-    def name(self) -> str:
-        """l2,1 for the sum of the lengths, linf,2 for the largest."""
-        return _short_name(self.of, "l2,{}") or super().name
 
     @property
     def of_vectors(self) -> Norm:
@@ -222,12 +229,12 @@ class OnColumns(Lifted):
 
     spelling: ClassVar[str] = '"l2,<p>-columns" or "linf,2-columns"'
     what: ClassVar[str] = "columns"
+    short_names: ClassVar[dict[float | None, str]] = {
+        2: "frobenius",
+        math.inf: "linf,2-columns",
+        None: "l2,{}-columns",
+    }
     left_invariant = True
-
-    @property
-    def name(self) -> str:
-        """l2,1-columns for the sum of the lengths, linf,2-columns for the largest."""
-        return _short_name(self.of, "l2,{}-columns") or super().name
 
     def sizes(self, x: np.ndarray) -> np.ndarray:
         """The lengths of the columns."""
@@ -244,12 +251,11 @@ class OnColumns(Lifted):
         return None if inner is None else cls(inner)
 
 
-def _short_name(of: Norm, template: str) -> str | None:
-    """The template with the exponent of an ℓp norm; linf,2 in place of l2,inf. None for any other norm."""
+def _short_name(of: Norm, names: dict[float | None, str]) -> str | None:
+    """The name with an ℓp norm of the sizes; None for any other norm."""
     if not isinstance(of, Lp):
         return None
-    p = repr(of.p).removesuffix(".0")
-    return template.format(p).replace("l2,inf", "linf,2")
+    return names.get(of.p) or str(names[None]).format(repr(of.p).removesuffix(".0"))
 
 
 def _group(text: str) -> Lp | None:

@@ -1,12 +1,14 @@
 """A norm times a positive number."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from attsvm.checks import check_number
 from attsvm.norms.base import Norm
+from attsvm.norms.registry import NORMS, parse_norm
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Scaled(Norm):
 
     of: Norm
     factor: float
+    spelling: ClassVar[str] = '"<c>*<norm>"'
 
     def __post_init__(self) -> None:
         check_number("factor", self.factor, "a number > 0", lambda c: 0 < c < np.inf)
@@ -38,7 +41,11 @@ class Scaled(Norm):
     @property
     def name(self) -> str:
         """2*nuclear."""
-        return f"{self.factor!r}*{self.of.name}".replace(".0*", "*")
+        return self.named([self.of.name])
+
+    def named(self, parts: Sequence[str]) -> str:
+        """2*nuclear."""
+        return times(self.factor, parts[0])
 
     @property
     def parts(self) -> tuple[Norm, ...]:
@@ -66,7 +73,7 @@ class Scaled(Norm):
         return Scaled(self.of.dual, 1 / self.factor)
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """C N(x)."""
+        """The norm over the last ``axes`` axes."""
         return self.factor * self.of.value(x, axes)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
@@ -86,7 +93,7 @@ class Scaled(Norm):
         return self.of.steepest(g) / self.factor
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """C times that of N."""
+        """That of N times c."""
         return self.factor * self.of.frobenius_factor(shape)
 
     @property
@@ -94,7 +101,24 @@ class Scaled(Norm):
         """The same multiple of N for vectors."""
         return scaled(self.of.of_vectors, self.factor)
 
+    @classmethod
+    def parse(cls, text: str) -> Norm | None:
+        """Read "2*nuclear"."""
+        factor, star, name = text.partition("*")
+        try:
+            return scaled(parse_norm(name), float(factor)) if star else None
+        except ValueError:
+            return None
+
 
 def scaled(norm: Norm, factor: float) -> Norm:
     """The norm times a positive number; the norm itself for 1."""
     return norm if factor == 1 else Scaled(norm, factor)
+
+
+def times(factor: float, name: str) -> str:
+    """2*nuclear; the name itself for 1."""
+    return name if factor == 1 else f"{factor!r}".removesuffix(".0") + f"*{name}"
+
+
+NORMS.register("scaled", Scaled)

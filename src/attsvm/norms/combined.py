@@ -1,0 +1,443 @@
+"""Sums of norms, and the largest of several norms.
+
+The dual ball of a sum Σ a_i N_i consists of the sums of points u_i with N_i*(u_i) ≤ a_i; that of max c_i N_i, of sums
+with Σ N_i*(u_i)/c_i ≤ 1. What remains of x after the nearest such sum is the proximal point. The parts u_i are found
+one after the other, each by a proximal map of its norm (Dykstra's method). If one step leaves nothing to change, as
+for the nuclear and the Frobenius norm in this order, that is all.
+
+The dual norm of these is a program. Any parts that sum to A bound it from above, so the bound that is returned is one
+for every accuracy of the parts.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import brentq
+
+from attsvm.checks import check_number
+from attsvm.errors import ProblemError
+from attsvm.norms.ball import project_on_ball
+from attsvm.norms.base import Norm
+from attsvm.norms.dual_bounds import Bounds
+from attsvm.norms.lifted import Lifted, OnColumns, OnRows, OnSingularValues
+from attsvm.norms.lp import Lp
+from attsvm.norms.parts import MOST_ROUNDS, Parts, nearest_parts
+from attsvm.norms.registry import NORMS, parse_norm
+from attsvm.norms.scaled import Scaled, times
+from attsvm.norms.schatten import Nuclear, Spectral
+
+
+@dataclass(frozen=True)
+class _Combined(Norm):
+    """Norms and a positive number for each of them."""
+
+    norms: tuple[Norm, ...]
+    weights: tuple[float, ...]
+
+    def __init__(self, norms: Sequence[Norm], weights: Sequence[float] | None = None) -> None:
+        numbers = [1.0] * len(norms) if weights is None else list(weights)
+        if len(norms) < 2 or len(numbers) != len(norms):
+            raise ProblemError(
+                f"weights: expected two norms or more and one number for each, got {len(norms)} norms and "
+                f"{len(numbers)} numbers"
+            )
+        numbers = [check_number("weights", c, "numbers > 0", lambda c: 0 < c < np.inf) for c in numbers]
+        object.__setattr__(self, "norms", tuple(norms))
+        object.__setattr__(self, "weights", tuple(numbers))
+
+    @property
+    def parts(self) -> tuple[Norm, ...]:
+        """The norms that are combined."""
+        return self.norms
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """That of the first norm that has one."""
+        return next((norm.shape for norm in self.norms if norm.shape is not None), None)
+
+    @property
+    def left_invariant(self) -> bool:
+        """Whether all are."""
+        return all(norm.left_invariant for norm in self.norms)
+
+    @property
+    def right_invariant(self) -> bool:
+        """Whether all are."""
+        return all(norm.right_invariant for norm in self.norms)
+
+    @property
+    def dual(self) -> "Infimal":
+        """The least size of parts that sum to an array."""
+        for norm in self.norms:
+            _ = norm.dual  # raises where there is none
+        return Infimal(self)
+
+    @property
+    def of_vectors(self) -> Norm:
+        """The same combination of the norms for vectors."""
+        return type(self)([norm.of_vectors for norm in self.norms], self.weights)
+
+    @abstractmethod
+    def _merged(self, values: np.ndarray) -> np.ndarray:
+        """The norm from the values of the norms, along the first axis, each times its number."""
+
+    @abstractmethod
+    def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
+        """The parts whose sum is the nearest to x among those with ``dual_size`` at most ``step``."""
+
+    @abstractmethod
+    def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
+        """The proximal map of the combination, in which each norm has an array of its own, along the first axis."""
+
+    @abstractmethod
+    def steepest_of_dual(self, g: np.ndarray) -> np.ndarray:
+        """The point of the dual ball with the largest product with g."""
+
+    @abstractmethod
+    def dual_size(self, sizes: list[float]) -> float:
+        """A bound on the dual norm of Σ u_i, from the dual norms N_i*(u_i)."""
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """The norm over the last ``axes`` axes; leading axes are batch axes."""
+        values = self.values(x, min(axes, np.ndim(x)))
+        return values if values.ndim else float(values)
+
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """The norm over the last ``axes`` axes."""
+        each = [c * norm.values(x, axes) for norm, c in zip(self.norms, self.weights, strict=True)]
+        return self._merged(np.stack(each))
+
+    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
+        """What the nearest parts leave of x."""
+        return np.asarray(x - sum(self.split(x, step).arrays))
+
+
+@dataclass(frozen=True, init=False)
+class Sum(_Combined):
+    """Σ a_i N_i(W). :func:`sum_of` makes one.
+
+    Parameters
+    ----------
+    norms : sequence of Norm
+        With ``dual`` and ``prox``.
+    weights : sequence of float, optional
+        The numbers a_i > 0; by default 1.
+    """
+
+    spelling: ClassVar[str] = '"<norm>+<c>*<norm>"'
+
+    @property
+    def name(self) -> str:
+        """Such as "nuclear+0.5*frobenius"."""
+        return self.named([norm.name for norm in self.norms])
+
+    def named(self, parts: Sequence[str]) -> str:
+        """The names and their numbers with a plus between them."""
+        return "+".join(map(times, self.weights, parts))
+
+    @classmethod
+    def parse(cls, text: str) -> Norm | None:
+        """Read "nuclear+0.5*frobenius"."""
+        return _read(sum_of, text.split("+"))
+
+    def _merged(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values.sum(axis=0))
+
+    def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
+        """By Dykstra's method."""
+        return nearest_parts(self.norms, [step * a for a in self.weights], x, most_rounds)
+
+    def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
+        """The proximal maps of the norms."""
+        each = zip(self.norms, self.weights, copies, strict=True)
+        return np.stack([norm.prox(copy, step * a) for norm, a, copy in each])
+
+    def dual_size(self, sizes: list[float]) -> float:
+        """The largest N_i*(u_i)/a_i."""
+        return max(size / a for size, a in zip(sizes, self.weights, strict=True))
+
+    def steepest_of_dual(self, g: np.ndarray) -> np.ndarray:
+        """The point of the dual ball with the largest product with g: the sum of those of the norms."""
+        return np.asarray(sum(a * norm.dual.steepest(g) for norm, a in zip(self.norms, self.weights, strict=True)))
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """The sum of those of the norms."""
+        return math.fsum(a * norm.frobenius_factor(shape) for norm, a in zip(self.norms, self.weights, strict=True))
+
+
+@dataclass(frozen=True, init=False)
+class Largest(_Combined):
+    """max(c_1 N_1(W), c_2 N_2(W)). :func:`max_of` makes one.
+
+    Parameters
+    ----------
+    norms : sequence of two Norms
+        With ``dual`` and ``prox``.
+    weights : sequence of float, optional
+        The numbers c_i > 0; by default 1.
+    """
+
+    spelling: ClassVar[str] = '"max(<norm>;<c>*<norm>)"'
+
+    def __init__(self, norms: Sequence[Norm], weights: Sequence[float] | None = None) -> None:
+        super().__init__(norms, weights)
+        if len(self.norms) != 2:
+            raise ProblemError(f"norms: expected two norms, got {len(self.norms)}")
+
+    @property
+    def name(self) -> str:
+        """Such as "max(frobenius;2*spectral)"."""
+        return self.named([norm.name for norm in self.norms])
+
+    def named(self, parts: Sequence[str]) -> str:
+        """The names and their numbers with a semicolon between them; names of norms may contain commas."""
+        return f"max({';'.join(map(times, self.weights, parts))})"
+
+    @classmethod
+    def parse(cls, text: str) -> Norm | None:
+        """Read "max(frobenius;2*spectral)"."""
+        inside = text.removeprefix("max(").removesuffix(")")
+        return _read(max_of, inside.split(";")) if text == f"max({inside})" else None
+
+    def _merged(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values.max(axis=0))
+
+    def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
+        """As for the sum with the weights θ c_1 and (1 − θ) c_2, whose proximal point has the same size in both."""
+
+        def parts_at(share: float) -> Parts:
+            return nearest_parts(self.norms, self._levels(share, step), x, most_rounds)
+
+        def excess(share: float) -> float:
+            left = x - sum(parts_at(share).arrays)
+            return self._excess(left, left)
+
+        return parts_at(_root(excess))
+
+    def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
+        """The proximal maps of the norms for the share at which both have the same size."""
+
+        def proxes(share: float) -> list[np.ndarray]:
+            each = zip(self.norms, self._levels(share, step), copies, strict=True)
+            return [norm.prox(copy, level) if level > 0 else copy for norm, level, copy in each]
+
+        return np.stack(proxes(_root(lambda share: self._excess(*proxes(share)))))
+
+    def _levels(self, share: float, step: float) -> tuple[float, float]:
+        return step * share * self.weights[0], step * (1 - share) * self.weights[1]
+
+    def _excess(self, first: np.ndarray, second: np.ndarray) -> float:
+        """By how much the first norm of one array exceeds the second of another."""
+        sizes = [
+            c * float(norm.values(x, x.ndim))
+            for norm, c, x in zip(self.norms, self.weights, (first, second), strict=True)
+        ]
+        return sizes[0] - sizes[1]
+
+    def dual_size(self, sizes: list[float]) -> float:
+        """The sum of N_i*(u_i)/c_i."""
+        return math.fsum(size / c for size, c in zip(sizes, self.weights, strict=True))
+
+    def steepest_of_dual(self, g: np.ndarray) -> np.ndarray:
+        """The point of the dual ball with the largest product with g: that of the norm that is the larger one."""
+        each = [c * norm.dual.steepest(g) for norm, c in zip(self.norms, self.weights, strict=True)]
+        return max(each, key=lambda point: float(np.vdot(g, point)))
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """The largest of those of the norms."""
+        return max(c * norm.frobenius_factor(shape) for norm, c in zip(self.norms, self.weights, strict=True))
+
+
+@dataclass(frozen=True)
+class Infimal(Norm):
+    """The dual of a sum or of a largest norm: the least size of parts that sum to an array, bounded from above.
+
+    Parameters
+    ----------
+    of : Sum or Largest
+    """
+
+    of: _Combined
+
+    @property
+    def name(self) -> str:
+        """Such as "dual of nuclear+0.5*frobenius"."""
+        return self.named([self.of.name])
+
+    def named(self, parts: Sequence[str]) -> str:
+        """Such as "dual of nuclear+0.5*frobenius"."""
+        return f"dual of {parts[0]}"
+
+    @property
+    def parts(self) -> tuple[Norm, ...]:
+        """The combined norm."""
+        return (self.of,)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """That of the combined norm."""
+        return self.of.shape
+
+    @property
+    def left_invariant(self) -> bool:
+        """Whether the combined norm is."""
+        return self.of.left_invariant
+
+    @property
+    def right_invariant(self) -> bool:
+        """Whether the combined norm is."""
+        return self.of.right_invariant
+
+    @property
+    def dual(self) -> Norm:
+        """The combined norm."""
+        return self.of
+
+    @property
+    def of_vectors(self) -> Norm:
+        """The dual of the combined norm for vectors."""
+        return self.of.of_vectors.dual
+
+    def value(self, x: Any, axes: int = 2) -> float:
+        """A bound from above; for matrices of ten rows and columns it is close to rounding."""
+        x = np.asarray(x, dtype=np.float64)
+        length = float(np.linalg.norm(x))
+        if length == 0 or not np.isfinite(length):
+            return length
+        bounds = Bounds(self.of, x / length)
+        bounds.improve_by_proximal_points()
+        if not bounds.close():
+            bounds.improve_by_splitting()
+        return bounds.upper * length
+
+    def project_dual_ball(self, x: np.ndarray) -> np.ndarray:
+        """The nearest point of the ball of the combined norm."""
+        return project_on_ball(self.of, x)
+
+    def steepest(self, g: np.ndarray) -> np.ndarray:
+        """The point of the unit ball with the largest product with g, in NumPy."""
+        return self.of.steepest_of_dual(g)
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """The smallest of those of the dual norms, divided by their weights: each bounds this norm."""
+        each = zip(self.of.norms, self.of.weights, strict=True)
+        return min(norm.dual.frobenius_factor(shape) / c for norm, c in each)
+
+
+def _root(excess: Callable[[float], float]) -> float:
+    """The share between 0 and 1 at which a falling function is 0; the nearest end if it is nowhere."""
+    if excess(0.0) <= 0:
+        return 0.0
+    if excess(1.0) >= 0:
+        return 1.0
+    return float(brentq(excess, 0.0, 1.0, xtol=1e-300))
+
+
+def sum_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Norm:
+    """Σ a_i N_i(W). If all norms are norms of the singular values, or of the rows or the columns, so is their sum.
+
+    Parameters
+    ----------
+    norms : sequence of Norm
+        With ``dual`` and ``prox``.
+    weights : sequence of float, optional
+        The numbers a_i > 0; by default 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import Lp, Nuclear, sum_of
+    >>> norm = sum_of([Nuclear(), Lp(2)], [1.0, 0.5])
+    >>> norm.name, norm.value(np.eye(4))
+    ('nuclear+0.5*frobenius', 5.0)
+    """
+    return _combination(Sum, norms, weights)
+
+
+def max_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Norm:
+    """max(c_1 N_1(W), c_2 N_2(W)). If both are norms of the singular values, or of the rows or columns, so is this.
+
+    Parameters
+    ----------
+    norms : sequence of two Norms
+        With ``dual`` and ``prox``.
+    weights : sequence of float, optional
+        The numbers c_i > 0; by default 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import Lp, Spectral, max_of
+    >>> norm = max_of([Lp(2), Spectral()], [1.0, 2.0])
+    >>> norm.value(np.eye(3)), norm.value(np.eye(9))
+    (2.0, 3.0)
+    """
+    return _combination(Largest, norms, weights)
+
+
+def _read(combine: Callable[[Sequence[Norm]], Norm], terms: Sequence[str]) -> Norm | None:
+    """The combination of the norms that the terms name; None if there is one term, or one that names no norm."""
+    try:
+        return combine([parse_norm(term) for term in terms]) if len(terms) > 1 else None
+    except ProblemError:
+        return None
+
+
+def _combination(kind: type[_Combined], norms: Sequence[Norm], weights: Sequence[float] | None) -> Norm:
+    whole = _unscaled(kind(norms, weights))
+    for onto in (OnSingularValues, OnRows, OnColumns):
+        forms = [_lifted(norm).get(onto) for norm in whole.norms]
+        if None not in forms:
+            return onto(kind([form for form in forms if form is not None], whole.weights))
+    return whole
+
+
+def _unscaled(whole: _Combined) -> _Combined:
+    """The same with the factors of norms that are multiplied by one among the weights."""
+    norms, weights = zip(*map(_and_factor, whole.norms, whole.weights), strict=True)
+    return type(whole)(norms, weights)
+
+
+@singledispatch
+def _and_factor(norm: Norm, weight: float) -> tuple[Norm, float]:
+    return norm, weight
+
+
+@_and_factor.register
+def _(norm: Scaled, weight: float) -> tuple[Norm, float]:
+    return _and_factor(norm.of, norm.factor * weight)
+
+
+@singledispatch
+def _lifted(norm: Norm) -> dict[type[Lifted], Norm]:
+    """The norms of vectors that make a norm of matrices when they are put on singular values, rows or columns."""
+    return {}
+
+
+@_lifted.register
+def _(norm: Lifted) -> dict[type[Lifted], Norm]:
+    return {type(norm): norm.of}
+
+
+@_lifted.register
+def _(norm: Lp) -> dict[type[Lifted], Norm]:
+    return dict.fromkeys((OnSingularValues, OnRows, OnColumns), norm) if norm.p == 2 else {}
+
+
+@_lifted.register
+def _(norm: Nuclear) -> dict[type[Lifted], Norm]:
+    return {OnSingularValues: Lp(1.0)}
+
+
+@_lifted.register
+def _(norm: Spectral) -> dict[type[Lifted], Norm]:
+    return {OnSingularValues: Lp(math.inf)}
+
+
+NORMS.register("sum", Sum)
+NORMS.register("max", Largest)

@@ -1,0 +1,95 @@
+"""Bounds on the dual norm of a combination of norms, from both sides."""
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+
+from attsvm.norms.base import Norm
+from attsvm.norms.parts import Parts, least_parts
+
+MOST_STEPS = 20
+"""Steps of Newton's method for a dual norm."""
+
+QUICK_ROUNDS = 3
+"""Rounds in which parts are found in closed form, where there is one."""
+
+CLOSE = 1e-13
+"""The relative distance of two bounds on a dual norm that is not worth another step."""
+
+
+class Combination(Protocol):
+    """What the bounds need of a combination of norms."""
+
+    @property
+    def norms(self) -> tuple[Norm, ...]:
+        """The norms that are combined."""
+
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """The norm over the last ``axes`` axes."""
+
+    def split(self, x: np.ndarray, step: float, most_rounds: int = ...) -> Parts:
+        """The parts whose sum is the nearest to x among those with ``dual_size`` at most ``step``."""
+
+    def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
+        """The proximal map of the combination, in which each norm has an array of its own, along the first axis."""
+
+    def dual_size(self, sizes: list[float]) -> float:
+        """A bound on the dual norm of Σ u_i, from the dual norms N_i*(u_i)."""
+
+
+class Bounds:
+    """Bounds on the dual norm of an array of length 1: of its products from below, and of its parts from above."""
+
+    def __init__(self, norm: Combination, x: np.ndarray) -> None:
+        self.norm, self.x = norm, x
+        self.size = self._value(x)
+        self.lower, self.upper = 1 / self.size, math.inf
+
+    def close(self) -> bool:
+        """Whether the bounds agree up to rounding."""
+        return self.upper <= self.lower * (1 + CLOSE)
+
+    def improve_by_proximal_points(self) -> None:
+        """Newton's method for the step at which the proximal point vanishes, as long as its parts converge quickly.
+
+        With the proximal point r of x at a step t below N*(x), ⟨x, r⟩/N(r) is above t.
+        """
+        for _ in range(MOST_STEPS):
+            before = self.lower
+            parts = self.norm.split(self.x, before, QUICK_ROUNDS)
+            left = self._see_parts(parts.arrays)
+            self._see_weights(left)
+            if not parts.converged or self.close() or self.lower <= before * (1 + CLOSE):
+                break
+
+    def improve_by_splitting(self) -> None:
+        """Douglas-Rachford splitting."""
+
+        def look(points: np.ndarray, copies: np.ndarray) -> bool:
+            factor = float(np.vdot(points.sum(axis=0), self.x))
+            if factor > 0:
+                self._see_parts(list(points / factor))
+            for weights in copies:
+                self._see_weights(weights)
+            return self.close()
+
+        least_parts(self.norm.of_copies, len(self.norm.norms), self.x, self.size, look)
+
+    def _see_weights(self, weights: np.ndarray) -> None:
+        size = self._value(weights)
+        if size > 0:
+            self.lower = max(self.lower, float(np.vdot(self.x, weights)) / size)
+
+    def _see_parts(self, parts: list[np.ndarray]) -> np.ndarray:
+        """What the parts leave of x, which is added to each part in turn."""
+        left = np.asarray(self.x - sum(parts))
+        duals = [norm.dual for norm in self.norm.norms]
+        sizes = [float(dual.values(u, u.ndim)) for dual, u in zip(duals, parts, strict=True)]
+        for i, dual in enumerate(duals):
+            whole = float(dual.values(parts[i] + left, left.ndim))
+            self.upper = min(self.upper, self.norm.dual_size([*sizes[:i], whole, *sizes[i + 1 :]]))
+        return left
+
+    def _value(self, x: np.ndarray) -> float:
+        return float(self.norm.values(x, x.ndim))

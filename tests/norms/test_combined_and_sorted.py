@@ -1,0 +1,182 @@
+"""Sums, largest norms, OWL and k-support norms against CVXPY, with their duals and proximal maps."""
+
+from itertools import combinations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.norms import (
+    DualOwl,
+    KSupport,
+    Largest,
+    LargestEntries,
+    Lp,
+    Nuclear,
+    OnRows,
+    OnSingularValues,
+    Owl,
+    Scaled,
+    Spectral,
+    Sum,
+    check,
+    max_of,
+    parse_norm,
+    read_norm,
+    sum_of,
+    written_norm,
+)
+
+# Clarabel is asked for more digits than it always reaches
+pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+
+SHAPE = 4, 3
+WEIGHTS = tuple(np.linspace(2, 0, 12))
+
+
+def flat(W):
+    return cp.abs(cp.vec(W, order="C"))
+
+
+def k_support(W):
+    """The least Σ ‖v_J‖ over W = Σ v_J, with one v_J for each set J of two entries."""
+    sets = list(combinations(range(12), 2))
+    parts = cp.Variable((len(sets), 2))
+    places = [[(i, sets[i].index(entry)) for i in range(len(sets)) if entry in sets[i]] for entry in range(12)]
+    sums = [sum(parts[place] for place in of_entry) for of_entry in places]
+    return cp.sum(cp.norm(parts, 2, axis=1)), [cp.hstack(sums) == cp.vec(W, order="C")]
+
+
+EXPRESSIONS = {
+    "nuclear+0.5*frobenius": (
+        sum_of([Nuclear(), Lp(2)], [1, 0.5]),
+        lambda W: cp.normNuc(W) + 0.5 * cp.norm(W, "fro"),
+    ),
+    "max(frobenius;1.5*spectral)": (
+        max_of([Lp(2), Spectral()], [1, 1.5]),
+        lambda W: cp.maximum(cp.norm(W, "fro"), 1.5 * cp.sigma_max(W)),
+    ),
+    "nuclear+0.3*l1": (sum_of([Nuclear(), Lp(1)], [1, 0.3]), lambda W: cp.normNuc(W) + 0.3 * cp.sum(cp.abs(W))),
+    "max(l1;3*linf)": (
+        max_of([Lp(1), Scaled(Lp(np.inf), 3)]),
+        lambda W: cp.maximum(cp.sum(flat(W)), 3 * cp.max(flat(W))),
+    ),
+    "l2,1+linf": (
+        sum_of([OnRows(Lp(1)), Lp(np.inf)]),
+        lambda W: cp.sum(cp.norm(W, 2, axis=1)) + cp.max(flat(W)),
+    ),
+    "owl of 12 weights": (Owl(WEIGHTS), lambda W: cp.dotsort(flat(W), np.array(WEIGHTS))),
+    "dual owl of 12 weights": (
+        DualOwl(WEIGHTS),
+        lambda W: cp.max(
+            cp.hstack(
+                [cp.sum_largest(flat(W), k + 1) / t for k, t in enumerate(np.cumsum(WEIGHTS[:-1]))]
+                + [cp.sum(flat(W)) / sum(WEIGHTS)]
+            )
+        ),
+    ),
+    "ksupport2": (KSupport(2), k_support),
+    "ksupport2 of the rows": (OnRows(KSupport(2)), None),
+}
+
+
+def least(W, expression, constraints=(), others=0.0):
+    """The least value of the norm and other terms; an expression may need constraints of its own."""
+    term = expression(W)
+    own = []
+    if isinstance(term, tuple):
+        term, own = term
+    problem = cp.Problem(cp.Minimize(term + others), [*constraints, *own])
+    problem.solve(cp.CLARABEL, tol_gap_rel=1e-11, tol_gap_abs=1e-11, tol_feas=1e-11)
+    return problem.value
+
+
+@pytest.mark.parametrize("name", [name for name, (_, expression) in EXPRESSIONS.items() if expression])
+def test_value_dual_and_proximal_map_are_those_of_convex_programs(name):
+    norm, expression = EXPRESSIONS[name]
+    assert norm.name == name
+    x = np.random.default_rng(3).standard_normal(SHAPE)
+    W = cp.Variable(SHAPE)
+    # Clarabel stops at a relative gap of about 1e-9
+    assert norm.value(x) == pytest.approx(least(W, expression, [x == W]), rel=1e-7)
+    assert norm.dual.value(x) == pytest.approx(1 / least(W, expression, [cp.vdot(x, W) == 1]), rel=1e-7)
+    for step in (0.1, 0.6):
+        w = norm.prox(x, step)
+        objective = norm.value(w) + float(((w - x) ** 2).sum()) / (2 * step)
+        assert objective == pytest.approx(least(W, expression, others=cp.sum_squares(W - x) / (2 * step)), rel=1e-7)
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_their_pieces_agree_and_their_names_are_read(name):
+    norm, _ = EXPRESSIONS[name]
+    report = check(norm, jax=name == "owl of 12 weights")
+    assert "dual" not in report.missing
+    assert max(error for test, error in report.errors.items() if "gradient" not in test) < 1e-9
+    assert read_norm(written_norm(norm)) == norm
+    if "owl" not in name and "of the rows" not in name:
+        assert parse_norm(name) == norm
+
+
+def test_combinations_of_one_kind_of_sizes_are_norms_of_these_sizes():
+    assert sum_of([Nuclear(), Lp(2)], [1, 0.5]) == OnSingularValues(Sum([Lp(1), Lp(2)], [1, 0.5]))
+    assert max_of([OnRows(Lp(1)), Scaled(Lp(2), 2.0)]) == OnRows(Largest([Lp(1), Lp(2)], [1, 2]))
+    assert sum_of([Nuclear(), Lp(1)]) == Sum([Nuclear(), Lp(1)])
+    # on a column both norms are the length
+    assert sum_of([Nuclear(), Lp(2)], [1, 0.5]).of_vectors == Scaled(Lp(2), 1.5)
+
+
+def test_special_cases_are_the_norms_that_they_should_be():
+    x = np.random.default_rng(5).standard_normal(SHAPE)
+    for norm, known in (
+        (Owl(np.ones(12)), Lp(1)),
+        (Owl([1.0] + 11 * [0.0]), Lp(np.inf)),
+        (KSupport(1), Lp(1)),
+        (KSupport(12), Lp(2)),
+        (KSupport(50), Lp(2)),
+        (LargestEntries(1), Lp(np.inf)),
+        (OnSingularValues(KSupport(1)), Nuclear()),
+        (OnSingularValues(Owl([1.0, 0.0, 0.0])), Spectral()),
+    ):
+        assert norm.value(x) == pytest.approx(known.value(x), rel=1e-14)
+        assert norm.dual.value(x) == pytest.approx(known.dual.value(x), rel=1e-14)
+        np.testing.assert_allclose(norm.prox(x, 0.4), known.prox(x, 0.4), atol=1e-13)
+        assert np.vdot(x, norm.steepest(x)) == pytest.approx(known.dual.value(x), rel=1e-13)
+
+
+@pytest.mark.parametrize("name", ["nuclear+0.5*frobenius", "max(frobenius;1.5*spectral)", "ksupport2"])
+def test_the_answer_in_them_is_that_of_a_convex_program(name):
+    norm, expression = EXPRESSIONS[name]
+    problem = attsvm.datasets.random_problem(3, 4, 4, seed=2)
+    problem = attsvm.Problem(problem.tokens, queries=problem.queries[:, :3])
+    selected = np.zeros(3, int)
+    solution = attsvm.solve_svm(problem, selected, norm)
+    assert solution.status == "optimal"
+    W = cp.Variable(SHAPE)
+    rows = [
+        (problem.tokens[i, 0] - problem.tokens[i, t]) @ W @ problem.queries[i] >= 1
+        for i in range(3)
+        for t in range(1, 4)
+    ]
+    assert solution.value == pytest.approx(least(W, expression, rows), rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Owl([]), "weights: expected descending"),
+        (lambda: Owl([1.0, 2.0]), "weights: expected descending"),
+        (lambda: Owl([1.0, -1.0]), "weights: expected numbers >= 0"),
+        (lambda: KSupport(0), "k: expected"),
+        (lambda: sum_of([Lp(1)]), "expected two norms or more"),
+        (lambda: sum_of([Lp(1), Lp(2)], [1.0]), "expected two norms or more and one number for each"),
+        (lambda: sum_of([Lp(1), Lp(2)], [1.0, 0.0]), "weights: expected numbers > 0"),
+        (lambda: max_of([Lp(1), Lp(2), Lp(3)]), "norms: expected two norms, got 3"),
+        (lambda: Owl([1.0, 0.5]).value(np.eye(2)), "expected at most as many entries"),
+        (lambda: parse_norm("nuclear+no-norm"), "norm: expected"),
+        (lambda: parse_norm("max(nuclear)"), "norm: expected"),
+    ],
+)
+def test_wrong_numbers_are_named(make, words):
+    with pytest.raises(attsvm.ProblemError, match=words):
+        make()
