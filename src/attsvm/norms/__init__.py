@@ -16,6 +16,7 @@ from attsvm.norms.owl import DualOwl, Owl
 from attsvm.norms.registry import MissingNorm, parse_norm, read_norm, written_norm
 from attsvm.norms.scaled import Scaled
 from attsvm.norms.schatten import Nuclear, Spectral
+from attsvm.norms.weighted import Weighted
 
 __all__ = [
     "DualOwl",
@@ -35,6 +36,7 @@ __all__ = [
     "Scaled",
     "Spectral",
     "Sum",
+    "Weighted",
     "check",
     "max_of",
     "parse_norm",

@@ -213,7 +213,7 @@ def _claims(case: _Case, sizes: np.ndarray) -> Iterator[_Finding]:
     factor = norm.frobenius_factor(samples[0].shape)
     excess = _largest(n / (factor * np.linalg.norm(x)) - 1 for x, n in zip(samples, sizes, strict=True))
     yield _Finding("frobenius_factor", "Frobenius factor", excess, BOUND, "N(X) <= c ‖X‖_F")
-    if type(norm).of_vectors is not Norm.of_vectors:
+    if norm.shape is None and type(norm).of_vectors is not Norm.of_vectors:
         columns = [x[:, :1] for x in samples]
         error = _largest(abs(_size(norm.of_vectors, x[:, 0]) - _size(norm, x)) for x in columns)
         yield _Finding("of_vectors", "vectors", error, CLOSE, "the norm of a matrix with one column")
