@@ -83,7 +83,7 @@ PLANTED: dict[str, list[Planted]] = {
     ],
     "key-prompt": [
         _set("decided W", False),
-        _stale("predicted W and p"),
+        _stale("predicted W"),
         _set("parameter W", 0.1),
         _swap("predicted p", "ℓ2 p"),
         lambda arrays: arrays.update({"ℓ2 p": arrays["predicted p"]}),
@@ -193,10 +193,10 @@ PLANTED: dict[str, list[Planted]] = {
     ],
     "one-layer-transformer": [
         _swap("combined W, V", "one token W, V"),
-        _swap("combined W", "direction W"),
-        _set("dropped W", 1e-10),
+        _swap("combined W, V", "direction W, V"),
+        _set("dropped W, V", 1e-10),
         _stale("combined W, V"),
-        _set("several W", False),
+        _set("several W, V", False),
         _set("combined W, V", 0.05),
         _set("combined W, V, MLP", 0.0),
         _set("decided W, V, MLP, W faster", False),

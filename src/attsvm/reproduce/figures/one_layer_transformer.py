@@ -33,6 +33,7 @@ WAYS = {
 }
 """What is trained. The output of V and MLP is of degree 3: with equal steps it grows with the third power of W."""
 
+TITLES = dict(zip(WAYS, ("W trained", "W and V trained", "W, V and MLP trained", "the same, W faster"), strict=True))
 FIXED_MLP = ("W", "W, V")
 EQUAL, FASTER = "W, V, MLP", "W, V, MLP, W faster"
 
@@ -115,39 +116,47 @@ class OneLayerTransformer(Figure):
     )
     full: ClassVar[Sizes] = {
         "n, T, d, width": [3, 4, 6, 8],
+        "trained": list(WAYS),
         "candidates": 600,
         "seed": 0,
         "steps": 2_000,
         "far_below": 1e-20,
         "error_below": 1e-2,
     }
-    quick: ClassVar[Sizes] = {**full, "candidates": 200}
+    quick: ClassVar[Sizes] = {
+        **full,
+        "n, T, d, width": [3, 3, 4, 4],
+        "trained": ["W, V", EQUAL, FASTER],
+        "candidates": 200,
+    }
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         arguments = (sizes["n, T, d, width"], sizes["candidates"], sizes["seed"], sizes["steps"])
-        names = {name: name.replace(", ", "-").replace(" ", "-") for name in WAYS}
-        return joined({name: piece(names[name], _way, name, *arguments) for name in WAYS})
+        names = {name: name.replace(", ", "-").replace(" ", "-") for name in sizes["trained"]}
+        return joined({name: piece(names[name], _way, name, *arguments) for name in names})
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
-        ends = {name: {key: found[f"{key} {name}"][-1] for key in PREDICTIONS} for name in WAYS}
-        mean = {name: {key: float(end.mean()) for key, end in ends[name].items()} for name in WAYS}
-        median = {name: float(np.median(ends[name]["combined"])) for name in WAYS}
-        several = {name: float(found[f"several {name}"].mean()) for name in WAYS}
-        saturated = [ends[name]["combined"][found[f"dropped {name}"] < sizes["far_below"]] for name in FIXED_MLP]
+        ways = sizes["trained"]
+        fixed = [name for name in FIXED_MLP if name in ways]
+        ends = {name: {key: found[f"{key} {name}"][-1] for key in PREDICTIONS} for name in ways}
+        mean = {name: {key: float(end.mean()) for key, end in ends[name].items()} for name in ways}
+        median = {name: float(np.median(ends[name]["combined"])) for name in ways}
+        several = {name: float(found[f"several {name}"].mean()) for name in ways}
+        saturated = [ends[name]["combined"][found[f"dropped {name}"] < sizes["far_below"]] for name in fixed]
         passed = {
             "with a fixed MLP, another prediction has a smaller mean error": all(
-                mean[name]["combined"] < min(mean[name]["direction"], mean[name]["one token"]) for name in FIXED_MLP
+                mean[name]["combined"] < min(mean[name]["direction"], mean[name]["one token"]) for name in fixed
             ),
             "with a fixed MLP, the most saturated runs are not close to the prediction": all(
                 errors.size > 0 and bool(np.median(errors) < sizes["error_below"]) for errors in saturated
             ),
-            "with a fixed MLP, no run keeps several tokens": all(several[name] > 0 for name in FIXED_MLP),
+            "with a fixed MLP, no run keeps several tokens": all(several[name] > 0 for name in fixed),
             "with a trained MLP and equal steps, W ends at the prediction": median[EQUAL] > 10 * median["W, V"],
             "with longer steps of W, a run is not decided": bool(found[f"decided {FASTER}"].all()),
             "with longer steps of W, many runs keep several tokens": several[FASTER] <= 0.05,
             "with longer steps of W, it does not end at the Att-SVM": median[FASTER] < sizes["error_below"],
         }
-        told = "; ".join(f"{name}: {median[name]:.1e} ({several[name]:.0%})" for name in WAYS)
+        told = "; ".join(f"{name}: {median[name]:.1e} ({several[name]:.0%})" for name in ways)
         return verdict(
             passed,
             f"Median error of the combined prediction, and runs that keep several tokens, by what is trained: {told}.",
@@ -155,7 +164,7 @@ class OneLayerTransformer(Figure):
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []
-        for name in WAYS:
+        for name in sizes["trained"]:
             ends = [found[f"{key} {name}"][-1] for key in PREDICTIONS]
             several = found[f"several {name}"]
             means = " / ".join(number(float(end.mean())) for end in ends)
@@ -170,15 +179,16 @@ class OneLayerTransformer(Figure):
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         figure = Drawing(figsize=(style.WIDTH, 3.7))
         axes = figure.subplots(2, 2, sharex=True, sharey=True)
-        titles = ("W trained", "W and V trained", "W, V and MLP trained", "the same, W faster")
-        for axis, name, title in zip(axes.flat, WAYS, titles, strict=True):
+        for axis in axes.flat[len(sizes["trained"]) :]:
+            axis.set_axis_off()
+        for axis, name in zip(axes.flat, sizes["trained"], strict=False):
             for (key, label), (colour, dashes) in zip(PREDICTIONS.items(), LINES, strict=True):
                 axis.plot(
                     found[f"steps {name}"], found[f"{key} {name}"].mean(axis=1), dashes, color=colour, label=label
                 )
             axis.set_xscale("log")
             axis.set_yscale("log")
-            axis.set_title(title, pad=3)
+            axis.set_title(TITLES[name], pad=3)
         for axis in axes[:, 0]:
             axis.set_ylabel("direction error")
         for axis in axes[1]:

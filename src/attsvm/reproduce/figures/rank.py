@@ -50,13 +50,18 @@ def _columns(m: int, n: int, T: int, d: int, number: int, seed: int, steps: int,
     singular = np.linalg.svd(np.nan_to_num(nuclear.direction), compute_uv=False)
     optimizer = limit_optimizer("factored", steps)
     run = train(problem, attention="factored", rank=m, steps=steps, seed=seed, record=1, optimizer=optimizer)
-    own = solve_svm(problem, run.selected, "nuclear", rank=m)
+    # most runs select the optimal tokens, whose Att-SVM is known
+    direction, value = limited.direction.copy(), np.array(limited.value)
+    away = (run.selected != selected).any(axis=-1)
+    if away.any():
+        own = solve_svm(problem[away], run.selected[away], "nuclear", rank=m)
+        direction[away], value[away] = own.direction, own.value
     return {
         "value": limited.value / np.asarray(nuclear.value),
         "free": np.sum(singular > BELOW * singular[..., :1], axis=-1) <= m,
-        "error": np.asarray(direction_error(run.weights, own.direction, axis=(-2, -1))),
+        "error": np.asarray(direction_error(run.weights, direction, axis=(-2, -1))),
         # the least norm with a margin of 1 in the direction of the run, over that of the Att-SVM
-        "reached": 1 / (margin(problem, run.weights, run.selected, "nuclear") * np.asarray(own.value)),
+        "reached": 1 / (margin(problem, run.weights, run.selected, "nuclear") * value),
         "undecided": np.asarray((1 - run.probability).max(axis=-1) > SATURATED),
     }
 
@@ -102,7 +107,7 @@ class Rank(CrossAndSelf):
         "shapes": [[5, 5], [5, 10]],
         "dims": [2, 5, 10],
         "problems": 10,
-        "columns": {"m": [1, 3], "shape": [5, 5, 6], "problems": 4, "steps": 25_000},
+        "columns": {"m": [1, 3], "shape": [5, 5, 6], "problems": 2, "steps": 25_000},
         "error_below": 1e-2,
         "queries": {"cross": {}, "self": {}},
     }

@@ -96,6 +96,9 @@ class SequenceToSequence(Figure):
     }
     quick: ClassVar[Sizes] = {
         **full,
+        "n": 2,
+        "T": 3,
+        "d": 6,
         "runs": {"combined": 4, "factored": 2},
         "steps": {"combined": 3_000, "factored": 6_000},
         "error_below": {"combined": 1e-4, "factored": 1e-2},
