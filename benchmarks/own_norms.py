@@ -1,0 +1,157 @@
+"""Compare the solver for any norm with CVXPY and Clarabel, and the splitting with the interior point.
+
+Times of ours are from a `Problem` to the certified solution; times of CVXPY are from the arrays to its answer. The gaps
+of all answers are computed here by the same code, after both sides were scaled feasible. The times are those of the
+processor, with one thread.
+
+    python benchmarks/own_norms.py [--repeats 3] [--seeds 3] [--quick]
+"""
+
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
+    os.environ[variable] = "1"  # before NumPy is imported, which reads them once
+
+import argparse  # noqa: E402
+import time  # noqa: E402
+import warnings  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+from typing import Any, NamedTuple  # noqa: E402
+
+import cvxpy as cp  # noqa: E402
+import numpy as np  # noqa: E402
+
+import attsvm  # noqa: E402
+from attsvm.norms import Norm, Nuclear, OnRows, OnSingularValues, Spectral, parse_norm  # noqa: E402
+
+SMALL, LARGE = (6, 8, 10), (50, 20, 64)
+"""Sequences, tokens and dimensions."""
+
+EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
+    "l2,1": lambda W: cp.sum(cp.norm(W, 2, axis=1)),
+    "linf,2": lambda W: cp.max(cp.norm(W, 2, axis=1)),
+    "nuclear": cp.normNuc,
+    "spectral": cp.sigma_max,
+}
+"""Norms that CVXPY knows."""
+
+NAMES = ("l2,1", "linf,2", "l2,1-columns", "schatten1.1", "schatten1.5", "schatten3", "schatten6")
+
+
+@dataclass(frozen=True)
+class Directions(Norm):
+    """A norm without its proximal map: only its steepest directions are left."""
+
+    of: Norm
+    name = "directions"
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        return self.of.value(x, axes)
+
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        return self.of.values(x, axes)
+
+    @property
+    def dual(self) -> Norm:
+        return self.of.dual
+
+    def steepest(self, g: Any) -> Any:
+        return self.of.steepest(g)
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        return self.of.frobenius_factor(shape)
+
+
+class Task(NamedTuple):
+    """A problem, its rows as pairs of a key difference and a query, and what its selected tokens are."""
+
+    problem: attsvm.Problem
+    selected: np.ndarray
+    differences: np.ndarray
+    queries: np.ndarray
+
+    @classmethod
+    def drawn(cls, size: tuple[int, int, int], seed: int) -> "Task":
+        problem = attsvm.datasets.random_problem(*size, seed=seed)
+        selected = attsvm.optimal_tokens(problem)
+        n, T, _ = size
+        dropped = np.arange(T) != selected[:, None]
+        differences = problem.tokens[np.arange(n), selected][:, None] - problem.tokens
+        return cls(problem, selected, differences[dropped], np.repeat(problem.queries, T - 1, axis=0))
+
+    def gap(self, norm: Norm, weights: np.ndarray, multipliers: np.ndarray) -> float:
+        margins = np.einsum("ak,kl,al->a", self.differences, weights, self.queries)
+        multipliers = np.maximum(multipliers, 0)
+        pull = (multipliers[:, None] * self.differences).T @ self.queries
+        upper = float(norm.values(weights)) / margins.min()
+        return 1 - multipliers.sum() / float(norm.dual.values(pull)) / upper
+
+
+def by_cvxpy(task: Task, name: str) -> tuple[float, float]:
+    """Seconds and gap."""
+    start = time.process_time()
+    weights = cp.Variable((task.problem.key_dim, task.problem.query_dim))
+    constraint = cp.sum(cp.multiply(task.differences @ weights, task.queries), axis=1) >= 1
+    cp.Problem(cp.Minimize(EXPRESSIONS[name](weights)), [constraint]).solve(solver=cp.CLARABEL)
+    seconds = time.process_time() - start
+    return seconds, task.gap(parse_norm(name), weights.value, constraint.dual_value)
+
+
+def ours(task: Task, norm: Norm, repeats: int, **options: Any) -> tuple[float, attsvm.Solution]:
+    """Seconds of the best run, and its solution."""
+    best = np.inf
+    for _ in range(repeats):
+        start = time.process_time()
+        solution = attsvm.solve_svm(task.problem, task.selected, norm=norm, **options)
+        best = min(best, time.process_time() - start)
+    return best, solution
+
+
+def row(label: str, times: list[float], gaps: list[float], note: str) -> None:
+    print(f"{label:34}{1e3 * np.median(times):10.1f}{1e3 * max(times):10.1f}{max(gaps):10.1e}  {note}", flush=True)
+
+
+def measured(label: str, tasks: list[Task], norm: Norm, repeats: int, **options: Any) -> None:
+    attsvm.solve_svm(tasks[0].problem, tasks[0].selected, norm=norm, max_steps=1)  # what is computed once for a norm
+    found = [ours(task, norm, repeats, **options) for task in tasks]
+    solutions = [solution for _, solution in found]
+    optimal = sum(solution.status == "optimal" for solution in solutions)
+    methods = " ".join(sorted({solution.stats["method"] for solution in solutions}))
+    steps = np.median([solution.stats["steps"] for solution in solutions])
+    gaps = [float(solution.gap) for solution in solutions]
+    row(label, [seconds for seconds, _ in found], gaps, f"{optimal} of {len(found)} optimal, {steps:.0f} steps, {methods}")
+
+
+def table(size: tuple[int, int, int], seeds: int, repeats: int, peers: bool) -> None:
+    n, T, d = size
+    print(f"\nn={n} T={T} d={d}, seeds 0-{seeds - 1}\n{'norm':34}{'ms':>10}{'worst':>10}{'gap':>10}")
+    tasks = [Task.drawn(size, seed) for seed in range(seeds)]
+    for name in NAMES:
+        norm = parse_norm(name)
+        measured(name, tasks, norm, repeats)
+        if peers and name in EXPRESSIONS:
+            found = [by_cvxpy(task, name) for task in (tasks if size == SMALL else tasks[:1])]
+            row("  CVXPY, Clarabel", [each[0] for each in found], [each[1] for each in found], "")
+    if size == SMALL:
+        for norm, tol in ((OnSingularValues(parse_norm("l3")), 1e-7), (OnRows(parse_norm("l1")), 1e-5)):
+            measured(f"{norm.name} by steepest, tol={tol:g}", tasks, Directions(norm), repeats, tol=tol)
+    for norm in (Nuclear(), Spectral()):
+        for method in ("semidefinite", "douglas-rachford", None):
+            measured(f"{norm.name}, {method or 'chosen'}", tasks, norm, repeats, method=method)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="only the small size")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    table(SMALL, options.seeds, options.repeats, True)
+    if not options.quick:
+        table(LARGE, options.seeds, options.repeats, True)
+
+
+if __name__ == "__main__":
+    main()
