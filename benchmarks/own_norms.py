@@ -23,7 +23,7 @@ import cvxpy as cp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import attsvm  # noqa: E402
-from attsvm.norms import Norm, Nuclear, OnRows, OnSingularValues, Spectral, parse_norm  # noqa: E402
+from attsvm.norms import Lp, Norm, Nuclear, OnRows, OnSingularValues, Owl, Spectral, max_of, parse_norm, sum_of  # noqa: E402
 
 SMALL, LARGE = (6, 8, 10), (50, 20, 64)
 """Sequences, tokens and dimensions."""
@@ -31,12 +31,14 @@ SMALL, LARGE = (6, 8, 10), (50, 20, 64)
 EXPRESSIONS: dict[str, Callable[[Any], Any]] = {
     "l2,1": lambda W: cp.sum(cp.norm(W, 2, axis=1)),
     "linf,2": lambda W: cp.max(cp.norm(W, 2, axis=1)),
-    "nuclear": cp.normNuc,
-    "spectral": cp.sigma_max,
 }
 """Norms that CVXPY knows."""
 
-NAMES = ("l2,1", "linf,2", "l2,1-columns", "schatten1.1", "schatten1.5", "schatten3", "schatten6")
+SHOWN = (
+    *map(parse_norm, ("l2,1", "linf,2", "l2,1-columns", "schatten1.1", "schatten1.5", "schatten3")),
+    sum_of([Nuclear(), Lp(2)], [1.0, 0.5]),
+    max_of([Lp(2), Spectral()], [1.0, 2.0]),
+)
 
 
 @dataclass(frozen=True)
@@ -47,19 +49,24 @@ class Directions(Norm):
     name = "directions"
 
     def value(self, x: Any, axes: int = 2) -> Any:
+        """That of the norm."""
         return self.of.value(x, axes)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """The same of several matrices."""
         return self.of.values(x, axes)
 
     @property
     def dual(self) -> Norm:
+        """That of the norm."""
         return self.of.dual
 
     def steepest(self, g: Any) -> Any:
+        """That of the norm."""
         return self.of.steepest(g)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """That of the norm."""
         return self.of.frobenius_factor(shape)
 
 
@@ -73,6 +80,7 @@ class Task(NamedTuple):
 
     @classmethod
     def drawn(cls, size: tuple[int, int, int], seed: int) -> "Task":
+        """A random problem with its optimal tokens."""
         problem = attsvm.datasets.random_problem(*size, seed=seed)
         selected = attsvm.optimal_tokens(problem)
         n, T, _ = size
@@ -81,6 +89,7 @@ class Task(NamedTuple):
         return cls(problem, selected, differences[dropped], np.repeat(problem.queries, T - 1, axis=0))
 
     def gap(self, norm: Norm, weights: np.ndarray, multipliers: np.ndarray) -> float:
+        """The relative gap after scaling both sides feasible."""
         margins = np.einsum("ak,kl,al->a", self.differences, weights, self.queries)
         multipliers = np.maximum(multipliers, 0)
         pull = (multipliers[:, None] * self.differences).T @ self.queries
@@ -88,14 +97,14 @@ class Task(NamedTuple):
         return 1 - multipliers.sum() / float(norm.dual.values(pull)) / upper
 
 
-def by_cvxpy(task: Task, name: str) -> tuple[float, float]:
+def by_cvxpy(task: Task, norm: Norm) -> tuple[float, float]:
     """Seconds and gap."""
     start = time.process_time()
     weights = cp.Variable((task.problem.key_dim, task.problem.query_dim))
     constraint = cp.sum(cp.multiply(task.differences @ weights, task.queries), axis=1) >= 1
-    cp.Problem(cp.Minimize(EXPRESSIONS[name](weights)), [constraint]).solve(solver=cp.CLARABEL)
+    cp.Problem(cp.Minimize(EXPRESSIONS[norm.name](weights)), [constraint]).solve(solver=cp.CLARABEL)
     seconds = time.process_time() - start
-    return seconds, task.gap(parse_norm(name), weights.value, constraint.dual_value)
+    return seconds, task.gap(norm, weights.value, constraint.dual_value)
 
 
 def ours(task: Task, norm: Norm, repeats: int, **options: Any) -> tuple[float, attsvm.Solution]:
@@ -120,18 +129,22 @@ def measured(label: str, tasks: list[Task], norm: Norm, repeats: int, **options:
     methods = " ".join(sorted({solution.stats["method"] for solution in solutions}))
     steps = np.median([solution.stats["steps"] for solution in solutions])
     gaps = [float(solution.gap) for solution in solutions]
-    row(label, [seconds for seconds, _ in found], gaps, f"{optimal} of {len(found)} optimal, {steps:.0f} steps, {methods}")
+    row(
+        label,
+        [seconds for seconds, _ in found],
+        gaps,
+        f"{optimal} of {len(found)} optimal, {steps:.0f} steps, {methods}",
+    )
 
 
 def table(size: tuple[int, int, int], seeds: int, repeats: int, peers: bool) -> None:
     n, T, d = size
     print(f"\nn={n} T={T} d={d}, seeds 0-{seeds - 1}\n{'norm':34}{'ms':>10}{'worst':>10}{'gap':>10}")
     tasks = [Task.drawn(size, seed) for seed in range(seeds)]
-    for name in NAMES:
-        norm = parse_norm(name)
-        measured(name, tasks, norm, repeats)
-        if peers and name in EXPRESSIONS:
-            found = [by_cvxpy(task, name) for task in (tasks if size == SMALL else tasks[:1])]
+    for norm in (*SHOWN, Owl(np.linspace(1.0, 0.1, d * d))):
+        measured(norm.name, tasks, norm, repeats)
+        if peers and norm.name in EXPRESSIONS:
+            found = [by_cvxpy(task, norm) for task in (tasks if size == SMALL else tasks[:1])]
             row("  CVXPY, Clarabel", [each[0] for each in found], [each[1] for each in found], "")
     if size == SMALL:
         for norm, tol in ((OnSingularValues(parse_norm("l3")), 1e-7), (OnRows(parse_norm("l1")), 1e-5)):

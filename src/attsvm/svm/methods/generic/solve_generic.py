@@ -32,7 +32,8 @@ SHAPE = 4, 3
 """The shape of a matrix on which the pieces of a norm are tried."""
 
 NEWTON_NUMBERS = 10_000
-"""With at most this many numbers in the rows, Newton's method is as fast as the splitting and solves more problems."""
+"""With at most this many numbers in the rows, Newton's method is as fast as the splitting and solves more problems, if
+the norm computes several proxes in one call."""
 
 NEWTON_ROWS = 400
 """With more rows than this, Newton's method is not tried."""
@@ -224,4 +225,7 @@ class Task(NamedTuple):
         if rows > NEWTON_ROWS:
             return [(SPLITTING, most)]
         both = [(NEWTON, most), (SPLITTING, most)]
-        return both if rows * d_k * d_q <= NEWTON_NUMBERS else [(SPLITTING, min(EASY_STEPS, most)), *both]
+        together = type(self.norm).proxes is not Norm.proxes  # a step of Newton's method needs one for each row
+        if together and rows * d_k * d_q <= NEWTON_NUMBERS:
+            return both
+        return [(SPLITTING, min(EASY_STEPS, most)), *both]
