@@ -1,5 +1,6 @@
 """Calls of a function, made side by side in worker processes."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import resource_tracker
@@ -35,10 +36,11 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
     with parallel_config("loky", inner_max_num_threads=1, **ending), threadpool_limits(1, user_api="blas"):
         call, ended = delayed(function), Event()
         jobs = (call(*arguments) for arguments in calls if not ended.is_set())
-        if workers > 1:
-            resource_tracker.ensure_running()  # starting it would unblock the signals again
-        with blocked():
-            results = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
+        with _silent_trackers():
+            if workers > 1:
+                resource_tracker.ensure_running()  # starting it in the block would unblock the signals again
+            with blocked():
+                results = Parallel(n_jobs=workers, return_as="generator", pre_dispatch="n_jobs")(jobs)
         try:
             # not `yield from`: closing that would kill the processes under their manager
             for result in results:  # noqa: UP028
@@ -47,3 +49,16 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
             ended.set()
             for _ in results:
                 pass
+
+
+@contextlib.contextmanager
+def _silent_trackers() -> Iterator[None]:
+    """Start trackers that warn of nothing when a signal ends this process. They tidy up all the same."""
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONWARNINGS"]
+        if before is not None:
+            os.environ["PYTHONWARNINGS"] = before
