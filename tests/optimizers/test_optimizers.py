@@ -1,7 +1,7 @@
 """Optimisers: each step against its formula, far below the smallest float, composed, and written to files."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -56,15 +56,18 @@ def tree(seed, scale=1.0):
 
 
 # compiled in half the time; how fast it runs is no matter here
-compiled = cache(lambda optimizer: jax.jit(optimizer.update, compiler_options={"xla_backend_optimization_level": 0}))
+quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+begin = cache(lambda optimizer: quickly(optimizer.init))
+move = cache(lambda optimizer: quickly(optimizer.update))
 
 
 def one_update(optimizer, gradient, params, log_scale=0.0, value=1.0, state=None):
     with jax.enable_x64(True):
-        gradient, params = jax.tree.map(jnp.asarray, (gradient, params))
-        state = optimizer.init(params) if state is None else state
-        scales = jax.tree.map(lambda _: jnp.asarray(log_scale), gradient)
-        updates, state = compiled(optimizer)(gradient, state, params, value=value, log_scale=scales)
+        # arrays of a dtype, also of the numbers in a tree, so that all trees share one program
+        gradient, params = jax.tree.map(partial(np.asarray, dtype=np.float64), (gradient, params))
+        state = begin(optimizer)(params) if state is None else state
+        scales = jax.tree.map(lambda _: np.float64(log_scale), gradient)
+        updates, state = move(optimizer)(gradient, state, params, value=value, log_scale=scales)
         return jax.tree.map(np.asarray, updates), state
 
 
@@ -176,7 +179,7 @@ def test_the_steepest_direction_has_norm_one_and_reaches_the_dual_norm(name, sha
     norm = parse_norm(name)
     with jax.enable_x64(True):
         trials_last = jnp.asarray(np.moveaxis(gradients, 0, -1))
-        directions = np.moveaxis(np.asarray(jax.jit(lambda g: steepest(norm, g))(trials_last)), -1, 0)
+        directions = np.moveaxis(np.asarray(quickly(lambda g: steepest(norm, g))(trials_last)), -1, 0)
     np.testing.assert_allclose(norm.values(directions, len(shape)), 1.0, rtol=1e-12)
     reached = np.sum(directions * gradients, axis=tuple(range(1, gradients.ndim)))
     np.testing.assert_allclose(reached, norm.dual.values(gradients, len(shape)), rtol=1e-12)
@@ -209,7 +212,7 @@ def test_singular_values_and_vectors(rows, columns, rank):
     matrices[5] = 0.0
     matrices[:5] /= np.abs(matrices[:5]).max(axis=(1, 2), keepdims=True)
     with jax.enable_x64(True):
-        found = jax.jit(singular_values_and_vectors)(jnp.asarray(np.moveaxis(matrices, 0, -1)))
+        found = quickly(singular_values_and_vectors)(jnp.asarray(np.moveaxis(matrices, 0, -1)))
     left, values, right = map(np.asarray, found)
     np.testing.assert_allclose(np.einsum("rkb,kb,ckb->brc", left, values, right), matrices, rtol=0, atol=1e-14)
     expected = np.linalg.svd(matrices, compute_uv=False)
@@ -220,7 +223,7 @@ def test_singular_values_and_vectors(rows, columns, rank):
 def test_powers_are_exact_to_rounding(exponent):
     x = np.concatenate([10.0 ** np.random.default_rng(0).uniform(-28, 28, size=300), [0.0, 1.0, 8.0, 1e-300]])
     with jax.enable_x64(True):
-        got = np.asarray(power(jnp.asarray(x), exponent))
+        got = np.asarray(quickly(power, static_argnums=1)(x, exponent))
     mpmath.mp.dps = 40
     for mine, value in zip(got, x, strict=True):
         true = mpmath.mpf(value) ** mpmath.mpf(exponent)
@@ -233,7 +236,7 @@ def test_powers_of_both_precisions_keep_the_sign():
     x = np.array([-8.0, -1.0, 0.0, 27.0])
     for dtype, within in ((np.float32, 1e-6), (np.float64, 1e-15)):
         with jax.enable_x64(True):
-            got = np.asarray(signed_power(jnp.asarray(x, dtype), 1 / 3))
+            got = np.asarray(quickly(signed_power, static_argnums=1)(x.astype(dtype), 1 / 3))
         assert got.dtype == dtype
         np.testing.assert_allclose(got, [-2.0, -1.0, 0.0, 3.0], rtol=within)
 
@@ -280,7 +283,7 @@ def test_momentum_sums_the_gradients_of_its_own_scale(nesterov):
 
 def test_a_gradient_without_a_scale_is_taken_as_it_stands():
     optimizer, gradient, params = optimizers.gradient_descent(0.1), {"w": jnp.ones(2)}, {"w": jnp.zeros(2)}
-    updates, _ = optimizer.update(gradient, optimizer.init(params))
+    updates, _ = quickly(optimizer.update)(gradient, quickly(optimizer.init)(params))
     np.testing.assert_allclose(updates["w"], -0.1, rtol=1e-6)
 
 
@@ -305,10 +308,10 @@ def test_polyak_rests_at_its_target_and_lands_on_a_line():
 
 
 def test_updates_that_need_the_parameters_say_so():
+    optimizer = optimizers.mirror_descent(p=3.0)
+    state = begin(optimizer)({"w": np.ones(2)})
     with pytest.raises(ProblemError, match="params"):
-        optimizers.mirror_descent(learning_rate=0.1, p=3.0).update(
-            {"w": jnp.ones(2)}, optimizers.mirror_descent(p=3.0).init({"w": jnp.ones(2)})
-        )
+        optimizer.update({"w": np.ones(2)}, state)
 
 
 # --- in training
@@ -340,14 +343,17 @@ def test_optimizers_of_optax_on_the_gradient_and_on_the_normalized_one(problem, 
     start = np.random.default_rng(0).normal(size=(3, 3))
     run = train(problem, optimizer=optimizers.normalized(inner) if unit else inner, init=start, steps=15)
     with jax.enable_x64(True):
-        W = jnp.asarray(start)
-        state = inner.init({"W": W})
-        step = jax.jit(inner.update)
-        for _ in range(15):
+        W, state = start, quickly(inner.init)({"W": start})
+
+        @quickly
+        def step(W, state):
             gradient = plain_gradient(problem, W)
             gradient = gradient / jnp.linalg.norm(gradient) if unit else gradient
-            updates, state = step({"W": gradient}, state, {"W": W})
-            W = W + updates["W"]
+            updates, state = inner.update({"W": gradient}, state, {"W": W})
+            return W + updates["W"], state
+
+        for _ in range(15):
+            W, state = step(W, state)
     np.testing.assert_allclose(run.weights, np.asarray(W), rtol=0, atol=1e-9)
     assert run.norm is None
     assert run.status == "finished"

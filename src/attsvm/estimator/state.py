@@ -1,13 +1,16 @@
 """The state of training."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 
+from attsvm.contractions import quick_to_compile
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.forward import Model
 from attsvm.estimator.steps import Parameters
@@ -71,7 +74,14 @@ def start(task: Task, optimizer: optax.GradientTransformation) -> State:
 def begin(state: State, optimizer: optax.GradientTransformation) -> State:
     """The same parameters with a new optimizer."""
     with precision(state.parameters["p"].dtype):
-        return replace(state, optimizer=jax.device_get(optimizer.init(state.parameters)), steps=0, seen=0)
+        return replace(state, optimizer=jax.device_get(_initial(optimizer)(state.parameters)), steps=0, seen=0)
+
+
+@lru_cache(maxsize=32)
+def _initial(optimizer: optax.GradientTransformation) -> Callable[[Parameters], Any]:
+    """The initial state of an optimizer as one program; without it each of its operations is compiled for itself."""
+    compiled: Callable[[Parameters], Any] = jax.jit(optimizer.init, compiler_options=quick_to_compile())
+    return compiled
 
 
 def precision(dtype: Any) -> AbstractContextManager[Any]:

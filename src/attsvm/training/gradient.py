@@ -1,5 +1,8 @@
 """The gradient of the training loss at given weights."""
 
+from collections.abc import Callable
+from functools import lru_cache
+
 import jax
 import numpy as np
 from jaxtyping import Float
@@ -8,7 +11,7 @@ from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
 from attsvm.training.attention import parse_attention
-from attsvm.training.engine.objective import Objective
+from attsvm.training.engine.objective import Evaluation, Objective
 from attsvm.training.engine.trials import TrialData
 
 
@@ -41,7 +44,14 @@ def loss_gradient(
         data = TrialData(problem, np.dtype(np.float64))
         trials = np.arange(len(flat))
         fixed = {key: data.last(x, trials) for key, x in Linear().initial(problem).items()}
-        found = jax.jit(objective.evaluate)({name: np.moveaxis(flat, 0, -1)}, fixed, data.take(trials), 0.0)
+        found = _evaluation(objective)({name: np.moveaxis(flat, 0, -1)}, fixed, data.take(trials), 0.0)
         gradient = np.moveaxis(np.asarray(found.gradient[name]), -1, 0)
         log_scale = np.asarray(found.log_scale[name])
     return gradient.reshape(weights.shape), np.broadcast_to(log_scale, len(flat)).reshape(lead)
+
+
+@lru_cache(maxsize=32)
+def _evaluation(objective: Objective) -> Callable[..., Evaluation]:
+    """Compiled once for each shape."""
+    compiled: Callable[..., Evaluation] = jax.jit(objective.evaluate)
+    return compiled
