@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.norms import Norm
+from attsvm.norms import Lp, Norm, OnRows, sum_of
+from attsvm.selection import selection_sets
+from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.methods.candidate import Settings
+from attsvm.svm.methods.generic.solve_generic import solve_generic
 from oracles.att_svm import explicit_rows
 
 
@@ -215,6 +219,19 @@ def test_the_optimum_is_that_of_cvxpy(norm, method):
     assert solution.status == "optimal"
     assert solution.value == pytest.approx(by_cvxpy(norm, problem, selected), rel=1e-7)  # Clarabel's own precision
     assert solution.value == pytest.approx(norm.value(solution.direction), rel=1e-12)
+
+
+def test_a_sum_of_norms_is_solved_by_the_proxes_of_its_norms(monkeypatch):
+    norm = sum_of([OnRows(Lp(1)), Lp(1)], [1.0, 0.5])
+    monkeypatch.setitem(
+        EXPRESSIONS, norm, lambda W: cp.sum(cp.norm(W, 2, axis=1)) + 0.5 * cp.norm(cp.vec(W, order="C"), 1)
+    )
+    monkeypatch.setattr(type(norm), "prox", None)  # that of the sum is a program
+    problem, selected = drawn(0, n=3, T=3, d=4)
+    constraints = Constraints.of(problem, selection_sets(problem, selected))
+    found = solve_generic(constraints, norm, Settings(tol=1e-7), "douglas-rachford")
+    upper = float(norm.values(found.weights)) / constraints.apply(found.weights)[constraints.margin_mask].min()
+    assert upper == pytest.approx(by_cvxpy(norm, problem, selected), rel=1e-7)
 
 
 @WITH_PROX

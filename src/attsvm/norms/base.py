@@ -106,6 +106,18 @@ class Norm(ABC):
             result[index] = self.prox(x[index], step)
         return result
 
+    @property
+    def num_copies(self) -> int:
+        """The number of arrays that :meth:`of_copies` takes."""
+        return 1
+
+    def of_copies(self, copies: Float[np.ndarray, "k d_k d_q"], step: float) -> Float[np.ndarray, "k d_k d_q"]:
+        """The proximal map of a function of :attr:`num_copies` arrays that is this norm where all of them are equal.
+
+        A norm that is made of others may give each an array of its own, if their proximal maps are simpler than its.
+        """
+        return self.prox(copies[0], step)[None]
+
     def project_dual_ball(self, x: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k d_q"]:
         """The point with N*(w) ≤ 1 that is nearest to x, for one matrix or vector.
 

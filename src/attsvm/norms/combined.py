@@ -90,6 +90,11 @@ class _Combined(Norm):
     def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
         """The parts whose sum is the nearest to x among those with ``dual_size`` at most ``step``."""
 
+    @property
+    def num_copies(self) -> int:
+        """One for each norm."""
+        return len(self.norms)
+
     @abstractmethod
     def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
         """The proximal map of the combination, in which each norm has an array of its own, along the first axis."""

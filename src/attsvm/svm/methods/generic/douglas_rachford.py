@@ -6,8 +6,10 @@ With y for A(W), the problem is to minimise N(W) + [y ≥ b] over the graph y = 
     (W, y) = the projection of (2Ŵ − z_W, 2ŷ − z_y) on the graph,  z ← z + α ((W, y) − (Ŵ, ŷ)),
 
 and λ = ρ (ŷ − z_y) are multipliers, where 1/ρ is the step of the prox. The steps are accelerated by Anderson's method.
+A norm that is made of k others may have a copy of W for each of them; the graph is then W₁ = … = W_k, y = A(W_k).
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +21,8 @@ from attsvm.svm.methods.candidate import Report
 from attsvm.svm.methods.generic.anderson import Anderson
 from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
 
+Copies = Float[np.ndarray, "k d_k d_q"]
+
 OVERRELAXED = 1.6
 """α."""
 
@@ -27,6 +31,9 @@ MEMORY = 10
 
 LOOK = 10
 """Steps between two evaluations of the gap."""
+
+GAIN = 0.1
+"""The dual norm is evaluated if the gap might fall to this part: it may be much more work than a step."""
 
 ADAPT = 40
 """Steps between two changes of ρ."""
@@ -71,12 +78,12 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
     step = 0
     while True:
         if step % LOOK == 0 or step == limit:
-            bounds.see(point.shrunk, splitting.multipliers(point))
-            gap = bounds.gap
+            gap = bounds.see(point.shrunk.mean(axis=0), splitting.multipliers(point), GAIN)
             if gap <= 0.5 * halved:
                 halved_at, halved = step, gap
             stopped = report(step, gap)
             if stopped or gap <= target or step >= limit or step - halved_at >= PATIENCE:
+                bounds.see_multipliers(splitting.multipliers(point))
                 return step
             if step and step % ADAPT == 0 and step < ADAPTED_UNTIL and splitting.adapt(point):
                 anderson.forget()
@@ -95,7 +102,7 @@ class _Point(NamedTuple):
     """z, and what one step computes from it: Ŵ and ŷ, their projection on the graph, and the difference of the two."""
 
     z: Float[np.ndarray, " size"]
-    shrunk: Matrix
+    shrunk: Copies
     raised: Vector
     weights: Matrix
     residual: Float[np.ndarray, " size"]
@@ -107,9 +114,11 @@ class _Splitting:
 
     def __init__(self, program: Program, bounds: Bounds) -> None:
         self.program = program
-        self.split = program.shape[0] * program.shape[1]
+        self.copies = program.norm.num_copies
+        self.shape = self.copies, *program.shape
+        self.split = math.prod(self.shape)
         matrix = program.gram.copy()
-        matrix[np.diag_indices(len(matrix))] += 1.0
+        matrix[np.diag_indices(len(matrix))] += self.copies
         factor, _ = dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
         self.inverse, _ = dpotri(factor, lower=True, overwrite_c=True)  # its lower triangle
         pulled = program.adjoint(bounds.multipliers)
@@ -119,8 +128,8 @@ class _Splitting:
     def start(self, weights: Matrix, multipliers: Vector) -> np.ndarray:
         """The z at which these weights and multipliers would be a fixed point, if they were optimal."""
         image = self._raised(self.program.apply(weights))
-        moved = weights + self.program.adjoint(multipliers) / self.rho
-        return np.concatenate([moved.ravel(), image - multipliers / self.rho])
+        moved = weights + self.program.adjoint(multipliers) / (self.copies * self.rho)
+        return np.concatenate([*[moved.ravel()] * self.copies, image - multipliers / self.rho])
 
     def start_of(self, point: _Point) -> np.ndarray:
         """The z with the same weights and multipliers, after a change of ρ."""
@@ -130,13 +139,13 @@ class _Splitting:
     def at(self, z: np.ndarray) -> _Point:
         """One step from z."""
         program = self.program
-        moved, image = z[: self.split].reshape(program.shape), z[self.split :]
-        shrunk, raised = program.norm.prox(moved, 1 / self.rho), self._raised(image)
-        mirrored, goal = 2 * shrunk - moved, 2 * raised - image
-        # the weights that are added have the image goal − A(mirrored) − change
+        moved, image = z[: self.split].reshape(self.shape), z[self.split :]
+        shrunk, raised = program.norm.of_copies(moved, 1 / self.rho), self._raised(image)
+        mirrored, goal = (2 * shrunk - moved).mean(axis=0), 2 * raised - image
+        # the weights that are added have the image goal − A(mirrored) − k change, for k copies
         change = dsymv(1.0, self.inverse, goal - program.apply(mirrored), lower=True)
         weights = mirrored + program.adjoint(change)
-        residual = np.concatenate([(weights - shrunk).ravel(), goal - change - raised])
+        residual = np.concatenate([(weights - shrunk).ravel(), goal - self.copies * change - raised])
         return _Point(z, shrunk, raised, weights, residual, float(np.linalg.norm(residual)))
 
     def multipliers(self, point: _Point) -> Vector:
@@ -145,9 +154,9 @@ class _Splitting:
 
     def adapt(self, point: _Point) -> bool:
         """Change ρ if the primal and the dual residual are not of a size; whether it was changed."""
-        moved = point.z[: self.split].reshape(self.program.shape)
+        moved = point.z[: self.split].reshape(self.shape)
         pulled = self.program.adjoint(self.multipliers(point))
-        subgradient = self.rho * (moved - point.shrunk)
+        subgradient = self.rho * (moved - point.shrunk).sum(axis=0)
         primal = np.linalg.norm(point.weights - point.shrunk) * np.linalg.norm(pulled)
         dual = np.linalg.norm(subgradient - pulled) * np.linalg.norm(point.shrunk)
         if not (primal > UNBALANCED * dual or dual > UNBALANCED * primal):

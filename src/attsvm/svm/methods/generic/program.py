@@ -19,6 +19,12 @@ RIGID = 2e-10
 REPAIRS = 4
 """How often weights are projected on the rows that they violate."""
 
+LONGEST_WAIT = 16
+"""The largest number of calls between two evaluations of a dual norm that do not reduce the gap."""
+
+STALLED = 0.9
+"""An evaluation has to reduce the gap to this part of it."""
+
 DEPENDENT = 1e-13
 """Eigenvalues of the Gram matrix of rows below this, relative to the largest, count as rounding errors."""
 
@@ -160,6 +166,7 @@ class Bounds:
         self.program = program
         self.weights, self.multipliers = weights, multipliers
         self.upper, self.lower = np.inf, 0.0
+        self._wait, self._waited = 1, 0
         self.see(weights, multipliers)
 
     @property
@@ -167,10 +174,22 @@ class Bounds:
         """The relative distance of the bounds."""
         return max(0.0, 1.0 - self.lower / self.upper)
 
-    def see(self, weights: Matrix, multipliers: Vector) -> float:
-        """Keep either side if it improves its bound; the gap."""
+    def see(self, weights: Matrix, multipliers: Vector, gain: float = 1.0) -> float:
+        """Keep either side if it improves its bound; the gap.
+
+        The multipliers are left out if ⟨A*(λ), W⟩ ≤ N*(A*(λ)) N(W) already shows that they would not reduce the gap to
+        this part of it. With a part below 1 they are also left out for a number of calls if the last ones did not help.
+        """
         self.see_weights(weights)
+        multipliers = self.program.feasible(multipliers)
+        pairing = float(self.program.apply(self.weights) @ multipliers)
+        least = 1.0 - float(self.program.right @ multipliers) / pairing if pairing > 0 else 0.0
+        self._waited += 1
+        if least > gain * self.gap or (gain < 1 and self._waited < self._wait):
+            return self.gap
+        before, self._waited = self.gap, 0
         self.see_multipliers(multipliers)
+        self._wait = min(2 * self._wait, LONGEST_WAIT) if self.gap > STALLED * before else 1
         return self.gap
 
     def see_weights(self, weights: Matrix) -> None:

@@ -222,10 +222,14 @@ class Task(NamedTuple):
         if len(self.names) == 1 or NEWTON not in self.names:
             return [(name, most) for name in self.names]
         rows, (d_k, d_q) = len(program.right), program.shape
-        if rows > NEWTON_ROWS:
+        if rows > NEWTON_ROWS or self.norm.num_copies > 1:  # the prox of several norms together is slow
             return [(SPLITTING, most)]
         both = [(NEWTON, most), (SPLITTING, most)]
-        together = type(self.norm).proxes is not Norm.proxes  # a step of Newton's method needs one for each row
-        if together and rows * d_k * d_q <= NEWTON_NUMBERS:
+        if rows * d_k * d_q <= NEWTON_NUMBERS and _computes_together(self.norm):
             return both
         return [(SPLITTING, min(EASY_STEPS, most)), *both]
+
+
+def _computes_together(norm: Norm) -> bool:
+    """Whether a norm computes several proxes in one call: a step of Newton's method needs one for each row."""
+    return type(norm).proxes is not Norm.proxes and all(map(_computes_together, norm.parts))
