@@ -9,6 +9,7 @@ in this package or outside it.
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
 from attsvm.norms.combined import Infimal, Largest, Sum, max_of, sum_of
+from attsvm.norms.gamma2 import DualGamma2, Gamma2
 from attsvm.norms.k_support import KSupport, LargestEntries
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp
@@ -19,7 +20,9 @@ from attsvm.norms.schatten import Nuclear, Spectral
 from attsvm.norms.weighted import Weighted
 
 __all__ = [
+    "DualGamma2",
     "DualOwl",
+    "Gamma2",
     "Infimal",
     "KSupport",
     "Largest",
