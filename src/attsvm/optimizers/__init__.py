@@ -7,6 +7,7 @@ optimizer                       step                                            
 ``normalized_gradient_descent`` θ − η ∇L/‖∇L‖, one norm over all parameters or each     ℓ2
 ``polyak``                      θ − (L − L*)/‖∇L‖² ∇L                                   ℓ2
 ``mirror_descent``              ∇ψ(θ⁺) = ∇ψ(θ) − η ∇L[/‖∇L‖_q], ψ = (1/p)‖·‖_p^p        ℓp
+                                or any other potential                                  that of the potential
 ``steepest_descent``            θ − η argmax of ⟨∇L, D⟩ over N(D) ≤ 1: sign, coordinate N
                                 (greedy), spectral, any other norm
 ``adam``, ``muon``              those of optax, on the normalized gradient              ℓ∞, spectral
@@ -39,6 +40,7 @@ from attsvm.optimizers.normalized import normalized
 from attsvm.optimizers.normalized_gradient_descent import normalized_gradient_descent
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polyak import Polyak, polyak
+from attsvm.optimizers.potential import MirrorOf, Potential, SquaredNorm
 from attsvm.optimizers.registry import OPTIMIZERS, optimizer_options, parse_optimizer
 from attsvm.optimizers.relative import Relative
 from attsvm.optimizers.rule import Rule
@@ -58,13 +60,16 @@ __all__ = [
     "LearningRate",
     "Limit",
     "Mirror",
+    "MirrorOf",
     "Normalize",
     "Optimizer",
     "Polyak",
+    "Potential",
     "Relative",
     "Rule",
     "Scale",
     "Scales",
+    "SquaredNorm",
     "Standing",
     "Steepest",
     "Transformation",

@@ -1,13 +1,15 @@
-"""ℓp mirror descent."""
+"""Mirror descent, with the ℓp potential or any other."""
 
 from typing import Literal
 
+from attsvm.errors import ProblemError
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
 from attsvm.optimizers.mirror import Mirror
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.numbers import read_scope
 from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.potential import MirrorOf, Potential, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.relative import Relative
 from attsvm.optimizers.standing import mirrored
@@ -15,26 +17,29 @@ from attsvm.optimizers.standing import mirrored
 
 def mirror_descent(
     *,
-    p: float,
+    p: float | None = None,
+    potential: Potential | str | None = None,
     learning_rate: float | Schedule = 0.1,
     normalize: bool = True,
     scope: Literal["all", "each"] = "all",
     relative: bool = False,
 ) -> Optimizer:
-    """ℓp mirror descent: ∇ψ(θ⁺) = ∇ψ(θ) − η ∇L(θ) with the potential ψ = (1/p)‖·‖_p^p, entrywise.
+    """Mirror descent: ∇ψ(θ⁺) = ∇ψ(θ) − η ∇L(θ), with the potential ψ = (1/p)‖·‖_p^p, entrywise, or any other.
 
-    The mirror variable ∇ψ(θ) = sign(θ)|θ|^(p−1) is stepped on and kept; θ is computed from it.
+    The mirror variable ∇ψ(θ), for ℓp sign(θ)|θ|^(p−1), is stepped on and kept; θ is computed from it.
 
     Parameters
     ----------
     p : float
         The exponent of the potential, 1 < p < ∞. p = 2 is (normalized) gradient descent.
+    potential : Potential or str, optional
+        In place of p: ψ by its gradient and the inverse of that, or the import path ``package.module:name`` of one.
     learning_rate : float or callable
         η, or a schedule: a JAX function of the number of steps taken. For p > 2 the weights grow only like
         k^(1/(p−1)) under a constant rate; a linearly growing schedule makes up for it.
     normalize : bool
         Divide the gradient by its ℓq norm, q = p/(p − 1): exact however small it is. Otherwise training stalls where
-        the gradient underflows.
+        the gradient underflows. For another potential, the norm is the dual of that of the potential, or ℓ2.
     scope : {"all", "each"}
         One ℓq norm over all parameters, or one for each.
     relative : bool
@@ -43,7 +48,8 @@ def mirror_descent(
     Raises
     ------
     ProblemError
-        If a number is out of range, or the scope is unknown.
+        If a number is out of range, the scope is unknown, or there are not exactly one of p and the potential; or if
+        the inverse of the potential does not undo its gradient.
 
     References
     ----------
@@ -57,11 +63,20 @@ def mirror_descent(
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=descent, steps=100).norm
     Lp(p=1.75)
     """
-    rule = Mirror(p)
-    return chain(
+    before = (
         *([Normalize(scope)] if normalize else []),
         *([Relative(read_scope(scope))] if relative else []),
         LearningRate(learning_rate),
+    )
+    if potential is not None:
+        if p is not None:
+            raise ProblemError(f"potential: expected no p beside it, got p = {p!r}")
+        return chain(*before, MirrorOf(read_potential(potential)), name="mirror_descent")
+    if p is None:
+        raise ProblemError("p: expected a value for mirror_descent, got none")
+    rule = Mirror(p)
+    return chain(
+        *before,
         rule,
         name="mirror_descent",
         arguments={

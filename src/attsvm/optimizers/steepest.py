@@ -48,7 +48,7 @@ class Steepest(ProportionalRule):
     @property
     def gradient_norm(self) -> Norm:
         """The dual norm."""
-        return self.norm.dual if has_fast_steps(self.norm) else DualOf(self.norm)
+        return dual_in_jax(self.norm)
 
     @property
     def concurrent(self) -> bool:
@@ -87,6 +87,11 @@ class Steepest(ProportionalRule):
     def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
         """N(θ), of one parameter."""
         return norm_of(self.norm, subtree(params, names))
+
+
+def dual_in_jax(norm: Norm) -> Norm:
+    """The dual norm, with a value that JAX can trace if it can trace the steepest directions of the norm."""
+    return norm.dual if has_fast_steps(norm) else DualOf(norm)
 
 
 @dataclass(frozen=True)
