@@ -4,7 +4,9 @@ Times of ours are from a `Problem` to the certified solution; times of CVXPY are
 of all answers are computed here by the same code, after both sides were scaled feasible. The times are those of the
 processor, with one thread.
 
-    python benchmarks/own_norms.py [--repeats 3] [--seeds 3] [--quick]
+    python benchmarks/own_norms.py [--repeats 3] [--seeds 3] [--large-peers]
+
+With ``--large-peers`` CVXPY solves one problem of the large size in each of its norms, too, which takes minutes.
 """
 
 import os
@@ -156,16 +158,56 @@ def table(size: tuple[int, int, int], seeds: int, repeats: int, peers: bool) -> 
             measured(f"{norm.name}, {method or 'chosen'}", tasks, norm, repeats, method=method)
 
 
+def nearly_infeasible(seed: int) -> tuple[attsvm.Problem, np.ndarray]:
+    """Two sequences with one query, whose margins are opposite up to a thousandth."""
+    generator = np.random.default_rng(seed)
+    tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
+    queries[1] = queries[0]
+    tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + 1e-3 * generator.standard_normal(5)
+    return attsvm.Problem(tokens, queries=queries), np.zeros(4, int)
+
+
+def spread_spectrum(seed: int) -> tuple[attsvm.Problem, np.ndarray]:
+    """Coordinates of sizes from 1 to 1e-3."""
+    problem, sizes = attsvm.datasets.random_problem(*SMALL, seed=seed), np.logspace(0, -3, SMALL[2])
+    return attsvm.Problem(problem.tokens * sizes, queries=problem.queries * sizes), attsvm.optimal_tokens(problem)
+
+
+def common_offset(seed: int) -> tuple[attsvm.Problem, np.ndarray]:
+    """Tokens and queries far from 0, so that all queries are nearly equal."""
+    problem = attsvm.datasets.random_problem(*SMALL, seed=seed)
+    offset = 100 * np.random.default_rng(seed).standard_normal(SMALL[2])
+    return attsvm.Problem(problem.tokens + offset, queries=problem.queries + offset), attsvm.optimal_tokens(problem)
+
+
+def hard(seeds: int) -> None:
+    """Solve problems that are hard for first-order methods."""
+    print(f"\nhard problems, seeds 0-{seeds - 1}\n{'family':34}{'ms':>10}{'worst':>10}{'gap':>10}")
+    names = ("l2,1", "linf,2", "l2,1-columns", "l2,3", "schatten1.5", "schatten3")
+    for family in (nearly_infeasible, spread_spectrum, common_offset):
+        times, gaps, optimal = [], [], 0
+        for name in names:
+            for seed in range(seeds):
+                problem, selected = family(seed)
+                start = time.process_time()
+                solution = attsvm.solve_svm(problem, selected, norm=name)
+                if solution.status != "infeasible":
+                    times.append(time.process_time() - start)
+                    gaps.append(float(solution.gap))
+                    optimal += solution.status == "optimal"
+        row(family.__name__, times, gaps, f"{optimal} of {len(times)} optimal")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="only the small size")
+    parser.add_argument("--large-peers", action="store_true", help="CVXPY at the large size, too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     table(SMALL, options.seeds, options.repeats, True)
-    if not options.quick:
-        table(LARGE, options.seeds, options.repeats, True)
+    hard(8)
+    table(LARGE, options.seeds, options.repeats, options.large_peers)
 
 
 if __name__ == "__main__":

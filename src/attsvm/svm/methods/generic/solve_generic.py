@@ -123,9 +123,10 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
         if watch.stopped:
             break
         one = Task(norm, names, settings.of_problem(int(k), constraints.batch_shape), watch)
-        found, used = one.solve(flat[k : k + 1], weights[k : k + 1], multipliers[k : k + 1])
+        found, name = one.solve(flat[k : k + 1], weights[k : k + 1], multipliers[k : k + 1])
         weights[k], multipliers[k], steps[k] = found.weights[0], found.multipliers[0], found.steps[0]
-        why = WHY[used]
+        if name:
+            used, why = name, WHY[name]
     if method is not None:
         why = "requested"
     return Candidate(weights, multipliers, frobenius.ray, steps, used, why).with_axes_of(constraints)
@@ -146,7 +147,7 @@ class Task(NamedTuple):
     watch: Watch
 
     def solve(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
-        """The answer and the name of the method, given the answer in the Frobenius norm."""
+        """The answer and the name of the method, given the answer in the Frobenius norm; "" if that is the answer."""
         if constraints.most_rows > MOST_ROWS:
             return self._grown(constraints, weights, multipliers)
         return self._solved(constraints, weights, multipliers)
@@ -154,7 +155,7 @@ class Task(NamedTuple):
     def _grown(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
         """Solve on a growing set of rows."""
         unit = np.where(constraints.norms > 0, constraints.norms, 1.0)
-        settings, used = self.settings, self.names[0]
+        settings, used = self.settings, ""
 
         def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
             nonlocal used
@@ -185,7 +186,7 @@ class Task(NamedTuple):
 
     def _solved(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
         """Solve with all rows, by one method after the other until one reaches the gap."""
-        norm, names, settings, watch = self
+        norm, _, settings, watch = self
         any_shape = norm.shape is None
         reduced = reduced_rows(
             constraints, left=any_shape and norm.left_invariant, right=any_shape and norm.right_invariant
@@ -201,7 +202,7 @@ class Task(NamedTuple):
         program = replace(program, right=program.right / size)
         bounds = Bounds(program, bounds.weights / size, bounds.multipliers)
         target = max(0.5 * settings.tol, FINEST_TARGET)
-        steps, used = 0, names[0]
+        steps, used = 0, ""
         for name, limit in self._attempts(program):
             if bounds.gap <= target or watch.stopped or limit <= steps:
                 break
