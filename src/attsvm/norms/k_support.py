@@ -198,18 +198,15 @@ def _level(descending: np.ndarray, k: int, divisor: float) -> float:
         return float(descending[k - 1]) if divisor <= 1 else 0.0
     positive = descending[descending > 0]
     # in 1/τ, the sum is linear between the breakpoints 1/s and divisor/s
-    inverse = np.sort(np.concatenate([1 / positive, divisor / positive]))
-    below, above = 0, len(inverse) - 1
-
-    def total(place: int) -> float:
-        return float(np.clip((positive * inverse[place] - 1) / (divisor - 1), 0.0, 1.0).sum())
-
-    while above - below > 1:
-        middle = (below + above) // 2
-        below, above = (middle, above) if total(middle) <= k else (below, middle)
-    low, high = total(below), total(above)
-    share = (k - low) / (high - low) if high > low else 0.0
-    return 1 / float(inverse[below] + share * (inverse[above] - inverse[below]))
+    inverse = np.concatenate([1 / positive, divisor / positive])
+    slopes = np.concatenate([positive, -positive]) / (divisor - 1)
+    order = np.argsort(inverse)
+    inverse, slope = inverse[order], np.cumsum(slopes[order])
+    totals = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(inverse))])
+    place = min(int(np.searchsorted(totals, k, side="right")), len(totals) - 1) - 1
+    rise = totals[place + 1] - totals[place]
+    share = (k - totals[place]) / rise if rise > 0 else 0.0
+    return 1 / float(inverse[place] + share * (inverse[place + 1] - inverse[place]))
 
 
 NORMS.register("ksupport", KSupport)
