@@ -38,7 +38,7 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Figures or tables, or `all`.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List the figures and their claims.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes: all figures in three minutes. Claims are not judged by it.")
+        bool, typer.Option("--quick", help="Small sizes: all figures in two minutes on two cores. Claims are not judged by it.")
     ] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results and finished pieces.")] = Path(
         "out/reproduce"
@@ -72,7 +72,9 @@ def reproduce(
         for card in run_several(figures, out, command, quick=quick, progress=status.update):
             cards.append(card)
             if not json:
+                status.stop()  # its line is on the same terminal
                 _show(console, card)
+                status.start()
     with atomic_write(out / "index.html") as stream:
         stream.write(page(cards, command).encode())
     if json:
