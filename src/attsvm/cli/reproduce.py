@@ -38,7 +38,10 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Figures or tables, or `all`.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List the figures and their claims.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes: all figures in two minutes on two cores. Claims are not judged by it.")
+        bool,
+        typer.Option(
+            "--quick", help="Small sizes: all figures in two minutes on two cores. Claims are not judged by it."
+        ),
     ] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results and finished pieces.")] = Path(
         "out/reproduce"
