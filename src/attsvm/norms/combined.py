@@ -23,7 +23,7 @@ from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.norms.ball import project_on_ball
 from attsvm.norms.base import Norm
-from attsvm.norms.dual_bounds import Bounds
+from attsvm.norms.dual_bounds import CLOSE_ENOUGH, Bounds
 from attsvm.norms.lifted import Lifted, OnColumns, OnRows, OnSingularValues
 from attsvm.norms.lp import Lp
 from attsvm.norms.parts import MOST_ROUNDS, Parts, nearest_parts
@@ -316,7 +316,7 @@ class Infimal(Norm):
             return length
         bounds = Bounds(self.of, x / length)
         bounds.improve_by_proximal_points()
-        if not bounds.close():
+        if not bounds.close(CLOSE_ENOUGH):
             bounds.improve_by_splitting()
         return bounds.upper * length
 

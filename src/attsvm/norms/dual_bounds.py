@@ -17,6 +17,9 @@ QUICK_ROUNDS = 3
 CLOSE = 1e-13
 """The relative distance of two bounds on a dual norm that is not worth another step."""
 
+CLOSE_ENOUGH = 1e-11
+"""The relative distance that is not worth another method."""
+
 
 class Combination(Protocol):
     """What the bounds need of a combination of norms."""
@@ -46,9 +49,9 @@ class Bounds:
         self.size = self._value(x)
         self.lower, self.upper = 1 / self.size, math.inf
 
-    def close(self) -> bool:
-        """Whether the bounds agree up to rounding."""
-        return self.upper <= self.lower * (1 + CLOSE)
+    def close(self, gap: float = CLOSE) -> bool:
+        """Whether the bounds agree up to a relative distance, by default that of rounding."""
+        return self.upper <= self.lower * (1 + gap)
 
     def improve_by_proximal_points(self) -> None:
         """Newton's method for the step at which the proximal point vanishes, as long as its parts converge quickly.

@@ -100,8 +100,8 @@ def nearest_parts(
     in_order = [(norms[i], levels[i]) for i in order]
     small = NEGLIGIBLE * float(np.linalg.norm(x))
     parts = _one_round(in_order, x, np.zeros((len(norms) - 1, *x.shape)))
-    further, extrapolation, converged = parts, Extrapolation(6), False
-    for _ in range(most_rounds):
+    further, extrapolation, converged = parts, Extrapolation(6), len(norms) == 2 and in_order[1][0] == EUCLIDEAN
+    for _ in range(0 if converged else most_rounds):
         before = further[1:]  # the first part follows from the others
         found = _one_round(in_order, x, before)
         if _distance(x, found) > _distance(x, parts):  # a plain round never moves away from x
