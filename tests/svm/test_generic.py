@@ -338,7 +338,7 @@ def unchecked(monkeypatch):
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("factor", [0.5, 2.0])
+@pytest.mark.parametrize("factor", [0.0, 0.5, np.nan])
 def test_a_wrong_prox_never_gives_a_false_optimum(factor):
     class Wrong(SumOfRows):
         def prox(self, x, step):

@@ -82,7 +82,8 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
             if gap <= 0.5 * halved:
                 halved_at, halved = step, gap
             stopped = report(step, gap)
-            if stopped or gap <= target or step >= limit or step - halved_at >= PATIENCE:
+            lost = not math.isfinite(point.length)  # the prox may be that of a user
+            if stopped or gap <= target or lost or step >= limit or step - halved_at >= PATIENCE:
                 bounds.see_multipliers(splitting.multipliers(point))
                 return step
             if step and step % ADAPT == 0 and step < ADAPTED_UNTIL and splitting.adapt(point):

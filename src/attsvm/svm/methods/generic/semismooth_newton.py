@@ -155,6 +155,8 @@ class _ProximalPoint:
         matrix = self._jacobian(point, free)
         ridge = 1e-3 * min(1e-3, self.error(point)) * damping + 1e-10
         matrix[np.diag_indices(len(free))] += ridge * self.sigma
+        if not np.isfinite(matrix).all():  # the prox may be that of a user
+            return None, 0.0
         solved = least_quadratic(matrix, gradient[free] + matrix @ multipliers[free], program.equality[free])
         if solved is None:
             return None, 0.0
