@@ -57,7 +57,7 @@ def saturating_problem(**more) -> dict[str, np.ndarray]:
 def digits_out(tmp_path_factory):
     """A fixed-head run on digits, short but long enough to saturate."""
     out = tmp_path_factory.mktemp("digits") / "result"
-    done = attsvm_fit("digits", "--classes", "3,8", "--no-train-head", "--steps", 20_000, "--out", out, "--json")
+    done = attsvm_fit("digits", "--classes", "3,8", "--no-train-head", "--steps", 5_000, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     return out, json.loads(done.stdout)
 
@@ -123,7 +123,7 @@ def test_page_is_self_contained_and_shows_the_numbers(digits_out):
 
 def test_the_same_seed_gives_the_same_numbers(digits_out, fit_here):
     _, first = digits_out
-    again = fit_here("digits", "--no-train-head", "--steps", 20_000)
+    again = fit_here("digits", "--no-train-head", "--steps", 5_000)
     for volatile in ("command", "seconds"):
         del again[volatile]
     del again["training"]["seconds"]
