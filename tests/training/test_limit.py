@@ -16,7 +16,7 @@ ENDS = [
 
 @pytest.fixture(scope="module", params=ENDS)
 def long_run(request, reference):
-    """Seeds 0, 1 and 4, trained together with steps of 0.1, their direction errors (steps, seeds), and the end and its bound."""
+    """Seeds 0, 1 and 4, trained with steps of 0.1, their direction errors (steps, seeds), the end and its bound."""
     steps, _ = request.param
     data = reference("combined_and_factored.npz")
     stacked = {name: np.stack([data[f"s{seed}_{name}"] for seed in (0, 1, 4)]) for name in ("X", "Y", "Z", "v", "W_W0")}
