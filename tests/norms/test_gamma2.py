@@ -26,7 +26,7 @@ HADAMARD = np.array([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1,
 def test_values_that_are_known(matrix, value, dual):
     for norm, expected in ((Gamma2(), value), (Gamma2().dual, dual)):
         found = norm.value(matrix)
-        assert expected * (1 - 1e-14) <= found <= expected * (1 + 3e-8)  # an upper bound
+        assert expected * (1 - 1e-14) <= found <= expected * (1 + 1e-11)  # an upper bound
 
 
 def test_the_bounds_are_bounds_and_the_pieces_agree():
@@ -36,7 +36,7 @@ def test_the_bounds_are_bounds_and_the_pieces_agree():
         X, Y = X[: shape[0]], Y[: shape[1]]
         W = X @ Y.T
         assert Gamma2().value(W) <= np.linalg.norm(X, axis=1).max() * np.linalg.norm(Y, axis=1).max()
-        assert Lp(np.inf).value(W) <= Gamma2().value(W) <= Spectral().value(W) * (1 + 1e-8)
+        assert Lp(np.inf).value(W) <= Gamma2().value(W) <= Spectral().value(W) * (1 + 1e-9)
         units = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (X, Y)]
         G = generator.standard_normal(shape)
         assert np.vdot(G, units[0] @ units[1].T) <= Gamma2().dual.value(G)
@@ -47,7 +47,7 @@ def test_its_att_svm_is_that_of_a_convex_program():
     problem = attsvm.datasets.random_problem(3, 4, 5, seed=1)
     kept = np.zeros((3, 4), bool)
     kept[:, 0] = kept[0, 1] = True
-    solution = attsvm.solve_svm(problem, kept, "gamma2", tol=1e-6)
+    solution = attsvm.solve_svm(problem, kept, "gamma2")
     assert solution.status == "optimal"
     M, t = cp.Variable((10, 10), PSD=True), cp.Variable()
     logits = [problem.tokens[i] @ M[:5, 5:] @ problem.queries[i] for i in range(3)]
@@ -55,7 +55,7 @@ def test_its_att_svm_is_that_of_a_convex_program():
     program = cp.Problem(cp.Minimize(t), [*rows, logits[0][0] == logits[0][1], cp.diag(M) <= t])
     assert solution.value == pytest.approx(program.solve(cp.CLARABEL), rel=1e-6)
     batch = attsvm.Problem(np.stack([problem.tokens] * 2), queries=np.stack([problem.queries] * 2))
-    both = attsvm.solve_svm(batch, kept, "gamma2", tol=1e-6)
+    both = attsvm.solve_svm(batch, kept, "gamma2")
     np.testing.assert_allclose(both.value, solution.value, rtol=1e-12)
     tokens = problem.tokens.copy()
     tokens[1, 0] = tokens[1, 1:].mean(axis=0)

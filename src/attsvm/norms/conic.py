@@ -79,8 +79,8 @@ def solved(
     Returns
     -------
     x : ndarray, shape (k,)
-    multipliers : ndarray, shape (m,)
-        Of the inequalities.
+    multipliers : ndarray, shape (m + s,)
+        Of the inequalities, and the scaled triangle of the multiplier of the cone.
 
     Raises
     ------
@@ -105,4 +105,4 @@ def solved(
         cones,
         settings,
     ).solve()
-    return np.asarray(answer.x), np.asarray(answer.z)[: len(right)]
+    return np.asarray(answer.x), np.asarray(answer.z)
