@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 
-# the tests run side by side: one thread for the linear algebra of their oracles, and for the processes that they start
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
+# the tests run side by side: one thread each for linear algebra and PyTorch, also in the processes that they start
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 threadpool_limits(1, user_api="blas")
 # a program is compiled in one piece: the same code, in three quarters of the time of several pieces side by side
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_parallel_codegen_split_count=1".strip()
