@@ -165,7 +165,8 @@ class Task(NamedTuple):
             own = replace(settings, tol=tol, max_steps=limit)
             if before is not None:
                 own = replace(own, warm_start=before[0])
-            point, used = self._replace(settings=own)._solved(some, weights, multipliers)
+            point, name = self._replace(settings=own)._solved(some, weights, multipliers)
+            used = name or used
             return point
 
         def allowed(tol: float, length: float) -> TokenValues:
