@@ -20,6 +20,7 @@ from attsvm.norms import (
     Scaled,
     Spectral,
     Sum,
+    SumWithLength,
     check,
     max_of,
     parse_norm,
@@ -119,9 +120,11 @@ def test_their_pieces_agree_and_their_names_are_read(name):
 
 
 def test_combinations_of_one_kind_of_sizes_are_norms_of_these_sizes():
-    assert sum_of([Nuclear(), Lp(2)], [1, 0.5]) == OnSingularValues(Sum([Lp(1), Lp(2)], [1, 0.5]))
+    assert sum_of([Nuclear(), Lp(2)], [1, 0.5]) == OnSingularValues(SumWithLength([Lp(1), Lp(2)], [1, 0.5]))
     assert max_of([OnRows(Lp(1)), Scaled(Lp(2), 2.0)]) == OnRows(Largest([Lp(1), Lp(2)], [1, 2]))
     assert sum_of([Nuclear(), Lp(1)]) == Sum([Nuclear(), Lp(1)])
+    assert parse_norm("0.5*frobenius+2*l2,1") == OnRows(SumWithLength([Lp(1), Lp(2)], [2, 0.5]))
+    assert parse_norm("2*max(l1;3*linf)") == Scaled(Largest([Lp(1), Lp(np.inf)], [1, 3]), 2)
     # on a column both norms are the length
     assert sum_of([Nuclear(), Lp(2)], [1, 0.5]).of_vectors == Scaled(Lp(2), 1.5)
 

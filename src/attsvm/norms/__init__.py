@@ -8,7 +8,7 @@ in this package or outside it.
 
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
-from attsvm.norms.combined import Infimal, Largest, Sum, max_of, sum_of
+from attsvm.norms.combined import Infimal, Largest, Sum, SumWithLength, max_of, sum_of
 from attsvm.norms.gamma2 import DualGamma2, Gamma2
 from attsvm.norms.k_support import KSupport, LargestEntries
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
@@ -39,6 +39,7 @@ __all__ = [
     "Scaled",
     "Spectral",
     "Sum",
+    "SumWithLength",
     "Weighted",
     "check",
     "max_of",

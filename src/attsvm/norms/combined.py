@@ -13,7 +13,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,12 +23,11 @@ from attsvm.errors import ProblemError
 from attsvm.norms.ball import project_on_ball
 from attsvm.norms.base import Norm
 from attsvm.norms.dual_bounds import CLOSE_ENOUGH, Bounds
-from attsvm.norms.lifted import Lifted, OnColumns, OnRows, OnSingularValues
-from attsvm.norms.lp import Lp
-from attsvm.norms.parts import MOST_ROUNDS, Parts, nearest_parts
+from attsvm.norms.forms import and_factor, vector_forms
+from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues
+from attsvm.norms.parts import EUCLIDEAN, MOST_ROUNDS, Parts, nearest_parts
 from attsvm.norms.registry import NORMS, parse_norm
-from attsvm.norms.scaled import Scaled, times
-from attsvm.norms.schatten import Nuclear, Spectral
+from attsvm.norms.scaled import times
 
 
 @dataclass(frozen=True)
@@ -173,6 +171,35 @@ class Sum(_Combined):
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """The sum of those of the norms."""
         return math.fsum(a * norm.frobenius_factor(shape) for norm, a in zip(self.norms, self.weights, strict=True))
+
+
+@dataclass(frozen=True, init=False)
+class SumWithLength(Sum):
+    """a N(W) + b ‖W‖₂: its proximal map is that of N, and then that of ‖W‖₂. :func:`sum_of` makes one.
+
+    Parameters
+    ----------
+    norms : sequence of two Norms
+        The second one is ``Lp(2)``.
+    weights : sequence of float, optional
+        The numbers a and b > 0; by default 1.
+
+    References
+    ----------
+    Yu (2013), *On Decomposing the Proximal Map*.
+    """
+
+    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
+        """In closed form."""
+        return self.proxes(x, step, x.ndim)
+
+    def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
+        """The same for each entry of the leading axes."""
+        (norm, length), (a, b) = self.norms, self.weights
+        inner = norm.proxes(x, step * a, axes)
+        lengths = length.values(inner, axes)
+        shrunk = np.maximum(1 - step * b / np.where(lengths > 0, lengths, 1.0), 0.0)
+        return np.asarray(inner * shrunk.reshape(*lengths.shape, *[1] * axes))
 
 
 @dataclass(frozen=True, init=False)
@@ -361,7 +388,10 @@ def sum_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Nor
     >>> norm.name, norm.value(np.eye(4))
     ('nuclear+0.5*frobenius', 5.0)
     """
-    return _combination(Sum, norms, weights)
+    whole = _unscaled(Sum(norms, weights))
+    order = sorted(range(len(norms)), key=lambda i: whole.norms[i] == EUCLIDEAN)
+    kind = SumWithLength if len(norms) == 2 and EUCLIDEAN in whole.norms else Sum
+    return _put_on_sizes(kind([whole.norms[i] for i in order], [whole.weights[i] for i in order]))
 
 
 def max_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Norm:
@@ -382,7 +412,7 @@ def max_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Nor
     >>> norm.value(np.eye(3)), norm.value(np.eye(9))
     (2.0, 3.0)
     """
-    return _combination(Largest, norms, weights)
+    return _put_on_sizes(_unscaled(Largest(norms, weights)))
 
 
 def _read(combine: Callable[[Sequence[Norm]], Norm], terms: Sequence[str]) -> Norm | None:
@@ -393,55 +423,19 @@ def _read(combine: Callable[[Sequence[Norm]], Norm], terms: Sequence[str]) -> No
         return None
 
 
-def _combination(kind: type[_Combined], norms: Sequence[Norm], weights: Sequence[float] | None) -> Norm:
-    whole = _unscaled(kind(norms, weights))
+def _put_on_sizes(whole: _Combined) -> Norm:
+    """The same combination of norms of vectors on singular values, rows or columns, if each norm is of that kind."""
     for onto in (OnSingularValues, OnRows, OnColumns):
-        forms = [_lifted(norm).get(onto) for norm in whole.norms]
+        forms = [vector_forms(norm).get(onto) for norm in whole.norms]
         if None not in forms:
-            return onto(kind([form for form in forms if form is not None], whole.weights))
+            return onto(type(whole)([form for form in forms if form is not None], whole.weights))
     return whole
 
 
 def _unscaled(whole: _Combined) -> _Combined:
     """The same with the factors of norms that are multiplied by one among the weights."""
-    norms, weights = zip(*map(_and_factor, whole.norms, whole.weights), strict=True)
+    norms, weights = zip(*map(and_factor, whole.norms, whole.weights), strict=True)
     return type(whole)(norms, weights)
-
-
-@singledispatch
-def _and_factor(norm: Norm, weight: float) -> tuple[Norm, float]:
-    return norm, weight
-
-
-@_and_factor.register
-def _(norm: Scaled, weight: float) -> tuple[Norm, float]:
-    return _and_factor(norm.of, norm.factor * weight)
-
-
-@singledispatch
-def _lifted(norm: Norm) -> dict[type[Lifted], Norm]:
-    """The norms of vectors that make a norm of matrices when they are put on singular values, rows or columns."""
-    return {}
-
-
-@_lifted.register
-def _(norm: Lifted) -> dict[type[Lifted], Norm]:
-    return {type(norm): norm.of}
-
-
-@_lifted.register
-def _(norm: Lp) -> dict[type[Lifted], Norm]:
-    return dict.fromkeys((OnSingularValues, OnRows, OnColumns), norm) if norm.p == 2 else {}
-
-
-@_lifted.register
-def _(norm: Nuclear) -> dict[type[Lifted], Norm]:
-    return {OnSingularValues: Lp(1.0)}
-
-
-@_lifted.register
-def _(norm: Spectral) -> dict[type[Lifted], Norm]:
-    return {OnSingularValues: Lp(math.inf)}
 
 
 NORMS.register("sum", Sum)

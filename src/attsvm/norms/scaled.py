@@ -103,10 +103,11 @@ class Scaled(Norm):
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
-        """Read "2*nuclear"."""
+        """Read "2*nuclear", which is no sum."""
         factor, star, name = text.partition("*")
+        is_sum = "+" in name and not (name.startswith("max(") and name.endswith(")"))
         try:
-            return scaled(parse_norm(name), float(factor)) if star else None
+            return scaled(parse_norm(name), float(factor)) if star and not is_sum else None
         except ValueError:
             return None
 
