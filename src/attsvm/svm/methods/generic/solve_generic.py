@@ -155,18 +155,18 @@ class Task(NamedTuple):
     def _grown(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
         """Solve on a growing set of rows."""
         unit = np.where(constraints.norms > 0, constraints.norms, 1.0)
-        settings, used = self.settings, ""
+        settings, used, known = self.settings, "", multipliers
 
         def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
-            nonlocal used
+            nonlocal used, known
             some = replace(
                 constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, constraints.right, 0.0)
             )
             own = replace(settings, tol=tol, max_steps=limit)
             if before is not None:
-                own = replace(own, warm_start=before[0])
+                own = replace(own, warm_start=before[0], warm_multipliers=known[0])
             point, name = self._replace(settings=own)._solved(some, weights, multipliers)
-            used = name or used
+            used, known = name or used, point.multipliers
             return point
 
         def allowed(tol: float, length: float) -> TokenValues:
