@@ -42,7 +42,7 @@ class Weighted(Norm):
     --------
     >>> import numpy as np
     >>> from attsvm.norms import Nuclear, Weighted
-    >>> Weighted(np.diag([1.0, 2.0]), None).value(np.ones((2, 2))) ** 2
+    >>> round(Weighted(np.diag([1.0, 2.0]), None).value(np.ones((2, 2))) ** 2, 9)
     10.0
     >>> Weighted(np.diag([1.0, 2.0]), None, Nuclear()).dual.name
     'weighted spectral'
