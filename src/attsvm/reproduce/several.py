@@ -12,7 +12,7 @@ from attsvm.reproduce.run import run, write
 from attsvm.training.engine.trials import num_threads
 
 MOST_WORKERS = 4
-"""Limit for the number of processes. Each takes up to 2 GB of memory, most of it for compiled programs."""
+"""Limit for the number of processes. Each takes up to 4 GB of memory, most of it for compiled programs."""
 
 
 def run_several(
