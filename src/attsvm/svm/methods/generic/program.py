@@ -86,12 +86,18 @@ class Program:
         blocks[query_of, slot] = self.rows.left[0]
         return blocks, query_of * blocks.shape[1] + slot
 
-    def apply(self, weights: Float[np.ndarray, "*N d_k d_q"]) -> Float[np.ndarray, "*N m"]:
-        """A(W), of one W or several."""
+    def apply(self, weights: Matrix) -> Vector:
+        """A(W)."""
+        blocks, place = self._blocks
+        mapped = self.rows.queries[0] @ weights.T
+        return np.asarray((blocks @ mapped[..., None]).reshape(-1)[place])
+
+    def apply_to_each(self, weights: Matrices) -> Float[np.ndarray, "N m"]:
+        """A(W) of several W, by one product for each query."""
         blocks, place = self._blocks
         mapped = self.rows.queries[0] @ weights.mT
-        slots = (blocks @ mapped[..., None]).reshape(*weights.shape[:-2], -1)
-        return np.asarray(slots[..., place])
+        slots = (mapped.swapaxes(0, 1) @ blocks.mT).swapaxes(0, 1)
+        return np.asarray(slots.reshape(len(weights), -1)[:, place])
 
     def adjoint(self, multipliers: Vector) -> Matrix:
         """A*(λ)."""

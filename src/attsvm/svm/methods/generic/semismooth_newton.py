@@ -24,6 +24,9 @@ CENTERS = 60
 MAX_STEPS = 400
 """Largest number of Newton steps in all of them."""
 
+MOST_PROXES = 50_000
+"""Largest number of proxes for the matrices of the Newton steps."""
+
 PATIENCE = 8
 """Proximal points in which the gap has to halve."""
 
@@ -31,11 +34,11 @@ STEPS_PER_CENTER = 60
 HALVINGS = 20
 FAILURES = 6
 
-MOST_FREE = 400
+MOST_FREE = 1500
 """Largest number of multipliers that a step changes by Newton's equations."""
 
-BLOCK = 2_000_000
-"""Numbers in the matrices whose prox is computed in one call."""
+BLOCK = 200_000
+"""Numbers in the matrices whose prox is computed in one call: they fit in a cache."""
 
 DIFFERENCE = 1e-7
 """Length of a difference, relative to the argument of the prox."""
@@ -73,12 +76,17 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
     halved, waited = bounds.gap, 0
     if report(0, bounds.gap):
         return 0
+    proximal = _ProximalPoint(program)
+
+    def spent() -> bool:
+        return steps >= limit or proximal.proxes >= MOST_PROXES
+
     for _ in range(CENTERS):
-        proximal = _ProximalPoint(program, center, sigma)
+        proximal.center, proximal.sigma = center, sigma
         point = proximal.at(multipliers)
         damping, failures = 1.0, 0
         for _ in range(STEPS_PER_CENTER):
-            if proximal.error(point) <= max(accuracy, proximal.rounding(point)) or steps >= limit:
+            if proximal.error(point) <= max(accuracy, proximal.rounding(point)) or spent():
                 break
             better, length = proximal.step(point, damping)
             steps += 1
@@ -95,7 +103,7 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
         gap = bounds.see(point.weights, point.multipliers)
         waited = 0 if gap <= 0.5 * halved else waited + 1
         halved = gap if waited == 0 else halved
-        if gap <= target or steps >= limit or waited == PATIENCE:
+        if gap <= target or spent() or waited == PATIENCE:
             break
         center, multipliers = point.weights, point.multipliers
         if proximal.error(point) <= accuracy:
@@ -117,10 +125,22 @@ class _Point(NamedTuple):
 
 
 class _ProximalPoint:
-    """The dual of one proximal point."""
+    """The dual of one proximal point.
 
-    def __init__(self, program: Program, center: Matrix, sigma: float) -> None:
-        self.program, self.center, self.sigma = program, center, sigma
+    Attributes
+    ----------
+    center : ndarray, shape (d_k, d_q)
+        V.
+    sigma : float
+    proxes : int
+        Those that were computed for the matrices of the steps.
+    """
+
+    center: Matrix
+    sigma: float
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.proxes = program, 0
         self.largest = float(program.right.max())
 
     def at(self, multipliers: Vector) -> _Point:
@@ -178,7 +198,12 @@ class _ProximalPoint:
         matrix = np.empty((len(free), len(free)))
         block = max(1, BLOCK // point.argument.size)
         for first in range(0, len(free), block):
-            some = free[first : first + block]
-            moved = program.norm.proxes(point.argument + length * program.row_matrices(some), self.sigma)
-            matrix[first : first + block] = program.apply((moved - point.weights) / length)[:, free]
+            moved = program.row_matrices(free[first : first + block])
+            moved *= length
+            moved += point.argument
+            moved = program.norm.proxes(moved, self.sigma)
+            moved -= point.weights
+            matrix[first : first + block] = program.apply_to_each(moved)[:, free]
+        matrix /= length
+        self.proxes += len(free)
         return np.asarray((0.5 * self.sigma) * (matrix + matrix.T))

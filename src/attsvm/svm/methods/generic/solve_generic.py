@@ -1,5 +1,6 @@
 """The least value of any norm: which method, on which rows."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -35,11 +36,11 @@ NEWTON_NUMBERS = 10_000
 """With at most this many numbers in the rows, Newton's method is as fast as the splitting and solves more problems, if
 the norm computes several proxes in one call."""
 
-NEWTON_ROWS = 400
-"""With more rows than this, Newton's method is not tried."""
-
 EASY_STEPS = 500
 """Steps of the splitting after which Newton's method is tried; most problems take a third of it."""
+
+FAR = 1e-3
+"""On larger problems Newton's method is only tried then if the gap is still above this. Its steps are much slower."""
 
 MOST_ROWS = 1500
 """With more rows than this, a growing set of rows is used: the splitting stores the square of their number."""
@@ -204,12 +205,13 @@ class Task(NamedTuple):
         bounds = Bounds(program, bounds.weights / size, bounds.multipliers)
         target = max(0.5 * settings.tol, FINEST_TARGET)
         steps, used = 0, ""
-        for name, limit in self._attempts(program):
+        limit = NO_LIMIT if settings.max_steps is None else settings.max_steps
+        for name, report in self._attempts(program):
             if bounds.gap <= target or watch.stopped or limit <= steps:
                 break
             used = name
             with threads_for(len(program.right) ** 2):
-                steps += METHODS[name](program, bounds, target, limit - steps, watch)
+                steps += METHODS[name](program, bounds, target, limit - steps, report)
         found = Point(
             reduced.expand(bounds.weights[None]),
             unit.spread(bounds.multipliers[None], constraints.inequality.shape[1:]),
@@ -218,18 +220,21 @@ class Task(NamedTuple):
         )
         return found, used
 
-    def _attempts(self, program: Program) -> list[tuple[str, int]]:
-        """Methods in the order in which they are tried, and the number of all steps at which each ends."""
-        most = NO_LIMIT if self.settings.max_steps is None else self.settings.max_steps
-        if len(self.names) == 1 or NEWTON not in self.names:
-            return [(name, most) for name in self.names]
-        rows, (d_k, d_q) = len(program.right), program.shape
-        if rows > NEWTON_ROWS or self.norm.num_copies > 1:  # the prox of several norms together is slow
-            return [(SPLITTING, most)]
-        both = [(NEWTON, most), (SPLITTING, most)]
-        if rows * d_k * d_q <= NEWTON_NUMBERS and _computes_together(self.norm):
+    def _attempts(self, program: Program) -> list[tuple[str, Report]]:
+        """Methods in the order in which they are tried, and what each reports its steps to."""
+        both: list[tuple[str, Report]] = [(name, self.watch) for name in self.names]
+        if NEWTON not in self.names or len(self.names) == 1:
             return both
-        return [(SPLITTING, min(EASY_STEPS, most)), *both]
+        if self.norm.num_copies > 1:  # the prox of several norms together is slow
+            return [(SPLITTING, self.watch)]
+        small = len(program.right) * math.prod(program.shape) <= NEWTON_NUMBERS
+        if small and _computes_together(self.norm):
+            return both
+
+        def until_hard(step: int, gap: float) -> bool:
+            return self.watch(step, gap) or (step >= EASY_STEPS and (small or gap > FAR))
+
+        return [(SPLITTING, until_hard), *both]
 
 
 def _computes_together(norm: Norm) -> bool:
