@@ -118,6 +118,17 @@ class Norm(ABC):
         """
         return self.prox(copies[0], step)[None]
 
+    def dual_bound(self, x: Float[np.ndarray, "d_k d_q"], parts: np.ndarray | None = None) -> float:
+        """A bound on the dual norm of one matrix from above, which a solver may compute often.
+
+        A norm of several copies whose dual norm is a program can use parts that nearly sum to x, one for each copy.
+        """
+        return float(self.dual.values(x))
+
+    def with_parts(self, parts: Float[np.ndarray, "N k d_k d_q"]) -> "Norm":
+        """The norm with a :attr:`dual` that uses such parts of N matrices. By default they are not needed."""
+        return self
+
     def project_dual_ball(self, x: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k d_q"]:
         """The point with N*(w) ≤ 1 that is nearest to x, for one matrix or vector.
 

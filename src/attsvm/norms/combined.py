@@ -12,7 +12,7 @@ for every accuracy of the parts.
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,12 +22,16 @@ from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.norms.ball import project_on_ball
 from attsvm.norms.base import Norm
-from attsvm.norms.dual_bounds import CLOSE_ENOUGH, Bounds
+from attsvm.norms.dual_bounds import CLOSE_ENOUGH, Bounds, bound_by_parts
 from attsvm.norms.forms import and_factor, vector_forms
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues
 from attsvm.norms.parts import EUCLIDEAN, MOST_ROUNDS, Parts, nearest_parts
 from attsvm.norms.registry import NORMS, parse_norm
 from attsvm.norms.scaled import times
+from attsvm.norms.wrapper import Wrapper
+
+NEAR = 1e-3
+"""Parts are used for a matrix if they sum to it up to this part of its length."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,14 @@ class _Combined(Norm):
     @abstractmethod
     def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
         """The proximal map of the combination, in which each norm has an array of its own, along the first axis."""
+
+    def dual_bound(self, x: np.ndarray, parts: np.ndarray | None = None) -> float:
+        """That of the parts, or that of each norm alone."""
+        return bound_by_parts(self, x, np.zeros((len(self.norms), *x.shape)) if parts is None else parts)
+
+    def with_parts(self, parts: np.ndarray) -> Norm:
+        """The same norm with a dual norm that uses the parts."""
+        return WithParts(self, parts)
 
     @abstractmethod
     def steepest_of_dual(self, g: np.ndarray) -> np.ndarray:
@@ -286,7 +298,7 @@ class Largest(_Combined):
 
 
 @dataclass(frozen=True)
-class Infimal(Norm):
+class Infimal(Wrapper):
     """The dual of a sum or of a largest norm: the least size of parts that sum to an array, bounded from above.
 
     Parameters
@@ -296,34 +308,9 @@ class Infimal(Norm):
 
     of: _Combined
 
-    @property
-    def name(self) -> str:
-        """Such as "dual of nuclear+0.5*frobenius"."""
-        return self.named([self.of.name])
-
     def named(self, parts: Sequence[str]) -> str:
         """Such as "dual of nuclear+0.5*frobenius"."""
         return f"dual of {parts[0]}"
-
-    @property
-    def parts(self) -> tuple[Norm, ...]:
-        """The combined norm."""
-        return (self.of,)
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """That of the combined norm."""
-        return self.of.shape
-
-    @property
-    def left_invariant(self) -> bool:
-        """Whether the combined norm is."""
-        return self.of.left_invariant
-
-    @property
-    def right_invariant(self) -> bool:
-        """Whether the combined norm is."""
-        return self.of.right_invariant
 
     @property
     def dual(self) -> Norm:
@@ -359,6 +346,54 @@ class Infimal(Norm):
         """The smallest of those of the dual norms, divided by their weights: each bounds this norm."""
         each = zip(self.of.norms, self.of.weights, strict=True)
         return min(norm.dual.frobenius_factor(shape) / c for norm, c in each)
+
+
+@dataclass(frozen=True)
+class WithParts(Wrapper):
+    """A combination of norms with arrays that bound the dual norms of their sums. A solver returns it.
+
+    Parameters
+    ----------
+    of : Sum or Largest
+    arrays : ndarray, shape (N, k, d_k, d_q)
+        For each of N matrices, one array for each norm.
+    """
+
+    of: _Combined
+    arrays: np.ndarray = field(compare=False, repr=False)
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """That of the combination."""
+        return self.of.value(x, axes)
+
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """That of the combination."""
+        return self.of.values(x, axes)
+
+    @property
+    def dual(self) -> Infimal:
+        """The least size of parts that sum to a matrix; of the arrays, if they nearly do."""
+        return _BoundedByParts(self.of, self.arrays)
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """That of the combination."""
+        return self.of.frobenius_factor(shape)
+
+
+@dataclass(frozen=True)
+class _BoundedByParts(Infimal):
+    arrays: np.ndarray = field(compare=False, repr=False)
+
+    def value(self, x: Any, axes: int = 2) -> float:
+        """The bound that the arrays prove if their sum is nearly a multiple of x; otherwise as without them."""
+        x, bounds = np.asarray(x, dtype=np.float64), []
+        for parts in self.arrays:
+            whole = parts.sum(axis=0)
+            square = float(np.vdot(whole, whole))
+            factor = float(np.vdot(whole, x)) / (square or 1.0)
+            if factor > 0 and np.linalg.norm(x - factor * whole) <= NEAR * factor * math.sqrt(square):
+                bounds.append(bound_by_parts(self.of, x, factor * parts))
+        return min(bounds) if bounds else super().value(x, axes)
 
 
 def _root(excess: Callable[[float], float]) -> float:

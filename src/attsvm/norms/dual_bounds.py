@@ -1,12 +1,16 @@
 """Bounds on the dual norm of a combination of norms, from both sides."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from attsvm.norms.base import Norm
 from attsvm.norms.parts import Parts, least_parts
+
+Arrays = np.ndarray | Sequence[np.ndarray]
+"""One array for each norm."""
 
 MOST_STEPS = 20
 """Steps of Newton's method for a dual norm."""
@@ -41,6 +45,15 @@ class Combination(Protocol):
         """A bound on the dual norm of Σ u_i, from the dual norms N_i*(u_i)."""
 
 
+def bound_by_parts(norm: Combination, x: np.ndarray, parts: Arrays) -> float:
+    """A bound on the dual norm of x from above: what the parts leave of x is added to each part in turn."""
+    left = x - sum(parts)
+    duals = [each.dual for each in norm.norms]
+    sizes = [float(dual.values(u, u.ndim)) for dual, u in zip(duals, parts, strict=True)]
+    whole = [float(dual.values(u + left, u.ndim)) for dual, u in zip(duals, parts, strict=True)]
+    return min(norm.dual_size([*sizes[:i], whole[i], *sizes[i + 1 :]]) for i in range(len(sizes)))
+
+
 class Bounds:
     """Bounds on the dual norm of an array of length 1: of its products from below, and of its parts from above."""
 
@@ -61,8 +74,8 @@ class Bounds:
         for _ in range(MOST_STEPS):
             before = self.lower
             parts = self.norm.split(self.x, before, QUICK_ROUNDS)
-            left = self._see_parts(parts.arrays)
-            self._see_weights(left)
+            self._see_parts(parts.arrays)
+            self._see_weights(self.x - sum(parts.arrays))
             if not parts.converged or self.close() or self.lower <= before * (1 + CLOSE):
                 break
 
@@ -72,7 +85,7 @@ class Bounds:
         def look(points: np.ndarray, copies: np.ndarray) -> bool:
             factor = float(np.vdot(points.sum(axis=0), self.x))
             if factor > 0:
-                self._see_parts(list(points / factor))
+                self._see_parts(points / factor)
             for weights in copies:
                 self._see_weights(weights)
             return self.close()
@@ -84,15 +97,8 @@ class Bounds:
         if size > 0:
             self.lower = max(self.lower, float(np.vdot(self.x, weights)) / size)
 
-    def _see_parts(self, parts: list[np.ndarray]) -> np.ndarray:
-        """What the parts leave of x, which is added to each part in turn."""
-        left = np.asarray(self.x - sum(parts))
-        duals = [norm.dual for norm in self.norm.norms]
-        sizes = [float(dual.values(u, u.ndim)) for dual, u in zip(duals, parts, strict=True)]
-        for i, dual in enumerate(duals):
-            whole = float(dual.values(parts[i] + left, left.ndim))
-            self.upper = min(self.upper, self.norm.dual_size([*sizes[:i], whole, *sizes[i + 1 :]]))
-        return left
+    def _see_parts(self, parts: Arrays) -> None:
+        self.upper = min(self.upper, bound_by_parts(self.norm, self.x, parts))
 
     def _value(self, x: np.ndarray) -> float:
         return float(self.norm.values(x, x.ndim))

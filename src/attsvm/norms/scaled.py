@@ -9,10 +9,11 @@ import numpy as np
 from attsvm.checks import check_number
 from attsvm.norms.base import Norm
 from attsvm.norms.registry import NORMS, parse_norm
+from attsvm.norms.wrapper import Wrapper
 
 
 @dataclass(frozen=True)
-class Scaled(Norm):
+class Scaled(Wrapper):
     """c N(W). Its Att-SVM has the solution of N, at c times the value.
 
     Parameters
@@ -30,7 +31,6 @@ class Scaled(Norm):
     ('2*nuclear', 14.0)
     """
 
-    of: Norm
     factor: float
     spelling: ClassVar[str] = '"<c>*<norm>"'
 
@@ -38,34 +38,9 @@ class Scaled(Norm):
         check_number("factor", self.factor, "a number > 0", lambda c: 0 < c < np.inf)
         object.__setattr__(self, "factor", float(self.factor))
 
-    @property
-    def name(self) -> str:
-        """2*nuclear."""
-        return self.named([self.of.name])
-
     def named(self, parts: Sequence[str]) -> str:
         """2*nuclear."""
         return times(self.factor, parts[0])
-
-    @property
-    def parts(self) -> tuple[Norm, ...]:
-        """N."""
-        return (self.of,)
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """That of N."""
-        return self.of.shape
-
-    @property
-    def left_invariant(self) -> bool:
-        """Whether N is."""
-        return self.of.left_invariant
-
-    @property
-    def right_invariant(self) -> bool:
-        """Whether N is."""
-        return self.of.right_invariant
 
     @property
     def dual(self) -> "Scaled":

@@ -229,6 +229,7 @@ def _certified(
     constraints: Constraints, norm: Norm, candidate: Candidate, tol: float
 ) -> tuple[Certified, np.ndarray, np.ndarray]:
     """What the candidate proves; the status of each problem, and its Farkas bound."""
+    norm = candidate.norm or norm
     done = certify(constraints, norm, candidate.weights, candidate.multipliers, tol)
     status = np.where(is_optimal(done, tol), OPTIMAL, INACCURATE)
     impossible = unattainable(constraints)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
+from attsvm.norms import Norm
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 
 Report = Callable[[int, float], bool]
@@ -64,6 +65,8 @@ class Candidate(NamedTuple):
     method : str
     why : str
         Why the method was chosen, in a few words.
+    norm : Norm or None
+        The norm with whose dual norm the multipliers are certified, if the solver knows how to bound that.
     """
 
     weights: Weights
@@ -72,6 +75,7 @@ class Candidate(NamedTuple):
     steps: Int[np.ndarray, "*batch"]
     method: str
     why: str
+    norm: Norm | None = None
 
     @classmethod
     def nothing(cls, constraints: Constraints, why: str) -> "Candidate":

@@ -14,8 +14,9 @@ from attsvm.svm.methods.registry import find_candidate, solver, solver_of
 @solver(Scaled, methods=lambda norm: _methods_of_part(norm))
 def solve_scaled(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
     """Least c N(W): the candidate for N."""
-    (part,) = norm.parts
-    return find_candidate(constraints, part, settings, method)
+    assert isinstance(norm, Scaled)  # what it is registered for
+    found = find_candidate(constraints, norm.of, settings, method)
+    return found._replace(norm=None if found.norm is None else replace(norm, of=found.norm))
 
 
 @solver(Weighted, methods=lambda norm: _methods_of_part(norm))
@@ -38,7 +39,8 @@ def solve_weighted(constraints: Constraints, norm: Norm, settings: Settings, met
     found = find_candidate(
         inner, norm.of, replace(settings, warm_start=None if start is None else norm.inner(start)), method
     )
-    return found._replace(weights=norm.outer(found.weights))
+    with_parts = None if found.norm is None else replace(norm, of=found.norm)
+    return found._replace(weights=norm.outer(found.weights), norm=with_parts)
 
 
 def _mapped(matrix: np.ndarray | None, vectors: np.ndarray) -> np.ndarray:

@@ -19,9 +19,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 
 from attsvm.svm.methods.candidate import Report
 from attsvm.svm.methods.generic.anderson import Anderson
-from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
-
-Copies = Float[np.ndarray, "k d_k d_q"]
+from attsvm.svm.methods.generic.program import Bounds, Copies, Matrix, Program, Vector
 
 OVERRELAXED = 1.6
 """α."""
@@ -78,13 +76,13 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
     step = 0
     while True:
         if step % LOOK == 0 or step == limit:
-            gap = bounds.see(point.shrunk.mean(axis=0), splitting.multipliers(point), GAIN)
+            gap = bounds.see(point.shrunk.mean(axis=0), splitting.multipliers(point), splitting.parts(point), GAIN)
             if gap <= 0.5 * halved:
                 halved_at, halved = step, gap
             stopped = report(step, gap)
             lost = not math.isfinite(point.length)  # the prox may be that of a user
             if stopped or gap <= target or lost or step >= limit or step - halved_at >= PATIENCE:
-                bounds.see_multipliers(splitting.multipliers(point))
+                bounds.see_multipliers(splitting.multipliers(point), splitting.parts(point))
                 return step
             if step and step % ADAPT == 0 and step < ADAPTED_UNTIL and splitting.adapt(point):
                 anderson.forget()
@@ -153,11 +151,14 @@ class _Splitting:
         """λ."""
         return np.asarray(self.rho * (point.raised - point.z[self.split :]))
 
+    def parts(self, point: _Point) -> Copies:
+        """A subgradient for each copy at its Ŵ. At the optimum they sum to A*(λ)."""
+        return np.asarray(self.rho * (point.z[: self.split].reshape(self.shape) - point.shrunk))
+
     def adapt(self, point: _Point) -> bool:
         """Change ρ if the primal and the dual residual are not of a size; whether it was changed."""
-        moved = point.z[: self.split].reshape(self.shape)
         pulled = self.program.adjoint(self.multipliers(point))
-        subgradient = self.rho * (moved - point.shrunk).sum(axis=0)
+        subgradient = self.parts(point).sum(axis=0)
         primal = np.linalg.norm(point.weights - point.shrunk) * np.linalg.norm(pulled)
         dual = np.linalg.norm(subgradient - pulled) * np.linalg.norm(point.shrunk)
         if not (primal > UNBALANCED * dual or dual > UNBALANCED * primal):

@@ -11,6 +11,7 @@ from attsvm.svm.constraints.pair_rows import PairRows
 
 Matrix = Float[np.ndarray, "d_k d_q"]
 Matrices = Float[np.ndarray, "N d_k d_q"]
+Copies = Float[np.ndarray, "k d_k d_q"]
 Vector = Float[np.ndarray, " m"]
 
 RIGID = 2e-10
@@ -52,11 +53,6 @@ class Program:
     def shape(self) -> tuple[int, int]:
         """Shape of W."""
         return self.rows.left.shape[-1], self.rows.queries.shape[-1]
-
-    @cached_property
-    def dual(self) -> Norm:
-        """The dual norm N*."""
-        return self.norm.dual
 
     @cached_property
     def asked(self) -> Bool[np.ndarray, " m"]:
@@ -116,10 +112,6 @@ class Program:
         """N(W)."""
         return float(self.norm.values(weights))
 
-    def dual_value(self, pulled: Matrix) -> float:
-        """N*(A*(λ)), given A*(λ)."""
-        return float(self.dual.values(pulled))
-
     def feasible(self, multipliers: Vector) -> Vector:
         """Multipliers clipped at 0, except those of equalities."""
         return np.where(self.equality, multipliers, np.maximum(multipliers, 0.0))
@@ -164,6 +156,8 @@ class Bounds:
         With a smallest margin of 1, if any weights with a positive margin have been seen.
     multipliers : ndarray, shape (m,)
         With N*(A*(λ)) = 1, if any with a positive bound have been seen.
+    parts : ndarray, shape (k, d_k, d_q), or None
+        Arrays that nearly sum to A*(λ), if a norm of k copies needs them to bound its dual norm.
     upper, lower : float
         Bounds on the optimum.
     """
@@ -171,6 +165,7 @@ class Bounds:
     def __init__(self, program: Program, weights: Matrix, multipliers: Vector) -> None:
         self.program = program
         self.weights, self.multipliers = weights, multipliers
+        self.parts: Copies | None = None
         self.upper, self.lower = np.inf, 0.0
         self._wait, self._waited = 1, 0
         self.see(weights, multipliers)
@@ -180,7 +175,7 @@ class Bounds:
         """The relative distance of the bounds."""
         return max(0.0, 1.0 - self.lower / self.upper)
 
-    def see(self, weights: Matrix, multipliers: Vector, gain: float = 1.0) -> float:
+    def see(self, weights: Matrix, multipliers: Vector, parts: Copies | None = None, gain: float = 1.0) -> float:
         """Keep either side if it improves its bound; the gap.
 
         The multipliers are left out if ⟨A*(λ), W⟩ ≤ N*(A*(λ)) N(W) already shows that they would not reduce the gap to
@@ -194,7 +189,7 @@ class Bounds:
         if least > gain * self.gap or (gain < 1 and self._waited < self._wait):
             return self.gap
         before, self._waited = self.gap, 0
-        self.see_multipliers(multipliers)
+        self.see_multipliers(multipliers, parts)
         self._wait = min(2 * self._wait, LONGEST_WAIT) if self.gap > STALLED * before else 1
         return self.gap
 
@@ -207,11 +202,12 @@ class Bounds:
             if upper < self.upper:
                 self.upper, self.weights = upper, weights / margin
 
-    def see_multipliers(self, multipliers: Vector) -> None:
+    def see_multipliers(self, multipliers: Vector, parts: Copies | None = None) -> None:
         """Keep the multipliers if they improve the lower bound."""
         multipliers = self.program.feasible(multipliers)
-        size = self.program.dual_value(self.program.adjoint(multipliers))
+        size = self.program.norm.dual_bound(self.program.adjoint(multipliers), parts)
         if 0 < size < np.inf:
             lower = float(self.program.right @ multipliers) / size
             if lower > self.lower:
                 self.lower, self.multipliers = lower, multipliers / size
+                self.parts = None if parts is None else parts / size

@@ -17,7 +17,7 @@ from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
 from attsvm.svm.methods.generic.level_bundle import level_bundle
-from attsvm.svm.methods.generic.program import RIGID, Bounds, Program
+from attsvm.svm.methods.generic.program import RIGID, Bounds, Copies, Program
 from attsvm.svm.methods.generic.quasi_newton import quasi_newton
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 from attsvm.svm.methods.growing import Growth, growing_rows
@@ -117,20 +117,39 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     flat = constraints.with_one_axis()
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(flat.batch_shape + flat.weights_shape)
     multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
-    steps = np.zeros(len(weights), dtype=int)
+    steps, parts = np.zeros(len(weights), dtype=int), []
     watch = Watch(settings.report)
     used, why = names[0], "the answer in the Frobenius norm is already optimal or infeasible"
     for k in np.flatnonzero(undecided(flat) & ~frobenius.ray.reshape(-1)):
         if watch.stopped:
             break
         one = Task(norm, names, settings.of_problem(int(k), constraints.batch_shape), watch)
-        found, name = one.solve(flat[k : k + 1], weights[k : k + 1], multipliers[k : k + 1])
+        found, name, own_parts = one.solve(flat[k : k + 1], weights[k : k + 1], multipliers[k : k + 1])
+        parts += [] if own_parts is None else [own_parts]
         weights[k], multipliers[k], steps[k] = found.weights[0], found.multipliers[0], found.steps[0]
         if name:
             used, why = name, WHY[name]
     if method is not None:
         why = "requested"
-    return Candidate(weights, multipliers, frobenius.ray, steps, used, why).with_axes_of(constraints)
+    with_parts = norm.with_parts(np.stack(parts)) if parts else None
+    return Candidate(weights, multipliers, frobenius.ray, steps, used, why, with_parts).with_axes_of(constraints)
+
+
+class Answer(NamedTuple):
+    """The weights and multipliers of one problem.
+
+    Attributes
+    ----------
+    point : Point
+    method : str
+        "" if the initial point is the answer.
+    parts : ndarray, shape (k, d_k, d_q), or None
+        Arrays that bound the dual norm of A*(λ), in a norm that needs them.
+    """
+
+    point: Point
+    method: str
+    parts: Copies | None
 
 
 class Task(NamedTuple):
@@ -147,26 +166,27 @@ class Task(NamedTuple):
     settings: Settings
     watch: Watch
 
-    def solve(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
-        """The answer and the name of the method, given the answer in the Frobenius norm; "" if that is the answer."""
+    def solve(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> Answer:
+        """The answer, given that in the Frobenius norm."""
         if constraints.most_rows > MOST_ROWS:
             return self._grown(constraints, weights, multipliers)
         return self._solved(constraints, weights, multipliers)
 
-    def _grown(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
+    def _grown(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> Answer:
         """Solve on a growing set of rows."""
         unit = np.where(constraints.norms > 0, constraints.norms, 1.0)
-        settings, used, known = self.settings, "", multipliers
+        settings, used = self.settings, ""
+        known, parts = multipliers, None
 
         def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
-            nonlocal used, known
+            nonlocal used, known, parts
             some = replace(
                 constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, constraints.right, 0.0)
             )
             own = replace(settings, tol=tol, max_steps=limit)
             if before is not None:
                 own = replace(own, warm_start=before[0], warm_multipliers=known[0])
-            point, name = self._replace(settings=own)._solved(some, weights, multipliers)
+            point, name, parts = self._replace(settings=own)._solved(some, weights, multipliers)
             used, known = name or used, point.multipliers
             return point
 
@@ -184,9 +204,9 @@ class Task(NamedTuple):
             settings.max_steps,
             lambda: self.watch.stopped,
         )
-        return grown.point, used
+        return Answer(grown.point, used, parts)
 
-    def _solved(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> tuple[Point, str]:
+    def _solved(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> Answer:
         """Solve with all rows, by one method after the other until one reaches the gap."""
         norm, _, settings, watch = self
         any_shape = norm.shape is None
@@ -218,7 +238,9 @@ class Task(NamedTuple):
             np.array([bounds.gap]),
             np.array([steps]),
         )
-        return found, used
+        if bounds.parts is None:
+            return Answer(found, used, None)
+        return Answer(found, used, np.concatenate([reduced.expand(part[None]) for part in bounds.parts]))
 
     def _attempts(self, program: Program) -> list[tuple[str, Report]]:
         """Methods in the order in which they are tried, and what each reports its steps to."""
