@@ -191,8 +191,8 @@ def test_a_callback_sees_the_gap_fall_and_can_stop(norm):
     assert steps == tuple(range(len(steps)))
     assert gaps[-1] <= 1e-8
     assert list(gaps) == sorted(gaps, reverse=True)
-    stopped = attsvm.solve_svm(problem, selected, norm=norm, callback=lambda at: at.step == 3)
-    assert stopped.stats["steps"] == 3
+    stopped = attsvm.solve_svm(problem, selected, norm=norm, callback=lambda at: at.step == 1)
+    assert stopped.stats["steps"] == 1
     assert stopped.status == "inaccurate"
     assert gaps[-1] < stopped.gap < 1
     assert stopped.value * (1 - stopped.gap) <= attsvm.solve_svm(problem, selected, norm=norm).value <= stopped.value
@@ -201,8 +201,8 @@ def test_a_callback_sees_the_gap_fall_and_can_stop(norm):
 @pytest.mark.parametrize("norm", ["nuclear", "spectral"])
 def test_a_limit_of_steps_is_kept(norm):
     tokens, queries, selected = random_arrays(0)
-    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=norm, max_steps=3)
-    assert solution.stats["steps"] == 3
+    solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm=norm, max_steps=1)
+    assert solution.stats["steps"] == 1
     assert solution.status == "inaccurate"
     assert 1e-8 < solution.gap < 1
 

@@ -14,8 +14,8 @@ from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Reduced, reduced_rows
 from attsvm.svm.methods.batches import undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.semidefinite.nuclear_face import solve_on_face
 from attsvm.svm.threads import threads_for
+from attsvm.svm.variants.fixed_rank import solve_at_rank
 
 NEGLIGIBLE = 1e-9
 """Singular values below this, relative to the first, are no part of the rank."""
@@ -223,7 +223,7 @@ class _Factored(NamedTuple):
         """The local minimum that Newton's method converges to from factors nearby; None if it does not."""
         weights = self._product(factors)
         held = self.equality | (multipliers > SMALL * multipliers.max())
-        found = solve_on_face(
+        found = solve_at_rank(
             self.left, self.queries, self.right, self.equality, weights, multipliers, held, NEGLIGIBLE
         )
         if found is None or not self.size(found[0]) <= (1 + NEAR) * 0.5 * float(factors @ factors):

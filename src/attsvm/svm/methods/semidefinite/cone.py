@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -11,6 +11,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.iteration import Point
+from attsvm.svm.methods.semidefinite.face import Face
 
 Matrix = Float[np.ndarray, "N K K"]
 Values = Float[np.ndarray, " N"]
@@ -104,7 +105,8 @@ class Newton(Protocol):
 class Cone(Protocol):
     """The parts of the iteration that depend on the norm."""
 
-    primal_is_free: bool
+    primal_is_free: ClassVar[bool]
+    face: ClassVar[Face]
 
     def start(self, problems: Problems, multipliers: RowVector) -> State:
         """A point well inside the cones, with W and λ of size 1; multipliers of inequalities are positive."""
@@ -120,12 +122,6 @@ class Cone(Protocol):
 
     def newton(self, problems: Problems, state: State, scaling: Scaling) -> Newton:
         """The equations of a step."""
-
-    def finish(self, problems: Problems, state: State) -> "tuple[Block, RowVector, Values] | None":
-        """W, λ and N(W) of a single problem by a direct method from a point near the optimum; None if it fails.
-
-        The caller has to check their accuracy; N*(A*(λ)) is 1.
-        """
 
     def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
         """The result without the small parts that an interior point has and the optimum has not, if the gap allows."""

@@ -16,7 +16,7 @@ The elimination depends on the cone (``nuclear.py``, ``spectral.py``).
 """
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.linalg.lapack import dpotrf
 
 from attsvm.svm.constraints.unit_rows import RowVector
@@ -34,6 +34,7 @@ from attsvm.svm.methods.semidefinite.cone import (
     diagonal_of,
     measure,
 )
+from attsvm.svm.methods.semidefinite.face import FaceRows, solve_on_face
 
 Falls = Float[np.ndarray, "2 N"]
 
@@ -45,11 +46,8 @@ MAX_REFINEMENTS = 6
 REFINED = 1e-11
 """Largest residual of the equations of the rows after a step, relative to the smallest right side."""
 
-FINISH_FROM = 3e-2
-"""The gap at which the direct method is tried for the first time, then at each tenth of it.
-
-It is skipped for several problems: iterating them together is cheaper there.
-"""
+FINISH_FROM, FINISH_AGAIN = 0.1, 0.3
+"""The gap at which the direct method is tried for the first time, and the factor by which it falls between trials."""
 
 
 def interior_point(
@@ -96,35 +94,55 @@ class _CentralPath(Iteration):
 
     def __init__(self, cone: Cone, problems: Problems, state: State, target: float) -> None:
         self.cone, self.problems, self.state, self.target = cone, problems, state, target
-        self.alone, self.next_finish = len(state.multipliers) == 1, FINISH_FROM
+        self.next_finish = np.full(len(state.multipliers), FINISH_FROM)
 
     def look(self) -> Look:
-        """The iterates; for one problem near its optimum, the result of the direct method, if it is precise enough."""
+        """The iterates; near the optimum the results of the direct method, where they are precise enough."""
         cone, problems, state, target = self.cone, self.problems, self.state, self.target
         point = cone.weights(state)
         self.image = problems.rows.apply(point)
         error, bound = measure(problems, point, self.image, cone.value(state), state.multipliers, target)
-        if self.alone and error[0] < self.next_finish:
-            self.next_finish = 0.1 * error[0]
-            found = cone.finish(problems, state)
-            if found is not None:
-                weights, multipliers, value = found
-                finished, _ = measure(problems, weights, problems.rows.apply(weights), value, multipliers, target)
-                if finished[0] <= target:
-                    point, error, self.state = weights, finished, state._replace(multipliers=multipliers)
+        multipliers = state.multipliers
+        near = np.flatnonzero(error < self.next_finish)
+        if len(near):
+            self.next_finish[near] = FINISH_AGAIN * error[near]
+            found = _finished(cone, problems, state, near, target)
+            done = found.gap <= target
+            near = near[done]
+            point, multipliers, error = point.copy(), multipliers.copy(), error.copy()
+            point[near], multipliers[near], error[near] = found.weights[done], found.multipliers[done], found.gap[done]
         diverged = bound > DIVERGED
-        return Look(point, self.state.multipliers, error, ~diverged & np.isfinite(bound), diverged)
+        return Look(point, multipliers, error, ~diverged & np.isfinite(bound), diverged)
 
     def keep(self, going: Bool[np.ndarray, " N"]) -> None:
         """Drop the other problems."""
         self.problems, self.image = self.problems.keep(going), self.image[going]
         self.state = State(*(part[going] for part in self.state))
+        self.next_finish = self.next_finish[going]
 
     def advance(self) -> None:
         """One predictor-corrector step."""
         with np.errstate(all="ignore"):
             primal = self.problems.right + self.state.slack - self.image
             self.state = _advance(self.cone, self.problems, self.state, primal)
+
+
+def _finished(cone: Cone, problems: Problems, state: State, some: Int[np.ndarray, " some"], target: float) -> Point:
+    """Some of the problems by the direct method, from a point near the optimum."""
+    own = problems.keep(some)
+    rows = FaceRows(own.rows.left, own.rows.queries[:, own.rows.query_of], own.right, own.equality)
+    weights, multipliers, slack = cone.weights(state)[some], state.multipliers[some], state.slack[some]
+    held = multipliers * slack.max(axis=-1, keepdims=True) > slack * multipliers.max(axis=-1, keepdims=True)
+    held = (held & (own.right >= 0)) | own.equality
+    weights, multipliers, converged = solve_on_face(
+        cone.face, rows, weights, multipliers, held, cone.value(state)[some]
+    )
+    multipliers = np.where(own.equality, multipliers, np.maximum(multipliers, 0.0))
+    sigma = np.linalg.svd(np.concatenate([weights, rows.adjoint(multipliers)]), compute_uv=False)
+    value, size = cone.face.values(sigma[: len(some)], sigma[len(some) :])
+    multipliers /= size[:, None]
+    error, _ = measure(own, weights, rows.apply(weights), value, multipliers, target)
+    return Point(weights, multipliers, np.where(converged, error, np.inf), np.zeros(len(some), int))
 
 
 def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:

@@ -1,6 +1,7 @@
 """The least nuclear norm, to which training the factors of W = K Q' converges."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -27,7 +28,8 @@ from attsvm.svm.methods.semidefinite.cone import (
     measure,
     start_slack,
 )
-from attsvm.svm.methods.semidefinite.nuclear_face import solve_on_face
+from attsvm.svm.methods.semidefinite.face import Face
+from attsvm.svm.methods.semidefinite.nuclear_face import NuclearFace
 from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
 
 BLOCKED_ROWS = 128
@@ -51,7 +53,8 @@ class NuclearCone:
     """
 
     split: int
-    primal_is_free = True
+    primal_is_free: ClassVar[bool] = True
+    face: ClassVar[Face] = NuclearFace()
 
     def start(self, problems: Problems, multipliers: RowVector) -> State:
         """A point on the central path, except that A(W) − s = b may not hold: P = μ D⁻¹."""
@@ -87,24 +90,6 @@ class NuclearCone:
     def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
         """See :class:`_Equations`."""
         return _Equations(problems, state, scaling, self.split)
-
-    def finish(self, problems: Problems, state: State) -> tuple[Block, RowVector, Values] | None:
-        """The optimum of the face near this point, found by :func:`solve_on_face`."""
-        rows, equality = problems.rows, problems.equality[0]
-        multipliers, slack = state.multipliers[0], state.slack[0]
-        held = equality | (multipliers * slack.max() > slack * multipliers.max())
-        mu = np.vecdot(multipliers, slack) / np.count_nonzero(~equality)
-        left, queries, weights = rows.left[0], rows.queries[0, rows.query_of], self.weights(state)[0]
-        found = solve_on_face(left, queries, problems.right[0], equality, weights, multipliers, held, np.sqrt(mu))
-        if found is None:
-            return None
-        weights, multipliers = found
-        multipliers = np.where(equality, multipliers, np.maximum(multipliers, 0.0))
-        size = np.linalg.svd((left * multipliers[:, None]).T @ queries, compute_uv=False)[0]
-        if size == 0:
-            return None
-        value = np.linalg.svd(weights, compute_uv=False).sum()
-        return weights[None], multipliers[None] / size, np.array([value])
 
     def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
         """Remove the small singular values that an interior point keeps above 0, as long as the gap does not grow."""

@@ -1,121 +1,54 @@
-"""The last digits of the least nuclear norm: Newton's method on the face that the interior point converges to."""
+"""The face of the nuclear norm: A*(λ) has r singular values 1, and W has rank r."""
 
 import numpy as np
-from jaxtyping import Bool, Float
-from scipy.linalg.lapack import dgesv
+from jaxtyping import Float
 
-MAX_UNKNOWNS = 250
-"""Above this size a step of the interior point is cheaper."""
-
-MAX_STEPS = 12
-
-NEAR = 1e-2
-"""Residual below which the set of held rows is updated."""
-
-CONVERGED = 1e-13
-"""Residual at which the iteration ends, for weights of size 1."""
-
-TURN = 1e-10
-"""Added to the equations, which are singular because U and V can be rotated together without changing U V'."""
+from attsvm.svm.constraints.pair_rows import Block
+from attsvm.svm.methods.semidefinite.face import MIX, Links, Turned, Values, pairs
 
 
-def solve_on_face(
-    left: Float[np.ndarray, "m d_k"],
-    queries: Float[np.ndarray, "m d_q"],
-    right: Float[np.ndarray, " m"],
-    equality: Bool[np.ndarray, " m"],
-    weights: Float[np.ndarray, "d_k d_q"],
-    multipliers: Float[np.ndarray, " m"],
-    held: Bool[np.ndarray, " m"],
-    threshold: float,
-) -> tuple[Float[np.ndarray, "d_k d_q"], Float[np.ndarray, " m"]] | None:
-    """Least ½‖U‖² + ½‖V‖² with U V' in the constraints, from a point nearby.
+class NuclearFace:
+    """U₁'A*(λ)V₁ = I up to a rotation, and S is unknown."""
 
-    The minimum is ‖U V'‖_*. With G = A*(λ), and if the rows that hold with equality are known, the optimum solves
+    def mixed(self, weights: Block, pull: Block) -> Block:
+        """A*(λ) is X."""
+        return np.asarray(MIX * weights + pull)
 
-        U = G V,    V = G'U,    l_a'U V'z_a = b_a,
+    def first_size(self, value: Values) -> Values:
+        """1."""
+        return np.ones(len(value))
 
-    and if it is strictly complementary, Newton's method converges quadratically. Violated rows are added to the held
-    rows, and rows whose multipliers become negative are removed.
+    def weight(self, ratio: np.ndarray) -> np.ndarray:
+        """S is turned with U₁ and V₁."""
+        return ratio
 
-    Parameters
-    ----------
-    left, queries, right, equality
-        The rows l_a z_a' of one problem, b_a, and which of them are equalities.
-    weights, multipliers
-        A point nearby, ‖weights‖_* about 1.
-    held : bool ndarray, shape (m,)
-        The initial set of rows that hold with equality.
-    threshold : float
-        Singular values of the weights below it are dropped at the start; the rank is then constant.
+    def links(self, turned: Turned) -> Links:
+        """The unknown S, in the symmetric part."""
+        i, j = pairs(turned.core.shape[1])
+        first, second = turned.first, turned.second
+        matrix = 0.5 * (first[:, :, i] * second[:, :, j] + first[:, :, j] * second[:, :, i])
+        same = i == j
+        return Links(matrix, same.astype(np.float64), np.where(same, turned.core[:, i], 0.0))
 
-    Returns
-    -------
-    weights and multipliers, or None if the iteration does not converge. The caller has to check whether the rank was
-    right, and so whether they are optimal.
-
-    References
-    ----------
-    Burer and Monteiro (2003), *A nonlinear programming algorithm for solving semidefinite programs via low-rank
-    factorization*.
-    """
-    basis, sigma, other = np.linalg.svd(weights, full_matrices=False)
-    rank = int(np.count_nonzero(sigma > threshold))
-    root = np.sqrt(sigma[:rank])
-    U, V, full = basis[:, :rank] * root, other[:rank].T * root, np.where(held, multipliers, 0.0)
-    corner = U.size
-    size = corner + V.size
-    before = np.inf
-    for _ in range(MAX_STEPS):
-        own, own_left, own_queries = full[held], left[held], queries[held]
-        count = len(own)
-        if not 0 < count <= size or size + count > MAX_UNKNOWNS:
-            return None
-        pull = (own_left * own[:, None]).T @ own_queries
-        images, partners = own_left @ U, own_queries @ V
-        residual = np.concatenate(
-            [(pull @ V - U).ravel(), (pull.T @ U - V).ravel(), right[held] - np.vecdot(images, partners)]
+    def moved(self, turned: Turned, now: Float[np.ndarray, "N u"], pull: Block) -> tuple[Block, Values]:
+        """(U₁ + U₂P) S (V₁ + V₂Q)', and S rotated."""
+        core, rank, short = turned.core, turned.core.shape[1], turned.others.shape[1]
+        i, j = pairs(rank)
+        corner = pull[:, :rank, :rank]
+        middle = 0.25 * (corner - corner.mT) * (core[:, :, None] + core[:, None])
+        middle[:, i, j] += 0.5 * now
+        middle[:, j, i] += 0.5 * now
+        eye = np.broadcast_to(np.eye(rank), middle.shape)
+        down = np.concatenate([eye, pull[:, rank:, :rank]], axis=1)
+        across = np.concatenate([eye, pull[:, :rank, rank:].mT], axis=1)
+        own, others = slice(rank, rank + short), turned.others[:, :, None]
+        scale = 1 / ((1 - others) * (1 + others))
+        down[:, own], across[:, own] = (
+            (down[:, own] + others * across[:, own]) * scale,
+            (across[:, own] + others * down[:, own]) * scale,
         )
-        error = np.abs(residual).max()
-        if not error <= 10 * before:
-            return None
-        if error <= NEAR:
-            short = np.vecdot(left @ U, queries @ V) < right - np.maximum(10 * error, 1e-12)
-            wrong = np.where(held, (full < 0) & ~equality, short)
-            if wrong.any():
-                held, before = held ^ wrong, np.inf
-                full = np.where(held, full, 0.0)
-                continue
-            if error <= CONVERGED or error > 0.5 * before:
-                return U @ V.T, full
-        before = error
-        system = _system(pull, own_left, own_queries, images, partners)
-        _, _, step, failed = dgesv(system, residual, overwrite_a=True, overwrite_b=True)
-        if failed:
-            return None
-        U = U + step[:corner].reshape(U.shape)
-        V = V + step[corner:size].reshape(V.shape)
-        full[held] += step[size:]
-    return None
+        return down @ middle @ across.mT, turned.size
 
-
-def _system(
-    pull: Float[np.ndarray, "d_k d_q"],
-    left: Float[np.ndarray, "k d_k"],
-    queries: Float[np.ndarray, "k d_q"],
-    images: Float[np.ndarray, "k r"],
-    partners: Float[np.ndarray, "k r"],
-) -> Float[np.ndarray, "s s"]:
-    """The matrix of Newton's equations in U, V and the multipliers of the held rows; images l'U, partners z'V."""
-    count, rank = images.shape
-    corner, size = rank * pull.shape[0], rank * (pull.shape[0] + pull.shape[1])
-    system = np.zeros((size + count, size + count))
-    for k in range(rank):
-        system[k:corner:rank, corner + k : size : rank] = -pull
-        system[corner + k : size : rank, k:corner:rank] = -pull.T
-    system.reshape(-1)[: size * (size + count + 1) : size + count + 1] = 1 + TURN
-    by_row = system[size:]
-    by_row[:, :corner] = (left[:, :, None] * partners[:, None, :]).reshape(count, -1)
-    by_row[:, corner:size] = (queries[:, :, None] * images[:, None, :]).reshape(count, -1)
-    system[:size, size:] = -by_row[:, :size].T
-    return system
+    def values(self, weights: Float[np.ndarray, "N c"], pull: Float[np.ndarray, "N c"]) -> tuple[Values, Values]:
+        """Their sum and the largest."""
+        return weights.sum(axis=-1), pull[:, 0]

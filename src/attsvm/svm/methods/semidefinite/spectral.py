@@ -1,10 +1,10 @@
 """The least spectral norm, to which spectral descent and Muon are conjectured to converge."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import solve_triangular
 
 from attsvm.norms import Norm, Spectral
 from attsvm.svm.constraints.constraints import Constraints
@@ -27,7 +27,9 @@ from attsvm.svm.methods.semidefinite.cone import (
     lift,
     start_slack,
 )
+from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
+from attsvm.svm.methods.semidefinite.spectral_face import SpectralFace
 
 COLUMNS = 1_000_000
 """Numbers in the factors that are multiplied at a time."""
@@ -44,7 +46,8 @@ class SpectralCone:
     """
 
     split: int
-    primal_is_free = False
+    primal_is_free: ClassVar[bool] = False
+    face: ClassVar[Face] = SpectralFace()
 
     def start(self, problems: Problems, multipliers: RowVector) -> State:
         """W along A*(λ), and D with the singular vectors of its corner and eigenvalues above 0."""
@@ -89,9 +92,6 @@ class SpectralCone:
     def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
         """See :class:`_Equations`."""
         return _Equations(problems, state, scaling, self.split)
-
-    def finish(self, problems: Problems, state: State) -> None:
-        """None: this norm has no direct method."""
 
     def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
         """The result, unchanged."""
@@ -171,8 +171,7 @@ class _Principal:
     """
 
     def __init__(self, R: Matrix, split: int) -> None:
-        parts = [_principal_vectors(one[:split], one[split:]) for one in R]
-        self.E1, self.E2, self.first, self.second, cosine, sine = (np.stack(part) for part in zip(*parts, strict=True))
+        self.E1, self.E2, self.first, self.second, cosine, sine = _principal_vectors(R[:, :split], R[:, split:])
         self.short = cosine.shape[-1]
         products = cosine[:, :, None] * cosine[:, None, :]
         gaps = (sine[:, None, :] ** 2 + (sine[:, :, None] * cosine[:, None, :]) ** 2) / (1 + products)
@@ -225,20 +224,25 @@ class _Principal:
         return matrix
 
 
-def _principal_vectors(upper: Float[np.ndarray, "d_k K"], lower: Float[np.ndarray, "d_q K"]) -> tuple[np.ndarray, ...]:
+def _principal_vectors(
+    upper: Float[np.ndarray, "N d_k K"], lower: Float[np.ndarray, "N d_q K"]
+) -> tuple[np.ndarray, ...]:
     """E₁, E₂, the principal vectors Q₁U, Q₂V of the row spaces, and cosines and sines of the angles between them."""
-    Q1, C1 = np.linalg.qr(upper.T)
-    Q2, C2 = np.linalg.qr(lower.T)
-    both = Q1.T @ Q2
+    Q1, C1 = np.linalg.qr(upper.mT)
+    Q2, C2 = np.linalg.qr(lower.mT)
+    both = Q1.mT @ Q2
     U, cosine, Vt = np.linalg.svd(both)
-    V = Vt.T
+    V = Vt.mT
     sine = np.sqrt((1 - cosine) * (1 + cosine))
-    near = np.count_nonzero(cosine > 0.7)
-    if near:
+    number = np.count_nonzero(cosine > 0.7, axis=-1)
+    for near in np.unique(number[number > 0]).tolist():
         # cosines do not distinguish small angles
-        off = (Q2 - Q1 @ both) @ V[:, :near]
-        _, sine[:near], turn = np.linalg.svd(off, full_matrices=False)
-        V[:, :near] = V[:, :near] @ turn.T
-        cosine[:near] = np.sqrt((1 - sine[:near]) * (1 + sine[:near]))
-        U[:, :near] = both @ V[:, :near] / cosine[:near]
-    return solve_triangular(C1, U), solve_triangular(C2, V), Q1 @ U, Q2 @ V, cosine, sine
+        some = np.flatnonzero(number == near)
+        vectors = V[some, :, :near]
+        off = (Q2[some] - Q1[some] @ both[some]) @ vectors
+        _, sines, turn = np.linalg.svd(off, full_matrices=False)
+        vectors = vectors @ turn.mT
+        cosines = np.sqrt((1 - sines) * (1 + sines))
+        V[some, :, :near], sine[some, :near], cosine[some, :near] = vectors, sines, cosines
+        U[some, :, :near] = both[some] @ vectors / cosines[:, None]
+    return np.linalg.solve(C1, U), np.linalg.solve(C2, V), Q1 @ U, Q2 @ V, cosine, sine
