@@ -10,6 +10,9 @@ optimizer                       step                                            
                                 or any other potential                                  that of the potential
 ``steepest_descent``            θ − η argmax of ⟨∇L, D⟩ over N(D) ≤ 1: sign, coordinate N
                                 (greedy), spectral, any other norm
+``spectral_descent``            θ − η U V' of ∇L = U Σ V', a matrix a head or several       spectral
+``row_descent``                 θ − η ∇L with each row, or column, divided by its length    ℓ∞,2 over rows
+``column_descent``                                                                          or columns
 ``adam``, ``muon``              those of optax, on the normalized gradient              ℓ∞, spectral
 ``momentum(inner)``             any of these or of optax, on decaying sums              that of inner
 ``normalized(inner)``           any of these or of optax, on the normalized gradient    that of inner, or as given
@@ -23,6 +26,7 @@ step is a :class:`Rule`.
 """
 
 from attsvm.optimizers.adam import adam
+from attsvm.optimizers.by_logit import ByLogit
 from attsvm.optimizers.chain import Chain, Context, Transformation, chain
 from attsvm.optimizers.configuration import configuration, from_configuration
 from attsvm.optimizers.decaying_sum import DecayingSum
@@ -31,6 +35,8 @@ from attsvm.optimizers.foreign import rule_of
 from attsvm.optimizers.gradient_descent import gradient_descent
 from attsvm.optimizers.gradient_step import GradientStep
 from attsvm.optimizers.learning_rate import Decaying, LearningRate
+from attsvm.optimizers.line_descent import UnitColumns, UnitRows, column_descent, row_descent
+from attsvm.optimizers.matrix_steps import Direction, MatrixSteps
 from attsvm.optimizers.mirror import Mirror
 from attsvm.optimizers.mirror_descent import mirror_descent
 from attsvm.optimizers.momentum import momentum
@@ -39,30 +45,41 @@ from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.normalized import normalized
 from attsvm.optimizers.normalized_gradient_descent import normalized_gradient_descent
 from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.polar import POLAR_FACTORS, ExactPolarFactor, NewtonSchulz, PolarFactor, parse_polar
 from attsvm.optimizers.polyak import Polyak, polyak
 from attsvm.optimizers.potential import MirrorOf, Potential, SquaredNorm
 from attsvm.optimizers.registry import OPTIMIZERS, optimizer_options, parse_optimizer
 from attsvm.optimizers.relative import Relative
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scale, Scales, rescaled
+from attsvm.optimizers.spectral_descent import PolarDirection, spectral_descent
 from attsvm.optimizers.standing import Limit, Standing
 from attsvm.optimizers.steepest import Steepest
 from attsvm.optimizers.steepest_descent import steepest_descent
+from attsvm.optimizers.weight_decay import WeightDecay
 
 __all__ = [
     "OPTIMIZERS",
+    "POLAR_FACTORS",
+    "ByLogit",
     "Chain",
     "Context",
     "Decaying",
     "DecayingSum",
     "Descent",
+    "Direction",
+    "ExactPolarFactor",
     "GradientStep",
     "LearningRate",
     "Limit",
+    "MatrixSteps",
     "Mirror",
     "MirrorOf",
+    "NewtonSchulz",
     "Normalize",
     "Optimizer",
+    "PolarDirection",
+    "PolarFactor",
     "Polyak",
     "Potential",
     "Relative",
@@ -73,8 +90,12 @@ __all__ = [
     "Standing",
     "Steepest",
     "Transformation",
+    "UnitColumns",
+    "UnitRows",
+    "WeightDecay",
     "adam",
     "chain",
+    "column_descent",
     "configuration",
     "from_configuration",
     "gradient_descent",
@@ -85,9 +106,12 @@ __all__ = [
     "normalized_gradient_descent",
     "optimizer_options",
     "parse_optimizer",
+    "parse_polar",
     "polyak",
     "rescaled",
+    "row_descent",
     "rule_of",
+    "spectral_descent",
     "steepest_descent",
 ]
 

@@ -7,7 +7,11 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers.learning_rate import Decaying
 from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.polar import NewtonSchulz
 from attsvm.optimizers.registry import OPTIMIZERS, parse_optimizer
+
+_PARTS: dict[str, Any] = {"decaying": Decaying, "newton_schulz": NewtonSchulz}
+"""Dataclasses among the arguments, by the key that their fields are written under."""
 
 
 def configuration(optimizer: Any) -> dict[str, Any] | None:
@@ -19,8 +23,9 @@ def configuration(optimizer: Any) -> dict[str, Any] | None:
         if isinstance(value, Norm):
             written[name] = {"norm": written_norm(value)}
             continue
-        if isinstance(value, Decaying):
-            written[name] = {"decaying": asdict(value)}
+        part = next((key for key, kind in _PARTS.items() if isinstance(value, kind)), None)
+        if part is not None:
+            written[name] = {part: asdict(value)}
             continue
         inner = configuration(value) if callable(getattr(value, "update", None)) else value
         if callable(inner) or (inner is None and value is not None):
@@ -53,4 +58,5 @@ def _read(value: Any) -> Any:
         return value
     if "norm" in value:
         return read_norm(value["norm"])
-    return Decaying(**value["decaying"]) if "decaying" in value else from_configuration(value)
+    part = next((key for key in _PARTS if key in value), None)
+    return from_configuration(value) if part is None else _PARTS[part](**value[part])

@@ -18,7 +18,7 @@ Schedule = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class Decaying:
-    """A schedule that decays: η/(1 + k/K) at step k.
+    """A schedule that decays: η/(1 + k/K)^a at step k.
 
     It does not depend on the number of steps of a run, and is written to files: a resumed run makes the steps of one
     that was not interrupted.
@@ -28,7 +28,10 @@ class Decaying:
     rate : float
         η, the rate of the first step.
     steps : float
-        K, the number of steps after which the rate is half of that.
+        K, the number of steps after which the rate is a factor 2^a smaller.
+    power : float
+        a. With a = 1/2 every step of descent in a norm changes the logits of factors K and Q by about as much, because
+        the factors grow as fast as the steps decay.
 
     Raises
     ------
@@ -39,19 +42,20 @@ class Decaying:
     --------
     >>> from attsvm.optimizers import Decaying, normalized_gradient_descent
     >>> normalized_gradient_descent(Decaying(0.03, 4000), relative=True)
-    normalized_gradient_descent(learning_rate=Decaying(rate=0.03, steps=4000.0), scope='all', relative=True)
+    normalized_gradient_descent(learning_rate=Decaying(rate=0.03, steps=4000.0, power=1.0), scope='all', relative=True)
     """
 
     rate: float
     steps: float
+    power: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("rate", "steps"):
+        for name in ("rate", "steps", "power"):
             object.__setattr__(self, name, read_number(name, getattr(self, name), "a positive number"))
 
     def __call__(self, step: Array) -> Array:
         """The rate after a number of steps."""
-        return self.rate / (1.0 + step / self.steps)
+        return self.rate / (1.0 + step / self.steps) ** self.power
 
 
 class Taken(NamedTuple):

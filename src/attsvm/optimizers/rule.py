@@ -196,6 +196,13 @@ class Rule(ABC):
         """
         raise ProblemError(f"Relative: {type(self).__name__} does not define the size of its weights")
 
+    def reach(self, name: str, params: Tree, state: Any) -> Array:
+        """The size of a parameter to which the change of a logit by a unit step of the other factor is proportional.
+
+        The size of the weights by default.
+        """
+        return self.size_of_weights((name,), params, state)
+
 
 class ProportionalRule(Rule):
     """A rule whose updates are proportional to the gradient, and whose scales are used as they are.

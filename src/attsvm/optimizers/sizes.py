@@ -16,6 +16,7 @@ from attsvm.contractions import contract, over_entries, settle, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear, OnColumns, OnRows, OnSingularValues, Scaled, Spectral
 from attsvm.norms.lifted import Lifted
+from attsvm.optimizers.polar_exact import exact_polar_factor
 from attsvm.optimizers.powers import power
 from attsvm.optimizers.singular import Singular, singular_values_and_vectors
 
@@ -137,10 +138,7 @@ def _(norm: Nuclear, gradient: Array) -> Array:
 def _(norm: Spectral, gradient: Array) -> Array:
     if gradient.ndim <= 2:
         return steepest(norm.of_vectors, gradient)
-    left, values, right = _decomposed(norm, gradient)
-    eps = float(np.finfo(gradient.dtype).eps)
-    counts = values > max(gradient.shape[:-1]) * eps * over_entries(jnp.maximum, values)
-    return contract("rk,ck->rc", jnp.where(counts, left, 0.0), right)
+    return exact_polar_factor(_matrix(norm, gradient))
 
 
 @steepest.register
@@ -240,9 +238,13 @@ def _only(norm: Norm, tree: Tree) -> Array:
 
 
 def _decomposed(norm: Norm, x: Array) -> Singular:
+    return singular_values_and_vectors(_matrix(norm, x))
+
+
+def _matrix(norm: Norm, x: Array) -> Array:
     if x.ndim != 3:
         raise ProblemError(f"norm: expected matrices for the {norm.name} norm, got a parameter with {x.ndim - 1} axes")
-    return singular_values_and_vectors(x)
+    return x
 
 
 def _traced(norm: Norm, method: str, function: Callable[[Array], Any]) -> Callable[[Array], Any]:

@@ -1,0 +1,119 @@
+"""Descent on keys and queries: how close short steps come to the Att-SVM of the induced norm, and what a step costs.
+
+python benchmarks/factored_optimizers.py          trains 24 problems with each optimiser (five minutes)
+python benchmarks/factored_optimizers.py --cost   prints the processor time of 1,000 steps of 12 problems
+"""
+
+import argparse
+import time
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+
+import attsvm
+from attsvm.datasets import random_problem
+from attsvm.optimizers import (
+    Decaying,
+    NewtonSchulz,
+    Optimizer,
+    Rule,
+    column_descent,
+    normalized_gradient_descent,
+    row_descent,
+    spectral_descent,
+)
+from attsvm.optimizers.singular import singular_values_and_vectors
+
+CONVERGED = NewtonSchulz((2.0, -1.5, 0.5), 20)
+
+
+@dataclass(frozen=True)
+class ByJacobi(Rule):
+    """Spectral steps of length 0.05 from singular value decompositions by Jacobi rotations, parameter by parameter."""
+
+    scale_free = True
+    degree = 0
+
+    def update(self, gradient, state, params, numbers, scales, value):
+        """−0.05 U V'."""
+        updates = {}
+        for name, g in gradient.items():
+            left, values, right = singular_values_and_vectors(g / jnp.max(jnp.abs(g), axis=(0, 1)))
+            kept = values > len(g) * np.finfo(np.float64).eps * jnp.max(values, axis=0)
+            updates[name] = -0.05 * jnp.einsum("rkb,ckb->rcb", jnp.where(kept, left, 0.0), right)
+        return updates, state
+
+
+def pow(rate: float) -> Decaying:
+    """A step whose change of the logits stays constant."""
+    return Decaying(rate, 100, 0.5)
+
+
+RUNS: dict[str, tuple[Optimizer, int, str]] = {
+    "spectral": (spectral_descent(pow(0.05)), 60_000, "spectral"),
+    "Muon, converged": (spectral_descent(pow(0.05), polar=CONVERGED, momentum=0.95), 60_000, "spectral"),
+    "Muon, coefficients of optax": (spectral_descent(pow(0.05), polar="optax", momentum=0.95), 60_000, "spectral"),
+    "rows": (row_descent(pow(0.02)), 300_000, "gamma2"),
+    "columns": (column_descent(Decaying(0.3, 1000, 1 / 3), by_logit=True), 300_000, "nuclear"),
+}
+NORMS = ("spectral", "nuclear", "frobenius", "gamma2")
+
+
+def measure(seed: int, count: int, names: list[str]) -> None:
+    problems = random_problem(6, 8, 10, seed=seed, batch=(count,))
+    print(f"{count} problems, n = 6, T = 8, d = m = 10, seed {seed}; margin ratio, mean / least", flush=True)
+    for name in names:
+        optimizer, steps, _ = RUNS[name]
+        begin = time.process_time()
+        run = attsvm.train(problems, attention="factored", optimizer=optimizer, steps=steps, record=1)
+        took = time.process_time() - begin
+        singular = np.linalg.svd(run.weights, compute_uv=False)
+        shares = singular / singular.sum(axis=-1, keepdims=True)
+        rank = np.exp(-np.sum(shares * np.log(np.maximum(shares, 1e-300)), axis=-1))
+        cells = []
+        for norm in NORMS:
+            ratios = [attsvm.margin_ratio(problems[i], run.weights[i], run.selected[i], norm) for i in range(count)]
+            cells.append(f"{norm} {np.mean(ratios):.4f} / {np.min(ratios):.4f}")
+        print(
+            f"{name:28} {steps:>7,} steps  {'  '.join(cells)}  effective rank {rank.mean():.2f}  {took:.0f} s",
+            flush=True,
+        )
+
+
+def cost(repeats: int) -> None:
+    problems = random_problem(6, 8, 10, seed=0, batch=(12,))
+    ways = {
+        "gradient descent": normalized_gradient_descent(0.05),
+        "spectral, singular values by Jacobi rotations": ByJacobi(),
+        "spectral, exact": spectral_descent(0.05),
+        "spectral, converged Newton-Schulz": spectral_descent(0.05, polar=CONVERGED),
+        "spectral, coefficients of optax": spectral_descent(0.05, polar="optax"),
+        "rows": row_descent(0.05),
+    }
+    print("processor seconds of 1,000 steps on K and Q (10, 10) of 12 problems")
+    for name, optimizer in ways.items():
+        times = []
+        for _ in range(repeats + 1):  # the first one compiles
+            begin = time.process_time()
+            attsvm.train(problems, attention="factored", optimizer=optimizer, steps=1000, record=1)
+            times.append(time.process_time() - begin)
+        print(f"{name:48}{min(times[1:]):8.3f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(RUNS), help="which optimisers to train with")
+    parser.add_argument("--cost", action="store_true", help="measure the cost of steps in place of margins")
+    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--problems", type=int, default=24)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    if arguments.cost:
+        cost(arguments.repeats)
+    else:
+        measure(arguments.seed, arguments.problems, arguments.names)
+
+
+if __name__ == "__main__":
+    main()

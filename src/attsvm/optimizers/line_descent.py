@@ -1,0 +1,172 @@
+"""Steps that divide each row, or each column, of the gradient by its length."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attsvm.contractions import over_entries, total
+from attsvm.norms import Gamma2, Lp, Norm, Nuclear, OnColumns, OnRows
+from attsvm.optimizers.learning_rate import Schedule
+from attsvm.optimizers.matrix_steps import SHORT_STEPS, Direction, matrix_descent
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.polar_exact import divided
+from attsvm.optimizers.registry import OPTIMIZERS
+
+Array = jax.Array
+
+
+@dataclass(frozen=True)
+class UnitRows(Direction):
+    """Each row over its length."""
+
+    @property
+    def norm(self) -> Norm:
+        """The length of the longest row."""
+        return OnRows(Lp(np.inf))
+
+    @property
+    def of_product(self) -> Norm:
+        """γ2."""
+        return Gamma2()
+
+    def of(self, matrices: Array) -> Array:
+        """Rows of length 1 or 0."""
+        return divided(matrices, _lengths(matrices, axis=1))
+
+    def size(self, matrices: Array) -> Array:
+        """The longest row."""
+        return over_entries(jnp.maximum, _lengths(matrices, axis=1))
+
+
+@dataclass(frozen=True)
+class UnitColumns(Direction):
+    """Each column over its length."""
+
+    @property
+    def norm(self) -> Norm:
+        """The length of the longest column."""
+        return OnColumns(Lp(np.inf))
+
+    @property
+    def of_product(self) -> Norm:
+        """The nuclear norm, up to a factor."""
+        return Nuclear()
+
+    def of(self, matrices: Array) -> Array:
+        """Columns of length 1 or 0."""
+        return divided(matrices, _lengths(matrices, axis=0))
+
+    def size(self, matrices: Array) -> Array:
+        """The longest column."""
+        return over_entries(jnp.maximum, _lengths(matrices, axis=0))
+
+    def reach(self, matrices: Array) -> Array:
+        """The sum of the columns' lengths: all columns of the other factor move by one."""
+        return over_entries(jnp.add, _lengths(matrices, axis=0))
+
+
+def row_descent(
+    learning_rate: float | Schedule = SHORT_STEPS,
+    *,
+    scope: str = "heads",
+    momentum: float = 0.0,
+    nesterov: bool = True,
+    weight_decay: float = 0.0,
+    by_logit: bool = False,
+) -> Optimizer:
+    """Steps of length η of each row: θ − η D, where D is the gradient with each row divided by its length.
+
+    On keys and queries K (d, m) and Q, short steps maximise the margin in the γ2 norm of W = KQ'.
+
+    Parameters
+    ----------
+    learning_rate, scope, momentum, nesterov, weight_decay
+        As in :func:`spectral_descent`. With scope "fused" a row is that of [K_1, …, K_H].
+    by_logit : bool
+        Divide the steps by the sum of the lengths of the longest rows of K and Q.
+
+    Raises
+    ------
+    ProblemError
+        If an argument is out of range.
+
+    See Also
+    --------
+    spectral_descent, column_descent
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import row_descent
+    >>> row_descent(0.02).limit("factored").norm
+    Gamma2()
+    """
+    return matrix_descent(
+        "row_descent",
+        UnitRows(),
+        learning_rate=learning_rate,
+        scope=scope,
+        momentum=momentum,
+        nesterov=nesterov,
+        weight_decay=weight_decay,
+        by_logit=by_logit,
+        arguments={},
+    )
+
+
+def column_descent(
+    learning_rate: float | Schedule = SHORT_STEPS,
+    *,
+    scope: str = "heads",
+    momentum: float = 0.0,
+    nesterov: bool = True,
+    weight_decay: float = 0.0,
+    by_logit: bool = False,
+) -> Optimizer:
+    """Steps of length η of each column: θ − η D, where D is the gradient with each column divided by its length.
+
+    On keys and queries K (d, m) and Q, short steps maximise the margin in the nuclear norm of W = KQ'.
+
+    Parameters
+    ----------
+    learning_rate, scope, momentum, nesterov, weight_decay
+        As in :func:`spectral_descent`; "heads" and "fused" have the same columns.
+    by_logit : bool
+        Divide the steps by the sum of the lengths of all columns of K and Q.
+
+    Raises
+    ------
+    ProblemError
+        If an argument is out of range.
+
+    See Also
+    --------
+    spectral_descent, row_descent
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import column_descent
+    >>> column_descent(0.3, by_logit=True).limit("factored").norm
+    Nuclear()
+    """
+    return matrix_descent(
+        "column_descent",
+        UnitColumns(),
+        learning_rate=learning_rate,
+        scope=scope,
+        momentum=momentum,
+        nesterov=nesterov,
+        weight_decay=weight_decay,
+        by_logit=by_logit,
+        arguments={},
+    )
+
+
+def _lengths(matrices: Array, axis: Literal[0, 1]) -> Array:
+    return jnp.sqrt(total(matrices * matrices, axis=axis))
+
+
+OPTIMIZERS.register("row_descent", row_descent)
+OPTIMIZERS.register("column_descent", column_descent)

@@ -1,0 +1,176 @@
+"""Steps of length one in a norm of matrices, for each head by itself or for several heads as one matrix."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.contractions import over_entries, settle
+from attsvm.norms import Norm
+from attsvm.optimizers.by_logit import ByLogit
+from attsvm.optimizers.chain import Transformation, chain
+from attsvm.optimizers.decaying_sum import DecayingSum
+from attsvm.optimizers.learning_rate import Decaying, LearningRate, Schedule
+from attsvm.optimizers.matrices import MatrixScope, largest_over_matrices, over_matrices, read_matrix_scope
+from attsvm.optimizers.normalize import Normalize
+from attsvm.optimizers.numbers import read_number
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.polar_exact import divided
+from attsvm.optimizers.rule import ProportionalRule, Rule
+from attsvm.optimizers.scales import Scales, Tree, regrouped
+from attsvm.optimizers.standing import Limit, Standing, conjectured
+from attsvm.optimizers.weight_decay import WeightDecay
+
+Array = jax.Array
+
+SHORT_STEPS = Decaying(0.05, 100, 0.5)
+"""The default rate of steps on factors: 0.05/√(1 + k/100)."""
+
+_MEASURED = "no theorem; measured for steps that change each logit by less than about 1"
+
+
+class Direction(ABC):
+    """A map from matrices to steps of length one in a norm N. Define it as a frozen dataclass."""
+
+    @property
+    @abstractmethod
+    def norm(self) -> Norm:
+        """N."""
+
+    @property
+    def of_product(self) -> Norm | None:
+        """The least max(N(K), N(Q))² over W = KQ', as a norm of W; None if it is not known."""
+        return None
+
+    @abstractmethod
+    def of(self, matrices: Array) -> Array:
+        """The steps along matrices (r, c, B), whose largest entries are 1 or 0."""
+
+    @abstractmethod
+    def size(self, matrices: Array) -> Array:
+        """N of matrices (r, c, B), whose largest entries are 1 or 0."""
+
+    def reach(self, matrices: Array) -> Array:
+        """What N(Q) is in the change of a logit by a unit step of K; N itself by default."""
+        return self.size(matrices)
+
+
+@dataclass(frozen=True)
+class MatrixSteps(ProportionalRule):
+    """Subtract the direction of each matrix; of a vector, the vector over its ℓ2 norm.
+
+    Parameters
+    ----------
+    direction : Direction
+    scope : {"heads", "fused", "kq"}
+        What is one matrix: each (d, m) of a parameter (H, d, m); [K_1, …, K_H]; or [K_1, …, K_H, Q_1, …, Q_H].
+    """
+
+    direction: Direction
+    scope: MatrixScope = "heads"
+
+    scale_free = True
+
+    def __post_init__(self) -> None:
+        read_matrix_scope(self.scope)
+
+    @property
+    def norm(self) -> Norm:
+        """That of the direction."""
+        return self.direction.norm
+
+    @property
+    def degree(self) -> int:
+        """0."""
+        return 0
+
+    def update(
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+    ) -> tuple[Tree, Any]:
+        """−η D."""
+        # parameters of one matrix need one scale
+        common = regrouped(gradient, scales.resolved(gradient), "all")[0] if self.scope == "kq" else gradient
+        matrices = {name: g for name, g in common.items() if g.ndim > 2}
+        along = over_matrices(self._along, matrices, self.scope)
+        along |= {name: _unit(g) for name, g in gradient.items() if g.ndim <= 2}
+        updates: Tree = {}
+        for group in scales.groups:
+            length = 1.0 if group.length is None else group.length
+            updates |= {name: -length * along[name] for name in group.names}
+        return updates, state
+
+    def _along(self, matrices: Array) -> Array:
+        return self.direction.of(divided(matrices, _largest(matrices)))
+
+    def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
+        """The largest N of a matrix."""
+        scope: MatrixScope = "heads" if self.scope == "heads" else "fused"
+        return reduce(jnp.maximum, [self._size(self.direction.size, params[name], scope) for name in names])
+
+    def reach(self, name: str, params: Tree, state: Any) -> Array:
+        """The largest of a head."""
+        return self._size(self.direction.reach, params[name], "heads")
+
+    def _size(self, function: Any, x: Array, scope: MatrixScope) -> Array:
+        if x.ndim <= 2:
+            return _length(x)
+
+        def of_any_size(matrices: Array) -> Array:
+            largest = _largest(matrices)
+            size: Array = largest * function(divided(matrices, largest))
+            return size
+
+        return largest_over_matrices(of_any_size, x, scope)
+
+
+def matrix_descent(
+    name: str,
+    direction: Direction,
+    *,
+    learning_rate: float | Schedule,
+    scope: str,
+    momentum: float,
+    nesterov: bool,
+    weight_decay: float,
+    by_logit: bool,
+    arguments: Mapping[str, Any],
+) -> Optimizer:
+    """An optimizer whose steps follow a direction; the public factories document its options."""
+    momentum = read_number("momentum", momentum, "0 <= momentum < 1", lambda x: 0 <= x < 1)
+    decay = read_number("weight_decay", weight_decay, "a number >= 0", lambda x: 0 <= x < float("inf"))
+    rule: Rule = MatrixSteps(direction, read_matrix_scope(scope))
+    parts: list[Transformation] = []
+    if momentum:
+        parts += [Normalize("all", norm=2.0), DecayingSum(momentum, nesterov)]
+    if by_logit:
+        parts.append(ByLogit())
+    own = {"learning_rate": learning_rate, "scope": scope, "momentum": momentum, "nesterov": nesterov}
+    own |= {"weight_decay": decay, "by_logit": by_logit}
+    of_product = None if scope == "kq" or decay else direction.of_product
+    measured = Limit(None) if of_product is None else Limit(of_product, Standing.MEASURED, _MEASURED)
+    return chain(
+        *parts,
+        LearningRate(learning_rate),
+        WeightDecay(rule, decay) if decay else rule,
+        name=name,
+        arguments=own | dict(arguments),
+        limits={**conjectured(direction.norm), "factored": measured},
+    )
+
+
+def _unit(vector: Array) -> Array:
+    return divided(vector, _length(vector))
+
+
+def _length(vector: Array) -> Array:
+    largest = over_entries(jnp.maximum, jnp.abs(vector))
+    scaled = divided(vector, largest)
+    return largest * jnp.sqrt(over_entries(jnp.add, scaled * scaled))
+
+
+def _largest(matrices: Array) -> Array:
+    return settle(over_entries(jnp.maximum, jnp.abs(matrices)))

@@ -1,0 +1,130 @@
+"""Polar factors U V' of matrices U Σ V': the exact one, and the polynomials that Muon uses in its place."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.checks import check_integer
+from attsvm.contractions import over_entries
+from attsvm.errors import ProblemError
+from attsvm.optimizers.numbers import read_number
+from attsvm.optimizers.polar_exact import by_many, divided, exact_polar_factor, odd_polynomial
+
+Array = jax.Array
+
+
+class PolarFactor(ABC):
+    """How a spectral step computes U V'. Equal ones share their compiled training: define a frozen dataclass."""
+
+    @property
+    def converges(self) -> bool:
+        """Whether the singular values of the result are 1, of a matrix that is not too badly conditioned."""
+        return False
+
+    @abstractmethod
+    def of(self, matrices: Array) -> Array:
+        """The factors of matrices (r, c, B), whose largest entries are 1 or 0."""
+
+
+@dataclass(frozen=True)
+class ExactPolarFactor(PolarFactor):
+    """U V' of the singular values that are larger than rounding errors, max(r, c)·eps of the largest one."""
+
+    @property
+    def converges(self) -> bool:
+        """True."""
+        return True
+
+    def of(self, matrices: Array) -> Array:
+        """The polar factors."""
+        return exact_polar_factor(matrices)
+
+
+@dataclass(frozen=True)
+class NewtonSchulz(PolarFactor):
+    """X ← aX + bXX'X + cXX'XX'X, a number of times from X = G/‖G‖_F.
+
+    Parameters
+    ----------
+    coefficients : tuple of float
+        a, b, c. With the default the iteration converges to the polar factor. Those that optax and PyTorch ship leave
+        singular values between about 0.7 and 1.2 after five iterations.
+    iterations : int
+    dtype : {"float64", "float32", "bfloat16"}, optional
+        The precision of the iteration; that of the gradient by default.
+
+    Raises
+    ------
+    ProblemError
+        If there are not three coefficients, or no iteration, or the dtype is unknown.
+
+    References
+    ----------
+    Jordan et al. (2024), *Muon: An optimizer for hidden layers in neural networks*.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import NewtonSchulz, spectral_descent
+    >>> spectral_descent(polar=NewtonSchulz((2.0, -1.5, 0.5), 20), momentum=0.95).name
+    'spectral_descent'
+    """
+
+    coefficients: tuple[float, float, float] = (2.0, -1.5, 0.5)
+    iterations: int = 20
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.coefficients) != 3:
+            raise ProblemError(f"coefficients: expected three numbers, got {self.coefficients!r}")
+        numbers = tuple(read_number("coefficients", x, "numbers", lambda x: abs(x) < 1e6) for x in self.coefficients)
+        object.__setattr__(self, "coefficients", numbers)
+        check_integer("iterations", self.iterations, 1)
+        if self.dtype not in (None, "float64", "float32", "bfloat16"):
+            raise ProblemError(f'dtype: expected "float64", "float32", "bfloat16" or None, got {self.dtype!r}')
+
+    @property
+    def converges(self) -> bool:
+        """Whether 1 is an attracting fixed point of the polynomial, and there are at least 10 iterations."""
+        a, b, c = self.coefficients
+        return abs(a + b + c - 1) < 1e-6 and abs(a + 3 * b + 5 * c) < 1 and self.iterations >= 10
+
+    def of(self, matrices: Array) -> Array:
+        """What the iterations leave of the singular values, with the singular vectors of the matrices."""
+        return by_many(self._of_tall, matrices)
+
+    def _of_tall(self, matrices: Array) -> Array:
+        start = divided(matrices, jnp.sqrt(over_entries(jnp.add, matrices * matrices)))
+        factors: Array = start if self.dtype is None else start.astype(self.dtype)
+        factors = jax.lax.fori_loop(
+            0, self.iterations, lambda _, x: odd_polynomial(x, self.coefficients).astype(x.dtype), factors
+        )
+        return factors.astype(matrices.dtype)
+
+
+_SHIPPED = (3.4445, -4.7750, 2.0315)
+POLAR_FACTORS: dict[str, PolarFactor] = {
+    "exact": ExactPolarFactor(),
+    "newton_schulz": NewtonSchulz(),
+    "optax": NewtonSchulz(_SHIPPED, 5),
+    "torch": NewtonSchulz(_SHIPPED, 5, "bfloat16"),
+}
+"""The polar factors with a name: exact, converged, and those of ``optax.contrib.muon`` and ``torch.optim.Muon``."""
+
+
+def parse_polar(polar: Any) -> PolarFactor:
+    """Read a polar factor: an object, or a name of ``POLAR_FACTORS``.
+
+    Raises
+    ------
+    ProblemError
+        If it is neither.
+    """
+    if isinstance(polar, PolarFactor):
+        return polar
+    if isinstance(polar, str) and polar in POLAR_FACTORS:
+        return POLAR_FACTORS[polar]
+    names = ", ".join(f'"{name}"' for name in POLAR_FACTORS)
+    raise ProblemError(f"polar: expected {names} or a PolarFactor, got {polar!r}")

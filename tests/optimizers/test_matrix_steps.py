@@ -1,0 +1,176 @@
+"""Steps on matrices: polar factors against LAPACK, what is one matrix against a direct computation, use in optax."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm import ProblemError, optimizers
+from attsvm.datasets import random_problem
+from attsvm.optimizers import NewtonSchulz, configuration, from_configuration
+from attsvm.optimizers.polar_exact import exact_polar_factor
+from attsvm.training.gradient import loss_gradient
+
+quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def updated(optimizer, g, params):
+    with jax.enable_x64(True):
+        updates, _ = quickly(lambda g, params: optimizer.update(g, optimizer.init(params), params))(g, params)
+        return jax.tree.map(np.asarray, updates)
+
+
+def with_singular_values(generator, count, rows, columns, values):
+    k = len(values)
+    left = np.linalg.qr(generator.normal(size=(count, rows, k)))[0]
+    right = np.linalg.qr(generator.normal(size=(count, columns, k)))[0]
+    return (left * values) @ np.swapaxes(right, 1, 2), left @ np.swapaxes(right, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "values", "within"),
+    [
+        (4, 4, np.ones(4), 1e-13),
+        (6, 6, 10.0 ** -np.linspace(0, 4, 3), 1e-10),  # rank 3
+        (3, 5, np.array([1.0, 1e-3]), 1e-12),
+        # the polar factor of a matrix is known to eps over its smallest singular value
+        (6, 6, 10.0 ** -np.linspace(0, 12, 4), 1e-2),
+    ],
+)
+def test_the_polar_factor_is_that_of_the_numerical_range(rows, columns, values, within):
+    count = 5
+    matrices, factors = with_singular_values(np.random.default_rng(rows), count, rows, columns, values)
+    matrices = matrices * 10.0 ** np.arange(count)[:, None, None]
+    with jax.enable_x64(True):
+        found = np.moveaxis(quickly(exact_polar_factor)(np.moveaxis(matrices, 0, -1)), -1, 0)
+    np.testing.assert_allclose(found, factors, rtol=0, atol=within)
+    singular = np.linalg.svd(found, compute_uv=False)
+    np.testing.assert_allclose(singular[:, : len(values)], 1.0, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(singular[:, len(values) :], 0.0, rtol=0, atol=1e-14)
+
+
+def test_the_polar_factor_in_single_precision_and_of_zero():
+    matrices, factors = with_singular_values(np.random.default_rng(0), 8, 6, 5, np.array([1.0, 0.1, 0.01]))
+    matrices[3], factors[3] = 0.0, 0.0
+    found = quickly(exact_polar_factor)(np.moveaxis(matrices, 0, -1).astype(np.float32))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(np.moveaxis(found, -1, 0), factors, rtol=0, atol=3e-5)
+
+
+def tree(seed):
+    generator = np.random.default_rng(seed)
+    # K and Q of three heads, and a bias
+    return {"K": generator.normal(size=(3, 5, 2)), "Q": generator.normal(size=(3, 5, 2)), "b": generator.normal(size=4)}
+
+
+def unit_rows(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def polar_factor(x):
+    left, _, right = np.linalg.svd(x, full_matrices=False)
+    return left @ right
+
+
+def expected(map_matrix, g, scope):
+    """Directions of K and Q, by a loop over the heads."""
+    if scope == "heads":
+        return [np.stack([map_matrix(head) for head in g[name]]) for name in "KQ"]
+    if scope == "fused":
+        return [np.stack(np.split(map_matrix(np.hstack(list(g[name]))), 3, axis=1)) for name in "KQ"]
+    both = np.split(map_matrix(np.hstack([*g["K"], *g["Q"]])), 6, axis=1)
+    return [np.stack(both[:3]), np.stack(both[3:])]
+
+
+@pytest.mark.parametrize(
+    ("make", "map_matrix", "scope"),
+    [
+        (optimizers.row_descent, unit_rows, "heads"),
+        (optimizers.row_descent, unit_rows, "fused"),
+        (optimizers.row_descent, unit_rows, "kq"),
+        (optimizers.column_descent, lambda x: unit_rows(x.T).T, "heads"),
+        (optimizers.spectral_descent, polar_factor, "fused"),
+    ],
+)
+def test_what_is_one_matrix(make, map_matrix, scope):
+    g, params = tree(0), tree(1)
+    g["Q"] *= 1e-3
+    updates = updated(make(0.3, scope=scope), g, params)
+    for name, direction in zip("KQ", expected(map_matrix, g, scope), strict=True):
+        np.testing.assert_allclose(updates[name], -0.3 * direction, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(updates["b"], -0.3 * g["b"] / np.linalg.norm(g["b"]), rtol=1e-14)
+
+
+def test_momentum_weight_decay_and_steps_by_logit_follow_their_formulas():
+    options = {"momentum": 0.8, "weight_decay": 0.1, "by_logit": True, "scope": "fused"}
+    optimizer = optimizers.row_descent(optimizers.Decaying(0.2, 2, 0.5), **options)
+    weights, state, sums = tree(1), None, dict.fromkeys("KQb", 0.0)
+    with jax.enable_x64(True):
+        update = quickly(optimizer.update)
+        params = tree(1)
+        state = quickly(optimizer.init)(params)
+        for step in range(3):
+            g = tree(10 + step)
+            updates, state = update(g, state, params)
+            params = {name: params[name] + np.asarray(x) for name, x in updates.items()}
+            length = np.sqrt(sum(np.sum(x * x) for x in g.values()))
+            sums = {name: 0.8 * sums[name] + x / length for name, x in g.items()}
+            ahead = {name: 0.8 * sums[name] + x / length for name, x in g.items()}
+            directions = dict(zip("KQ", expected(unit_rows, ahead, "fused"), strict=True))
+            directions["b"] = ahead["b"] / np.linalg.norm(ahead["b"])
+            sizes = [max(np.linalg.norm(head, axis=1).max() for head in weights[name]) for name in "KQ"]
+            eta = 0.2 / np.sqrt(1 + step / 2) / (sum(sizes) + np.linalg.norm(weights["b"]))
+            weights = {name: (1 - 0.1 * eta) * x - eta * directions[name] for name, x in weights.items()}
+    for name, x in weights.items():
+        np.testing.assert_allclose(params[name], x, rtol=0, atol=1e-13)
+
+
+def test_the_size_of_matrices_in_the_spectral_norm():
+    matrices = np.random.default_rng(0).normal(size=(3, 4, 3))
+    matrices[1], matrices[2] = 0.0, np.eye(4, 3)
+    with jax.enable_x64(True):
+        sizes = quickly(optimizers.PolarDirection().size)(np.moveaxis(matrices, 0, -1))
+    np.testing.assert_allclose(sizes, np.linalg.norm(matrices, 2, axis=(1, 2)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("polar", "within"), [("torch", 0.1), (NewtonSchulz((2, -1.5, 0.5), 3), 1e-12)])
+def test_newton_schulz_polynomials_act_on_singular_values(polar, within):
+    a, b, c = (2.0, -1.5, 0.5) if isinstance(polar, NewtonSchulz) else (3.4445, -4.7750, 2.0315)
+    g = np.random.default_rng(3).normal(size=(4, 6))
+    left, values, right = np.linalg.svd(g, full_matrices=False)
+    values = values / np.linalg.norm(values)
+    for _ in range(3 if isinstance(polar, NewtonSchulz) else 5):
+        values = a * values + b * values**3 + c * values**5
+    updates = updated(optimizers.spectral_descent(1.0, polar=polar), {"w": g}, {"w": g})
+    np.testing.assert_allclose(updates["w"], -(left * values) @ right, rtol=0, atol=within)
+
+
+def test_a_training_step_on_factors_is_that_by_hand_and_resumes():
+    problem = random_problem(4, 5, 3, 0, batch=(2,))
+    generator = np.random.default_rng(0)
+    start = {name: generator.normal(size=(2, 3, 3)) for name in "KQ"}
+    muon = optimizers.spectral_descent(momentum=0.9)
+    run = attsvm.train(problem, attention="factored", optimizer=muon, init=start, steps=1)
+    G, _ = loss_gradient(problem, start["K"] @ np.swapaxes(start["Q"], 1, 2))
+    along = {"K": G @ start["Q"], "Q": np.swapaxes(G, 1, 2) @ start["K"]}
+    for name, g in along.items():
+        moved = start[name] - 0.05 * np.stack([polar_factor(x) for x in g])
+        np.testing.assert_allclose(run.parameters[name], moved, rtol=0, atol=1e-12)
+    whole = attsvm.train(problem, attention="factored", optimizer=muon, init=start, steps=2)
+    np.testing.assert_array_equal(attsvm.train(problem, init=run, steps=1).weights, whole.weights)
+
+
+def test_arguments_are_written_checked_and_named():
+    muon = optimizers.spectral_descent(polar=NewtonSchulz(iterations=7), momentum=0.9, scope="kq", weight_decay=0.1)
+    rebuilt = from_configuration(configuration(muon))
+    assert repr(rebuilt) == repr(muon)
+    assert rebuilt.rule == muon.rule
+    wrong = {"polar": "square", "scope": "all", "momentum": 1.0, "weight_decay": -1.0}
+    for name, value in wrong.items():
+        with pytest.raises(ProblemError, match=f"{name}: expected"):
+            optimizers.spectral_descent(**{name: value})
+    g, kq = {"K": np.ones((2, 3)), "Q": np.ones((4, 3))}, optimizers.row_descent(scope="kq")
+    with pytest.raises(ProblemError, match="scope: expected two parameters of one shape"):
+        jax.eval_shape(lambda: kq.update(g, kq.init(g), g))
