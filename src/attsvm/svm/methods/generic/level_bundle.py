@@ -19,7 +19,7 @@ MAX_STEPS = 500
 LEVEL = 0.3
 """The level, from the value of the linear program (0) to the best value (1)."""
 
-PRECISE = 1e-5
+PRECISE = 1e-6
 """The smallest gap that is aimed at: the tolerance of the linear programs."""
 
 PATIENCE = 80
@@ -27,7 +27,7 @@ PATIENCE = 80
 
 
 def level_bundle(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
-    """Improve the bounds until their gap is at most ``target`` or 1e-5; the number of evaluations of ``steepest``.
+    """Improve the bounds until their gap is at most ``target`` or 1e-6; the number of evaluations of ``steepest``.
 
     Parameters
     ----------

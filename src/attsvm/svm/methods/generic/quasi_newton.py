@@ -13,7 +13,7 @@ LOOK = 10
 CORRECTIONS = 30
 RESTARTS = 3
 
-PATIENCE = 200
+PATIENCE = 60
 """Evaluations in which the gap has to halve."""
 
 

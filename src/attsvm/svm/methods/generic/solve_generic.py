@@ -15,6 +15,7 @@ from attsvm.svm.constraints.pair_rows import reduced_rows
 from attsvm.svm.methods.batches import undecided
 from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
+from attsvm.svm.methods.generic.by_directions import ByDirections
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
 from attsvm.svm.methods.generic.level_bundle import level_bundle
 from attsvm.svm.methods.generic.program import RIGID, Bounds, Copies, Program
@@ -27,7 +28,7 @@ from attsvm.svm.threads import threads_for
 
 NEWTON, SPLITTING, BUNDLE, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "level-bundle", "quasi-newton"
 
-PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, BUNDLE)
+PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, SPLITTING, BUNDLE)
 
 SHAPE = 4, 3
 """The shape of a matrix on which the pieces of a norm are tried."""
@@ -37,10 +38,11 @@ NEWTON_NUMBERS = 10_000
 the norm computes several proxes in one call."""
 
 EASY_STEPS = 500
-"""Steps of the splitting after which Newton's method is tried; most problems take a third of it."""
+"""Steps of the splitting after which another method is tried; most problems take a third of it. With steepest
+directions alone, a step takes longer, and half of it is enough."""
 
 FAR = 1e-3
-"""On larger problems Newton's method is only tried then if the gap is still above this. Its steps are much slower."""
+"""On larger problems it is only tried then if the gap is still above this. Its steps are much slower."""
 
 MOST_ROWS = 1500
 """With more rows than this, a growing set of rows is used: the splitting stores the square of their number."""
@@ -63,8 +65,8 @@ METHODS: dict[str, Method] = {
 
 WHY = {
     NEWTON: "a small problem in a norm with a prox",
-    SPLITTING: "a large problem in a norm with a prox, or one that is hard for Newton's method",
-    BUNDLE: "a norm with steepest directions alone",
+    SPLITTING: "a large problem, one that is hard for Newton's method, or a norm with steepest directions alone",
+    BUNDLE: "a norm with steepest directions alone that is hard for the splitting",
     QUASI_NEWTON: "a strictly convex norm with steepest directions alone",
 }
 
@@ -95,9 +97,9 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     norm : Norm
     settings : Settings
     method : str, optional
-        "semismooth-newton" or "douglas-rachford" for a norm with a prox, "quasi-newton" or "level-bundle" for a norm
-        with ``steepest`` alone. None chooses by size, and tries the other method from the best answer so far if the
-        first one does not reach ``tol``.
+        "semismooth-newton" or "douglas-rachford" for a norm with a prox, "quasi-newton", "douglas-rachford" or
+        "level-bundle" for a norm with ``steepest`` alone. None chooses by size, and tries the next method from the best
+        answer so far if the first one does not reach ``tol``.
 
     Returns
     -------
@@ -108,8 +110,10 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     MissingPiece
         If the norm has none of the three.
     """
-    names = methods_of(norm) if method is None else (method,)
-    if not names:
+    known = methods_of(norm)
+    names = known if method is None else (method,)
+    usable = ByDirections(norm) if BUNDLE in known else norm
+    if not known:
         raise MissingPiece(
             f"norm: {norm.name} does not provide `prox`, `project_dual_ball` or `steepest`, so it cannot be solved"
         )
@@ -123,7 +127,7 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     for k in np.flatnonzero(undecided(flat) & ~frobenius.ray.reshape(-1)):
         if watch.stopped:
             break
-        one = Task(norm, names, settings.of_problem(int(k), constraints.batch_shape), watch)
+        one = Task(usable, names, settings.of_problem(int(k), constraints.batch_shape), watch)
         found, name, own_parts = one.solve(flat[k : k + 1], weights[k : k + 1], multipliers[k : k + 1])
         parts += [] if own_parts is None else [own_parts]
         weights[k], multipliers[k], steps[k] = found.weights[0], found.multipliers[0], found.steps[0]
@@ -244,19 +248,20 @@ class Task(NamedTuple):
 
     def _attempts(self, program: Program) -> list[tuple[str, Report]]:
         """Methods in the order in which they are tried, and what each reports its steps to."""
-        both: list[tuple[str, Report]] = [(name, self.watch) for name in self.names]
-        if NEWTON not in self.names or len(self.names) == 1:
-            return both
-        if self.norm.num_copies > 1:  # the prox of several norms together is slow
-            return [(SPLITTING, self.watch)]
         small = len(program.right) * math.prod(program.shape) <= NEWTON_NUMBERS
-        if small and _computes_together(self.norm):
-            return both
+        enough = EASY_STEPS // 2 if BUNDLE in self.names else EASY_STEPS
 
         def until_hard(step: int, gap: float) -> bool:
-            return self.watch(step, gap) or (step >= EASY_STEPS and (small or gap > FAR))
+            return self.watch(step, gap) or (step >= enough and (small or gap > FAR))
 
-        return [(SPLITTING, until_hard), *both]
+        every: list[tuple[str, Report]] = [(name, self.watch) for name in self.names]
+        if len(every) == 1:
+            return every
+        if BUNDLE in self.names:
+            return [(QUASI_NEWTON, self.watch), (SPLITTING, until_hard), (BUNDLE, self.watch)]
+        if self.norm.num_copies > 1:  # the prox of several norms together is slow
+            return [(SPLITTING, self.watch)]
+        return every if small and _computes_together(self.norm) else [(SPLITTING, until_hard), *every]
 
 
 def _computes_together(norm: Norm) -> bool:
