@@ -71,7 +71,9 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
     weights = run.weights if problem.has_queries else run.weights[..., None]
     logits = queries @ np.swapaxes(weights, -1, -2)[..., None, :, :] @ np.swapaxes(keys, -1, -2)
     pooled = softmax(logits, allowed) @ problem.tokens
-    probability = softmax(pooled @ np.swapaxes(head, -1, -2)[..., None, :, :])
+    outputs = pooled @ np.swapaxes(head, -1, -2)[..., None, :, :]
+    # attention heads are added up
+    probability = softmax(outputs.sum(axis=tuple(-4 for _ in problem.heads_shape), keepdims=True))
     labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
     right = labels[..., None] == np.arange(num_classes)
     # 1 − p without cancellation

@@ -14,6 +14,7 @@ def random_problem(
     seed: int = 0,
     *,
     num_queries: int | None = None,
+    num_heads: int | None = None,
     batch: tuple[int, ...] = (),
     prompt: bool = False,
     self_attention: bool = False,
@@ -28,6 +29,8 @@ def random_problem(
         Seed of NumPy's generator. The same seed gives the same problem on every machine.
     num_queries : int, optional
         Q, the number of queries per sequence. By default there is one query and no query axis.
+    num_heads : int, optional
+        H, the number of attention heads, each with a head v_h. By default one, without an axis of heads.
     batch : tuple of int, optional
         Shape of the batch axes: independent problems in one object.
     prompt : bool
@@ -50,10 +53,10 @@ def random_problem(
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, experiments of section 3.
     """
-    sizes = {"num_sequences": num_sequences, "num_tokens": num_tokens, "dim": dim, "num_queries": num_queries}
-    for name, size in sizes.items():
-        if name != "num_queries" or size is not None:
-            check_integer(name, size, 1)
+    sizes = {"num_sequences": num_sequences, "num_tokens": num_tokens, "dim": dim}
+    optional = {name: n for name, n in (("num_queries", num_queries), ("num_heads", num_heads)) if n is not None}
+    for name, size in (sizes | optional).items():
+        check_integer(name, size, 1)
     if not isinstance(batch, tuple | list):
         raise ProblemError(f"batch: expected a tuple of integers, got {batch!r}")
     for size in batch:
@@ -69,7 +72,7 @@ def random_problem(
         scaled: np.ndarray = draws / np.linalg.norm(draws, axis=-1, keepdims=True)
         return scaled
 
-    head = unit(dim)
+    head = unit(dim) if num_heads is None else unit(num_heads, dim)
     queries_per_sequence = () if num_queries is None else (num_queries,)
     labels = generator.choice([-1.0, 1.0], size=(*batch, num_sequences, *queries_per_sequence))
     tokens = unit(num_sequences, num_tokens, dim)
@@ -78,4 +81,4 @@ def random_problem(
         queries = tokens[..., 0, :] if num_queries is None else tokens[..., :num_queries, :]
     elif not prompt:
         queries = unit(num_sequences, *queries_per_sequence, dim)
-    return Problem(tokens, labels=labels, queries=queries, head=head)
+    return Problem(tokens, labels=labels, queries=queries, head=head, num_heads=num_heads)

@@ -51,6 +51,11 @@ class Transformation(ABC):
         """The power of the weights' size by which the gradient is multiplied; None if there is none, or not known."""
         return None
 
+    @property
+    def heads_apart(self) -> bool:
+        """Whether each attention head has to be a parameter of its own, as for :attr:`Rule.heads_apart`."""
+        return False
+
     def init(self, params: Tree) -> Any:
         """State before the first step."""
         return ()
@@ -98,6 +103,11 @@ class Chain(Rule):
         """The sum of the degrees of all parts; None if one has none."""
         degrees = [part.degree for part in self._all]
         return None if None in degrees else sum(degree for degree in degrees if degree is not None)
+
+    @property
+    def heads_apart(self) -> bool:
+        """Whether a part needs it."""
+        return any(part.heads_apart for part in self._all)
 
     @property
     def concurrent(self) -> bool:

@@ -33,6 +33,11 @@ class Foreign(Rule):
         """Whether it uses the scales."""
         return "log_scale" in inspect.signature(self.transformation.update).parameters
 
+    @property
+    def heads_apart(self) -> bool:
+        """True: optimizers of optax that treat matrices in a special way, such as Muon, treat those of each head so."""
+        return True
+
     def init(self, params: Tree) -> Any:
         """Its own state, for each trial."""
         return over_trials(self.transformation.init)(params)

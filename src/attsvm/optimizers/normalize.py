@@ -16,7 +16,7 @@ class Normalize(Transformation):
     Parameters
     ----------
     scope : {"all", "each"}
-        One norm over all parameters, or one for each.
+        One norm over all parameters, those of all attention heads together, or one for each of each head.
     norm : str, float or Norm, optional
         By default the dual of the norm in which the rule of the chain descends: ℓ2 for :class:`Descent`, ℓq with
         1/p + 1/q = 1 for :class:`Mirror`, the dual norm for :class:`Steepest`; ℓ2 if the rule has none.
@@ -39,6 +39,11 @@ class Normalize(Transformation):
     def normalizes(self) -> bool:
         """True."""
         return True
+
+    @property
+    def heads_apart(self) -> bool:
+        """Whether the scope is each parameter, that of each attention head."""
+        return self.scope == "each"
 
     @property
     def degree(self) -> int:

@@ -27,7 +27,7 @@ def normalized(
     inner : optax.GradientTransformation
         One of :mod:`attsvm.optimizers` or any of optax's.
     scope : {"all", "each"}
-        One ℓ2 norm over all parameters, or one for each.
+        One ℓ2 norm over all parameters, those of all attention heads together, or one for each of each head.
     norm : str, float or Norm, optional
         The norm whose Att-SVM the optimizer is compared with; by default that of ``inner``, unknown for optax's.
 

@@ -25,7 +25,7 @@ def normalized_gradient_descent(
     learning_rate : float or callable
         η, or a schedule: a JAX function of the number of steps taken.
     scope : {"all", "each"}
-        One norm over all parameters, or one for each.
+        One norm over all parameters, those of all attention heads together, or one for each of each head.
     relative : bool
         Whether the step is η‖θ‖ long, the norm over the same scope. Steps cannot leave θ = 0.
 

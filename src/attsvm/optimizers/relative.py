@@ -15,7 +15,7 @@ class Relative(Transformation):
     Parameters
     ----------
     scope : {"all", "each"}
-        One norm over all parameters, or one for each.
+        One norm over all parameters, those of all attention heads together, or one for each of each head.
 
     Raises
     ------
@@ -27,6 +27,11 @@ class Relative(Transformation):
 
     def __post_init__(self) -> None:
         read_scope(self.scope)
+
+    @property
+    def heads_apart(self) -> bool:
+        """Whether the scope is each parameter, that of each attention head."""
+        return self.scope == "each"
 
     @property
     def degree(self) -> int:

@@ -82,6 +82,15 @@ class Rule(ABC):
         return largest if self.scale_free else {name: jnp.exp(c) for name, c in scales.items()}
 
     @property
+    def heads_apart(self) -> bool:
+        """Whether each attention head is a parameter of its own, with its own scale.
+
+        Otherwise the parameters of several heads are one array (H, ..., B), with one scale: next to a head whose
+        gradient is far larger, the gradient of another may underflow.
+        """
+        return False
+
+    @property
     def concurrent(self) -> bool:
         """Whether steps may run on several threads at once. Steps that call LAPACK must not: they can deadlock."""
         return True

@@ -56,6 +56,11 @@ class Steepest(ProportionalRule):
         return has_fast_steps(self.norm)
 
     @property
+    def heads_apart(self) -> bool:
+        """True: the parameters of each head are stepped on separately."""
+        return True
+
+    @property
     def degree(self) -> int:
         """0."""
         return 0

@@ -62,15 +62,41 @@ def _shape_in_words(core: Core) -> str:
 
 
 def fit_head(
-    head: np.ndarray, labels: np.ndarray | None, active: np.ndarray, batch: tuple[int, ...], d: int
+    head: np.ndarray,
+    labels: np.ndarray | None,
+    active: np.ndarray,
+    batch: tuple[int, ...],
+    heads: tuple[int, ...],
+    d: int,
 ) -> np.ndarray:
-    """Broadcast a head (d,) or (C, d) to the batch axes."""
+    """Broadcast a head (*heads, d) or (*heads, C, d) to the batch axes."""
     # with one batch axis, (B, d) can be B heads or one head of B classes; the labels decide
     binary = labels is None or bool(np.isin(labels[active], (-1, 1)).all())
-    of = f"tokens of dimension d = {d}"
-    if not batch or head.ndim != 2:
-        return fit("head", head, batch, [(d,), (None, d)], of)
-    return fit("head", head, batch, [(d,)] if binary and head.shape[0] == batch[0] else [(None, d)], of)
+    of = "".join(f"num_heads = {number} and " for number in heads) + f"tokens of dimension d = {d}"
+    single, classes = (*heads, d), (*heads, None, d)
+    if not batch or head.ndim != len(classes):
+        return fit("head", head, batch, [single, classes], of)
+    return fit("head", head, batch, [single] if binary and head.shape[0] == batch[0] else [classes], of)
+
+
+def over_heads(array: np.ndarray, batch: tuple[int, ...], heads: tuple[int, ...]) -> np.ndarray:
+    """A view of an array (*batch, ...) that all heads share, with their axis behind the batch axes."""
+    own = array.shape[len(batch) :]
+    return np.broadcast_to(array.reshape(batch + (1,) * len(heads) + own), batch + heads + own)
+
+
+def of_one_head(arrays: dict[str, np.ndarray], axis: int) -> dict[str, np.ndarray]:
+    """Arrays with an axis of heads as the constructor of Problem takes them: only the head has it."""
+    first = (slice(None),) * axis + (0,)
+    number = np.array(arrays["tokens"].shape[axis])
+    return {name: x if name == "head" else x[first] for name, x in arrays.items()} | {"num_heads": number}
+
+
+def takes_last(index: Any, num_axes: int) -> bool:
+    """Whether an index of this many axes replaces the last one by numbers or arrays."""
+    parts = index if isinstance(index, tuple) else (index,)
+    used = sum(np.ndim(part) if np.asarray(part).dtype == bool else 1 for part in parts)
+    return used == num_axes and not isinstance(parts[-1], slice)
 
 
 def check_labels(labels: np.ndarray, num_classes: int | None) -> None:

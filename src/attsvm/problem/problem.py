@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.problem.checks import (
     Core,
@@ -18,9 +19,12 @@ from attsvm.problem.checks import (
     check_labels,
     fit,
     fit_head,
+    of_one_head,
+    over_heads,
     pad,
     rank_of_first,
     real,
+    takes_last,
     tokens_in_use,
     without_padding,
 )
@@ -29,6 +33,7 @@ from attsvm.results import check_index
 from attsvm.storage import write_npz
 
 ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask")
+FILE_NAMES = (*ARRAY_NAMES, "num_heads")
 
 
 class Canonical(NamedTuple):
@@ -57,13 +62,17 @@ class Problem:
     queries : array, shape (*batch, n, d_q) or (*batch, n, Q, d_q), optional
         One query per sequence, or Q queries that share its tokens. None is a problem for prompt attention.
     head : array, shape (*batch, d) or (*batch, C, d), optional
-        The linear head v.
+        The linear head v. With ``num_heads``, one for each attention head: shape (*batch, H, d) or (*batch, H, C, d).
     keys : array, shape (*batch, n, T, d_k), optional
         Replace the tokens in the logits and constraints, but not in the pooled output and the scores.
     mask : bool array, shape (*batch, n, T) or (*batch, n, Q, T), optional
         True for tokens that may be attended to. Other tokens are never selected and give no constraint and no score.
     query_mask : bool array, shape (*batch, n, Q), optional
         False for padded queries, which have no constraint, loss, score or selection.
+    num_heads : int, optional
+        H, for a model with H attention heads that read the same tokens, f = Σ_h v_h' X' softmax(X W_h z). It adds an
+        axis of heads behind the batch axes. A ``head`` without it is refused, because heads with the same v do not
+        learn to differ. None is a single head, without such an axis.
 
     Raises
     ------
@@ -75,6 +84,11 @@ class Problem:
     -----
     Stored arrays are read-only and have the batch axes; shared arrays are views without copies. Labels have the Q axis
     if the queries have. Entries that the masks exclude are stored as zero.
+
+    With ``num_heads`` the axis of heads is the last of the batch axes, of all arrays (without copies) and of all
+    results: ``batch_shape`` is (*batch, H). Functions of tokens and selections treat each head as a problem of its own,
+    because the constraints and token scores of a head do not depend on the other heads. :func:`attsvm.train` adds up
+    their outputs. Functions that need the loss of the model take one head.
 
     Examples
     --------
@@ -92,6 +106,7 @@ class Problem:
     keys: Float[np.ndarray, "*batch n T d_k"] | None
     mask: Bool[np.ndarray, "*queries T"] | None
     query_mask: Bool[np.ndarray, "*batch n Q"] | None
+    num_heads: int | None
 
     def __init__(
         self,
@@ -102,7 +117,9 @@ class Problem:
         keys: Any = None,
         mask: Any = None,
         query_mask: Any = None,
+        num_heads: Any = None,
     ) -> None:
+        heads = () if num_heads is None else (check_integer("num_heads", num_heads, 1),)
         tokens = real("tokens", tokens)
         if tokens.ndim < 3 or 0 in tokens.shape:
             raise ProblemError(f"tokens: expected shape (*batch, n, T, d) without empty axes, got {tokens.shape}")
@@ -143,21 +160,33 @@ class Problem:
                 labels = labels[..., None]
             labels = np.where(active, np.broadcast_to(labels, active.shape), 0.0)
         if head is not None:
-            head = fit_head(real("head", head), labels, active, batch, d)
+            head = fit_head(real("head", head), labels, active, batch, heads, d)
             check_finite("head", head)
         if labels is not None:
-            check_labels(labels[active], None if head is None or head.ndim == len(batch) + 1 else head.shape[-2])
+            has_classes = head is not None and head.ndim > len(batch + heads) + 1
+            check_labels(labels[active], head.shape[-2] if has_classes else None)
 
+        object.__setattr__(self, "num_heads", heads[0] if heads else None)
         for name, array in zip(ARRAY_NAMES, (tokens, labels, queries, head, keys, mask, query_mask), strict=True):
             if array is not None:
-                array = array.view()
+                array = array.view() if name == "head" else over_heads(array, batch, heads)
                 array.flags.writeable = False
             object.__setattr__(self, name, array)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes: one entry for each problem."""
+        """The leading axes: one entry for each problem, the last one for each attention head if there are several."""
         return self.tokens.shape[:-3]
+
+    @property
+    def heads_shape(self) -> tuple[int, ...]:
+        """(H,) with ``num_heads``, otherwise ()."""
+        return () if self.num_heads is None else (self.num_heads,)
+
+    @property
+    def model_shape(self) -> tuple[int, ...]:
+        """The batch axes without that of the heads: one entry for each model that is trained."""
+        return self.batch_shape[: len(self.batch_shape) - len(self.heads_shape)]
 
     @property
     def num_sequences(self) -> int:
@@ -204,6 +233,14 @@ class Problem:
         """C if the head has shape (C, d); None for labels ±1."""
         return None if self.head is None or self.head.ndim == self.tokens.ndim - 2 else self.head.shape[-2]
 
+    def check_one_head(self) -> None:
+        """Raise ProblemError if there are several attention heads, whose outputs are added up."""
+        if self.num_heads is not None:
+            raise ProblemError(
+                f"problem: expected one attention head, because the loss is that of the sum over all heads, got "
+                f"num_heads = {self.num_heads}"
+            )
+
     @cached_property
     def canonical(self) -> Canonical:
         """Keys, queries and masks with all axes, for solvers and training."""
@@ -238,6 +275,7 @@ class Problem:
         queries: Any = None,
         head: Any = None,
         keys: Iterable[Any] | None = None,
+        num_heads: int | None = None,
     ) -> "Problem":
         """Pad sequences of different lengths into one problem.
 
@@ -247,7 +285,9 @@ class Problem:
         labels : array (n,), or list of n arrays (Q_i,), optional
         queries : array (n, d_q), or list of n arrays, each (d_q,) or (Q_i, d_q), optional
         head : array (d,) or (C, d), optional
+            With ``num_heads``, shape (H, d) or (H, C, d).
         keys : iterable of n arrays, shapes (T_i, d_k), optional
+        num_heads : int, optional
 
         Returns
         -------
@@ -279,7 +319,7 @@ class Problem:
                 if label_mask.shape != query_mask.shape or (label_mask != query_mask).any():
                     raise ProblemError("labels: expected one label per query, got other lengths")
             query_mask = None if query_mask.all() else query_mask
-        return cls(padded, labels, queries, head, keys, None if mask.all() else mask, query_mask)
+        return cls(padded, labels, queries, head, keys, None if mask.all() else mask, query_mask, num_heads)
 
     @classmethod
     def from_attention(cls, q: Any, k: Any, mask: Any = None) -> "Problem":
@@ -323,9 +363,9 @@ class Problem:
             If the file cannot be read, lacks tokens, holds other names, or its arrays do not make a problem.
         """
         arrays, _ = read_npz(path, "problem")
-        unknown = sorted(set(arrays) - set(ARRAY_NAMES))
+        unknown = sorted(set(arrays) - set(FILE_NAMES))
         if unknown:
-            raise ProblemError(f"{path}: expected arrays named {', '.join(ARRAY_NAMES)}, got {unknown[0]!r}")
+            raise ProblemError(f"{path}: expected arrays named {', '.join(FILE_NAMES)}, got {unknown[0]!r}")
         if "tokens" not in arrays:
             raise ProblemError(f"{path}: expected an array 'tokens', got none")
         try:
@@ -334,12 +374,18 @@ class Problem:
             raise ProblemError(f"{path}: {error}") from None
 
     def __getitem__(self, index: Any) -> "Problem":
-        """The problem or problems at ``index`` of the batch axes."""
+        """The problem or problems at ``index`` of the batch axes.
+
+        An index that ends with a number or an array for the axis of heads takes single heads.
+        """
         check_index(index, self.batch_shape, "problem")
-        return Problem(**{name: array[index] for name, array in self._arrays().items()})
+        arrays = {name: array[index] for name, array in self._stored().items()}
+        if self.num_heads is None or takes_last(index, len(self.batch_shape)):
+            return Problem(**arrays)
+        return Problem(**of_one_head(arrays, arrays["tokens"].ndim - 4))
 
     def __repr__(self) -> str:
-        batch = f"{' × '.join(map(str, self.batch_shape))} problems of " if self.batch_shape else ""
+        batch = f"{' × '.join(map(str, self.model_shape))} problems of " if self.model_shape else ""
         parts = [f"{batch}{self.num_sequences} sequences × {self.num_tokens} tokens, d = {self.dim}"]
         if self.keys is not None:
             parts.append(f"keys of dimension {self.key_dim}")
@@ -350,6 +396,8 @@ class Problem:
             parts.append("prompt")
         if self.labels is not None:
             parts.append("labels ±1" if self.num_classes is None else f"labels 0..{self.num_classes - 1}")
+        if self.num_heads is not None:
+            parts.append(f"{self.num_heads} attention heads")
         if self.head is not None:
             parts.append("head" if self.num_classes is None else f"head of {self.num_classes} classes")
         if self.mask is not None:
@@ -358,5 +406,9 @@ class Problem:
             parts.append(f"{self.query_mask.mean():.0%} of the queries active")
         return f"Problem({'; '.join(parts)})"
 
-    def _arrays(self) -> dict[str, np.ndarray]:
+    def _stored(self) -> dict[str, np.ndarray]:
         return {name: getattr(self, name) for name in ARRAY_NAMES if getattr(self, name) is not None}
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """What the constructor takes."""
+        return self._stored() if self.num_heads is None else of_one_head(self._stored(), len(self.model_shape))

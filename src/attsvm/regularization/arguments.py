@@ -129,7 +129,8 @@ def parse_log_penalties(log_penalties: Any) -> np.ndarray:
 
 
 def check_problem(problem: Problem) -> None:
-    """Check for labels ±1."""
+    """Check for labels ±1 and one attention head."""
+    problem.check_one_head()
     if problem.labels is None or problem.num_classes is not None:
         found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
         raise ProblemError(f"problem: expected labels -1 and 1, got {found}")

@@ -114,6 +114,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Mixture
     >>> attsvm.mixture_conditions(problem, attsvm.heads.Quadratic(1.0)).holds
     False
     """
+    problem.check_one_head()
     if problem.labels is None or problem.num_classes is not None:
         raise ProblemError("problem: expected labels -1 and 1, got none or class numbers")
     objective, parameters = make_objective(

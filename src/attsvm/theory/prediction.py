@@ -99,7 +99,13 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     (W, p) of Wp        GD, one norm over both        ℓ2 Att-SVM of u = Wp                                  measured
     p of Wp, W fixed    as for p                      Att-SVM of p on the keys XW                           as for p
     W of Wp, p fixed    as for W                      Att-SVM of W with the query p                         as for W
+    several heads       GD, one norm over all         each head: the Att-SVM of its own selection           measured
     ==================  ============================  ====================================================  ==========
+
+    With several heads, the joint norm is a sum over the heads (of the nuclear norms for factors, of the squared
+    Frobenius norms for W), so each head solves an Att-SVM of its own, and all reach the same margin: the directions of
+    the heads together, as they are, predict the direction of all weights. Results have the axis of heads behind the
+    batch axes of the run.
 
     A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
 
@@ -141,7 +147,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     >>> prediction.norm.name, prediction.standing
     ('frobenius', <Standing.PROVED: 'proved'>)
     """
-    shape = run.batch_shape + problem.query_shape[len(problem.batch_shape) :]
+    shape = run.batch_shape + problem.query_shape[len(problem.model_shape) :]
     if run.selected.shape != shape:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
     used = norm_for(run, norm)
@@ -151,10 +157,10 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         selected = _kept_sets(problem, run)
         known = limit_of_sets(run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
-    elif "v" in run.history and problem.num_classes is None:
+    elif part.trains_head and problem.num_classes is None and problem.num_heads is None:
         solution, head, relaxed, known = joint_direction(problem, run, part, used, of_run=run.limit.norm == used)
     else:
-        known = limit_of(problem, run, used)
+        known = limit_of(problem, run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
     direction = part.whole(solution.direction)
     return Prediction(solution, used, selected, known.standing, known.source, relaxed, head, direction)

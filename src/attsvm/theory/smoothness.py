@@ -146,7 +146,8 @@ def extent(problem: Problem, loss: OutputLoss) -> Extent:
 
 
 def scores_of_queries(problem: Problem) -> Float[np.ndarray, "*batch n Q T"]:
-    """The scores with the axis of queries written out."""
+    """The scores with the axis of queries written out, of a model with one attention head."""
+    problem.check_one_head()
     gamma = scores(problem)
     return gamma if problem.has_query_axis else gamma[..., None, :]
 

@@ -30,9 +30,9 @@ def rank_for(run: Run, used: Norm) -> int | None:
     return run.limit.rank if used == Nuclear() else None
 
 
-def limit_of(problem: Problem, run: Run, used: Norm) -> Limit:
-    """What is known of a run whose head is linear and not trained, for the Att-SVM in the norm ``used``."""
-    known = used == run.limit.norm and problem.num_classes is None
+def limit_of(problem: Problem, run: Run, used: Norm, *, trains_head: bool) -> Limit:
+    """What is known of a run with a linear head, not trained with ±1 and one head, for the Att-SVM in ``used``."""
+    known = used == run.limit.norm and problem.num_classes is None and not trains_head
     return run.limit if known else Limit(used)
 
 

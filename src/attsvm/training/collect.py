@@ -63,7 +63,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         # no step leads to such a point, so it is the initial one
         raise ProblemError("init: expected finite logits and a finite loss, got NaN or inf; use other initial weights")
     of_head = {
-        name: np.broadcast_to(x, setup.batch_shape + x.shape[len(setup.problem.batch_shape) :])
+        name: np.broadcast_to(x, setup.batch_shape + x.shape[len(setup.problem.model_shape) :])
         for name, x in session.of_head.items()
     }
     state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
@@ -98,7 +98,7 @@ def _limit(setup: Setup) -> Limit:
     if reduced is None or not isinstance(optimizer, Optimizer):
         return Limit(None)
     known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
-    return replace(known, rank=rank)
+    return setup.objective.heads.limit(replace(known, rank=rank))
 
 
 def _statuses(interrupted: bool) -> np.ndarray:

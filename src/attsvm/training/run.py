@@ -16,6 +16,9 @@ from attsvm.results import Result, per_record, per_trial, shared, unsaved
 class Run(Result):
     """A training run, or a batch of them: every array starts with the batch axes (trials first, then the problem's).
 
+    With several attention heads the axis of heads follows the batch axes in weights, parameters, selection and
+    probability: ``weights`` (*batch_shape, H, d_k, d_q), ``selected`` (*batch_shape, H, n[, Q]).
+
     Attributes
     ----------
     status : Status, or str ndarray, shape (*batch_shape,)

@@ -12,6 +12,7 @@ from attsvm.interruptions import interruptions
 from attsvm.optimizers import rule_of
 from attsvm.optimizers.exponents import half_range
 from attsvm.results import Callback, Progress
+from attsvm.training.engine.attention_heads import fold
 from attsvm.training.engine.marks import segment_lengths
 from attsvm.training.engine.objective import Observation
 from attsvm.training.engine.program import CONVERGED, RUNNING, Inputs, Program, State, program
@@ -38,10 +39,10 @@ class Session:
         problem, objective, dtype = setup.problem, setup.objective, setup.dtype
         self.problem, self.objective, self.batch_shape = problem, objective, setup.batch_shape
         self.num_trials = setup.num_trials
-        self.trial_size = problem.canonical.allowed[(0,) * len(problem.batch_shape)].size * max(
-            problem.dim, problem.key_dim
-        )
-        self.slices = slices(self.num_trials, self.trial_size)
+        heads = objective.heads
+        of_head = problem.canonical.allowed[(0,) * len(problem.batch_shape)].size * max(problem.dim, problem.key_dim)
+        self.trial_size = heads.number * of_head
+        self.slices = slices(self.num_trials, of_head, heads.number)
         rule = rule_of(setup.optimizer)
         # how many records one call holds depends on shapes alone, so that no number of steps compiles anything anew
         row = len(self.slices[0]) * sum(x[0].size for x in setup.trained.values())
@@ -69,9 +70,9 @@ class Session:
             else:
                 start = {name: _in_floats(x, exponent) if name in of_attention else x for name, x in start.items()}
                 exponent = np.zeros_like(exponent)
-            moved = {name: x.astype(dtype) for name, x in start.items()}
+            moved = heads.separate({name: x.astype(dtype) for name, x in start.items()})
             fixed = {name: data.last(x, part) for name, x in self.of_head.items()}
-            fixed |= {name: trials_last(x[part], dtype) for name, x in self.fixed.items()}
+            fixed |= {name: fold(trials_last(x[part], dtype), problem.heads_shape) for name, x in self.fixed.items()}
             taken = data.take(part)
             allowed = range_of(objective, moved, fixed, taken, dtype)
             self.inputs.append(Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key))
@@ -142,12 +143,14 @@ class Session:
     def _end_at_plateau(self, plateau: MarginPlateau) -> None:
         last = self.observed[-1]
         parameters = {name: self.first(x[-1]) for name, x in last.parameters.items()}
-        head_names = self.objective.head_names
+        head_names, heads = self.objective.head_names, self.problem.heads_shape
         of_attention = {name: x for name, x in parameters.items() if name not in head_names}
         selected = self.per_query(last.selected[-1], -1, 0)
         powers = len(of_attention) * self.first(last.exponent[-1])
+        powers = np.broadcast_to(powers[(..., *(None,) * len(heads))], (*powers.shape, *heads))
         assert self.reduced is not None
-        reached = plateau.reached(selected, self.reduced.weights(of_attention), powers).reshape(-1)
+        of_heads = plateau.reached(selected, self.reduced.weights(of_attention), powers)
+        reached = np.all(of_heads.reshape(self.num_trials, -1), axis=-1)
         for i, part in enumerate(self.slices):
             status = np.asarray(self.states[i].status)
             status = np.where(reached[part] & (status == RUNNING), CONVERGED, status).astype(np.int8)

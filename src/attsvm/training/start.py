@@ -16,8 +16,9 @@ def starting_point(
     problem: Problem, layer: Attention, of_head: Arrays, init: Any, seed: int, *, train_head: bool
 ) -> tuple[Arrays, tuple[int, ...]]:
     """Parameters of the attention and of a trained head, one row per trial, and the batch axes of the run."""
-    batch, head_names = problem.batch_shape, tuple(of_head) if train_head else ()
-    shapes = layer.shapes(problem) | {name: of_head[name].shape[len(batch) :] for name in head_names}
+    batch, head_names = problem.model_shape, tuple(of_head) if train_head else ()
+    shapes = {name: problem.heads_shape + shape for name, shape in layer.shapes(problem).items()}
+    shapes |= {name: of_head[name].shape[len(batch) :] for name in head_names}
     given = _read_init(init, list(layer.shapes(problem)), list(of_head), head_names)
     lead = batch
     for name, array in given.items():
@@ -35,7 +36,7 @@ def starting_point(
     generator = np.random.default_rng(seed)
     start = {name: of_head[name] for name in head_names}
     if set(given) < set(layer.shapes(problem)) | set(start):
-        start |= layer.initial(problem, generator, lead)
+        start |= layer.initial(problem, generator, lead + problem.heads_shape)
     values = {}
     for name, core in shapes.items():
         array = given[name] if name in given else start[name]

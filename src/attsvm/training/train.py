@@ -1,6 +1,7 @@
 """The main function of training, which returns a run for a problem and an optimizer."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,11 +12,12 @@ from attsvm.checks import check_callback, check_flag
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
 from attsvm.losses import OutputLoss, parse_loss
-from attsvm.optimizers import Rule, parse_optimizer
+from attsvm.optimizers import Rule, parse_optimizer, rule_of
 from attsvm.problem import Problem
 from attsvm.results import Callback
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import collect
+from attsvm.training.engine.attention_heads import attention_heads
 from attsvm.training.engine.marks import record_steps
 from attsvm.training.engine.range import check_range
 from attsvm.training.run import Run, optimizer_of
@@ -62,7 +64,8 @@ def train(
     Parameters
     ----------
     problem : Problem
-        With labels, and a head unless ``head`` is given. The problems of a batch are trained together.
+        With labels, and a head unless ``head`` is given. The problems of a batch are trained together. With
+        ``num_heads``, f is the sum over the attention heads, each with parameters of its own: W (*batch, H, d_k, d_q).
     attention : {"combined", "factored", "prompt", "key_prompt"}, optional
         s = k'Wz, k'KQ'z, k'p or k'Wp. By default combined for a problem with queries, else a prompt.
     optimizer : optax.GradientTransformation, str or Rule, optional
@@ -155,6 +158,7 @@ def train(
         trains = layer if reduced is None else reduced.attention
         optimizer = trains.default_optimizer() if resumed is None else optimizer_of(resumed)
     optimizer = parse_optimizer(optimizer)
+    objective = replace(objective, heads=attention_heads(problem, apart=rule_of(optimizer).heads_apart))
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))
     marks = sorted({*recorded, start + int(steps)})

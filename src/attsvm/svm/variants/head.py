@@ -65,6 +65,7 @@ def solve_head(
     >>> attsvm.solve_head(problem, [0]).direction
     array([0.5, 0. ])
     """
+    problem.check_one_head()
     if problem.labels is None or problem.num_classes is not None:
         found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
         raise ProblemError(f"problem: expected labels -1 and 1, got {found}")

@@ -1,7 +1,7 @@
 """Logits, pooling, head and loss joined into one objective, and its gradient with the scale taken out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from attsvm.losses import OutputLoss
 from attsvm.optimizers import Scale, Scales
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Attention, Data, Parameters
+from attsvm.training.engine.attention_heads import AttentionHeads
 from attsvm.training.engine.head_gradient import head_gradient
 from attsvm.training.engine.softmax import logit_gradient, pool
 
@@ -34,16 +35,20 @@ class Observation(NamedTuple):
     """What is recorded of each trial (trailing axis B)."""
 
     loss: AnyArray  # (B,)
-    selected: AnyArray  # (n, Q, B)
-    probability: AnyArray  # (n, Q, B)
+    selected: AnyArray  # ([H,] n, Q, B)
+    probability: AnyArray  # ([H,] n, Q, B)
     largest_logit: AnyArray  # (B,)
     exponent: AnyArray  # (B,): the parameters of the attention are 2^exponent times these
-    parameters: dict[str, AnyArray]
+    parameters: dict[str, AnyArray]  # ([H,] ..., B)
 
 
 @dataclass(frozen=True)
 class Objective:
     """(1/N) Σ ℓ(f, y) over the unmasked queries, plus penalty · ‖trained parameters‖².
+
+    With several attention heads, f is the sum of their outputs. Trained parameters are those that the optimizer sees,
+    and fixed ones have the heads folded into the trials (:mod:`attsvm.training.engine.attention_heads`), as keys,
+    queries, tokens and masks have.
 
     Parameters
     ----------
@@ -55,6 +60,7 @@ class Objective:
         Whether there is a penalty at all.
     fixed_names : tuple of str
         The attention's parameters that are not trained.
+    heads : AttentionHeads
     """
 
     attention: Attention
@@ -63,6 +69,7 @@ class Objective:
     head_names: tuple[str, ...] = ()
     penalized: bool = False
     fixed_names: tuple[str, ...] = ()
+    heads: AttentionHeads = field(default_factory=AttentionHeads)
 
     def check(self, of_head: Mapping[str, np.ndarray], problem: Problem) -> None:
         """Check that JAX can trace head and loss, with one result per query, unless they are defined everywhere.
@@ -94,27 +101,30 @@ class Objective:
         moved = {name: x for name, x in of_attention.items() if name not in self.fixed_names}
         logits, pull_logits = jax.vjp(lambda p: self.attention.logits(of_attention | p, data), moved)
         pooled = pool(logits, data.tokens, data.allowed)
-        outputs, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
+        of_heads, pull_outputs = jax.vjp(self.head.outputs, of_head, self._read_by_head(pooled.output, data))
+        outputs = self.heads.total(of_heads)
         direction, log_slope = self.loss.slope(outputs, data.labels)
         if not self.defined_everywhere:
             # labels of padded queries are 0, where a loss may be undefined
             direction = jnp.where(_over_outputs(data.query_weight, direction) > 0, direction, 0.0)
-        log_slope = settle(log_slope)
-        _, output_gradient = pull_outputs(_like(direction, outputs))
-        gradient_of_logits, log_scale = logit_gradient(
-            pooled, data.tokens, output_gradient, log_slope, data.query_weight
+        direction, log_slope, query_weight = (
+            self.heads.repeated(x, of_heads.shape[-1]) for x in (direction, log_slope, data.query_weight)
         )
+        log_slope = settle(log_slope)
+        _, output_gradient = pull_outputs(_like(direction, of_heads))
+        gradient_of_logits, log_scale = logit_gradient(pooled, data.tokens, output_gradient, log_slope, query_weight)
         (gradient,) = pull_logits(gradient_of_logits)
         log_scales = Scales.shared(gradient, log_scale) if gradient else Scales(())
         if self.head_names:
 
             def pull_trained(size: Array) -> Parameters:
-                of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), outputs))
+                of_outputs, _ = pull_outputs(_like(direction * _over_outputs(size, direction), of_heads))
                 return {name: of_outputs[name] for name in self.head_names}
 
-            of_trained, log_scale = head_gradient(pull_trained, log_slope, data.query_weight)
+            of_trained, log_scale = head_gradient(pull_trained, log_slope, query_weight)
             gradient |= of_trained
             log_scales = log_scales | Scales.shared(self.head_names, log_scale)
+        gradient, log_scales = self.heads.arranged(gradient, log_scales)
         value = self._mean_loss(outputs, data)
         if self.penalized:
             value = value + penalty * _sum_of_squares(trained)
@@ -125,7 +135,7 @@ class Objective:
         """Whether head and loss are numbers at these parameters, shape (B,)."""
         of_attention, of_head = self.split(trained, fixed)
         pooled = pool(self.attention.logits(of_attention, data), data.tokens, data.allowed)
-        return ~jnp.isnan(self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data))
+        return ~jnp.isnan(self._mean_loss(self._outputs(of_head, pooled.output, data), data))
 
     def observe(
         self, trained: Parameters, fixed: Parameters, data: Data, penalty: Array, exponent: Array
@@ -134,29 +144,41 @@ class Objective:
         of_attention, of_head = self.split(trained, fixed)
         logits = self.attention.logits(of_attention, data)
         pooled = pool(logits, data.tokens, data.allowed)
-        value = self._mean_loss(self.head.outputs(of_head, self._read_by_head(pooled.output, data)), data)
+        value = self._mean_loss(self._outputs(of_head, pooled.output, data), data)
         if self.penalized:
             value = value + penalty * _sum_of_squares(trained)
-        counted = data.query_weight[:, :, None] > 0
+        counted = self.heads.repeated(data.query_weight, logits.shape[-1])[:, :, None] > 0
         if data.allowed is not None:
             counted = counted & data.allowed
         largest = jnp.max(jnp.abs(jnp.where(counted, logits, 0.0)), axis=(0, 1, 2))
-        return Observation(value, pooled.winner[:, :, 0], pooled.probability[:, :, 0], largest, exponent, trained)
+        return Observation(
+            value,
+            self.heads.first(pooled.winner[:, :, 0]),
+            self.heads.first(pooled.probability[:, :, 0]),
+            self.heads.most(largest),
+            exponent,
+            self.heads.whole(trained),
+        )
 
     @property
     def defined_everywhere(self) -> bool:
         """Whether head and loss have values and slopes everywhere. Otherwise each step checks that they do."""
         return self.head.defined_everywhere and self.loss.defined_everywhere
 
+    def _outputs(self, of_head: Parameters, pooled: Array, data: Data) -> Array:
+        """The output of each query, the sum over the attention heads."""
+        return self.heads.total(self.head.outputs(of_head, self._read_by_head(pooled, data)))
+
     def _read_by_head(self, pooled: Array, data: Data) -> Array:
         """The pooled tokens; those of padded queries, which pool none, are replaced by the mean of the others."""
         if data.allowed is None or self.defined_everywhere:
             return pooled
-        weight = data.query_weight[:, :, None]
+        weight = self.heads.repeated(data.query_weight, pooled.shape[-1])[:, :, None]
         return jnp.where(weight > 0, pooled, jnp.sum(weight * pooled, axis=(0, 1)))
 
     def split(self, trained: Parameters, fixed: Parameters) -> tuple[Parameters, Parameters]:
-        """All parameters of the attention, and all those of the head."""
+        """All parameters of the attention, and all those of the head, the heads folded into the trials."""
+        trained = self.heads.folded(trained)
         of_head = {name: trained[name] for name in self.head_names}
         of_attention = {name: x for name, x in trained.items() if name not in of_head}
         of_attention |= {name: fixed[name] for name in self.fixed_names}

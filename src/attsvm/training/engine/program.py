@@ -134,7 +134,7 @@ class Program:
         value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
         gradient, scales, largest = rescaled(gradient, scales)
         if self.takes_powers_out:
-            scales = _of_true_weights(scales, state)
+            scales = self._of_true_weights(scales, state)
         trained, exponent, finite, optimizer = self._moved(state, gradient, scales, value, inputs)
         sizes = self.rule.gradient_sizes(largest, scales, inputs.numbers, value)
         zero = reduce(jnp.logical_and, [x == 0 for x in sizes.values()])
@@ -183,14 +183,13 @@ class Program:
         below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
         return trained, state.exponent, reduce(jnp.logical_and, below), optimizer
 
-
-def _of_true_weights(scales: Scales, state: State) -> Scales:
-    """The scales of the gradient in 2^exponent · params, of logits that are a product of all params."""
-    degree = len(state.trained) - 1
-    if degree == 0:
-        return scales
-    added = degree * np.log(2.0) * state.exponent
-    return Scales(tuple(Scale(group.names, group.log + added.astype(group.log.dtype)) for group in scales.groups))
+    def _of_true_weights(self, scales: Scales, state: State) -> Scales:
+        """The scales of the gradient in 2^exponent · params, of logits that are a product of the params of a head."""
+        degree = len(state.trained) // self.objective.heads.parts - 1
+        if degree == 0:
+            return scales
+        added = degree * np.log(2.0) * state.exponent
+        return Scales(tuple(Scale(group.names, group.log + added.astype(group.log.dtype)) for group in scales.groups))
 
 
 def _put(i: Array, record: Array, x: Array) -> Array:

@@ -31,28 +31,30 @@ def range_of(
     objective: Objective, trained: dict[str, AnyArray], fixed: dict[str, AnyArray], data: Data, dtype: np.dtype[Any]
 ) -> Range:
     """The range of the parameters of one slice of trials, with the trials last."""
+    heads = objective.heads
     longest = np.log2(np.finfo(dtype).max) - 3
     of_attention, of_head = objective.split(trained, fixed)
 
     def products(of_piece: dict[str, Any], *factors: np.ndarray) -> np.ndarray:
         # each parameter at most once in a product, which sums over all its axes but the trials'
         terms = math.prod(math.prod(x.shape[:-1]) for x in of_piece.values())
-        constant = (x for name, x in of_piece.items() if name not in trained)
+        constant = (x for name, x in of_piece.items() if name in fixed)
         return np.asarray(np.log2(terms) + sum((log_largest(x) for x in (*factors, *constant)), np.zeros(1)))
 
-    moved = [name for name in of_attention if name in trained]
+    moved = [name for name in of_attention if name not in fixed]
     k = max(len(moved), 1)
     logits = products(of_attention, data.keys, data.queries)
     most = (longest - np.maximum(logits, 0.0)) / k
     limits = dict.fromkeys(moved, most)
     if objective.head_names:
-        outputs = products(of_head, data.tokens)
+        outputs = products(of_head, data.tokens) + np.log2(heads.number)
         limits |= dict.fromkeys(objective.head_names, (longest - np.maximum(outputs, 0.0)) / len(objective.head_names))
     # logits below a hundredth of the rounding error of 1 do not change a softmax
     uniform = np.floor((np.log2(np.finfo(dtype).eps) - 7 - logits) / k)
     low = np.minimum(-half_range(dtype) // k, uniform).astype(np.int64)
     high = np.minimum(half_range(dtype) // k, np.floor(most) - 1).astype(np.int64)
-    return Range({name: np.exp2(x).astype(dtype) for name, x in limits.items()}, Window(low, high))
+    limits = heads.spread({name: np.exp2(x).astype(dtype) for name, x in limits.items()})
+    return Range(limits, Window(heads.most(low), heads.least(high)))
 
 
 def check_range(problem: Problem, dtype: np.dtype[Any]) -> None:

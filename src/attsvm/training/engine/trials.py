@@ -11,6 +11,7 @@ import numpy as np
 
 from attsvm.problem import Problem
 from attsvm.training.attention import Data
+from attsvm.training.engine.attention_heads import fold
 
 Result = TypeVar("Result")
 
@@ -27,14 +28,15 @@ def num_threads() -> int:
     return max(1, min(available, int(os.environ.get("ATTSVM_THREADS", available))))
 
 
-def slices(num_trials: int, trial_size: int) -> list[np.ndarray]:
-    """Indices of the trials of each slice, all slices of one length.
+def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndarray]:
+    """Indices of the trials of each slice, all slices of one length; each head of a trial counts as one.
 
     If the lengths are not equal, the last slice repeats its last trial, so that one executable serves all slices.
     """
     if jax.default_backend() != "cpu":
         return [np.arange(num_trials)]
     most = 1 if trial_size > _LARGE_TRIAL else int(np.clip(_CACHED_NUMBERS // trial_size, 8, _MOST_TRIALS))
+    most = max(1, most // num_heads)
     threads = num_threads()
     number = -(-num_trials // most)
     if num_trials > 1:
@@ -45,33 +47,43 @@ def slices(num_trials: int, trial_size: int) -> list[np.ndarray]:
 
 
 class TrialData:
-    """The arrays of a problem with the trials last, slice by slice."""
+    """The arrays of a problem with the trials last, slice by slice; heads are folded into the trials."""
 
     def __init__(self, problem: Problem, dtype: np.dtype) -> None:
         keys, queries, allowed, active = problem.canonical
-        self._batch_ndim = len(problem.batch_shape)
-        self._num_problems = int(np.prod(problem.batch_shape, dtype=np.int64))
+        self._batch_ndim, self._heads_shape = len(problem.batch_shape), problem.heads_shape
+        self._num_problems = int(np.prod(problem.model_shape, dtype=np.int64))
         labels = problem.labels
         assert labels is not None
         labels = labels if problem.has_query_axis else labels[..., None]
         weight = active / active.sum(axis=(-2, -1), keepdims=True)
         self._dtype = dtype
         masked = None if bool(allowed.all()) else np.asarray(allowed)
-        self._arrays = (problem.tokens, keys, queries, labels, weight, masked)
+        self._of_heads = (problem.tokens, keys, queries, masked)
+        # the loss is that of the sum over the heads
+        first = (slice(None),) * len(problem.model_shape) + (0,) * len(self._heads_shape)
+        self._of_models = labels[first], weight[first]
 
     def take(self, trials: np.ndarray) -> Data:
         """Data of some trials; the problem's batch runs fastest, so that trial j has problem j mod their number."""
-        parts: list[Any] = [None if x is None else self.last(x, trials) for x in self._arrays]
-        return Data(*parts)
+        tokens, keys, queries, masked = (None if x is None else self.last(x, trials) for x in self._of_heads)
+        labels, weight = (self._last(x, trials, ()) for x in self._of_models)
+        return Data(tokens, keys, queries, labels, weight, masked)
 
     def last(self, array: np.ndarray, trials: np.ndarray) -> np.ndarray:
-        """One array (*batch, ...) as (..., B), or (..., 1) where all problems share it."""
-        batch_ndim = self._batch_ndim
-        if all(stride == 0 or size == 1 for stride, size in zip(array.strides[:batch_ndim], array.shape, strict=False)):
-            array = array[(0,) * batch_ndim][..., None]
+        """One array (*batch, ...) as (..., H·B), the trials running fastest, or (..., 1) where all problems share it.
+
+        Without several heads, H is 1.
+        """
+        return self._last(array, trials, self._heads_shape)
+
+    def _last(self, array: np.ndarray, trials: np.ndarray, heads: tuple[int, ...]) -> np.ndarray:
+        axes = self._batch_ndim - len(self._heads_shape) + len(heads)
+        if all(stride == 0 or size == 1 for stride, size in zip(array.strides[:axes], array.shape, strict=False)):
+            array = array[(0,) * axes][..., None]
         else:
-            array = array.reshape(self._num_problems, *array.shape[batch_ndim:])
-            array = np.moveaxis(array[trials % self._num_problems], 0, -1)
+            array = array.reshape(self._num_problems, *heads, *array.shape[axes:])
+            array = fold(np.moveaxis(array[trials % self._num_problems], 0, -1), heads)
         return np.ascontiguousarray(array, dtype=bool if array.dtype == bool else self._dtype)
 
 

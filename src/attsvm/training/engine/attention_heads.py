@@ -1,0 +1,239 @@
+"""Several attention heads: where their axis goes between the parameters, the trials of the engine and the optimizer.
+
+The logits, the pooling and the prediction head of H attention heads in B trials are computed as those of H·B trials, so
+every parametrization and every prediction head is written for one head. Only the outputs of the heads are added up. The
+gradient of each head keeps a scale of its own, however saturated the other heads are.
+
+The axes of an array are (H, ..., B) for the callers of training, and (..., H·B), with the trials running fastest,
+inside the objective. The rule of an optimizer sees the former, with one scale for all heads, or each head as a
+parameter of its own, (..., B) with its own scale.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attsvm.contractions import settle
+from attsvm.optimizers import Limit, Scale, Scales, Standing, rescaled
+from attsvm.problem import Problem
+from attsvm.training.attention import AnyArray, Parameters
+
+Array = jax.Array
+
+
+@dataclass(frozen=True)
+class AttentionHeads:
+    """One attention head, without an axis of heads. Equal ones share their compiled training.
+
+    Parameters
+    ----------
+    number : int
+        H, which is 1.
+    """
+
+    number: int = 1
+
+    @property
+    def parts(self) -> int:
+        """How many parameters the optimizer sees in place of one of the attention."""
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).items()))
+
+    def separate(self, whole: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """From parameters (H, ..., B) to those that the optimizer sees."""
+        return whole
+
+    def whole(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """The inverse of :meth:`separate`."""
+        return parameters
+
+    def folded(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """Parameters as the optimizer sees them, as (..., H·B)."""
+        return parameters
+
+    def spread(self, limits: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """A number for each head and trial, (H·B,), as one for each parameter that the optimizer sees, (B,)."""
+        return limits
+
+    def least(self, x: AnyArray) -> AnyArray:
+        """The smallest of the heads: (..., H·B) to (..., B), or 1 if all heads and trials share it."""
+        return x
+
+    def most(self, x: AnyArray) -> AnyArray:
+        """The largest of the heads: (..., H·B) to (..., B), or 1 if all heads and trials share it."""
+        return x
+
+    def total(self, outputs: Array) -> Array:
+        """The sum over the heads: (..., H·B) to (..., B)."""
+        return outputs
+
+    def repeated(self, x: Array, length: int) -> Array:
+        """The same for all heads: (..., B or 1) to (..., H·B), which is the length."""
+        return x
+
+    def first(self, x: Array) -> Array:
+        """The axis of heads first: (..., H·B) to (H, ..., B)."""
+        return x
+
+    def limit(self, of_one: Limit) -> Limit:
+        """What is known of the limit of all heads, from that of one."""
+        return of_one
+
+    def arranged(self, gradient: Parameters, scales: Scales) -> tuple[Parameters, Scales]:
+        """A gradient (..., H·B) and its scales (H·B,) as the optimizer sees them."""
+        return gradient, scales
+
+
+@dataclass(frozen=True)
+class Together(AttentionHeads):
+    """Several heads, for an optimizer that sees the parameters of all heads in one array, with one scale."""
+
+    def folded(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """The axis of heads behind the others, joined with the trials."""
+        return {name: _fold(x) for name, x in parameters.items()}
+
+    def spread(self, limits: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """The least of all heads."""
+        return {name: self.least(x) for name, x in limits.items()}
+
+    def least(self, x: AnyArray) -> AnyArray:
+        """Their minimum; a number that all heads and trials share stays as it is."""
+        return x if x.shape[-1] == 1 else self.first(x).min(axis=0)
+
+    def most(self, x: AnyArray) -> AnyArray:
+        """Their maximum."""
+        return x if x.shape[-1] == 1 else self.first(x).max(axis=0)
+
+    def total(self, outputs: Array) -> Array:
+        """Term by term, so that the loop over the trials stays the innermost one."""
+        summed: Array = reduce(jnp.add, _parts(outputs, self.number))
+        return summed
+
+    def repeated(self, x: Array, length: int) -> Array:
+        """One copy after the other."""
+        of_one = jnp.broadcast_to(x, (*x.shape[:-1], length // self.number))
+        return settle(jnp.concatenate([of_one] * self.number, axis=-1))
+
+    def first(self, x: AnyArray) -> AnyArray:
+        """One transposition."""
+        return _stacked(_parts(x, self.number))
+
+    def limit(self, of_one: Limit) -> Limit:
+        """No theorem covers the sum of several heads; runs were measured to do as those of one."""
+        if of_one.standing is Standing.CONJECTURE:
+            return of_one
+        return replace(of_one, standing=Standing.MEASURED, source=f"several heads: measured; one head: {of_one.source}")
+
+    def arranged(self, gradient: Parameters, scales: Scales) -> tuple[Parameters, Scales]:
+        """On the scale of the head whose gradient is the largest."""
+        # a head whose gradient is zero has the scale -inf, and sets no scale at which others underflow
+        gradient, scales, _ = rescaled(gradient, scales)
+        found: Parameters = {}
+        groups: list[Scale] = []
+        for group in scales.groups:
+            log = self.first(group.log)
+            largest = jnp.max(log, axis=0)
+            joint = jnp.where(jnp.isneginf(largest), 0.0, largest)
+            factor = jnp.exp(log - joint)
+            for name in group.names:
+                g = self.first(gradient[name])
+                found[name] = settle(g) * factor.reshape(self.number, *(1,) * (g.ndim - 2), -1)
+            groups.append(Scale(group.names, joint))
+        return found, Scales(tuple(groups))
+
+
+@dataclass(frozen=True)
+class Apart(Together):
+    """Several heads, for an optimizer that sees each head as a parameter of its own, with its own scale."""
+
+    def separate(self, whole: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """A parameter for each head."""
+        return {own: whole[name][h] for name in whole for h, own in enumerate(self._names(name))}
+
+    def whole(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """The heads along the first axis."""
+        return {name: _stacked([parameters[own] for own in self._names(name)]) for name in _shared(parameters)}
+
+    def folded(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """The heads one behind the other."""
+        return {name: _joined([parameters[own] for own in self._names(name)], axis=-1) for name in _shared(parameters)}
+
+    @property
+    def parts(self) -> int:
+        """H."""
+        return self.number
+
+    def spread(self, limits: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """Those of each head; one that all trials and heads share for each of them."""
+        return {
+            own: part
+            for name, x in limits.items()
+            for own, part in zip(
+                self._names(name), [x] * self.number if x.shape[-1] == 1 else _parts(x, self.number), strict=True
+            )
+        }
+
+    def arranged(self, gradient: Parameters, scales: Scales) -> tuple[Parameters, Scales]:
+        """Each head with its scale, which its parameters share."""
+        found: Parameters = {
+            own: settle(part)
+            for name, g in gradient.items()
+            for own, part in zip(self._names(name), _parts(g, self.number), strict=True)
+        }
+        groups = [
+            Scale(tuple(f"{name}[{h}]" for name in group.names), log)
+            for group in scales.groups
+            for h, log in enumerate(_parts(group.log, self.number))
+        ]
+        return found, Scales(tuple(groups))
+
+    def _names(self, name: str) -> list[str]:
+        return [f"{name}[{h}]" for h in range(self.number)]
+
+
+def attention_heads(problem: Problem, *, apart: bool) -> AttentionHeads:
+    """The axis of heads of a problem, for an optimizer that sees each head apart or all together."""
+    if problem.num_heads is None:
+        return AttentionHeads()
+    return Apart(problem.num_heads) if apart else Together(problem.num_heads)
+
+
+def fold(x: np.ndarray, heads_shape: tuple[int, ...]) -> np.ndarray:
+    """An array (H, ..., B) of a problem with several heads as (..., H·B); others as they are."""
+    return _fold(x) if heads_shape else x
+
+
+def _fold(x: AnyArray) -> AnyArray:
+    folded = x.transpose(*range(1, x.ndim - 1), 0, x.ndim - 1).reshape(*x.shape[1:-1], -1)
+    # once, because loops that divide indices do not run in vector registers
+    return folded if isinstance(x, np.ndarray) else settle(folded)
+
+
+def _parts(x: AnyArray, number: int) -> list[AnyArray]:
+    """The part of each head of an array (..., H·B)."""
+    length = x.shape[-1] // number
+    return [x[..., h * length : (h + 1) * length] for h in range(number)]
+
+
+def _stacked(arrays: list[AnyArray]) -> AnyArray:
+    return _joined([x[None] for x in arrays], axis=0)
+
+
+def _joined(arrays: list[AnyArray], axis: int) -> AnyArray:
+    if isinstance(arrays[0], np.ndarray):
+        return np.concatenate(arrays, axis)
+    return settle(jnp.concatenate(arrays, axis))
+
+
+def _shared(names: Iterable[str]) -> list[str]:
+    """The names without the numbers of heads, each once."""
+    return list(dict.fromkeys(name[: name.rindex("[")] for name in names))

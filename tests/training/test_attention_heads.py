@@ -1,0 +1,143 @@
+"""Several attention heads: their gradient against the definition, and their axis in trainings and results."""
+
+import jax
+import mpmath
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm import optimizers
+from attsvm.datasets import random_problem
+from attsvm.heads import Linear
+from attsvm.losses import parse_loss
+from attsvm.training.attention import Factored
+from attsvm.training.engine.attention_heads import Apart, Together
+from attsvm.training.engine.objective import Objective
+from attsvm.training.engine.trials import TrialData
+from oracles.training import exact
+
+H, N, Q, T, D, M = 2, 2, 2, 3, 3, 2
+
+
+def masked_problem(generator):
+    mask, query_mask = np.ones((N, Q, T), dtype=bool), np.ones((N, Q), dtype=bool)
+    mask[0, 1, 2], query_mask[1, 0] = False, False
+    arrays = (generator.standard_normal(shape) for shape in ((N, T, D), (N, Q, D), (H, D)))
+    tokens, queries, head = arrays
+    labels = generator.choice([-1.0, 1.0], size=(N, Q))
+    return attsvm.Problem(tokens, labels, queries, head, mask=mask, query_mask=query_mask, num_heads=H)
+
+
+def gradient_by_definition(problem, K, Q_, v):
+    """∂L of the logistic loss of f = Σ_h v_h'X' softmax(X K_h Q_h' z), in mpmath's arithmetic."""
+    x, z, K, Q_, v = (exact(a) for a in (problem.tokens[0], problem.queries[0], K, Q_, v))
+    found = {name: np.zeros(a.shape, dtype=object) for name, a in (("K", K), ("Q", Q_), ("v", v))}
+    _, _, allowed, active = (a[0] for a in problem.canonical)
+    for i, q in np.argwhere(active):
+        kept = x[i][allowed[i, q]]
+        attention = []
+        for h in range(H):
+            s = kept @ K[h] @ (z[i, q] @ Q_[h])
+            e = np.array([mpmath.exp(u) for u in s - s.max()])
+            attention.append(e / e.sum())
+        y = mpmath.mpf(problem.labels[0, i, q])
+        f = sum(a @ kept @ v[h] for h, a in enumerate(attention))
+        slope = -y / (1 + mpmath.exp(y * f)) / int(active.sum())
+        for h, a in enumerate(attention):
+            o = a @ kept
+            of_key = np.array([a[t] * ((kept[t] - o) @ v[h]) for t in range(len(kept))]) @ kept * slope
+            found["v"][h] += o * slope
+            found["K"][h] += np.outer(of_key, z[i, q] @ Q_[h])
+            found["Q"][h] += np.outer(z[i, q], of_key @ K[h])
+    return found
+
+
+def test_each_head_has_an_exact_gradient_however_saturated_it_is():
+    generator = np.random.default_rng(3)
+    problem = masked_problem(generator)
+    factors = generator.standard_normal((2, H, D, M))
+    with mpmath.workdps(1500), jax.enable_x64(True):
+        data = TrialData(problem, np.dtype(float)).take(np.arange(1))
+        evaluations = {}
+        for heads in (Apart(H), Together(H)):
+            objective = Objective(Factored(M), Linear(), parse_loss("logistic", None), ("v",), heads=heads)
+            evaluations[heads] = jax.jit(objective.evaluate)
+        for sizes in ((1.0, 1.0), (1.0, 36.0), (22.0, 36.0)):
+            K, Q_ = factors * np.array(sizes)[:, None, None]
+            given = {"K": K, "Q": Q_, "v": problem.head}
+            wanted = gradient_by_definition(problem, K, Q_, problem.head)
+            smallest = {name: min(np.abs(x[h]).max() for h in range(H)) for name, x in wanted.items()}
+            assert sizes[1] == 1 or smallest["K"] < mpmath.mpf("1e-320")
+            for heads, evaluate in evaluations.items():
+                start = heads.separate({name: x[..., None] for name, x in given.items()})
+                _, gradient, scales = evaluate(start, {}, data, np.zeros(()))
+                found = {
+                    name: exact(np.asarray(g)[..., 0]) * mpmath.exp(float(scales[name][0]))
+                    for name, g in gradient.items()
+                }
+                for name, h in ((name, h) for name in given for h in range(H)):
+                    of_head = found[f"{name}[{h}]"] if heads == Apart(H) else found[name][h]
+                    # together, heads share the scale of the larger gradient; logits of 1e4 are rounded by 1e-12
+                    of = wanted[name] if heads == Together(H) else wanted[name][h]
+                    assert np.abs(of_head - wanted[name][h]).max() < 1e-10 * np.abs(of).max()
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [optimizers.normalized_gradient_descent(0.1), optimizers.steepest_descent(norm="spectral")],
+    ids=["heads together", "heads apart"],
+)
+def test_one_head_trains_as_a_problem_without_the_axis(optimizer):
+    problem = random_problem(3, 4, 5, seed=0)
+    arrays = {"labels": problem.labels, "queries": problem.queries}
+    single = attsvm.Problem(problem.tokens, **arrays, head=problem.head[None], num_heads=1)
+    options = {"attention": "factored", "optimizer": optimizer, "steps": 100, "train_head": True}
+    plain, run = attsvm.train(problem, **options), attsvm.train(single, **options)
+    # the same operations in another order
+    np.testing.assert_allclose(run.weights[0], plain.weights, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(run.parameters["v"][0], plain.parameters["v"], rtol=1e-12)
+    np.testing.assert_array_equal(run.history["selected"][:, 0], plain.history["selected"])
+    np.testing.assert_allclose(run.history["loss"], plain.history["loss"], rtol=1e-12)
+
+
+def test_runs_do_not_depend_on_the_batch_nor_on_the_order_of_heads(tmp_path):
+    problem = random_problem(3, 4, 5, seed=0, num_heads=2, batch=(3,))
+    start = np.random.default_rng(0).standard_normal((3, 2, 5, 5))
+    run = attsvm.train(problem, init=start, steps=2000)
+    alone = attsvm.train(problem[1], init=start[1], steps=2000)
+    np.testing.assert_allclose(alone.weights, run.weights[1], rtol=1e-9, atol=1e-9)
+    assert run[1].selected.shape == alone.selected.shape == (2, 3)
+    arrays = {"labels": problem.labels[:, 0], "queries": problem.queries[:, 0], "num_heads": 2}
+    swapped = attsvm.Problem(problem.tokens[:, 0], **arrays, head=problem.head[:, ::-1])
+    other = attsvm.train(swapped, init=start[:, ::-1], steps=2000)
+    np.testing.assert_allclose(other.weights[:, ::-1], run.weights, rtol=1e-9, atol=1e-9)
+
+    half = attsvm.train(problem, init=start, steps=1000)
+    half.save(tmp_path / "run.npz")
+    problem.save(tmp_path / "problem.npz")
+    again = attsvm.train(
+        attsvm.Problem.load(tmp_path / "problem.npz"), init=attsvm.Run.load(tmp_path / "run.npz"), steps=1000
+    )
+    np.testing.assert_array_equal(again.weights, run.weights)
+
+    # each head goes to the Att-SVM of its own selection, and all heads reach one margin
+    prediction = attsvm.predict_direction(problem, run)
+    assert prediction.solution.batch_shape == (3, 2)
+    assert (attsvm.direction_error(run.weights, prediction.direction, axis=(-3, -2, -1)) < 5e-3).all()
+    kinds = attsvm.classify(problem, 10 * run.weights)
+    ratios = attsvm.margin_ratio(problem, run.weights, run.selected)
+    for place in np.ndindex(3, 2):
+        one, weights = problem[place], run.weights[place]
+        assert kinds.kind[place] == attsvm.classify(one, 10 * weights).kind
+        assert np.isclose(ratios[place], attsvm.margin_ratio(one, weights, run.selected[place]), rtol=1e-12)
+
+
+def test_a_head_stalls_by_itself_only_where_the_heads_are_together():
+    problem = random_problem(3, 4, 5, seed=0, num_heads=2)
+    start = np.zeros((2, 5, 5))
+    # the gradient of a head of saturation s is about exp(-s): these are far more than the floats apart
+    start[1] = 1e5 * np.random.default_rng(0).standard_normal((5, 5))
+    together = attsvm.train(problem, init=start, steps=1)
+    apart = attsvm.train(problem, init=start, steps=1, optimizer=optimizers.steepest_descent(norm="linf"))
+    assert (together.weights[1] == start[1]).all()
+    assert np.abs(apart.weights - start).max(axis=(-2, -1)) == pytest.approx([0.1, 0.1], abs=1e-10)
