@@ -1,16 +1,29 @@
-"""The γ2 norm (max-norm) and its dual, by semidefinite programs whose bounds are certified."""
+"""The γ2 norm (max-norm) and its dual: bounds from above that differ from the norms by rounding errors."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from attsvm.norms.base import Norm
-from attsvm.norms.conic import TOLERANCE, Triangle, solved
+from attsvm.norms.elliptope import Square, Vector, largest_margin, lift
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import NORMS
 
 EPS = float(np.finfo(float).eps)
+
+GOOD_GAP = 1e-13
+"""The relative gap at which the search for the best factors ends."""
+
+CAREFUL_FROM = 1e-11
+"""With a larger gap, a second search takes shorter steps."""
+
+NEGLIGIBLE = 1e-14
+"""Singular values below this, relative to the largest, are left out of the factors and added to the bound."""
+
+SMALLEST = 1e-13
+"""Entries of a diagonal are raised to this, relative to the largest, before they divide."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +31,8 @@ class Gamma2(Norm):
     """γ2(W), the least max_i ‖x_i‖ max_j ‖y_j‖ over W = X Y', where x_i and y_j are the rows of X and Y.
 
     It is the smallest t for which some matrix with W in its corner, [[A, W], [W', B]], is positive semidefinite and has
-    a diagonal of at most t. Its value is a program: it needs Clarabel (``pip install attsvm[conic]``), takes a few
-    tens of milliseconds at 10 rows, and is a bound from above with a relative error of about 1e-10.
+    a diagonal of at most t. The value is that of explicit factors, so it is a bound from above, with a relative error
+    of about 1e-12. It takes a few milliseconds at 10 rows, and a tenth of a second at 64.
 
     References
     ----------
@@ -47,14 +60,15 @@ class Gamma2(Norm):
         return Lp(np.inf)
 
     def value(self, x: Any, axes: int = 2) -> float:
-        """A bound from above, from a matrix that is positive semidefinite up to rounding."""
+        """A bound from above: the sizes of the rows of two factors."""
         x = np.asarray(x, dtype=np.float64)
         if x.ndim == 1:
             return float(self.of_vectors.value(x, 1))
         scale = float(np.abs(x).max(initial=0.0))
         if scale == 0 or not np.isfinite(scale):
             return scale
-        return scale * _least_diagonal(x / scale)
+        rows, columns = _occupied(x)
+        return scale * _least_rows(x[rows][:, columns] / scale)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """1: γ2 is at most the spectral norm."""
@@ -88,8 +102,7 @@ class DualGamma2(Norm):
     def value(self, x: Any, axes: int = 2) -> float:
         """A bound from above, from a diagonal that is repaired.
 
-        It is σ √(Σ u Σ v) for the largest singular value σ of D(u)^(−1/2) G D(v)^(−1/2), or half the sum of u and v,
-        each raised until the matrix is semidefinite.
+        It is σ √(Σ u Σ v) for the largest singular value σ of D(u)^(−1/2) G D(v)^(−1/2).
         """
         x = np.asarray(x, dtype=np.float64)
         if x.ndim == 1:
@@ -97,69 +110,183 @@ class DualGamma2(Norm):
         scale = float(np.abs(x).max(initial=0.0))
         if scale == 0 or not np.isfinite(scale):
             return scale
-        rows, columns = np.abs(x).max(axis=1) > 0, np.abs(x).max(axis=0) > 0
-        return scale * _least_sum(x[rows][:, columns] / scale)
+        rows, columns = _occupied(x)
+        return scale * _least_diagonal(x[rows][:, columns] / scale)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """√(d_k d_q)."""
         return float(np.sqrt(shape[0] * shape[1]))
 
 
-def _least_diagonal(corner: np.ndarray) -> float:
-    """A bound on γ2 from above: the largest entry on the diagonal of a semidefinite matrix with nearly this corner.
+def _occupied(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows and columns that are not zero; the others change neither norm."""
+    return np.abs(x).max(axis=1) > 0, np.abs(x).max(axis=0) > 0
 
-    The matrix is the multiplier of the program for the dual norm, ⟨W, G⟩ over [[D(u), −G], [−G', D(v)]] ⪰ 0 and
-    Σ u + Σ v = 2. Clarabel finds it with more digits than as the variable of a program of its own. What the corner
-    lacks is added by its spectral norm, which is at least its γ2.
+
+class _Factors:
+    """The factors A C' = W that the weights p of the rows and q of the columns balance.
+
+    Without smoothing A'D(p)A = C'D(q)C = D(σ), where σ are the singular values of D(√p) W D(√q). Their sum f(p, q) is
+    at most γ2(W) if p and q sum to 1, and concave; its derivatives are half the squared rows of A and C.
+
+    Parameters
+    ----------
+    left, right : ndarray, shapes (rows, r), (columns, r)
+        Any factors of W of full rank.
+    weights : ndarray, shape (rows + columns,)
+        p and q, positive.
+    smoothing : float
+        Added to A'D(p)A and C'D(q)C.
     """
-    rows, columns = corner.shape
-    number = rows + columns
-    triangle = Triangle(number)
-    inside = np.flatnonzero(triangle.is_in_corner(rows))
-    weights = np.concatenate([np.zeros(number), -triangle.of_corner(corner)[inside]])
-    total = np.zeros((1, len(weights)))
-    total[0, :number] = 1.0
-    cone = np.zeros((len(triangle.scales), len(weights)))
-    cone[triangle.diagonal, np.arange(number)] = -1.0
-    cone[inside, number + np.arange(len(inside))] = triangle.scales[inside]
-    given = np.zeros(len(triangle.scales))
-    _, multipliers = solved(weights, total, np.array([2.0]), cone, given, number, equalities=1)
-    matrix = 2 * triangle.matrix(multipliers[1:] / triangle.scales)
-    lowest = float(np.linalg.eigvalsh(matrix)[0])
-    lacking = float(np.linalg.norm(corner - matrix[:rows, rows:], 2))
-    # the computed eigenvalues are those of a matrix that differs by a few rounding errors
-    return float(np.diagonal(matrix).max() + max(0.0, -lowest) + lacking + 4 * EPS * np.trace(matrix))
+
+    def __init__(self, left: np.ndarray, right: np.ndarray, weights: Vector, smoothing: float) -> None:
+        count, rank = left.shape
+        roots = np.sqrt(weights)[:, None]
+        scaled = roots[:count] * left, roots[count:] * right
+        singular = np.linalg.svd(_triangle(scaled[0]) @ _triangle(scaled[1]).T, compute_uv=False)
+        self.lower = float(singular.sum() / np.sqrt(weights[:count].sum() * weights[count:].sum()))
+        more = np.sqrt(smoothing) * np.eye(rank)
+        triangles = [_triangle(np.concatenate([part, more])) for part in scaled]
+        U, self.sigma, Vt = np.linalg.svd(triangles[0] @ triangles[1].T)
+        size = np.sqrt(self.sigma)
+        self.left = np.linalg.solve(triangles[0].T, left.T).T @ U * size
+        self.right = np.linalg.solve(triangles[1].T, right.T).T @ Vt.T * size
+        self.squares = np.concatenate([np.vecdot(self.left, self.left), np.vecdot(self.right, self.right)])
+        self.upper = float(np.sqrt(self.squares[:count].max() * self.squares[count:].max()))
+
+    def curvature(self) -> Square:
+        """Minus the second derivative of f."""
+        sums = np.sqrt(2 * (self.sigma[:, None] + self.sigma))
+        outer = [
+            (part[:, :, None] * part[:, None, :] / sums).reshape(len(part), -1) for part in (self.left, self.right)
+        ]
+        signed = np.concatenate([outer[0], -outer[1]])
+        return np.asarray(signed @ signed.T)
 
 
-def _least_sum(matrix: np.ndarray) -> float:
+def _triangle(matrix: np.ndarray) -> np.ndarray:
+    """R of QR."""
+    return np.asarray(np.linalg.qr(matrix, mode="r"))
+
+
+class _Pace(NamedTuple):
+    """How a search for the best factors goes on.
+
+    Attributes
+    ----------
+    smoothing : float
+        Times μ: what is added to A'D(p)A and C'D(q)C, which are nearly singular where few rows determine the norm.
+    near : float
+        Share of the way to the boundary that a step goes.
+    centring : float
+        Least share of μ that a step keeps.
+    steps : int
+    """
+
+    smoothing: float
+    near: float
+    centring: float
+    steps: int
+
+
+FAST, CAREFUL = _Pace(0.0, 0.99, 0.0, 30), _Pace(1.0, 0.9, 0.3, 80)
+
+
+def _least_rows(matrix: np.ndarray) -> float:
+    """The bound of the best factors of a matrix without rows or columns of zeros."""
+    U, sigma, Vt = np.linalg.svd(matrix, full_matrices=False)
+    rank = int((sigma > NEGLIGIBLE * sigma[0]).sum())
+    left, right = U[:, :rank] * np.sqrt(sigma[:rank]), Vt[:rank].T * np.sqrt(sigma[:rank])
+    found, lower = _best_factors(left, right, FAST)
+    if found.upper - lower > CAREFUL_FROM * found.upper:
+        found = min(found, _best_factors(left, right, CAREFUL)[0], key=lambda factors: factors.upper)
+    lacking = float(np.linalg.norm(matrix - found.left @ found.right.T, 2))  # at least its γ2
+    return found.upper * (1 + 4 * EPS) + lacking
+
+
+def _best_factors(left: np.ndarray, right: np.ndarray, pace: _Pace) -> tuple[_Factors, float]:
+    """The factors with the least upper bound, and the largest lower one.
+
+    Maximises f of :class:`_Factors` over weights that sum to 2, by an interior-point method of Mehrotra's kind.
+    """
+    number = len(left) + len(right)
+    weights = np.concatenate([np.full(len(part), 1 / len(part)) for part in (left, right)])
+    best = _Factors(left, right, weights, 0.0)
+    lower, factors = best.lower, best
+    level = 0.6 * float(best.squares.max())
+    prices = level - 0.5 * best.squares
+    for _ in range(pace.steps):
+        mu = float(weights @ prices) / number
+        curvature = factors.curvature()
+        # in the direction of the weights themselves f is linear; their sum is fixed
+        curvature += float(np.trace(curvature)) / number
+        curvature[np.diag_indices(number)] += prices / weights
+        try:
+            equations = cho_factor(curvature)
+        except np.linalg.LinAlgError:  # several weights are optimal, and μ is a rounding error
+            break
+        short = 0.5 * factors.squares - level
+        border = cho_solve(equations, np.ones(number))
+
+        def solved(target: Vector) -> tuple[Vector, Vector, float]:
+            """The changes for which slopes − level + prices = 0, Σ weights = 2 and weights · prices = target."""
+            change = cho_solve(equations, short + target / weights)  # noqa: B023
+            rise = float((change.sum() - 2 + weights.sum()) / border.sum())  # noqa: B023
+            change = change - rise * border  # noqa: B023
+            return change, (target - prices * change) / weights - prices, rise  # noqa: B023
+
+        change, price_change, _ = solved(np.zeros(number))
+        length = min(1.0, 1 / _fall(weights, change), 1 / _fall(prices, price_change))
+        ahead = float((weights + length * change) @ (prices + length * price_change)) / number
+        aim = max(pace.centring, (ahead / mu) ** 3) * mu
+        change, price_change, rise = solved(aim - change * price_change)
+        length = min(1.0, pace.near / _fall(weights, change), pace.near / _fall(prices, price_change))
+        weights, prices = weights + length * change, prices + length * price_change
+        level += length * rise
+        factors = _Factors(left, right, weights, pace.smoothing * mu)
+        lower = max(lower, factors.lower)
+        best = min(best, factors, key=lambda factors: factors.upper)
+        if not best.upper - lower > GOOD_GAP * best.upper:
+            break
+    return best, lower
+
+
+def _fall(point: Vector, change: Vector) -> float:
+    """The largest relative decrease."""
+    return max(float((-change / point).max()), 1e-3)
+
+
+class _OneRow:
+    """⟨G, X₁₂⟩ = θ: the largest θ over the elliptope is the dual of γ2."""
+
+    right, equality = np.ones(1), np.zeros(1, bool)
+
+    def __init__(self, matrix: np.ndarray) -> None:
+        self.matrix = matrix
+
+    def apply(self, corner: np.ndarray) -> Vector:
+        """⟨G, X₁₂⟩."""
+        return np.array([np.vdot(self.matrix, corner)])
+
+    def adjoint(self, multipliers: Vector) -> np.ndarray:
+        """λ G."""
+        return np.asarray(multipliers[0] * self.matrix)
+
+    def equations(self, matrix: Square, inverse: Square) -> tuple[np.ndarray, np.ndarray]:
+        """See :class:`attsvm.norms.elliptope.MarginRows`."""
+        lifted = lift(self.matrix)
+        product = matrix @ lifted @ inverse
+        return np.diagonal(product)[:, None], np.array([[np.vdot(lifted, product)]])
+
+
+def _least_diagonal(matrix: np.ndarray) -> float:
     """A bound on the dual of γ2 of a matrix without rows or columns of zeros."""
-    rows, columns = matrix.shape
-    triangle = Triangle(rows + columns)
-    number = rows + columns
-    cone = np.zeros((len(triangle.scales), number))
-    cone[triangle.diagonal, np.arange(number)] = -1.0
-    given = -triangle.of_corner(matrix) * triangle.scales
-    nothing = np.zeros((0, number))
-    found, _ = solved(np.full(number, 0.5), nothing, np.zeros(0), cone, given, triangle.size)
-    return min(_stretched(matrix, found), _shifted(matrix, found))
-
-
-def _stretched(matrix: np.ndarray, diagonal: np.ndarray) -> float:
-    """The bound of a diagonal that is multiplied by σ; good to the last digits where all entries are positive."""
     rows = len(matrix)
-    positive = np.maximum(diagonal, TOLERANCE * diagonal.max())
+    diagonal = largest_margin(_OneRow(matrix), np.ones(1), rows).diagonal
+    positive = np.maximum(diagonal, SMALLEST * diagonal.max())
     u, v = positive[:rows], positive[rows:]
     sigma = float(np.linalg.norm(matrix / np.sqrt(u)[:, None] / np.sqrt(v), 2))
     return float((1 + 4 * EPS * len(diagonal)) * sigma * np.sqrt(u.sum() * v.sum()))
-
-
-def _shifted(matrix: np.ndarray, diagonal: np.ndarray) -> float:
-    """The bound of a diagonal to which the smallest eigenvalue is added; good where an entry is nearly 0."""
-    rows = len(matrix)
-    whole = np.diag(diagonal)
-    whole[:rows, rows:], whole[rows:, :rows] = -matrix, -matrix.T
-    lowest = float(np.linalg.eigvalsh(whole)[0]) - 4 * EPS * float(diagonal.sum())
-    return 0.5 * float(diagonal.sum() + len(diagonal) * max(0.0, -lowest))
 
 
 NORMS.register("gamma2", Gamma2)

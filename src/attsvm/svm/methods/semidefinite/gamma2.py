@@ -1,21 +1,26 @@
-"""The least γ2 norm by one semidefinite program, for small problems."""
+"""The least γ2 norm, by the largest margin over its unit ball."""
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import Gamma2, Norm
-from attsvm.norms.conic import Triangle, solved
+from attsvm.norms.elliptope import Square, Vector, largest_margin
 from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.constraints.pair_rows import PairRows, reduced_rows
 from attsvm.svm.methods.batches import undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.registry import solver
 
-CONIC = "conic"
+ELLIPTOPE = "elliptope"
+
+NEAR = 0.1
+"""Multipliers of the Frobenius norm are raised to this, relative to the largest, to start inside the cone."""
 
 
-@solver(Gamma2, methods=(CONIC,))
+@solver(Gamma2, methods=(ELLIPTOPE,))
 def solve_gamma2(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
-    """Least γ2 norm, by Clarabel.
+    """Least γ2 norm; see :func:`attsvm.norms.elliptope.largest_margin`.
 
     Whether a selection can be kept does not depend on the norm: the Farkas multipliers are those of the Frobenius norm.
     """
@@ -26,39 +31,54 @@ def solve_gamma2(constraints: Constraints, norm: Norm, settings: Settings, metho
         ]
         return Candidate.joined(each).with_axes_of(constraints)
     frobenius = solve_frobenius(constraints, Settings())
-    if frobenius.ray.any() or not undecided(constraints.with_one_axis()).any():
+    flat = constraints.with_one_axis()
+    if frobenius.ray.any() or not undecided(flat).any():
         return frobenius
-    weights, multipliers = _least_gamma2(constraints)
-    why = "the norm is a semidefinite program"
-    return Candidate(weights, multipliers, frobenius.ray, np.asarray(1), CONIC, why)
+    # the norm is that of these coordinates, so the weights are not restricted to the span of the data
+    reduced = reduced_rows(flat, left=False, right=False)
+    unit = reduced.unit
+    start = unit.gather(frobenius.multipliers[None])[0]
+    least = NEAR * np.abs(start).max()
+    equality = unit.equality[0]
+    start = np.where(equality, start, np.maximum(start, least))
+    rows = _Rows(reduced.rows, unit.right[0], equality)
+    split = constraints.weights_shape[0]
+    found = largest_margin(rows, start, split)
+    multipliers = unit.spread(found.multipliers[None], constraints.inequality.shape)[0]
+    why = "the norm is a semidefinite program with rows of rank one"
+    corner = found.matrix[:split, split:]
+    return Candidate(corner, multipliers, frobenius.ray, np.asarray(found.steps), ELLIPTOPE, why)
 
 
-def _least_gamma2(constraints: Constraints) -> tuple[np.ndarray, np.ndarray]:
-    """Weights in the corner of a semidefinite matrix whose diagonal is at most t, and the multipliers of the rows."""
-    d_k, d_q = constraints.weights_shape
-    rows = constraints.rows()
-    order = np.argsort(~rows.equality, kind="stable")  # equalities first
-    triangle = Triangle(d_k + d_q)
-    corner = np.flatnonzero(triangle.is_in_corner(d_k))
-    entry = triangle.rows[corner] * d_q + triangle.columns[corner] - d_k
-    number = len(triangle.scales)
-    scale = float(rows.right.max(initial=0.0)) or 1.0  # weights of about 1
-    margins = np.zeros((len(order), number + 1))
-    margins[:, corner] = -rows.matrix[order][:, entry]
-    diagonal = np.zeros((triangle.size, number + 1))
-    diagonal[np.arange(triangle.size), triangle.diagonal] = 1.0
-    diagonal[:, -1] = -1.0
-    found, shadow = solved(
-        np.eye(number + 1)[-1],
-        np.concatenate([margins, diagonal]),
-        np.concatenate([-rows.right[order] / scale, np.zeros(triangle.size)]),
-        np.concatenate([-np.diag(triangle.scales), np.zeros((number, 1))], axis=1),
-        np.zeros(number),
-        triangle.size,
-        equalities=int(rows.equality.sum()),
-    )
-    weights = np.zeros(d_k * d_q)
-    weights[entry] = found[corner] * scale
-    multipliers = np.empty(len(order))
-    multipliers[order] = shadow[: len(order)]
-    return weights.reshape(d_k, d_q), constraints.spread(multipliers, rows.position)
+class _Rows:
+    """Rows l z' of one problem."""
+
+    def __init__(self, rows: PairRows, right: Vector, equality: Bool[np.ndarray, " m"]) -> None:
+        self.rows, self.right, self.equality = rows, right, equality
+        self.left: Float[np.ndarray, "m d_k"] = rows.left[0]
+        self.queries: Float[np.ndarray, "U d_q"] = rows.queries[0]
+        self.query_of: Int[np.ndarray, " m"] = rows.query_of
+
+    def apply(self, corner: np.ndarray) -> Vector:
+        """A(X₁₂)."""
+        return np.asarray(self.rows.apply(corner[None])[0])
+
+    def adjoint(self, multipliers: Vector) -> np.ndarray:
+        """A*(λ)."""
+        return np.asarray(self.rows.adjoint(multipliers[None])[0])
+
+    def equations(self, matrix: Square, inverse: Square) -> tuple[np.ndarray, np.ndarray]:
+        """From the products of all pairs of factors with X and Z⁻¹."""
+        split = self.left.shape[1]
+        left, queries, of = self.left, self.queries, self.query_of
+        left_images = [each[:, :split] @ left.T for each in (matrix, inverse)]
+        query_images = [(each[:, split:] @ queries.T)[:, of] for each in (matrix, inverse)]
+        crossed = 0.5 * (left_images[0] * query_images[1] + query_images[0] * left_images[1])
+        left_left = [left @ image[:split] for image in left_images]
+        query_query = [(queries @ image[split:])[of] for image in query_images]
+        left_query = [left @ image[:split] for image in query_images]
+        products = left_left[0] * query_query[1] + left_left[1] * query_query[0]
+        mixed = left_query[0] * left_query[1].T
+        products += mixed + mixed.T
+        products *= 0.25
+        return crossed, products
