@@ -8,8 +8,9 @@ in this package or outside it.
 
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
-from attsvm.norms.combined import Infimal, Largest, Sum, SumWithLength, max_of, sum_of
+from attsvm.norms.combined import Largest, Sum, SumWithLength, max_of, sum_of
 from attsvm.norms.gamma2 import DualGamma2, Gamma2
+from attsvm.norms.infimal import Infimal
 from attsvm.norms.k_support import KSupport, LargestEntries
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp

@@ -12,7 +12,7 @@ for every accuracy of the parts.
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,22 +20,18 @@ from scipy.optimize import brentq
 
 from attsvm.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.norms.ball import project_on_ball
 from attsvm.norms.base import Norm
-from attsvm.norms.dual_bounds import CLOSE_ENOUGH, Bounds, bound_by_parts
+from attsvm.norms.dual_bounds import Combination, bound_by_parts
 from attsvm.norms.forms import and_factor, vector_forms
+from attsvm.norms.infimal import Infimal, WithParts
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues
 from attsvm.norms.parts import EUCLIDEAN, MOST_ROUNDS, Parts, nearest_parts
 from attsvm.norms.registry import NORMS, parse_norm
 from attsvm.norms.scaled import times
-from attsvm.norms.wrapper import Wrapper
-
-NEAR = 1e-3
-"""Parts are used for a matrix if they sum to it up to this part of its length."""
 
 
 @dataclass(frozen=True)
-class _Combined(Norm):
+class _Combined(Combination):
     """Norms and a positive number for each of them."""
 
     norms: tuple[Norm, ...]
@@ -73,7 +69,7 @@ class _Combined(Norm):
         return all(norm.right_invariant for norm in self.norms)
 
     @property
-    def dual(self) -> "Infimal":
+    def dual(self) -> Infimal:
         """The least size of parts that sum to an array."""
         for norm in self.norms:
             _ = norm.dual  # raises where there is none
@@ -88,18 +84,10 @@ class _Combined(Norm):
     def _merged(self, values: np.ndarray) -> np.ndarray:
         """The norm from the values of the norms, along the first axis, each times its number."""
 
-    @abstractmethod
-    def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
-        """The parts whose sum is the nearest to x among those with ``dual_size`` at most ``step``."""
-
     @property
     def num_copies(self) -> int:
         """One for each norm."""
         return len(self.norms)
-
-    @abstractmethod
-    def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
-        """The proximal map of the combination, in which each norm has an array of its own, along the first axis."""
 
     def dual_bound(self, x: np.ndarray, parts: np.ndarray | None = None) -> float:
         """That of the parts, or that of each norm alone."""
@@ -108,14 +96,6 @@ class _Combined(Norm):
     def with_parts(self, parts: np.ndarray) -> Norm:
         """The same norm with a dual norm that uses the parts."""
         return WithParts(self, parts)
-
-    @abstractmethod
-    def steepest_of_dual(self, g: np.ndarray) -> np.ndarray:
-        """The point of the dual ball with the largest product with g."""
-
-    @abstractmethod
-    def dual_size(self, sizes: list[float]) -> float:
-        """A bound on the dual norm of Σ u_i, from the dual norms N_i*(u_i)."""
 
     def value(self, x: Any, axes: int = 2) -> Any:
         """The norm over the last ``axes`` axes; leading axes are batch axes."""
@@ -295,105 +275,6 @@ class Largest(_Combined):
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """The largest of those of the norms."""
         return max(c * norm.frobenius_factor(shape) for norm, c in zip(self.norms, self.weights, strict=True))
-
-
-@dataclass(frozen=True)
-class Infimal(Wrapper):
-    """The dual of a sum or of a largest norm: the least size of parts that sum to an array, bounded from above.
-
-    Parameters
-    ----------
-    of : Sum or Largest
-    """
-
-    of: _Combined
-
-    def named(self, parts: Sequence[str]) -> str:
-        """Such as "dual of nuclear+0.5*frobenius"."""
-        return f"dual of {parts[0]}"
-
-    @property
-    def dual(self) -> Norm:
-        """The combined norm."""
-        return self.of
-
-    @property
-    def of_vectors(self) -> Norm:
-        """The dual of the combined norm for vectors."""
-        return self.of.of_vectors.dual
-
-    def value(self, x: Any, axes: int = 2) -> float:
-        """A bound from above; for matrices of ten rows and columns it is close to rounding."""
-        x = np.asarray(x, dtype=np.float64)
-        length = float(np.linalg.norm(x))
-        if length == 0 or not np.isfinite(length):
-            return length
-        bounds = Bounds(self.of, x / length)
-        bounds.improve_by_proximal_points()
-        if not bounds.close(CLOSE_ENOUGH):
-            bounds.improve_by_splitting()
-        return bounds.upper * length
-
-    def project_dual_ball(self, x: np.ndarray) -> np.ndarray:
-        """The nearest point of the ball of the combined norm."""
-        return project_on_ball(self.of, x)
-
-    def steepest(self, g: np.ndarray) -> np.ndarray:
-        """The point of the unit ball with the largest product with g, in NumPy."""
-        return self.of.steepest_of_dual(g)
-
-    def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """The smallest of those of the dual norms, divided by their weights: each bounds this norm."""
-        each = zip(self.of.norms, self.of.weights, strict=True)
-        return min(norm.dual.frobenius_factor(shape) / c for norm, c in each)
-
-
-@dataclass(frozen=True)
-class WithParts(Wrapper):
-    """A combination of norms with arrays that bound the dual norms of their sums. A solver returns it.
-
-    Parameters
-    ----------
-    of : Sum or Largest
-    arrays : ndarray, shape (N, k, d_k, d_q)
-        For each of N matrices, one array for each norm.
-    """
-
-    of: _Combined
-    arrays: np.ndarray = field(compare=False, repr=False)
-
-    def value(self, x: Any, axes: int = 2) -> Any:
-        """That of the combination."""
-        return self.of.value(x, axes)
-
-    def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """That of the combination."""
-        return self.of.values(x, axes)
-
-    @property
-    def dual(self) -> Infimal:
-        """The least size of parts that sum to a matrix; of the arrays, if they nearly do."""
-        return _BoundedByParts(self.of, self.arrays)
-
-    def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """That of the combination."""
-        return self.of.frobenius_factor(shape)
-
-
-@dataclass(frozen=True)
-class _BoundedByParts(Infimal):
-    arrays: np.ndarray = field(compare=False, repr=False)
-
-    def value(self, x: Any, axes: int = 2) -> float:
-        """The bound that the arrays prove if their sum is nearly a multiple of x; otherwise as without them."""
-        x, bounds = np.asarray(x, dtype=np.float64), []
-        for parts in self.arrays:
-            whole = parts.sum(axis=0)
-            square = float(np.vdot(whole, whole))
-            factor = float(np.vdot(whole, x)) / (square or 1.0)
-            if factor > 0 and np.linalg.norm(x - factor * whole) <= NEAR * factor * math.sqrt(square):
-                bounds.append(bound_by_parts(self.of, x, factor * parts))
-        return min(bounds) if bounds else super().value(x, axes)
 
 
 def _root(excess: Callable[[float], float]) -> float:

@@ -1,13 +1,13 @@
 """Bounds on the dual norm of a combination of norms, from both sides."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 import numpy as np
 
 from attsvm.norms.base import Norm
-from attsvm.norms.parts import Parts, least_parts
+from attsvm.norms.parts import MOST_ROUNDS, Parts, least_parts
 
 Arrays = np.ndarray | Sequence[np.ndarray]
 """One array for each norm."""
@@ -25,24 +25,34 @@ CLOSE_ENOUGH = 1e-11
 """The relative distance that is not worth another method."""
 
 
-class Combination(Protocol):
-    """What the bounds need of a combination of norms."""
+class Combination(Norm):
+    """A norm that is made of the values of several norms.
 
-    @property
-    def norms(self) -> tuple[Norm, ...]:
-        """The norms that are combined."""
+    Attributes
+    ----------
+    norms : tuple of Norm
+    weights : tuple of float
+        A positive number for each of them.
+    """
 
-    def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes."""
+    norms: tuple[Norm, ...]
+    weights: tuple[float, ...]
 
-    def split(self, x: np.ndarray, step: float, most_rounds: int = ...) -> Parts:
+    @abstractmethod
+    def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
         """The parts whose sum is the nearest to x among those with ``dual_size`` at most ``step``."""
 
+    @abstractmethod
     def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
         """The proximal map of the combination, in which each norm has an array of its own, along the first axis."""
 
+    @abstractmethod
     def dual_size(self, sizes: list[float]) -> float:
         """A bound on the dual norm of Σ u_i, from the dual norms N_i*(u_i)."""
+
+    @abstractmethod
+    def steepest_of_dual(self, g: np.ndarray) -> np.ndarray:
+        """The point of the dual ball with the largest product with g."""
 
 
 def bound_by_parts(norm: Combination, x: np.ndarray, parts: Arrays) -> float:

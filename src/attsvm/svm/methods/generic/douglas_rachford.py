@@ -31,7 +31,8 @@ LOOK = 10
 """Steps between two evaluations of the gap."""
 
 GAIN = 0.1
-"""The dual norm is evaluated if the gap might fall to this part: it may be much more work than a step."""
+"""The dual norm is evaluated if the gap might fall to this part: it may be much more work than a step. With several
+copies it is bounded by their subgradients, which is little work."""
 
 ADAPT = 40
 """Steps between two changes of ρ."""
@@ -71,12 +72,12 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
     splitting = _Splitting(program, bounds)
     point = splitting.at(splitting.start(bounds.weights, bounds.multipliers))
     anderson = Anderson(len(point.z), MEMORY)
-    limit = min(max_steps, MAX_STEPS)
+    limit, gain = min(max_steps, MAX_STEPS), GAIN if splitting.copies == 1 else 1.0
     halved_at, halved = 0, bounds.gap
     step = 0
     while True:
         if step % LOOK == 0 or step == limit:
-            gap = bounds.see(point.shrunk.mean(axis=0), splitting.multipliers(point), splitting.parts(point), GAIN)
+            gap = bounds.see(point.shrunk.mean(axis=0), splitting.multipliers(point), splitting.parts(point), gain)
             if gap <= 0.5 * halved:
                 halved_at, halved = step, gap
             stopped = report(step, gap)
