@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import linprog
 
 import attsvm
-from attsvm.norms import Lp, Norm, OnRows, sum_of
+from attsvm.norms import Lp, Norm, OnRows, max_of, sum_of
 from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.methods.candidate import Settings
@@ -294,6 +294,25 @@ def test_a_large_problem_is_solved_on_a_growing_set_of_rows():
     solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm=LargestRow())
     assert solution.status == "optimal"
     assert solution.stats["method"] == "douglas-rachford"
+
+
+@pytest.mark.parametrize(
+    ("norm", "expression"),
+    [
+        (sum_of([Lp(1), Lp(np.inf)], [1, 3]), lambda w: cp.norm1(w) + 3 * cp.norm_inf(w)),
+        (max_of([Lp(1), Lp(np.inf)], [1, 5]), lambda w: cp.maximum(cp.norm1(w), 5 * cp.norm_inf(w))),
+    ],
+)
+def test_newton_finds_the_face_of_a_polyhedral_combination(norm, expression):
+    """The splitting alone takes thousands of steps. The oracle is the simplex method of HiGHS."""
+    problem = attsvm.datasets.random_problem(6, 8, 10, seed=1)
+    selected = attsvm.optimal_tokens(problem)
+    solution = attsvm.solve_svm(problem, selected, norm=norm)
+    rows, right, _, _ = explicit_rows(problem.tokens, problem.queries, selected)
+    w = cp.Variable(100)
+    exact = cp.Problem(cp.Minimize(expression(w)), [rows @ w >= right]).solve(solver=cp.HIGHS)
+    assert (solution.status, solution.stats["method"]) == ("optimal", "semismooth-newton")
+    assert exact * (1 - 1e-9) <= solution.value <= exact * (1 + 2e-8)
 
 
 def test_badly_scaled_coordinates_do_not_stop_a_large_problem():

@@ -118,6 +118,10 @@ class Norm(ABC):
         """
         return self.prox(copies[0], step)[None]
 
+    def value_of_copies(self, copies: Float[np.ndarray, "k d_k d_q"]) -> float:
+        """The value of the function whose proximal map is :meth:`of_copies`."""
+        return float(self.values(copies[0]))
+
     def dual_bound(self, x: Float[np.ndarray, "d_k d_q"], parts: np.ndarray | None = None) -> float:
         """A bound on the dual norm of one matrix from above, which a solver may compute often.
 

@@ -89,6 +89,11 @@ class _Combined(Combination):
         """One for each norm."""
         return len(self.norms)
 
+    def value_of_copies(self, copies: np.ndarray) -> float:
+        """The norm from the values of each norm at its own array."""
+        each = [c * norm.values(x) for norm, c, x in zip(self.norms, self.weights, copies, strict=True)]
+        return float(self._merged(np.stack(each)))
+
     def dual_bound(self, x: np.ndarray, parts: np.ndarray | None = None) -> float:
         """That of the parts, or that of each norm alone."""
         return bound_by_parts(self, x, np.zeros((len(self.norms), *x.shape)) if parts is None else parts)

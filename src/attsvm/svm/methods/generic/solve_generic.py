@@ -16,11 +16,11 @@ from attsvm.svm.methods.batches import undecided
 from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.generic.by_directions import ByDirections
+from attsvm.svm.methods.generic.copies import newton, num_rows
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
 from attsvm.svm.methods.generic.level_bundle import level_bundle
 from attsvm.svm.methods.generic.program import RIGID, Bounds, Copies, Program
 from attsvm.svm.methods.generic.quasi_newton import quasi_newton
-from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 from attsvm.svm.methods.growing import Growth, growing_rows
 from attsvm.svm.methods.iteration import Point, Watch
 from attsvm.svm.methods.registry import solver
@@ -44,6 +44,9 @@ directions alone, a step takes longer, and half of it is enough."""
 FAR = 1e-3
 """On larger problems it is only tried then if the gap is still above this. Its steps are much slower."""
 
+FAR_OF_COPIES = 1e-5
+"""The same for a norm of several copies: their equality adds a row for each entry of W to Newton's method."""
+
 MOST_ROWS = 1500
 """With more rows than this, a growing set of rows is used: the splitting stores the square of their number."""
 
@@ -57,7 +60,7 @@ NO_LIMIT = 1_000_000
 Method = Callable[[Program, Bounds, float, int, Report], int]
 
 METHODS: dict[str, Method] = {
-    NEWTON: semismooth_newton,
+    NEWTON: newton,
     SPLITTING: douglas_rachford,
     BUNDLE: level_bundle,
     QUASI_NEWTON: quasi_newton,
@@ -249,19 +252,22 @@ class Task(NamedTuple):
     def _attempts(self, program: Program) -> list[tuple[str, Report]]:
         """Methods in the order in which they are tried, and what each reports its steps to."""
         small = len(program.right) * math.prod(program.shape) <= NEWTON_NUMBERS
+        several = self.norm.num_copies > 1
+        far = FAR_OF_COPIES if several else 0.0 if small else FAR
         enough = EASY_STEPS // 2 if BUNDLE in self.names else EASY_STEPS
 
         def until_hard(step: int, gap: float) -> bool:
-            return self.watch(step, gap) or (step >= enough and (small or gap > FAR))
+            return self.watch(step, gap) or (step >= enough and gap > far)
 
         every: list[tuple[str, Report]] = [(name, self.watch) for name in self.names]
         if len(every) == 1:
             return every
         if BUNDLE in self.names:
             return [(QUASI_NEWTON, self.watch), (SPLITTING, until_hard), (BUNDLE, self.watch)]
-        if self.norm.num_copies > 1:  # the prox of several norms together is slow
+        if num_rows(program) > MOST_ROWS:
             return [(SPLITTING, self.watch)]
-        return every if small and _computes_together(self.norm) else [(SPLITTING, until_hard), *every]
+        first = small and not several and _computes_together(self.norm)
+        return every if first else [(SPLITTING, until_hard), *every]
 
 
 def _computes_together(norm: Norm) -> bool:
