@@ -14,17 +14,20 @@ except ModuleNotFoundError as missing:  # pragma: no cover - only where the extr
 from attsvm.torch.inspection import Family, HeadProgress, Inspection, Layout, inspect
 from attsvm.torch.optimizers.gradients import NonFiniteGradientError
 from attsvm.torch.optimizers.learning_rate import lr_from_adam, lr_from_sgd
+from attsvm.torch.optimizers.line_descent import ColumnDescent, RowDescent
 from attsvm.torch.optimizers.mirror_descent import MirrorDescent
 from attsvm.torch.optimizers.sign_descent import SignDescent
 from attsvm.torch.optimizers.spectral_descent import SpectralDescent
 
 __all__ = [
+    "ColumnDescent",
     "Family",
     "HeadProgress",
     "Inspection",
     "Layout",
     "MirrorDescent",
     "NonFiniteGradientError",
+    "RowDescent",
     "SignDescent",
     "SpectralDescent",
     "inspect",
