@@ -162,6 +162,31 @@ def test_a_training_step_on_factors_is_that_by_hand_and_resumes():
     np.testing.assert_array_equal(attsvm.train(problem, init=run, steps=1).weights, whole.weights)
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "spectral"])
+def test_bilinear_steps_move_the_product_along_the_projected_gradient(norm):
+    generator = np.random.default_rng(5)
+    K, Q, G = (generator.normal(size=(2, *shape)) for shape in ((4, 2), (3, 2), (4, 3)))
+    gradient = {"K": G @ Q, "Q": np.swapaxes(G, 1, 2) @ K}
+    eta = 1e-9
+    updates = updated(optimizers.bilinear_descent(eta, norm=norm), gradient, {"K": K, "Q": Q})
+
+    def projected(matrix, k, q):
+        # the products of the unit changes of K and Q span the tangent space
+        changes = [np.outer(np.eye(4)[i], q[:, j]) for i in range(4) for j in range(2)]
+        changes += [np.outer(k[:, j], np.eye(3)[i]) for i in range(3) for j in range(2)]
+        basis = np.reshape(changes, (len(changes), -1)).T
+        return (basis @ np.linalg.lstsq(basis, matrix.ravel(), rcond=1e-10)[0]).reshape(4, 3)
+
+    for h in range(2):
+        tangent = projected(G[h], K[h], Q[h])
+        along = (
+            tangent / np.linalg.norm(tangent) if norm == "frobenius" else projected(polar_factor(tangent), K[h], Q[h])
+        )
+        moved = updates["K"][h] @ Q[h].T + K[h] @ updates["Q"][h].T
+        # singular values are inverted with a damping of η
+        np.testing.assert_allclose(moved, -eta * along, rtol=0, atol=1e-7 * eta)
+
+
 def test_arguments_are_written_checked_and_named():
     muon = optimizers.spectral_descent(polar=NewtonSchulz(iterations=7), momentum=0.9, scope="kq", weight_decay=0.1)
     rebuilt = from_configuration(configuration(muon))

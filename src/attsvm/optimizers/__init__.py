@@ -13,6 +13,7 @@ optimizer                       step                                            
 ``spectral_descent``            θ − η U V' of ∇L = U Σ V', a matrix a head or several       spectral
 ``row_descent``                 θ − η ∇L with each row, or column, divided by its length    ℓ∞,2 over rows
 ``column_descent``                                                                          or columns
+``bilinear_descent``            changes K and Q so that KQ' moves by −η U V', U Σ V' = ∇_W  spectral, or another
 ``adam``, ``muon``              those of optax, on the normalized gradient              ℓ∞, spectral
 ``momentum(inner)``             any of these or of optax, on decaying sums              that of inner
 ``normalized(inner)``           any of these or of optax, on the normalized gradient    that of inner, or as given
@@ -26,6 +27,7 @@ step is a :class:`Rule`.
 """
 
 from attsvm.optimizers.adam import adam
+from attsvm.optimizers.bilinear_descent import BilinearSteps, bilinear_descent
 from attsvm.optimizers.by_logit import ByLogit
 from attsvm.optimizers.chain import Chain, Context, Transformation, chain
 from attsvm.optimizers.configuration import configuration, from_configuration
@@ -61,6 +63,7 @@ from attsvm.optimizers.weight_decay import WeightDecay
 __all__ = [
     "OPTIMIZERS",
     "POLAR_FACTORS",
+    "BilinearSteps",
     "ByLogit",
     "Chain",
     "Context",
@@ -94,6 +97,7 @@ __all__ = [
     "UnitRows",
     "WeightDecay",
     "adam",
+    "bilinear_descent",
     "chain",
     "column_descent",
     "configuration",

@@ -69,6 +69,16 @@ def largest_over_matrices(function: Callable[[Array], Array], x: Array, scope: M
     return jnp.max(of_each.reshape(-1, x.shape[-1]), axis=0)
 
 
+def heads_apart(x: Array) -> Array:
+    """A parameter (*lead, r, c, B) as matrices (r, c, lead·B)."""
+    return _apart(x, "heads")
+
+
+def heads_together(x: Array, shape: tuple[int, ...]) -> Array:
+    """The parameter of this shape that :func:`heads_apart` took apart."""
+    return _together(x, shape, "heads")
+
+
 def _over_joined(function: Callable[[Array], Array], tree: Tree) -> Tree:
     by_shape: dict[tuple[int, ...], list[str]] = {}
     for name, x in tree.items():

@@ -1,0 +1,156 @@
+"""Steepest descent of the product W = KQ' itself, written in the factors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.contractions import contract, over_entries, settle
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm, parse_norm
+from attsvm.optimizers.chain import chain
+from attsvm.optimizers.learning_rate import LearningRate, Schedule
+from attsvm.optimizers.matrices import heads_apart, heads_together
+from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.polar_exact import divided
+from attsvm.optimizers.registry import OPTIMIZERS
+from attsvm.optimizers.rule import Rule
+from attsvm.optimizers.scales import Scales, Tree, regrouped
+from attsvm.optimizers.singular import singular_values_and_vectors
+from attsvm.optimizers.sizes import steepest
+from attsvm.optimizers.standing import Limit, Standing, conjectured
+
+Array = jax.Array
+
+_SOURCE = "no theorem for W = KQ'; measured: with m = d its steps are those of descent of W"
+
+
+class _Factor(NamedTuple):
+    """A factor X = U Σ V' (d, m): U Σ²/(Σ² + δ) U', nearly the projection on its range, and U Σ/(Σ² + δ) V'."""
+
+    left: Array  # U, (d, k, N)
+    shares: Array  # Σ²/(Σ² + δ), (k, N)
+    dual: Array  # (d, m, N)
+
+    def projected(self, matrices: Array) -> Array:
+        """The part of matrices (d, c, N) in the range of the factor."""
+        return contract("rk,kc->rc", self.left * self.shares, contract("rk,rc->kc", self.left, matrices))
+
+
+@dataclass(frozen=True)
+class BilinearSteps(Rule):
+    """Change K and Q so that W = KQ' moves by −ηD, D the steepest direction of W in a norm, to first order in η.
+
+    W moves in the tangent space of the products of factors of this shape, {AQ' + KB'}: the gradient G is projected on
+    it, and so is the direction D of the projected gradient. With m ≥ d and factors of full rank these are all matrices.
+    Singular values σ of a factor are inverted as σ/(σ² + η), so that the term of second order stays below η/16.
+
+    Parameters
+    ----------
+    of : Norm
+        The Frobenius or the spectral norm, or another one with fast steepest directions.
+    """
+
+    of: Norm
+
+    scale_free = True
+
+    @property
+    def norm(self) -> Norm:
+        """The norm of W."""
+        return self.of
+
+    def update(
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+    ) -> tuple[Tree, Any]:
+        """The change of K and Q; other parameters are vectors, which move along their unit vectors."""
+        return self.follow(gradient, state, params, numbers, scales, value)
+
+    def follow(
+        self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
+    ) -> tuple[Tree, Any]:
+        """The same, for scales that transformations have changed."""
+        common, _ = regrouped(gradient, scales.resolved(gradient), "all")
+        first, second = _pair(params)
+        moves = {name: -steepest(Lp(2.0), g) for name, g in gradient.items() if name not in (first, second)}
+        K, Q = (heads_apart(params[name]) for name in (first, second))
+        of_K, of_Q = (heads_apart(common[name]) for name in (first, second))
+        (length,) = (1.0 if group.length is None else group.length for group in scales.groups if first in group.names)
+        # the matrices of all heads of a trial share its step
+        damping = jnp.resize(length, K.shape[-1:]) if jnp.ndim(length) else length
+        left, right = _taken_apart(K, damping), _taken_apart(Q, damping)
+        with_K = contract("rm,cm->rc", of_K, right.dual)
+        tangent = settle(with_K - left.projected(with_K) + contract("rm,cm->rc", left.dual, of_Q))
+        along = steepest(self.of, divided(tangent, over_entries(jnp.maximum, jnp.abs(tangent))))
+        of_rows, of_columns = contract("rc,cm->rm", along, right.dual), contract("rc,rm->cm", along, left.dual)
+        moves[first] = heads_together(0.5 * left.projected(of_rows) - of_rows, params[first].shape)
+        moves[second] = heads_together(0.5 * right.projected(of_columns) - of_columns, params[second].shape)
+        for group in scales.groups:
+            if group.length is not None:
+                moves |= {name: group.length * moves[name] for name in group.names}
+        return {name: moves[name] for name in gradient}, state
+
+
+def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | float | Norm = "spectral") -> Optimizer:
+    """Steepest descent of W = KQ' in a norm, written in the factors: K and Q change so that W moves by −ηD.
+
+    D is the steepest direction of the gradient of W, U V' in the spectral norm. The gradient of W is computed from
+    those of K and Q. Also called compositional Muon.
+
+    Parameters
+    ----------
+    learning_rate : float or callable
+        η, or a schedule.
+    norm : str, float or Norm
+        "spectral" or "frobenius", or another norm whose steepest directions run without LAPACK.
+
+    Raises
+    ------
+    ProblemError
+        If the learning rate is not a positive number or the norm is unknown; in an update, if the parameters with two
+        or more axes are not K (*lead, d_k, m) and Q (*lead, d_q, m).
+
+    Notes
+    -----
+    A step costs two singular value decompositions of the factors. Singular values of K and Q below √η move W less.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> from attsvm.datasets import random_problem
+    >>> from attsvm.optimizers import bilinear_descent
+    >>> problem, descent = random_problem(4, 5, 6, seed=0), bilinear_descent(0.1, norm="frobenius")
+    >>> run = attsvm.train(problem, attention="factored", optimizer=descent, steps=2000)
+    >>> bool(attsvm.margin_ratio(problem, run.weights, run.selected, "frobenius") > 0.99)
+    True
+    """
+    rule = BilinearSteps(parse_norm(norm))
+    return chain(
+        LearningRate(learning_rate),
+        rule,
+        name="bilinear_descent",
+        arguments={"learning_rate": learning_rate, "norm": rule.of},
+        limits={**conjectured(rule.of), "factored": Limit(rule.of, Standing.MEASURED, _SOURCE)},
+    )
+
+
+def _pair(params: Tree) -> tuple[str, str]:
+    names = [name for name, x in params.items() if x.ndim > 2]
+    shapes = [params[name].shape for name in names]
+    if len(names) != 2 or (*shapes[0][:-3], *shapes[0][-2:]) != (*shapes[1][:-3], *shapes[1][-2:]):
+        found = ", ".join(str(shape[:-1]) for shape in shapes) or "none"
+        raise ProblemError(f"params: expected K (*lead, d_k, m) and Q (*lead, d_q, m), got matrices {found}")
+    return names[0], names[1]
+
+
+def _taken_apart(matrices: Array, damping: Array | float) -> _Factor:
+    largest = settle(over_entries(jnp.maximum, jnp.abs(matrices)))
+    left, values, right = singular_values_and_vectors(divided(matrices, largest))
+    values = values * largest
+    damped = values * values + jnp.asarray(damping, matrices.dtype)
+    return _Factor(left, values * values / damped, contract("rk,ck->rc", left * (values / damped), right))
+
+
+OPTIMIZERS.register("bilinear_descent", bilinear_descent)
