@@ -135,14 +135,13 @@ def measure(
     The distance is the relative gap after scaling, which is ∞ while a margin is not positive, plus the violation of
     equalities and rows with right side 0, which scaling cannot repair, in units in which RIGID ‖W‖ is ``target``.
     """
-    with np.errstate(all="ignore"):
-        margin = np.min(image / problems.divisor, axis=-1, where=problems.asked, initial=np.inf)
-        bound = np.vecdot(problems.asked_right, multipliers)
-        error = np.abs(1 - bound * margin / value)
-        if problems.has_rigid:
-            rigid = np.where(problems.equality, np.abs(image), np.where(problems.right == 0, -image, 0.0)).max(axis=-1)
-            flat = weights.reshape(len(weights), -1)
-            error += target / RIGID * np.maximum(rigid, 0.0) / np.sqrt(np.vecdot(flat, flat))
+    margin = np.min(image / problems.divisor, axis=-1, where=problems.asked, initial=np.inf)
+    bound = np.vecdot(problems.asked_right, multipliers)
+    error = np.abs(1 - bound * margin / value)
+    if problems.has_rigid:
+        rigid = np.where(problems.equality, np.abs(image), np.where(problems.right == 0, -image, 0.0)).max(axis=-1)
+        flat = weights.reshape(len(weights), -1)
+        error += target / RIGID * np.maximum(rigid, 0.0) / np.sqrt(np.vecdot(flat, flat))
     return np.where((margin > 0) & np.isfinite(error), error, np.inf), bound
 
 

@@ -27,6 +27,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.pair_rows import Block
 from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.methods.semidefinite.dense import solve, svd
 
 Values = Float[np.ndarray, " N"]
 
@@ -41,7 +42,7 @@ NEAR = 0.1
 MIX = 4.0
 """The matrix of rank r is added to X with this factor, to find their singular vectors and r."""
 
-LAST = 3e-8
+LAST = 1e-7
 """The step from a residual below this is the last one: convergence is quadratic, and the caller looks at the result."""
 
 RIDGE = 0.1
@@ -56,17 +57,42 @@ class FaceRows(NamedTuple):
     right: RowVector
     equality: Bool[np.ndarray, "N m"]
 
-    def at(self, place: np.ndarray | tuple[np.ndarray, np.ndarray]) -> "FaceRows":
-        """The rows at these places."""
-        return FaceRows(*(part[place] for part in self))
-
-    def adjoint(self, multipliers: RowVector) -> Block:
-        """A*(λ)."""
-        return np.asarray((self.left * multipliers[:, :, None]).mT @ self.queries)
+    def keep(self, some: np.ndarray) -> "FaceRows":
+        """The rows of some of the problems."""
+        return FaceRows(*(part[some] for part in self))
 
     def apply(self, weights: Block) -> RowVector:
         """A(W)."""
         return np.asarray(np.vecdot(self.left @ weights, self.queries))
+
+
+class Held(NamedTuple):
+    """The held rows of each problem, padded with rows of zeros: their places, left factors, queries and right sides."""
+
+    place: tuple[Int[np.ndarray, "N 1"], Int[np.ndarray, "N k"]]
+    left: Float[np.ndarray, "N k d_k"]
+    queries: Float[np.ndarray, "N k d_q"]
+    right: Float[np.ndarray, "N k"]
+    absent: Float[np.ndarray, "N k"]
+
+    @classmethod
+    def of(cls, rows: FaceRows, held: Bool[np.ndarray, "N m"]) -> "Held":
+        """The rows where ``held``."""
+        number = held.sum(axis=-1)
+        place = np.arange(len(held))[:, None], np.argsort(~held, axis=-1, kind="stable")[:, : number.max()]
+        absent = np.arange(number.max()) >= number[:, None]
+        left = rows.left[place]
+        left[absent] = 0.0
+        right = np.where(absent, 0.0, rows.right[place])
+        return cls(place, left, rows.queries[place], right, absent.astype(np.float64))
+
+    def adjoint(self, multipliers: Float[np.ndarray, "N k"]) -> Block:
+        """A*(λ)."""
+        return np.asarray((self.left * multipliers[:, :, None]).mT @ self.queries)
+
+    def keep(self, some: np.ndarray) -> "Held":
+        """Those of some of the problems; the places are still those of all."""
+        return Held(self.place, *(part[some] for part in self[1:]))
 
 
 class Turned(NamedTuple):
@@ -76,6 +102,8 @@ class Turned(NamedTuple):
     ----------
     first, second : ndarray, shapes (N, k, d_k), (N, k, d_q)
         U'l and V'z.
+    products : ndarray, shape (N, k, p)
+        Sums of the products of their first r entries i and j, and j and i, for all i <= j.
     core : ndarray, shape (N, r)
         s.
     size : ndarray, shape (N,)
@@ -86,6 +114,7 @@ class Turned(NamedTuple):
 
     first: Float[np.ndarray, "N k d_k"]
     second: Float[np.ndarray, "N k d_q"]
+    products: Float[np.ndarray, "N k p"]
     core: Float[np.ndarray, "N r"]
     size: Values
     others: Float[np.ndarray, "N c"]
@@ -166,122 +195,123 @@ def solve_on_face(
     now = Iterate(weights, np.where(held, multipliers, 0.0), face.first_size(value), np.full(len(weights), np.inf))
     weights, multipliers, converged = weights.copy(), now.multipliers.copy(), np.zeros(len(weights), bool)
     running, ranks = np.arange(len(weights)), np.full(len(weights), -1)
+    own = Held.of(rows, held)
     for _ in range(MAX_STEPS):
         short = rows.right - rows.apply(now.weights)
-        off = np.abs(short).max(axis=-1, where=held, initial=0.0)[:, None]
-        wrong = np.where(held, (now.multipliers < 0) & ~rows.equality, short > np.maximum(10 * off, 1e-12))
+        off = np.maximum.reduce(np.abs(short), axis=-1, where=held, initial=0.0)[:, None]
+        wrong = (short > np.maximum(10 * off, 1e-12)) | ((now.multipliers < 0) & ~rows.equality)
         wrong &= off <= NEAR
-        changed = wrong.any(axis=-1)
+        changed = np.logical_or.reduce(wrong, axis=-1)
         if changed.any():
             held = held ^ wrong
-            now = now._replace(multipliers=np.where(wrong, 0.0, now.multipliers))
-        U, sigma, Vt = np.linalg.svd(face.mixed(now.weights, rows.adjoint(now.multipliers)))
+            now.multipliers[wrong] = 0.0
+            own = Held.of(rows, held)
+        inside = now.multipliers[own.place]  # 0 on rows that are not held
+        U, sigma, Vt = svd(face.mixed(now.weights, own.adjoint(inside)))
         before, ranks = ranks, (sigma > now.size[:, None]).sum(axis=-1)
-        after = _stepped(face, rows, held, now, Basis(U, sigma, Vt.mT), ranks)
-        going = np.isfinite(after.error) & ((after.error <= 10 * now.error) | changed | (ranks != before))
-        ended = going & (after.error <= LAST)
+        after = _stepped(face, own, now._replace(multipliers=inside), Basis(U, sigma, Vt.mT), ranks)
+        now.multipliers[own.place] = after.multipliers
+        # the residual of NaN where the step failed compares as false
+        going = (after.error <= 10 * now.error) | ((changed | (ranks != before)) & (after.error < np.inf))
+        now = after._replace(multipliers=now.multipliers)
+        ended = going & (now.error <= LAST)
         if ended.any():
-            own = running[ended]
-            weights[own], multipliers[own], converged[own] = after.weights[ended], after.multipliers[ended], True
+            best = running[ended]
+            weights[best], multipliers[best], converged[best] = now.weights[ended], now.multipliers[ended], True
             going &= ~ended
-        now = after
         if not going.all():
             if not going.any():
                 break
             running, held, ranks = running[going], held[going], ranks[going]
-            now, rows = now.keep(going), rows.at(going)
+            now, rows = now.keep(going), rows.keep(going)
+            own = Held.of(rows, held)
     return weights, multipliers, converged
 
 
-def _stepped(
-    face: Face, rows: FaceRows, held: Bool[np.ndarray, "N m"], now: Iterate, basis: Basis, ranks: Int[np.ndarray, " N"]
-) -> Iterate:
+def _stepped(face: Face, held: Held, now: Iterate, basis: Basis, ranks: Int[np.ndarray, " N"]) -> Iterate:
     """The iterate after a step, of problems of equal rank together; its error is NaN where that fails."""
     first = int(ranks[0])
     if (ranks == first).all():
-        return _step(face, rows, held, now, basis, first)
+        return _step(face, held, now, basis, first)
     after = Iterate(*(part.copy() for part in now))
     for rank in np.unique(ranks).tolist():
         same = np.flatnonzero(ranks == rank)
         own = Basis(*(part[same] for part in basis))
-        found = _step(face, rows.at(same), held[same], now.keep(same), own, rank)
+        found = _step(face, held.keep(same), now.keep(same), own, rank)
         for part, new in zip(after, found, strict=True):
             part[same] = new
     return after
 
 
-def _step(face: Face, rows: FaceRows, held: Bool[np.ndarray, "N m"], now: Iterate, basis: Basis, rank: int) -> Iterate:
-    """Newton's equations on the held rows of each problem, padded with rows of zeros."""
-    failed = now._replace(error=np.full(len(held), np.nan))
-    number = held.sum(axis=-1)
-    count = number.max()
+def _step(face: Face, held: Held, now: Iterate, basis: Basis, rank: int) -> Iterate:
+    """Newton's equations on the held rows."""
+    N, count = held.right.shape
+    U, sigma, V = basis
+    failed = now._replace(error=np.full(N, np.nan))
     if rank == 0 or count == 0:
         return failed
-    place = np.arange(len(held))[:, None], np.argsort(~held, axis=-1, kind="stable")[:, :count]
-    there = np.arange(count) < number[:, None]
-    before, own = now.multipliers[place], rows.at(place)  # multipliers are 0 on rows that are not held
-    U, sigma, V = basis
+    first, second = held.left @ U, held.queries @ V
+    i, j = pairs(rank)
+    outer = first[:, :, :rank, None] * second[:, :, None, :rank]
+    one, two = outer[:, :, i, j], outer[:, :, j, i]
     core = (sigma[:, :rank] - now.size[:, None]) / MIX
-    turned = Turned((own.left * there[:, :, None]) @ U, own.queries @ V, core, now.size, sigma[:, rank:])
+    turned = Turned(first, second, one + two, core, now.size, sigma[:, rank:])
     links = face.links(turned)
     total = count + links.matrix.shape[2]
     if total > MAX_UNKNOWNS:
         return failed
-    factor = _factor(face, turned)
-    system = np.zeros((len(held), total, total))
-    system[:, :count, :count] = factor @ factor.mT
+    across, turn = _factors(face, turned, one - two)
+    system = np.zeros((N, total, total))
+    system[:, :count, :count] = across @ across.mT
+    system[:, :count, :count] += turn @ turn.mT
     system[:, :count, count:] = links.matrix
     system[:, count:, :count] = links.matrix.mT
-    wanted = np.concatenate([np.where(there, own.right, 0.0), np.broadcast_to(links.right, links.now.shape)], axis=1)
-    known = np.concatenate([before, links.now], axis=1)
-    right = wanted - (system @ known[:, :, None])[:, :, 0]
-    error = np.abs(right).max(axis=-1)
+    known, wanted = np.empty((N, total)), np.empty((N, total))
+    known[:, :count], known[:, count:] = now.multipliers, links.now
+    wanted[:, :count], wanted[:, count:] = held.right, links.right
+    wanted -= (system @ known[:, :, None])[:, :, 0]
+    error = np.abs(wanted).max(axis=-1)
     ridge = RIDGE * error[:, None]
-    diagonal = system.reshape(len(held), -1)[:, :: total + 1]
-    diagonal[:, :count] += np.where(there, ridge, 1.0)
+    diagonal = system.reshape(N, -1)[:, :: total + 1]
+    diagonal[:, :count] += ridge + held.absent
     diagonal[:, count:] -= ridge
     try:
-        known += np.linalg.solve(system, right[:, :, None])[:, :, 0]
+        known += solve(system, wanted)
     except np.linalg.LinAlgError:
         return failed
-    own_multipliers = known[:, :count]
-    multipliers = now.multipliers.copy()
-    multipliers[place] = own_multipliers
-    pull = (turned.first * own_multipliers[:, :, None]).mT @ turned.second
+    multipliers = known[:, :count]
+    pull = (first * multipliers[:, :, None]).mT @ second
     moved, size = face.moved(turned, known[:, count:], pull)
     weights = U @ moved @ V.mT
-    finite = np.isfinite(weights.sum(axis=(-2, -1)))
-    return Iterate(weights, multipliers, size, np.where(finite, error, np.nan))
+    error += 0.0 * weights.sum(axis=(-2, -1))  # NaN if they are not finite
+    return Iterate(weights, multipliers, size, error)
 
 
-def _factor(face: Face, turned: Turned) -> Float[np.ndarray, "N k f"]:
-    """Φ, so that ΦΦ'λ is A of the part of W that λ determines."""
-    core, size, others = turned.core[:, None], turned.size[:, None, None], turned.others[:, :, None]
-    N, count, _ = turned.first.shape
-    rank, paired = core.shape[2], others.shape[1]
-    first, second = turned.first[:, :, :rank], turned.second[:, :, :rank]
-    below, beside = turned.first[:, :, rank:, None], turned.second[:, :, rank:, None]
-    one = below[:, :, :paired] * second[:, :, None]
-    two = beside[:, :, :paired] * first[:, :, None]
-    parts = [
-        (one + two) * np.sqrt(0.5 * face.weight(core / (size - others)))[:, None],
-        (one - two) * np.sqrt(0.5 * face.weight(core / (size + others)))[:, None],
-    ]
-    alone = np.sqrt(face.weight(core / size))[:, None]
-    if below.shape[2] > paired:
-        parts.append(below[:, :, paired:] * (second[:, :, None] * alone))
-    elif beside.shape[2] > paired:
-        parts.append(beside[:, :, paired:] * (first[:, :, None] * alone))
-    if rank > 1:
-        i, j = pairs(rank, 1)
-        mean = 0.5 * (turned.core[:, i] + turned.core[:, j]) / turned.size[:, None]
-        turn = first[:, :, i] * second[:, :, j] - first[:, :, j] * second[:, :, i]
-        parts.append(turn * np.sqrt(0.5 * face.weight(mean))[:, None])
-    return np.concatenate([part.reshape(N, count, -1) for part in parts], axis=2)
+def _factors(face: Face, turned: Turned, differences: Float[np.ndarray, "N k p"]) -> tuple[np.ndarray, np.ndarray]:
+    """Φ and Ψ: (ΦΦ' + ΨΨ')λ is A of the part of W that λ determines, ΨΨ' for a rotation of U₁ against V₁."""
+    core, size, others = turned.core, turned.size[:, None], turned.others
+    N, rank = core.shape
+    paired = others.shape[1]
+    one = turned.first[:, :, rank:, None] * turned.second[:, :, None, :rank]
+    two = turned.second[:, :, rank:, None] * turned.first[:, :, None, :rank]
+    longer = one if one.shape[2] > paired else two
+    alone = longer.shape[2] - paired
+    across = np.concatenate([one[:, :, :paired] + two[:, :, :paired], one[:, :, :paired] - two[:, :, :paired]], axis=2)
+    if alone:
+        across = np.concatenate([across, longer[:, :, paired:]], axis=2)
+    apart = np.empty((N, 2 * paired + alone, 1))
+    apart[:, :paired, 0], apart[:, paired : 2 * paired, 0] = size - others, size + others
+    apart[:, 2 * paired :, 0] = size
+    weight = face.weight(core[:, None] / apart)
+    weight[:, : 2 * paired] *= 0.5
+    across *= np.sqrt(weight)[:, None]
+    i, j = pairs(rank)
+    turn = differences * np.sqrt(0.5 * face.weight((core[:, i] + core[:, j]) / (2 * size)))[:, None]
+    return across.reshape(N, one.shape[1], -1), turn
 
 
 @cache
-def pairs(rank: int, offset: int = 0) -> tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]:
-    """The places i and j >= i + ``offset`` of the upper triangle."""
-    i, j = np.triu_indices(rank, offset)
+def pairs(rank: int) -> tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]:
+    """The places i <= j of the upper triangle."""
+    i, j = np.triu_indices(rank)
     return i, j

@@ -34,6 +34,7 @@ from attsvm.svm.methods.semidefinite.cone import (
     diagonal_of,
     measure,
 )
+from attsvm.svm.methods.semidefinite.dense import eigh, eigvalsh
 from attsvm.svm.methods.semidefinite.face import FaceRows, solve_on_face
 
 Falls = Float[np.ndarray, "2 N"]
@@ -122,14 +123,13 @@ class _CentralPath(Iteration):
 
     def advance(self) -> None:
         """One predictor-corrector step."""
-        with np.errstate(all="ignore"):
-            primal = self.problems.right + self.state.slack - self.image
-            self.state = _advance(self.cone, self.problems, self.state, primal)
+        primal = self.problems.right + self.state.slack - self.image
+        self.state = _advance(self.cone, self.problems, self.state, primal)
 
 
 def _finished(cone: Cone, problems: Problems, state: State, some: Int[np.ndarray, " some"], target: float) -> Point:
     """Some of the problems by the direct method, from a point near the optimum."""
-    own = problems.keep(some)
+    own = problems if len(some) == len(problems.right) else problems.keep(some)
     rows = FaceRows(own.rows.left, own.rows.queries[:, own.rows.query_of], own.right, own.equality)
     weights, multipliers, slack = cone.weights(state)[some], state.multipliers[some], state.slack[some]
     held = multipliers * slack.max(axis=-1, keepdims=True) > slack * multipliers.max(axis=-1, keepdims=True)
@@ -138,7 +138,7 @@ def _finished(cone: Cone, problems: Problems, state: State, some: Int[np.ndarray
         cone.face, rows, weights, multipliers, held, cone.value(state)[some]
     )
     multipliers = np.where(own.equality, multipliers, np.maximum(multipliers, 0.0))
-    sigma = np.linalg.svd(np.concatenate([weights, rows.adjoint(multipliers)]), compute_uv=False)
+    sigma = np.linalg.svd(np.concatenate([weights, own.rows.adjoint(multipliers)]), compute_uv=False)
     value, size = cone.face.values(sigma[: len(some)], sigma[len(some) :])
     multipliers /= size[:, None]
     error, _ = measure(own, weights, rows.apply(weights), value, multipliers, target)
@@ -155,7 +155,7 @@ def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
         lost = np.array([failed != 0 for _, failed in answers])
         factor = np.stack([np.eye(len(part)) if failed else part for part, failed in answers])
     # near the central path every squared d is about μ: this loses fewer digits than the usual square would
-    squares, vectors = np.linalg.eigh(factor.mT @ state.tied @ factor)
+    squares, vectors = eigh(factor.mT @ state.tied @ factor)
     lost |= squares[:, 0] <= 0
     d = np.sqrt(np.where(squares > 0, squares, 1.0))
     return Scaling(factor @ (vectors / np.sqrt(d)[:, None, :]), d), lost
@@ -223,7 +223,7 @@ def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) ->
     diagonal_of(target)[:] = -d
     guess = newton.solve(target, -products, primal)
     free, tied = guess.scaled_free, guess.scaled_tied
-    values = np.linalg.eigvalsh(free * scale)
+    values = eigvalsh(free * scale)
     # in these coordinates the two changes are −I together
     lengths = longest(guess, np.stack([-values[:, 0], 1 + values[:, -1]]))
     primal_length, dual_length = (np.minimum(length, 1.0) for length in lengths)
@@ -249,7 +249,7 @@ def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) ->
     target *= 2 / (d[:, :, None] + d[:, None, :])
     row_target = aim[:, None] - products - guess.change.multipliers * guess.change.slack
     step = _refined(cone, problems, newton, newton.solve(target, unequal * row_target, primal), primal)
-    falls = -np.linalg.eigvalsh(np.stack([step.scaled_free, step.scaled_tied]) * scale)[..., 0]
+    falls = np.stack([-eigvalsh(part * scale)[:, 0] for part in (step.scaled_free, step.scaled_tied)])
     near = 0.9 + 0.095 * reached
     primal_length, dual_length = (np.minimum(1.0, near * length) for length in longest(step, falls))
     return cone.move(problems, state, step.change, (primal_length, np.where(lost, np.nan, dual_length)))

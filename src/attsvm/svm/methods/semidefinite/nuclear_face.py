@@ -25,10 +25,8 @@ class NuclearFace:
     def links(self, turned: Turned) -> Links:
         """The unknown S, in the symmetric part."""
         i, j = pairs(turned.core.shape[1])
-        first, second = turned.first, turned.second
-        matrix = 0.5 * (first[:, :, i] * second[:, :, j] + first[:, :, j] * second[:, :, i])
         same = i == j
-        return Links(matrix, same.astype(np.float64), np.where(same, turned.core[:, i], 0.0))
+        return Links(0.5 * turned.products, same.astype(np.float64), np.where(same, turned.core[:, i], 0.0))
 
     def moved(self, turned: Turned, now: Float[np.ndarray, "N u"], pull: Block) -> tuple[Block, Values]:
         """(U₁ + U₂P) S (V₁ + V₂Q)', and S rotated."""
@@ -38,15 +36,12 @@ class NuclearFace:
         middle = 0.25 * (corner - corner.mT) * (core[:, :, None] + core[:, None])
         middle[:, i, j] += 0.5 * now
         middle[:, j, i] += 0.5 * now
-        eye = np.broadcast_to(np.eye(rank), middle.shape)
-        down = np.concatenate([eye, pull[:, rank:, :rank]], axis=1)
-        across = np.concatenate([eye, pull[:, :rank, rank:].mT], axis=1)
+        down, across = pull[:, :, :rank].copy(), pull[:, :rank].mT.copy()
+        down[:, :rank] = across[:, :rank] = np.eye(rank)
         own, others = slice(rank, rank + short), turned.others[:, :, None]
         scale = 1 / ((1 - others) * (1 + others))
-        down[:, own], across[:, own] = (
-            (down[:, own] + others * across[:, own]) * scale,
-            (across[:, own] + others * down[:, own]) * scale,
-        )
+        E, F = down[:, own] * scale, across[:, own] * scale
+        down[:, own], across[:, own] = E + others * F, F + others * E
         return down @ middle @ across.mT, turned.size
 
     def values(self, weights: Float[np.ndarray, "N c"], pull: Float[np.ndarray, "N c"]) -> tuple[Values, Values]:

@@ -47,6 +47,9 @@ ROUGH = 1e-3
 """The relative gap at which a growing set of rows is checked for missing ones."""
 
 FINEST_TARGET = 1e-12
+EXACT = 1e-11
+"""Gaps below this are those of the direct method, or as good."""
+
 MAX_STEPS = 50
 
 
@@ -278,6 +281,8 @@ def _improve(
     right = np.where(reduced.unit.right > 0, reduced.unit.right / sizes[:, None], reduced.unit.right)
     problems = Problems(reduced.rows, right, reduced.unit.equality)
     target = max(0.2 * settings.tol, FINEST_TARGET)
-    found = cone.cleaned(problems, interior_point(cone, problems, start, target, limit, watch), target)
+    found = interior_point(cone, problems, start, target, limit, watch)
+    if (found.gap > EXACT).any():  # the others ended on their face
+        found = cone.cleaned(problems, found, target)
     best.steps[index] += found.steps
     best.improve(index, found)
