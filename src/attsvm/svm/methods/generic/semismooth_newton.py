@@ -24,7 +24,7 @@ CENTERS = 60
 MAX_STEPS = 400
 """Largest number of Newton steps in all of them."""
 
-MOST_PROXES = 50_000
+MOST_PROXES = 30_000
 """Largest number of proxes for the matrices of the Newton steps."""
 
 PATIENCE = 8

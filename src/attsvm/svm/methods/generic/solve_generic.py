@@ -44,6 +44,9 @@ directions alone, a step takes longer, and half of it is enough."""
 FAR = 1e-3
 """On larger problems it is only tried then if the gap is still above this. Its steps are much slower."""
 
+CLOSE = 1e-5
+"""On larger problems no other method follows the splitting if it stalls at a smaller gap: it would take far longer."""
+
 FAR_OF_COPIES = 1e-5
 """The same for a norm of several copies: their equality adds a row for each entry of W to Newton's method."""
 
@@ -259,15 +262,18 @@ class Task(NamedTuple):
         def until_hard(step: int, gap: float) -> bool:
             return self.watch(step, gap) or (step >= enough and gap > far)
 
-        every: list[tuple[str, Report]] = [(name, self.watch) for name in self.names]
-        if len(every) == 1:
-            return every
+        def unless_close(step: int, gap: float) -> bool:
+            return self.watch(step, gap) or (step == 0 and not small and gap <= CLOSE)
+
+        if len(self.names) == 1:
+            return [(self.names[0], self.watch)]
         if BUNDLE in self.names:
             return [(QUASI_NEWTON, self.watch), (SPLITTING, until_hard), (BUNDLE, self.watch)]
         if num_rows(program) > MOST_ROWS:
             return [(SPLITTING, self.watch)]
+        both: list[tuple[str, Report]] = [(NEWTON, unless_close), (SPLITTING, unless_close)]
         first = small and not several and _computes_together(self.norm)
-        return every if first else [(SPLITTING, until_hard), *every]
+        return both if first else [(SPLITTING, until_hard), *both]
 
 
 def _computes_together(norm: Norm) -> bool:
