@@ -47,7 +47,7 @@ MAX_REFINEMENTS = 6
 REFINED = 1e-11
 """Largest residual of the equations of the rows after a step, relative to the smallest right side."""
 
-FINISH_FROM, FINISH_AGAIN = 0.1, 0.3
+FINISH_FROM, FINISH_AGAIN = 0.1, 0.1
 """The gap at which the direct method is tried for the first time, and the factor by which it falls between trials."""
 
 
