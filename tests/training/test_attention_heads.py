@@ -3,7 +3,6 @@
 import jax
 import mpmath
 import numpy as np
-import pytest
 
 import attsvm
 from attsvm import optimizers
@@ -82,12 +81,8 @@ def test_each_head_has_an_exact_gradient_however_saturated_it_is():
                     assert np.abs(of_head - wanted[name][h]).max() < 1e-10 * np.abs(of).max()
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [optimizers.normalized_gradient_descent(0.1), optimizers.steepest_descent(norm="spectral")],
-    ids=["heads together", "heads apart"],
-)
-def test_one_head_trains_as_a_problem_without_the_axis(optimizer):
+def test_one_head_trains_as_a_problem_without_the_axis():
+    optimizer = optimizers.steepest_descent(norm="linf")
     problem = random_problem(3, 4, 5, seed=0)
     arrays = {"labels": problem.labels, "queries": problem.queries}
     single = attsvm.Problem(problem.tokens, **arrays, head=problem.head[None], num_heads=1)
@@ -130,14 +125,3 @@ def test_runs_do_not_depend_on_the_batch_nor_on_the_order_of_heads(tmp_path):
         one, weights = problem[place], run.weights[place]
         assert kinds.kind[place] == attsvm.classify(one, 10 * weights).kind
         assert np.isclose(ratios[place], attsvm.margin_ratio(one, weights, run.selected[place]), rtol=1e-12)
-
-
-def test_a_head_stalls_by_itself_only_where_the_heads_are_together():
-    problem = random_problem(3, 4, 5, seed=0, num_heads=2)
-    start = np.zeros((2, 5, 5))
-    # the gradient of a head of saturation s is about exp(-s): these are far more than the floats apart
-    start[1] = 1e5 * np.random.default_rng(0).standard_normal((5, 5))
-    together = attsvm.train(problem, init=start, steps=1)
-    apart = attsvm.train(problem, init=start, steps=1, optimizer=optimizers.steepest_descent(norm="linf"))
-    assert (together.weights[1] == start[1]).all()
-    assert np.abs(apart.weights - start).max(axis=(-2, -1)) == pytest.approx([0.1, 0.1], abs=1e-10)

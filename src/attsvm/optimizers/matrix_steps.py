@@ -84,6 +84,11 @@ class MatrixSteps(ProportionalRule):
         return self.direction.norm
 
     @property
+    def heads_apart(self) -> bool:
+        """Whether each head is a matrix: a head whose gradient is far smaller than that of another steps as far."""
+        return self.scope == "heads"
+
+    @property
     def degree(self) -> int:
         """0."""
         return 0

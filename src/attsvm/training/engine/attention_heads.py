@@ -18,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm.contractions import settle
-from attsvm.optimizers import Limit, Scale, Scales, Standing, rescaled
+from attsvm.optimizers import Limit, Scale, Scales, Standing
+from attsvm.optimizers.head_names import of_head, shared_name
+from attsvm.optimizers.sizes import over_all
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Parameters
 
@@ -125,7 +127,8 @@ class Together(AttentionHeads):
 
     def first(self, x: AnyArray) -> AnyArray:
         """One transposition."""
-        return _stacked(_parts(x, self.number))
+        parts = _parts(x, self.number)
+        return np.stack(parts) if isinstance(x, np.ndarray) else jnp.stack(parts)
 
     def limit(self, of_one: Limit) -> Limit:
         """No theorem covers the sum of several heads; runs were measured to do as those of one."""
@@ -135,18 +138,15 @@ class Together(AttentionHeads):
 
     def arranged(self, gradient: Parameters, scales: Scales) -> tuple[Parameters, Scales]:
         """On the scale of the head whose gradient is the largest."""
-        # a head whose gradient is zero has the scale -inf, and sets no scale at which others underflow
-        gradient, scales, _ = rescaled(gradient, scales)
         found: Parameters = {}
         groups: list[Scale] = []
         for group in scales.groups:
-            log = self.first(group.log)
-            largest = jnp.max(log, axis=0)
+            size = over_all(jnp.maximum, {name: jnp.abs(gradient[name]) for name in group.names})
+            # a head whose gradient is zero sets no scale at which others underflow
+            largest = self.most(jnp.where(size > 0, group.log, -jnp.inf))
             joint = jnp.where(jnp.isneginf(largest), 0.0, largest)
-            factor = jnp.exp(log - joint)
-            for name in group.names:
-                g = self.first(gradient[name])
-                found[name] = settle(g) * factor.reshape(self.number, *(1,) * (g.ndim - 2), -1)
+            factor = jnp.exp(jnp.minimum(group.log - self.repeated(joint, group.log.shape[-1]), 0.0))
+            found |= {name: self.first(gradient[name] * factor) for name in group.names}
             groups.append(Scale(group.names, joint))
         return found, Scales(tuple(groups))
 
@@ -190,14 +190,14 @@ class Apart(Together):
             for own, part in zip(self._names(name), _parts(g, self.number), strict=True)
         }
         groups = [
-            Scale(tuple(f"{name}[{h}]" for name in group.names), log)
+            Scale(tuple(of_head(name, h) for name in group.names), log)
             for group in scales.groups
             for h, log in enumerate(_parts(group.log, self.number))
         ]
         return found, Scales(tuple(groups))
 
     def _names(self, name: str) -> list[str]:
-        return [f"{name}[{h}]" for h in range(self.number)]
+        return [of_head(name, h) for h in range(self.number)]
 
 
 def attention_heads(problem: Problem, *, apart: bool) -> AttentionHeads:
@@ -213,9 +213,7 @@ def fold(x: np.ndarray, heads_shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _fold(x: AnyArray) -> AnyArray:
-    folded = x.transpose(*range(1, x.ndim - 1), 0, x.ndim - 1).reshape(*x.shape[1:-1], -1)
-    # once, because loops that divide indices do not run in vector registers
-    return folded if isinstance(x, np.ndarray) else settle(folded)
+    return _joined(list(x), axis=-1)
 
 
 def _parts(x: AnyArray, number: int) -> list[AnyArray]:
@@ -236,4 +234,4 @@ def _joined(arrays: list[AnyArray], axis: int) -> AnyArray:
 
 def _shared(names: Iterable[str]) -> list[str]:
     """The names without the numbers of heads, each once."""
-    return list(dict.fromkeys(name[: name.rindex("[")] for name in names))
+    return list(dict.fromkeys(map(shared_name, names)))

@@ -1,0 +1,77 @@
+"""The cost of several attention heads, and where gradient descent with one norm over all heads ends.
+
+By default: processor time of a step with H = 8 heads over that with one, for one trial alone and for 64 trials (n = 6,
+T = 8, d = 10, default optimisers, one thread). With ``--limit``: gradient descent on the factors of H heads, and the
+joint margin ratio (Σ_h value_h) · (smallest margin of all heads) / Σ_h ‖W_h‖_*, on 24 problems with 2 and 3 heads.
+
+    python benchmarks/attention_heads.py [--limit --steps 80000]
+"""
+
+import argparse
+import os
+import time
+
+import jax.numpy as jnp
+import numpy as np
+
+import attsvm
+from attsvm.datasets import random_problem
+from attsvm.optimizers import normalized_gradient_descent
+
+HEADS, REPEATS = 8, 5
+
+
+def seconds_a_step(problem: attsvm.Problem, attention: str, steps: int) -> float:
+    """Processor time, without that of a call without steps; the least of several calls."""
+    times: dict[int, list[float]] = {0: [], steps: []}
+    attsvm.train(problem, attention=attention, steps=1, record=1)
+    for _ in range(REPEATS):
+        for number, found in times.items():
+            begin = time.process_time()
+            attsvm.train(problem, attention=attention, steps=number, record=1)
+            found.append(time.process_time() - begin)
+    return (min(times[steps]) - min(times[0])) / steps
+
+
+def cost() -> None:
+    print(f"{'':12}{'trials':>8}{'one head, us':>14}{f'{HEADS} heads, us':>14}{'ratio':>8}")
+    for attention in ("combined", "factored"):
+        for trials, steps in (((), 20_000), ((64,), 500)):
+            one, several = (
+                seconds_a_step(random_problem(seed=0, num_heads=number, batch=trials), attention, steps)
+                for number in (None, HEADS)
+            )
+            count = int(np.prod(trials, dtype=int))
+            print(f"{attention:12}{count:8}{1e6 * one:14.1f}{1e6 * several:14.1f}{several / one:8.1f}", flush=True)
+
+
+def limit(steps: int) -> None:
+    def rate(k: jnp.ndarray) -> jnp.ndarray:
+        quarters = [k < steps * share for share in (0.25, 0.5, 0.75)]
+        return 0.01 * jnp.select(quarters, [1.0, 0.3, 0.1], 0.01)
+
+    optimizer = normalized_gradient_descent(rate, scope="all", relative=True)
+    for n, T, d, number, rank in ((5, 6, 10, 2, 5), (4, 6, 12, 3, 4)):
+        problem = random_problem(n, T, d, seed=number, num_heads=number, batch=(12,))
+        run = attsvm.train(problem, attention="factored", rank=rank, steps=steps, optimizer=optimizer, record=2)
+        solution = attsvm.predict_direction(problem, run).solution
+        size = np.linalg.norm(run.weights, "nuc", axis=(-2, -1))
+        margins = attsvm.margin(problem, run.weights, run.selected, "nuclear") * size
+        ratio = np.sum(solution.value, axis=-1) * margins.min(axis=-1) / size.sum(axis=-1)
+        print(f"{number} heads, {steps:,} steps: mean {ratio.mean():.4f}, least {ratio.min():.4f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--limit", action="store_true")
+    parser.add_argument("--steps", type=int, default=80_000)
+    arguments = parser.parse_args()
+    os.environ["ATTSVM_THREADS"] = "1"
+    if arguments.limit:
+        limit(arguments.steps)
+    else:
+        cost()
+
+
+if __name__ == "__main__":
+    main()
