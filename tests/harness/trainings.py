@@ -138,6 +138,16 @@ def _muon(rng: Any, eta: float) -> Any:
     return {"learning_rate": eta}, reference.muon(eta)
 
 
+def _of_matrices(norm: str) -> Any:
+    def drawn(rng: Any, eta: float) -> Any:
+        # with one head of attention, each parameter is one matrix
+        scope, decay = str(rng.choice(["heads", "fused"])), float(rng.choice([0.0, 0.1]))
+        rule = reference.weight_decay(reference.steepest_descent(norm, eta), eta * decay)
+        return {"learning_rate": eta, "scope": scope, "weight_decay": decay}, rule
+
+    return drawn
+
+
 INNER = {
     "gradient_descent": _gradient_descent,
     "normalized_gradient_descent": _normalized_gradient_descent,
@@ -170,7 +180,12 @@ RULES = INNER | {
     "muon": _muon,
     "momentum": _momentum,
     "normalized": _normalized,
+    "spectral_descent": _of_matrices("spectral"),
+    "row_descent": _of_matrices("rows"),
+    "column_descent": _of_matrices("columns"),
 }
+# needs K and Q as the only matrices; tests/optimizers/test_matrix_steps.py follows its steps
+OF_TWO_FACTORS = "bilinear_descent"
 # what takes the longest to compile
 SLOW = {"function", "factored", "key_prompt", "mlp", "value_mlp"}
 STATEFUL = ("adam", "muon", "momentum")
@@ -182,7 +197,8 @@ def combinations() -> tuple[tuple[str, str, str, str], ...]:
     known = {id(LOSSES.find(name)): name for name in MARGIN_LOSSES}
     losses = sorted({known.get(id(LOSSES.find(name)), name) for name in LOSSES.names()})
     pairs = [(head, loss) for head, loss in product(HEADS, losses) if loss != "cross_entropy" or head in OF_CLASSES]
-    every = [(a, *pair, o) for a, pair, o in product(ATTENTIONS, pairs, OPTIMIZERS.names())]
+    names = [name for name in OPTIMIZERS.names() if name != OF_TWO_FACTORS]
+    every = [(a, *pair, o) for a, pair, o in product(ATTENTIONS, pairs, names)]
     order = np.random.default_rng(15).permutation(len(every))
     return tuple(every[i] for i in order)
 

@@ -121,6 +121,16 @@ def steepest_descent(norm, rate, *, normalize=True, relative=False):
     return step
 
 
+def weight_decay(inner, share):
+    """Decoupled weight decay: the weights before the step shrink by this share of themselves."""
+
+    def step(theta, slopes, value, state, number):
+        after, state = inner(theta, slopes, value, state, number)
+        return {n: x - share * theta[n] for n, x in after.items()}, state
+
+    return step
+
+
 def steepest(norm, g):
     """D with N(D) = 1 that maximises ⟨g, D⟩."""
     if norm in ("spectral", "nuclear") and g.ndim == 3:
@@ -130,6 +140,9 @@ def steepest(norm, g):
         if norm == "nuclear":
             kept &= np.arange(values.shape[1]) == 0
         return np.einsum("mik,mk,mkj->mij", left, kept.astype(float), right)
+    if norm in ("rows", "columns") and g.ndim == 3:
+        size = np.sqrt((g * g).sum(axis=2 if norm == "rows" else 1, keepdims=True))
+        return np.divide(g, size, out=np.zeros_like(g), where=size > 0)
     if norm == "linf":
         return np.sign(g)
     if norm == "l1":
@@ -138,7 +151,7 @@ def steepest(norm, g):
         one = np.zeros_like(flat)
         one[np.arange(len(g)), first] = np.sign(flat[np.arange(len(g)), first])
         return one.reshape(g.shape)
-    p = 2.0 if norm in ("spectral", "nuclear", "frobenius") else float(norm)
+    p = 2.0 if norm in ("spectral", "nuclear", "rows", "columns", "frobenius") else float(norm)
     q = p / (p - 1)
     unit = divided(g, lp([g], q))
     return np.sign(unit) * np.abs(unit) ** (q - 1)

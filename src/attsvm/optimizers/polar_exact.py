@@ -26,8 +26,9 @@ _FEWEST = 8
 def exact_polar_factor(matrices: Array) -> Array:
     """U V' of the singular value decompositions U Σ V', of the singular values above rounding; 0 of a zero matrix.
 
-    A few rational functions lift all singular values above max(r, c)·eps of the largest to [0.24, 1], and then
-    polynomials round each value to 0 or 1.
+    A few rational functions lift all singular values above 4·max(r, c)·eps of the matrix's norm to [0.24, 1], and then
+    polynomials round each value to 0 or 1. Smaller ones may be rounding errors of the entries, whose directions differ
+    from one order of sums to another.
 
     Parameters
     ----------
@@ -80,12 +81,12 @@ def divided(x: Array, size: Array) -> Array:
 def _lifts(rows: int, dtype: Any) -> tuple[int, float]:
     """How often to lift, and the slope at 0 of a lift.
 
-    Singular values above a quarter of rows·eps, relative to the Frobenius norm, are to end above √(2/3). The slope is
-    limited, because a lift perturbs a matrix by about slope²·eps/4 of its size.
+    Singular values above 4·rows·eps, relative to the Frobenius norm, are to end above √(2/3). The slope is limited,
+    because a lift perturbs a matrix by about slope²·eps/4 of its size.
     """
     eps = float(np.finfo(dtype).eps)
     flattening = math.prod(a for a, _, _ in _FLATTENING)
-    whole = math.sqrt(2 / 3) / (rows * eps / 4) / flattening
+    whole = math.sqrt(2 / 3) / (4 * rows * eps) / flattening
     most = 256.0 if eps < 1e-10 else 16.0
     count = max(1, math.ceil(math.log(whole) / math.log(most)))
     return count, float(whole ** (1 / count))
