@@ -14,6 +14,7 @@ from attsvm.norms.infimal import Infimal
 from attsvm.norms.k_support import KSupport, LargestEntries
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp
+from attsvm.norms.nu import DualNu, Nu
 from attsvm.norms.owl import DualOwl, Owl
 from attsvm.norms.registry import MissingNorm, parse_norm, read_norm, written_norm
 from attsvm.norms.scaled import Scaled
@@ -22,6 +23,7 @@ from attsvm.norms.weighted import Weighted
 
 __all__ = [
     "DualGamma2",
+    "DualNu",
     "DualOwl",
     "Gamma2",
     "Infimal",
@@ -32,6 +34,7 @@ __all__ = [
     "MissingNorm",
     "Norm",
     "NormCheck",
+    "Nu",
     "Nuclear",
     "OnColumns",
     "OnRows",

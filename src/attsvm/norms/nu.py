@@ -1,0 +1,143 @@
+"""ν, the norm whose unit ball is spanned by the sign matrices s t', and its dual, the norm from ℓ∞ to ℓ1."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attsvm.norms.base import Norm
+from attsvm.norms.gamma2 import EPS, Gamma2
+from attsvm.norms.lp import Lp
+from attsvm.norms.registry import NORMS
+from attsvm.norms.sign_cuts import Atoms, largest_in_dual_ball, most_over_signs
+
+GROTHENDIECK = 1.7822139781913692
+"""π/(2 ln(1 + √2)): ν is at most this times γ2."""
+
+MOST_SIGNS = 16
+"""Both norms are exact for matrices with at most this many rows or columns: the signs on that side are enumerated."""
+
+MOST_ENTRIES = 400
+"""The linear programs of ν have as many unknowns as the matrix has entries. Larger ones take minutes."""
+
+NEAR = 1e-6
+"""Atoms are used for a matrix if they sum to a multiple of it up to this part of its length."""
+
+
+@dataclass(frozen=True)
+class Nu(Norm):
+    """ν(W), the least Σ |c_j| over W = Σ c_j s_j t_j' with vectors of signs s_j and t_j.
+
+    γ2 ≤ ν ≤ K γ2 with Grothendieck's constant K < 1.783. The value is that of an explicit sum, found by cutting planes
+    over vectors of signs, so it is a bound from above. Its relative error is about 1e-10. For matrices with more than
+    16 rows and columns, or more than 400 entries, the value is the bound 1.783 γ2.
+
+    References
+    ----------
+    Linial and Shraibman (2009), *Lower bounds in communication complexity based on factorization norms*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import Nu
+    >>> round(Nu().value(np.array([[1.0, 1.0], [1.0, -1.0]])), 6)
+    2.0
+    """
+
+    name = "nu"
+
+    @property
+    def dual(self) -> "DualNu":
+        """The largest s'Gt over vectors of signs s and t."""
+        return DualNu()
+
+    @property
+    def of_vectors(self) -> Norm:
+        """ℓ∞."""
+        return Lp(np.inf)
+
+    def value(self, x: Any, axes: int = 2) -> float:
+        """A bound from above: the size of the coefficients of an explicit sum."""
+        x = np.asarray(x, dtype=np.float64)
+        if x.ndim == 1:
+            return float(self.of_vectors.value(x, 1))
+        scale = float(np.abs(x).max(initial=0.0))
+        if scale == 0 or not np.isfinite(scale):
+            return scale
+        if not self.is_exact(x.shape):
+            return GROTHENDIECK * Gamma2().value(x)
+        x = x[np.abs(x).max(axis=1) > 0][:, np.abs(x).max(axis=0) > 0] / scale  # rows of zeros may have any signs
+        units = np.eye(x.size).reshape(x.size, *x.shape)
+        atoms = largest_in_dual_ball(x.ravel(), units, np.ones(x.size, bool), x.ravel()).atoms
+        rows = (atoms.left[:, :, None] * atoms.right[:, None, :]).reshape(-1, x.size)
+        # the linear program solves these equations up to its tolerance
+        lacking = np.linalg.lstsq(rows.T, (x - atoms.sum).ravel(), rcond=None)[0]
+        bound = bound_by_atoms(atoms._replace(coefficients=atoms.coefficients + lacking), x)
+        return scale * (float(np.abs(x).sum()) if bound is None else bound)
+
+    @staticmethod
+    def is_exact(shape: tuple[int, ...]) -> bool:
+        """Whether matrices of a shape are small enough for the linear programs."""
+        return min(shape) <= MOST_SIGNS and shape[0] * shape[1] <= MOST_ENTRIES
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """1.783: γ2 is at most the spectral norm."""
+        return GROTHENDIECK
+
+
+@dataclass(frozen=True)
+class DualNu(Norm):
+    """The norm from ℓ∞ to ℓ1: the largest s'Gt over vectors of signs s and t.
+
+    It is exact for matrices with at most 16 rows or columns. For larger ones the value is the dual norm of γ2, which is
+    a bound from above and at most 1.783 times as large.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import Nu
+    >>> round(Nu().dual.value(np.array([[1.0, 1.0], [1.0, -1.0]])), 6)
+    2.0
+    """
+
+    name = "dual of nu"
+
+    @property
+    def dual(self) -> Nu:
+        """ν."""
+        return Nu()
+
+    @property
+    def of_vectors(self) -> Norm:
+        """ℓ1."""
+        return Lp(1.0)
+
+    def value(self, x: Any, axes: int = 2) -> float:
+        """By enumeration of the vectors of signs on the shorter side."""
+        x = np.asarray(x, dtype=np.float64)
+        if x.ndim == 1:
+            return float(self.of_vectors.value(x, 1))
+        if not np.isfinite(x).all():
+            return float(np.max(np.abs(x)))
+        if min(x.shape) > MOST_SIGNS:
+            return float(Gamma2().dual.value(x))
+        return float(most_over_signs(x) * (1 + EPS * sum(x.shape)))
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """√(d_k d_q)."""
+        return float(np.sqrt(shape[0] * shape[1]))
+
+
+def bound_by_atoms(atoms: Atoms, x: np.ndarray) -> float | None:
+    """The size of the atoms times a number, if they sum nearly to x with it, and what is known of ν of the rest."""
+    whole = atoms.sum
+    square = float(np.vdot(whole, whole))
+    factor = float(np.vdot(whole, x)) / (square or 1.0)
+    rest: np.ndarray = np.abs(x - factor * whole)
+    if not float(np.linalg.norm(rest)) <= NEAR * np.linalg.norm(x):
+        return None
+    lacking = min(float(rest.sum()), GROTHENDIECK * float(np.linalg.norm(rest)))
+    return float(abs(factor) * atoms.size * (1 + EPS * (4 + len(atoms.coefficients))) + lacking)
+
+
+NORMS.register("nu", Nu)

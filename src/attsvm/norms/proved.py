@@ -1,0 +1,42 @@
+"""A norm with bounds that a solver proved for the matrices that it found."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attsvm.norms.base import Norm
+from attsvm.norms.wrapper import Wrapper
+
+Proof = Callable[[np.ndarray], float | None]
+"""A bound on a norm from above; None for a matrix that it says nothing about."""
+
+
+@dataclass(frozen=True)
+class Proved(Wrapper):
+    """A norm whose value is a program, with bounds from above that are known for some matrices.
+
+    Parameters
+    ----------
+    of : Norm
+    proofs, dual_proofs : tuples of callables
+        Of the norm and of its dual norm.
+    """
+
+    proofs: tuple[Proof, ...] = field(compare=False, repr=False)
+    dual_proofs: tuple[Proof, ...] = field(compare=False, repr=False)
+
+    @property
+    def dual(self) -> Norm:
+        """The dual norm with the bounds that are known of it."""
+        return Proved(self.of.dual, self.dual_proofs, self.proofs)
+
+    def value(self, x: Any, axes: int = 2) -> float:
+        """The least bound that is known; otherwise that of the norm."""
+        known = [bound for bound in (proof(np.asarray(x)) for proof in self.proofs) if bound is not None]
+        return min(known) if known else float(self.of.value(x, axes))
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """That of the norm."""
+        return self.of.frobenius_factor(shape)
