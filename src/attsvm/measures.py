@@ -249,12 +249,14 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
     selected : array
         One token per query, or sets of tokens, as for :func:`attsvm.solve_svm`.
     norm : str, float or Norm
-        As for :func:`attsvm.solve_svm`.
+        As for :func:`attsvm.solve_svm`. A norm of all attention heads together, such as
+        ``attsvm.norms.SumOfHeads(Nuclear())``, measures the smallest margin of all heads.
 
     Returns
     -------
     float or ndarray, shape (*batch,)
-        Positive if and only if the weights separate the selection; 0 for zero weights.
+        Without the axis of heads, if the norm measures the heads together. Positive if and only if the weights separate
+        the selection; 0 for zero weights.
 
     Raises
     ------
@@ -271,12 +273,12 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
     True
     """
     norm = parse_norm(norm)
-    weights = check_weights(problem, weights)
+    weights = check_weights(problem, weights, norm)
     sets = selection_sets(problem, selected)
     rest = problem.canonical.allowed & ~sets
     if not rest.any(axis=(-3, -2, -1)).all():
         raise ProblemError("selected: expected a token that is not selected, got none, so there is no margin")
-    axes = 2 if problem.has_queries else 1
+    axes = norm.head_axes + (2 if problem.has_queries else 1)
     size = norm.values(weights, axes)
     # relative to the largest entry, so that the logits of weights as large as 1e300 stay finite
     largest = np.max(np.abs(weights), axis=tuple(range(-axes, 0)), keepdims=True)
@@ -284,17 +286,20 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
     lowest_kept = np.min(np.where(sets, logits, np.inf), axis=-1)
     highest_dropped = np.max(np.where(rest, logits, -np.inf), axis=-1)
     gaps = np.where(rest.any(axis=-1), lowest_kept - np.where(rest.any(axis=-1), highest_dropped, 0.0), np.inf)
-    smallest = gaps.min(axis=(-2, -1))
+    smallest = gaps.min(axis=tuple(range(-2 - norm.head_axes, 0)))
     relative = size / np.where(largest > 0, largest, 1.0).reshape(size.shape)
     value = np.where(relative > 0, smallest / np.where(relative > 0, relative, 1.0), 0.0)
     found: np.ndarray | float = plain(value)
     return found
 
 
-def check_weights(problem: Problem, weights: Any) -> np.ndarray:
-    """The weights in float64, after a check of their shape and entries."""
+def check_weights(problem: Problem, weights: Any, norm: Norm | None = None) -> np.ndarray:
+    """The weights in float64, after a check of their entries and shape, which has H if the norm is one of all heads."""
     array: np.ndarray = np.asarray(weights, dtype=np.float64)
     shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+    if norm is not None and norm.head_axes:
+        norm.for_heads(problem.num_heads)  # raises where there are no heads
+        shape = (*problem.heads_shape, *shape)
     if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
         raise ProblemError(f"weights: expected shape (..., {str(shape)[1:-1]}), got {array.shape}")
     if not np.isfinite(array).all():

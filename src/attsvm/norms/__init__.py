@@ -10,6 +10,7 @@ from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
 from attsvm.norms.combined import Largest, Sum, SumWithLength, max_of, sum_of
 from attsvm.norms.gamma2 import DualGamma2, Gamma2
+from attsvm.norms.heads import JointNorm, MaxOfHeads, SumOfHeads
 from attsvm.norms.infimal import Infimal
 from attsvm.norms.k_support import KSupport, LargestEntries
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
@@ -27,10 +28,12 @@ __all__ = [
     "DualOwl",
     "Gamma2",
     "Infimal",
+    "JointNorm",
     "KSupport",
     "Largest",
     "LargestEntries",
     "Lp",
+    "MaxOfHeads",
     "MissingNorm",
     "Norm",
     "NormCheck",
@@ -43,6 +46,7 @@ __all__ = [
     "Scaled",
     "Spectral",
     "Sum",
+    "SumOfHeads",
     "SumWithLength",
     "Weighted",
     "check",

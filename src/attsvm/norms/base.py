@@ -14,6 +14,10 @@ USUAL_EXPONENT = 60
 """Numbers between 2^-60 and 2^60 are measured as they are."""
 
 
+SAMPLE_SHAPE = 4, 3
+"""The shape of the matrices on which a norm that measures any is tried."""
+
+
 class MissingPiece(ProblemError):
     """A norm does not provide what is needed."""
 
@@ -183,6 +187,20 @@ class Norm(ABC):
     def shape(self) -> tuple[int, ...] | None:
         """The only shape of the arrays that this norm can measure; None if it can measure any."""
         return None
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of an array on which the pieces of the norm can be tried."""
+        return self.shape or SAMPLE_SHAPE
+
+    @property
+    def head_axes(self) -> int:
+        """1 for a norm of the weights of all attention heads together, :class:`attsvm.norms.JointNorm`; otherwise 0."""
+        return 0
+
+    def for_heads(self, num_heads: int | None) -> "Norm":
+        """The norm for the weights of H attention heads below each other, if it measures them together; or itself."""
+        return self
 
     @property
     def of_vectors(self) -> "Norm":

@@ -12,9 +12,6 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.norms.base import MissingPiece, Norm
 
-SHAPE = 4, 3
-"""The shape of the matrices for a norm that measures any."""
-
 BOUND = 1e-9
 """Relative error of an inequality on which certificates rely."""
 
@@ -102,7 +99,7 @@ def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True)
     >>> check(schatten(1.5)).missing
     ()
     """
-    case = _case(norm, shape or norm.shape or SHAPE)
+    case = _case(norm, shape or norm.sample_shape)
     tests = [_values, _dual, _proximal_map, _steepest, *([_steepest_in_jax] if jax else [])]
     errors: dict[str, float] = {}
     with np.errstate(all="ignore"):

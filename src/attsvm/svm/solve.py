@@ -16,6 +16,7 @@ from attsvm.results import Callback, Progress, Status, plain, plain_status
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, is_optimal, unattainable
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_relaxed
+from attsvm.svm.constraints.heads import stacked_heads
 from attsvm.svm.methods.candidate import Candidate, Report, Settings
 from attsvm.svm.methods.registry import check_method, find_candidate
 from attsvm.svm.solution import Solution
@@ -61,7 +62,9 @@ def solve_svm(
         margin of 1 over the other tokens.
     norm : str, float or Norm
         "frobenius", "nuclear", "spectral", "l<p>", the p of an entrywise ℓp norm with 1 ≤ p ≤ ∞, or any norm with
-        ``dual`` and at least one of ``prox``, ``project_dual_ball`` and ``steepest``.
+        ``dual`` and at least one of ``prox``, ``project_dual_ball`` and ``steepest``. With several attention heads,
+        each head is a problem of its own in the batch, unless the norm is a :class:`attsvm.norms.JointNorm` of all
+        heads: the heads are then one problem, whose ``direction`` and ``dual`` have the axis of heads.
     relaxed : bool array, shape (*batch, n[, Q]), optional
         Queries that need only a margin of 0.
     slack : float, optional
@@ -155,19 +158,22 @@ def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solu
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
     longest = np.maximum.reduce(constraints.norms, axis=ALL_TOKENS, initial=0.0)
-    if not ((USUAL_ROWS[0] < longest) & (longest < USUAL_ROWS[1])).all():
+    if not norm.head_axes and not ((USUAL_ROWS[0] < longest) & (longest < USUAL_ROWS[1])).all():
         unit = unit_scale(problem, slack)
         if unit is not None:
             found = _solve(unit.problem, selected, options._replace(slack=unit.slack), None)
             return replace(at_own_scale(found, unit.exponent), slack=slack)
+    own_norm = norm.for_heads(problem.num_heads)
+    if own_norm.head_axes:
+        constraints = stacked_heads(constraints)
     settings = Settings(
         tol,
         max_steps,
-        _initial_weights(problem, batch, warm_start),
+        _initial_weights(problem, batch, warm_start, constraints),
         _report(callback, max_steps, start),
         _initial_multipliers(constraints, warm_start),
     )
-    own_norm = norm if problem.has_queries else norm.of_vectors
+    own_norm = own_norm if problem.has_queries else own_norm.of_vectors
     if own_norm == FROBENIUS:
         own_norm = FROBENIUS  # comparisons by identity are faster
     if slack is None:
@@ -186,12 +192,14 @@ def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solu
         done, objective = certify_slack(constraints, slack, candidate.weights, candidate.multipliers, tol)
         status, bound = np.where(done.gap <= tol, OPTIMAL, INACCURATE), np.zeros(batch)
 
+    own_shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
+
     def own_axes(array: np.ndarray) -> np.ndarray:
-        return array.reshape(sets.shape) if problem.has_query_axis else array[..., 0, :]
+        return array.reshape(sets.shape if problem.has_query_axis else (*sets.shape[:-2], sets.shape[-1]))
 
     return Solution(
         status=plain_status(status),
-        direction=done.weights if problem.has_queries else done.weights[..., 0],
+        direction=done.weights.reshape(batch + own_shape),
         value=plain(done.value),
         margin=plain(done.margin),
         dual=own_axes(done.dual),
@@ -270,9 +278,12 @@ def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], sets:
 
 
 def _initial_weights(
-    problem: Problem, batch: tuple[int, ...], warm_start: "Solution | np.ndarray | None"
+    problem: Problem,
+    batch: tuple[int, ...],
+    warm_start: "Solution | np.ndarray | None",
+    constraints: Constraints,
 ) -> np.ndarray | None:
-    """The warm start as weights (*batch, d_k, d_q), with 0 in place of numbers that are not finite."""
+    """The warm start as weights of the constraints, with 0 in place of numbers that are not finite."""
     if warm_start is None:
         return None
     weights = np.asarray(warm_start.direction if isinstance(warm_start, Solution) else warm_start, dtype=np.float64)
@@ -281,7 +292,8 @@ def _initial_weights(
         raise ProblemError(f"warm_start: expected shape {batch + own}, got {weights.shape}")
     if not problem.has_queries:
         weights = weights[..., None]
-    return np.nan_to_num(np.broadcast_to(weights, (*batch, problem.key_dim, problem.query_dim)))
+    whole = np.broadcast_to(weights, (*batch, problem.key_dim, problem.query_dim))
+    return np.nan_to_num(whole).reshape(constraints.batch_shape + constraints.weights_shape)
 
 
 def _initial_multipliers(constraints: Constraints, warm_start: "Solution | np.ndarray | None") -> np.ndarray | None:

@@ -30,9 +30,6 @@ NEWTON, SPLITTING, BUNDLE, QUASI_NEWTON = "semismooth-newton", "douglas-rachford
 
 PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, SPLITTING, BUNDLE)
 
-SHAPE = 4, 3
-"""The shape of a matrix on which the pieces of a norm are tried."""
-
 NEWTON_NUMBERS = 10_000
 """With at most this many numbers in the rows, Newton's method is as fast as the splitting and solves more problems, if
 the norm computes several proxes in one call."""
@@ -80,7 +77,7 @@ WHY = {
 @lru_cache(maxsize=256)
 def methods_of(norm: Norm) -> tuple[str, ...]:
     """The methods that the pieces of a norm allow. A norm that is made of others may lack what they lack."""
-    sample = np.ones(norm.shape or SHAPE)
+    sample = np.ones(norm.sample_shape)
     for piece, names in ((lambda: norm.prox(sample, 1.0), PROXIMAL), (lambda: norm.steepest(sample), BY_DIRECTIONS)):
         try:
             piece()

@@ -1,0 +1,221 @@
+"""Norms of the weights of all attention heads together, and the two that treat the heads alike: sum and maximum."""
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+
+from attsvm.errors import ProblemError
+from attsvm.norms.base import Norm
+from attsvm.norms.registry import NORMS, parse_norm
+
+Heads = Float[np.ndarray, "H d_k d_q"]
+
+
+@dataclass(frozen=True)
+class JointNorm(Norm):
+    """A norm of the weights of all attention heads together, arrays (H, d_k, d_q).
+
+    With it :func:`attsvm.solve_svm` returns one solution for all heads, and :func:`attsvm.margin` measures the smallest
+    margin of all heads. A subclass provides ``name``, :meth:`value_of_heads`, ``dual`` (a joint norm, too), and may
+    provide :meth:`prox_of_heads`.
+
+    Parameters
+    ----------
+    num_heads : int, optional
+        Solvers give H to see the weights of the heads below each other, as matrices (H d_k, d_q).
+    """
+
+    num_heads: int | None = field(default=None, kw_only=True)
+
+    @property
+    def head_axes(self) -> int:
+        """1."""
+        return 1
+
+    def for_heads(self, num_heads: int | None) -> Self:
+        """The same for matrices (H d_k, d_q).
+
+        Raises
+        ------
+        ProblemError
+            If there is no H.
+        """
+        if num_heads is None:
+            raise ProblemError(
+                f"norm: expected a problem with num_heads, because {self.name} measures all attention heads together, "
+                "got one without"
+            )
+        return replace(self, num_heads=num_heads)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Three heads, or the heads below each other."""
+        return (3, 4, 3) if self.num_heads is None else (4 * self.num_heads, 3)
+
+    @abstractmethod
+    def value_of_heads(self, x: Heads) -> float:
+        """The norm of an array (H, d_k, d_q)."""
+
+    def prox_of_heads(self, x: Heads, step: float) -> Heads:
+        """The minimiser of N(w) + ‖w − x‖²/(2 step) over arrays (H, d_k, d_q)."""
+        raise self._missing("prox", "proximal methods cannot use it")
+
+    def value(self, x: Any, axes: int | None = None) -> float:
+        """The norm of one array (H, d_k, d_q), or (H, d_k) for prompts; with ``num_heads`` of one (H d_k, d_q)."""
+        return float(self.value_of_heads(self._heads(np.asarray(x, dtype=np.float64))))
+
+    def values(self, x: Any, axes: int | None = None) -> Float[np.ndarray, "*batch"]:
+        """The norm over the last axes: 3, or 2 for prompts and with ``num_heads``."""
+        return super().values(x, axes or (3 if self.num_heads is None else 2))
+
+    def prox(self, x: np.ndarray, step: float) -> np.ndarray:
+        """The proximal map of one array, of the same shape."""
+        return self.prox_of_heads(self._heads(x), step).reshape(x.shape)
+
+    def project_dual_ball(self, x: np.ndarray) -> np.ndarray:
+        """X − prox(x, 1)."""
+        return np.asarray(x - self.prox(x, 1.0))
+
+    def _heads(self, x: np.ndarray) -> Heads:
+        if x.ndim == 3:
+            return x
+        return x[..., None] if self.num_heads is None else x.reshape(self.num_heads, -1, x.shape[-1])
+
+    def each_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """The shape (d_k, d_q) of each head in an array that the norm measures."""
+        return (shape[-2] // (self.num_heads or 1), shape[-1])
+
+    def count(self, shape: tuple[int, ...]) -> int:
+        """H in an array that the norm measures."""
+        return shape[0] if self.num_heads is None else self.num_heads
+
+
+@dataclass(frozen=True)
+class OfEachHead(JointNorm):
+    """A joint norm that is a norm of the numbers N(W_h).
+
+    Parameters
+    ----------
+    of : Norm
+        N, a norm of the weights of one head.
+    """
+
+    of: Norm
+    word: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if self.of.head_axes:
+            raise ProblemError(f"of: expected a norm of the weights of one head, got {self.of.name}")
+
+    @property
+    def name(self) -> str:
+        """Such as "sum over heads of nuclear"."""
+        return f"{self.word}{self.of.name}"
+
+    @property
+    def parts(self) -> tuple[Norm, ...]:
+        """The norm of a head."""
+        return (self.of,)
+
+    @property
+    def right_invariant(self) -> bool:
+        """Whether the norm of a head is."""
+        return self.of.right_invariant
+
+    @classmethod
+    def parse(cls, text: str) -> Norm | None:
+        """The norm of a head behind the words of the class."""
+        return cls(parse_norm(text.removeprefix(cls.word))) if text.startswith(cls.word) else None
+
+
+@dataclass(frozen=True)
+class SumOfHeads(OfEachHead):
+    """Σ_h N(W_h). Its Att-SVM is that of each head by itself.
+
+    Parameters
+    ----------
+    of : Norm
+        N, a norm of the weights of one head.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import Nuclear, SumOfHeads
+    >>> norm = SumOfHeads(Nuclear())
+    >>> norm.name, norm.value(np.stack([np.eye(3), 2 * np.eye(3)]))
+    ('sum over heads of nuclear', 9.0)
+    """
+
+    spelling: ClassVar[str] = '"sum over heads of <norm>"'
+    word: ClassVar[str] = "sum over heads of "
+
+    @property
+    def dual(self) -> "MaxOfHeads":
+        """The largest dual norm of a head."""
+        return MaxOfHeads(self.of.dual, num_heads=self.num_heads)
+
+    def value_of_heads(self, x: Heads) -> float:
+        """The sum over the heads."""
+        return float(self.of.values(x).sum())
+
+    def prox_of_heads(self, x: Heads, step: float) -> Heads:
+        """That of each head."""
+        return self.of.proxes(x, step)
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """√H times that of a head."""
+        return float(np.sqrt(self.count(shape))) * self.of.frobenius_factor(self.each_shape(shape))
+
+
+@dataclass(frozen=True)
+class MaxOfHeads(OfEachHead):
+    """max_h N(W_h). The least value is that of the head whose own Att-SVM has the largest.
+
+    Parameters
+    ----------
+    of : Norm
+        N, a norm of the weights of one head.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import MaxOfHeads, Spectral
+    >>> MaxOfHeads(Spectral()).value(np.stack([np.eye(3), 2 * np.eye(3)]))
+    2.0
+    """
+
+    spelling: ClassVar[str] = '"max over heads of <norm>"'
+    word: ClassVar[str] = "max over heads of "
+
+    @property
+    def dual(self) -> "SumOfHeads":
+        """The sum of the dual norms of the heads."""
+        return SumOfHeads(self.of.dual, num_heads=self.num_heads)
+
+    def value_of_heads(self, x: Heads) -> float:
+        """The largest of the heads."""
+        return float(self.of.values(x).max(initial=0.0))
+
+    def prox_of_heads(self, x: Heads, step: float) -> Heads:
+        """All heads are projected on the ball of one radius, at which the dual norms of what is cut off sum to it."""
+        dual = self.of.dual
+
+        def cut_off(radius: float) -> Heads:
+            return dual.proxes(x, radius)
+
+        if float(dual.values(x).sum()) <= step:
+            return np.zeros_like(x)
+        radius = brentq(lambda r: float(dual.values(cut_off(r)).sum()) - step if r > 0 else np.inf, 0.0, self.value(x))
+        return np.asarray(x - cut_off(radius))
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        """That of a head."""
+        return self.of.frobenius_factor(self.each_shape(shape))
+
+
+NORMS.register("sum over heads", SumOfHeads)
+NORMS.register("max over heads", MaxOfHeads)

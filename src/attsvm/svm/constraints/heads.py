@@ -1,0 +1,71 @@
+"""The constraints of all attention heads as those of one problem, with the weights of the heads below each other."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from attsvm.svm.constraints.constraints import Constraints, Given
+
+
+def stacked_heads(constraints: Constraints) -> Constraints:
+    """The constraints of H heads, along the last batch axis, as those of weights (H d_k, d_q) below each other.
+
+    The queries of the heads are queries of the same problem, and the keys of each head have the entries of its own
+    block; the others are 0.
+    """
+    given, references, equality = constraints.given, constraints.references, constraints.equality
+
+    def each(array: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(array, constraints.batch_shape + array.shape[-3:])
+
+    return Constraints(
+        _in_blocks(each(constraints.keys)),
+        _joined(each(constraints.queries)),
+        None if references is None else _in_blocks(each(references)),
+        _joined(constraints.inequality),
+        None if equality is None else _joined(equality),
+        _joined(constraints.right),
+        None
+        if given is None
+        else Given(_in_blocks(each(given.keys)), _joined(each(given.queries)), _joined(each(given.first))),
+    )
+
+
+def split_heads(constraints: Constraints, num_heads: int) -> Constraints:
+    """The constraints of each head along a last batch axis, from those that :func:`stacked_heads` returns."""
+
+    def own_block(array: np.ndarray) -> np.ndarray:
+        blocks = _apart(array, num_heads)
+        blocks = blocks.reshape(*blocks.shape[:-1], num_heads, -1)
+        return np.stack([blocks[..., h, :, :, h, :] for h in range(num_heads)], axis=-4)
+
+    references, equality = constraints.references, constraints.equality
+    return replace(
+        constraints,
+        keys=own_block(constraints.keys),
+        queries=_apart(constraints.queries, num_heads),
+        references=None if references is None else own_block(references),
+        inequality=_apart(constraints.inequality, num_heads),
+        equality=None if equality is None else _apart(equality, num_heads),
+        right=_apart(constraints.right, num_heads),
+        given=None,
+    )
+
+
+def _joined(array: np.ndarray) -> np.ndarray:
+    """(*batch, H, n, k, l) as (*batch, H n, k, l)."""
+    return array.reshape(*array.shape[:-4], -1, *array.shape[-2:])
+
+
+def _apart(array: np.ndarray, num_heads: int) -> np.ndarray:
+    """(*batch, H n, k, l) as (*batch, H, n, k, l)."""
+    return array.reshape(*array.shape[:-3], num_heads, -1, *array.shape[-2:])
+
+
+def _in_blocks(array: np.ndarray) -> np.ndarray:
+    """(*batch, H, n, k, d) as (*batch, H n, k, H d), with zeros outside of the block of each head."""
+    num_heads = array.shape[-4]
+    blocks = np.zeros((*array.shape[:-1], num_heads, array.shape[-1]))
+    for h in range(num_heads):
+        blocks[..., h, :, :, h, :] = array[..., h, :, :, :]
+    return _joined(blocks.reshape(*array.shape[:-1], -1))

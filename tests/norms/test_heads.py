@@ -1,0 +1,69 @@
+"""Norms of all attention heads together: their pieces, and the joint Att-SVM against the heads by themselves."""
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm import ProblemError
+from attsvm.norms import Lp, MaxOfHeads, Nuclear, Spectral, SumOfHeads, check, parse_norm
+
+
+def _problem(seed=0):
+    generator = np.random.default_rng(seed)
+    tokens, queries = generator.standard_normal((2, 3, 4, 6)), generator.standard_normal((2, 3, 6))
+    return attsvm.Problem(tokens, queries=queries, num_heads=3), generator.integers(0, 4, (2, 3, 3))
+
+
+def test_the_pieces_agree():
+    for norm in (SumOfHeads(Nuclear()), MaxOfHeads(Spectral()), MaxOfHeads(Lp(1.5), num_heads=2)):
+        assert check(norm).missing == ("steepest",)
+        assert parse_norm(norm.name) == type(norm)(norm.of)
+
+
+@pytest.mark.parametrize(("norm", "reduce"), [(SumOfHeads(Nuclear()), np.sum), (MaxOfHeads(Spectral()), np.max)])
+def test_the_joint_solution_has_those_of_the_heads(norm, reduce, tmp_path):
+    problem, selected = _problem()
+    joint, each = attsvm.solve_svm(problem, selected, norm), attsvm.solve_svm(problem, selected, norm.of)
+    assert (joint.status == "optimal").all()
+    np.testing.assert_allclose(joint.value, reduce(each.value, axis=-1), rtol=1e-9)
+    np.testing.assert_allclose(joint.direction, each.direction, rtol=0, atol=1e-6 * np.abs(each.direction).max())
+    # the bound from below, without code of the library
+    singular = np.linalg.svd(_pulls(problem, selected, joint.dual), compute_uv=False)
+    dual_norm = singular[..., 0].max(-1) if reduce is np.sum else singular.sum((-2, -1))
+    np.testing.assert_allclose(joint.dual.sum((1, 2, 3)) / dual_norm, joint.value, rtol=1e-8)
+    np.testing.assert_allclose(attsvm.margin_ratio(problem, joint.direction, selected, norm), 1, rtol=1e-8)
+    np.testing.assert_allclose(attsvm.margin(problem, 3 * joint.direction, selected, norm), 1 / joint.value, rtol=1e-8)
+    joint[0].save(tmp_path / "joint")
+    loaded = attsvm.Solution.load(tmp_path / "joint")
+    assert loaded.norm == norm
+    assert loaded.direction.shape == (3, 6, 6)
+
+
+def _pulls(problem, selected, dual):
+    """A*(λ) of each head."""
+    tokens, queries = problem.tokens, problem.queries
+    kept = np.take_along_axis(tokens, selected[..., None, None], axis=-2)
+    return np.einsum("bhnt,bhntd,bhne->bhde", dual, kept - tokens, queries)
+
+
+def test_what_does_not_fit_is_refused_and_an_impossible_head_is_found():
+    problem, selected = _problem()
+    norm = SumOfHeads(Nuclear())
+    with pytest.raises(ProblemError, match="expected a problem with num_heads"):
+        attsvm.solve_svm(attsvm.datasets.random_problem(3, 4, 5, seed=0), [0, 0, 0], norm)
+    with pytest.raises(ProblemError, match=r"weights: expected shape \(..., 3, 6, 6\)"):
+        attsvm.margin(problem, np.ones((6, 6)), selected, norm)
+    with pytest.raises(ProblemError, match="of one head"):
+        SumOfHeads(norm)
+    tokens = problem.tokens[0, 0].copy()
+    tokens[0, 0] = tokens[0, 1:].mean(axis=0)
+    impossible = attsvm.Problem(tokens, queries=problem.queries[0, 0], num_heads=2)
+    found = attsvm.solve_svm(impossible, [[1, 0, 0], [0, 0, 0]], norm)
+    assert found.status == "infeasible"
+    assert not found.dual[0].any()
+    assert found.direction.shape == (2, 6, 6)
+    prompts = attsvm.Problem(np.eye(4)[None], num_heads=2)
+    both = attsvm.solve_svm(prompts, [[0], [1]], SumOfHeads(Lp(2.0)))
+    single = attsvm.solve_svm(prompts, [[0], [1]])
+    np.testing.assert_allclose(both.direction, single.direction, rtol=1e-12)
+    assert both.value == pytest.approx(single.value.sum(), rel=1e-12)
