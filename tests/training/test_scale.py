@@ -164,3 +164,27 @@ def test_what_takes_no_exponents_refuses_a_run_that_has_them(problem):
     near = attsvm.train(problem, optimizer=steepest(1e-6), init=1e200 * W, steps=1)
     taken = attsvm.train(problem, init=near, optimizer=optax.sgd(0.1), steps=0)
     np.testing.assert_allclose(taken.weights, 1e200 * W, rtol=1e-5)
+
+
+def test_the_change_of_the_logits_in_a_step_is_recorded(tmp_path):
+    """Against two runs that end one step apart, by loops; it stays finite where the weights leave the floats."""
+    problem = random_problem(3, 4, 5, seed=0, num_heads=2, batch=(2,))
+    options = {"attention": "factored", "optimizer": optimizers.normalized_gradient_descent(0.05, relative=True)}
+    run = attsvm.train(problem, steps=40, record=[0, 7, 40], **options)
+    before = {step: attsvm.train(problem, steps=step - 1, record=1, **options).weights for step in (7, 40)}
+    expected = np.zeros((3, 2))
+    for record, step in enumerate((7, 40), start=1):
+        moved = run.history["weights"][record] - before[step]
+        for b, h, i, t in np.ndindex(2, 2, 3, 4):
+            change = abs(problem.tokens[b, h, i, t] @ moved[b, h] @ problem.queries[b, h, i])
+            expected[record, b] = max(expected[record, b], change)
+    # a step of about 0.05 on weights of about 1
+    np.testing.assert_allclose(run.history["logit_change"], expected, rtol=0, atol=1e-14)
+    resumed = attsvm.train(problem, steps=20_000, init=run, record=[41, 20_000])
+    assert (resumed.log_scale > 400).all()  # beside weights of about exp(350)
+    assert (resumed.history["logit_change"][-1] == np.finfo(float).max).all()
+    np.testing.assert_array_equal(resumed.history["logit_change"][:3], run.history["logit_change"])
+    assert (resumed.history["logit_change"][3] > 0).all()
+    resumed.save(tmp_path / "run.npz")
+    loaded = attsvm.Run.load(tmp_path / "run.npz")
+    np.testing.assert_array_equal(loaded.history["logit_change"], resumed.history["logit_change"])

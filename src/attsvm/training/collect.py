@@ -9,6 +9,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Limit, Optimizer, configuration
 from attsvm.results import Status, plain, plain_status
+from attsvm.training.logit_change import logit_changes
 from attsvm.training.run import Run
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup
@@ -46,19 +47,24 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
     constant = {
         name: np.broadcast_to(fixed[name], (len(steps), *fixed[name].shape)) for name in setup.objective.fixed_names
     }
+    weights = layer.weights(of_attention | constant)
+    # the weights are the product of the parameters of the attention
+    power = len(of_attention) * session.first(everything.exponent, 1)
     history = {
         "steps": steps,
         "loss": session.first(everything.loss, 1),
         "probability": session.per_query(everything.probability, 0.0, 1),
         "selected": session.per_query(everything.selected, -1, 1),
-        "weights": layer.weights(of_attention | constant),
-        # in logarithms, as the weights are the product of the parameters of the attention
-        "log_scale": len(of_attention) * np.log(2.0) * session.first(everything.exponent, 1),
+        "weights": weights,
+        "log_scale": np.log(2.0) * power,
+        "logit_change": logit_changes(setup.problem, steps, weights, power),
         **{name: parameters[name] for name in head_names},
         # where some are fixed, the weights do not determine the others
         **(of_attention if constant else {}),
     }
     final = {name: x[-1] for name, x in history.items()}
+    kept = np.isin(steps, recorded)
+    shown, imprecise = kept | (steps == steps[-1]), session.first(everything.largest_logit > PRECISE_LOGIT, 1)
     if np.isnan(final["loss"]).any():
         # no step leads to such a point, so it is the initial one
         raise ProblemError("init: expected finite logits and a finite loss, got NaN or inf; use other initial weights")
@@ -76,9 +82,9 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         selected=final["selected"],
         probability=final["probability"],
         loss=plain(final["loss"]),
-        history=_joined(resumed, {name: x[np.isin(steps, recorded)] for name, x in history.items()}),
+        history=_joined(resumed, {name: x[kept] for name, x in history.items()}),
         step=plain(session.first(state.steps)),
-        precise_until=plain(_precise_until(resumed, steps, session.first(everything.largest_logit > PRECISE_LOGIT, 1))),
+        precise_until=plain(_precise_until(resumed, steps[shown], imprecise[shown])),
         attention=layer.name,
         head=setup.objective.head.name,
         optimizer=getattr(optimizer, "name", "optax"),
@@ -115,9 +121,11 @@ def _joined(resumed: Run | None, history: Arrays) -> Arrays:
     constant = {
         name: np.broadcast_to(resumed.parameters[name], (len(earlier["steps"]), *resumed.parameters[name].shape))
         for name in history
-        if name not in earlier
+        # runs of version 0.1 have no changes of logits
+        if name not in earlier and name in resumed.parameters
     }
-    return {name: np.concatenate([(earlier | constant)[name], x]) for name, x in history.items()}
+    known = earlier | constant
+    return {name: np.concatenate([known[name], x]) for name, x in history.items() if name in known}
 
 
 def _precise_until(resumed: Run | None, steps: np.ndarray, imprecise: np.ndarray) -> np.ndarray:

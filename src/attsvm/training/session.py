@@ -129,7 +129,7 @@ class Session:
                         done += sum(lengths)
                     if plateau is not None and done in checks:
                         self._end_at_plateau(plateau)
-                    goal, marks = marks[-1], [mark for mark in marks if mark not in self.observed_steps]
+                    goal, marks = marks[-1], [mark for mark in marks if mark > done]
                     if callback is not None and callback(self._progress(done, goal, time.perf_counter() - began)):
                         return bool(marks)
                     if requested.is_set():

@@ -20,7 +20,7 @@ from attsvm.training.engine.objective import Objective
 from attsvm.training.run import Run
 from attsvm.training.stopping import MarginPlateau, Stopping
 
-HISTORY = ("steps", "loss", "probability", "selected", "weights", "log_scale")
+HISTORY = ("steps", "loss", "probability", "selected", "weights", "log_scale", "logit_change")
 """What the history holds besides parameters."""
 
 

@@ -18,7 +18,7 @@ from attsvm.results import Callback
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import collect
 from attsvm.training.engine.attention_heads import attention_heads
-from attsvm.training.engine.marks import record_steps
+from attsvm.training.engine.marks import observed_steps, record_steps
 from attsvm.training.engine.range import check_range
 from attsvm.training.run import Run, optimizer_of
 from attsvm.training.session import Session
@@ -161,7 +161,7 @@ def train(
     objective = replace(objective, heads=attention_heads(problem, apart=rule_of(optimizer).heads_apart))
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))
-    marks = sorted({*recorded, start + int(steps)})
+    marks = observed_steps(recorded, start, start + int(steps))
     plateau = margin_plateau(stop, optimizer, reduced)
     setup = Setup(
         problem,

@@ -27,6 +27,11 @@ def record_steps(record: int | Sequence[int] | None, start: int, stop: int) -> l
     return sorted({int(step) for step in steps if step >= first})
 
 
+def observed_steps(recorded: list[int], start: int, stop: int) -> list[int]:
+    """The steps to observe: those recorded, each one before them, whose difference is the last step, and the end."""
+    return sorted({*recorded, *(step - 1 for step in recorded if step > start), stop})
+
+
 def segment_lengths(done: int, marks: list[int], budget: int, capacity: int) -> list[int]:
     """Lengths of the next segments, from mark to mark, up to the budget of steps and of records."""
     lengths: list[int] = []
