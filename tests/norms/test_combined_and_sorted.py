@@ -20,6 +20,7 @@ from attsvm.norms import (
     Scaled,
     Spectral,
     Sum,
+    SumAndLargest,
     SumWithLength,
     check,
     max_of,
@@ -62,6 +63,14 @@ EXPRESSIONS = {
     "max(l1;3*linf)": (
         max_of([Lp(1), Scaled(Lp(np.inf), 3)]),
         lambda W: cp.maximum(cp.sum(flat(W)), 3 * cp.max(flat(W))),
+    ),
+    "l1+3*linf": (
+        sum_of([Lp(1), Lp(np.inf)], [1, 3]),
+        lambda W: cp.sum(flat(W)) + 3 * cp.max(flat(W)),
+    ),
+    "max(l1;0.8*l1+2*linf;3*linf)": (
+        max_of([max_of([Lp(1), parse_norm("0.8*l1+2*linf")]), Lp(np.inf)], [1, 3]),
+        lambda W: cp.maximum(cp.sum(flat(W)), 0.8 * cp.sum(flat(W)) + 2 * cp.max(flat(W)), 3 * cp.max(flat(W))),
     ),
     "l2,1+linf": (
         sum_of([OnRows(Lp(1)), Lp(np.inf)]),
@@ -124,7 +133,12 @@ def test_combinations_of_one_kind_of_sizes_are_norms_of_these_sizes():
     assert max_of([OnRows(Lp(1)), Scaled(Lp(2), 2.0)]) == OnRows(Largest([Lp(1), Lp(2)], [1, 2]))
     assert sum_of([Nuclear(), Lp(1)]) == Sum([Nuclear(), Lp(1)])
     assert parse_norm("0.5*frobenius+2*l2,1") == OnRows(SumWithLength([Lp(1), Lp(2)], [2, 0.5]))
-    assert parse_norm("2*max(l1;3*linf)") == Scaled(Largest([Lp(1), Lp(np.inf)], [1, 3]), 2)
+    assert parse_norm("2*max(l1;3*linf)") == Scaled(SumAndLargest(((1.0, 0.0), (0.0, 3.0))), 2)
+    # (0.4, 0.5) is below the line between (1, 0) and (0, 1)
+    inner = max_of([Lp(1), Lp(np.inf)])
+    assert max_of([inner, parse_norm("0.4*l1+0.5*linf")]) == inner
+    assert max_of([Lp(1), parse_norm("l1+linf")]) == SumAndLargest(((1.0, 1.0),))
+    assert sum_of([Nuclear(), Spectral()]) == OnSingularValues(SumAndLargest(((1.0, 1.0),)))
     # on a column both norms are the length
     assert sum_of([Nuclear(), Lp(2)], [1, 0.5]).of_vectors == Scaled(Lp(2), 1.5)
 
@@ -151,7 +165,7 @@ def test_special_cases_are_the_norms_that_they_should_be():
 def test_no_parts_bound_a_dual_norm_by_less_than_it_is(size):
     """Parts of any quality are given. The oracle is the least part of an entrywise program, which HiGHS solves."""
     x, z = np.random.default_rng(4).standard_normal((2, *SHAPE))
-    norm = sum_of([Lp(1), Lp(np.inf)], [1, 3])
+    norm = Sum([Lp(1), Lp(np.inf)], [1, 3])
     W = cp.Variable(SHAPE)
     program = cp.Problem(cp.Minimize(cp.sum(flat(W)) + 3 * cp.max(flat(W))), [cp.vdot(x, W) == 1])
     exact = 1 / program.solve(cp.HIGHS)

@@ -20,12 +20,14 @@ from attsvm.norms.owl import DualOwl, Owl
 from attsvm.norms.registry import MissingNorm, parse_norm, read_norm, written_norm
 from attsvm.norms.scaled import Scaled
 from attsvm.norms.schatten import Nuclear, Spectral
+from attsvm.norms.sum_and_largest import DualSumAndLargest, SumAndLargest
 from attsvm.norms.weighted import Weighted
 
 __all__ = [
     "DualGamma2",
     "DualNu",
     "DualOwl",
+    "DualSumAndLargest",
     "Gamma2",
     "Infimal",
     "JointNorm",
@@ -46,6 +48,7 @@ __all__ = [
     "Scaled",
     "Spectral",
     "Sum",
+    "SumAndLargest",
     "SumOfHeads",
     "SumWithLength",
     "Weighted",

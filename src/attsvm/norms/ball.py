@@ -1,4 +1,6 @@
-"""The projection on the unit ball of a norm, from its proximal map."""
+"""The projection on the unit ball of a norm, from its proximal map, and the equation for the largest of two norms."""
+
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
@@ -27,3 +29,12 @@ def project_on_ball(norm: Norm, x: np.ndarray) -> np.ndarray:
     step = brentq(lambda step: size(norm.prox(x, step)) - 1 if step > 0 else size(x) - 1, 0.0, longest, xtol=1e-300)
     nearest = norm.prox(x, step)
     return np.asarray(nearest / max(size(nearest), 1.0))
+
+
+def share_between(excess: Callable[[float], float]) -> float:
+    """The share between 0 and 1 at which a falling function is 0; the nearest end if it is nowhere."""
+    if excess(0.0) <= 0:
+        return 0.0
+    if excess(1.0) >= 0:
+        return 1.0
+    return float(brentq(excess, 0.0, 1.0, xtol=1e-300))

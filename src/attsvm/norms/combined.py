@@ -13,21 +13,24 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
 
 from attsvm.checks import check_number
 from attsvm.errors import ProblemError
+from attsvm.norms.ball import share_between
 from attsvm.norms.base import Norm
 from attsvm.norms.dual_bounds import Combination, bound_by_parts
-from attsvm.norms.forms import and_factor, vector_forms
+from attsvm.norms.forms import and_factor, linear_form, vector_forms
 from attsvm.norms.infimal import Infimal, WithParts
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues
 from attsvm.norms.parts import EUCLIDEAN, MOST_ROUNDS, Parts, nearest_parts
 from attsvm.norms.registry import NORMS, parse_norm
 from attsvm.norms.scaled import times
+from attsvm.norms.sum_and_largest import Pair, largest_of_pairs
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ class _Combined(Combination):
     @abstractmethod
     def _merged(self, values: np.ndarray) -> np.ndarray:
         """The norm from the values of the norms, along the first axis, each times its number."""
+
+    @abstractmethod
+    def merged_pairs(self, pairs: list[tuple[Pair, ...]]) -> list[Pair]:
+        """The pairs (α, β) of this norm if it is the largest α ‖W‖₁ + β ‖W‖_∞, from those of the norms."""
 
     @property
     def num_copies(self) -> int:
@@ -147,6 +154,12 @@ class Sum(_Combined):
 
     def _merged(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values.sum(axis=0))
+
+    def merged_pairs(self, pairs: list[tuple[Pair, ...]]) -> list[Pair]:
+        """The sums of one pair of each norm."""
+        return [
+            (math.fsum(alpha for alpha, _ in each), math.fsum(beta for _, beta in each)) for each in product(*pairs)
+        ]
 
     def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
         """By Dykstra's method."""
@@ -229,12 +242,16 @@ class Largest(_Combined):
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
-        """Read "max(frobenius;2*spectral)"."""
+        """Read "max(frobenius;2*spectral)", or the same with more norms."""
         inside = text.removeprefix("max(").removesuffix(")")
-        return _read(max_of, inside.split(";")) if text == f"max({inside})" else None
+        return _read(_largest_of, inside.split(";")) if text == f"max({inside})" else None
 
     def _merged(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values.max(axis=0))
+
+    def merged_pairs(self, pairs: list[tuple[Pair, ...]]) -> list[Pair]:
+        """All of them."""
+        return list(chain(*pairs))
 
     def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
         """As for the sum with the weights θ c_1 and (1 − θ) c_2, whose proximal point has the same size in both."""
@@ -246,7 +263,7 @@ class Largest(_Combined):
             left = x - sum(parts_at(share).arrays)
             return self._excess(left, left)
 
-        return parts_at(_root(excess))
+        return parts_at(share_between(excess))
 
     def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
         """The proximal maps of the norms for the share at which both have the same size."""
@@ -255,7 +272,7 @@ class Largest(_Combined):
             each = zip(self.norms, self._levels(share, step), copies, strict=True)
             return [norm.prox(copy, level) if level > 0 else copy for norm, level, copy in each]
 
-        return np.stack(proxes(_root(lambda share: self._excess(*proxes(share)))))
+        return np.stack(proxes(share_between(lambda share: self._excess(*proxes(share)))))
 
     def _levels(self, share: float, step: float) -> tuple[float, float]:
         return step * share * self.weights[0], step * (1 - share) * self.weights[1]
@@ -280,15 +297,6 @@ class Largest(_Combined):
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """The largest of those of the norms."""
         return max(c * norm.frobenius_factor(shape) for norm, c in zip(self.norms, self.weights, strict=True))
-
-
-def _root(excess: Callable[[float], float]) -> float:
-    """The share between 0 and 1 at which a falling function is 0; the nearest end if it is nowhere."""
-    if excess(0.0) <= 0:
-        return 0.0
-    if excess(1.0) >= 0:
-        return 1.0
-    return float(brentq(excess, 0.0, 1.0, xtol=1e-300))
 
 
 def sum_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Norm:
@@ -336,6 +344,11 @@ def max_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Nor
     return _put_on_sizes(_unscaled(Largest(norms, weights)))
 
 
+def _largest_of(norms: Sequence[Norm]) -> Norm:
+    """The largest of two norms or more."""
+    return reduce(lambda first, second: max_of([first, second]), norms)
+
+
 def _read(combine: Callable[[Sequence[Norm]], Norm], terms: Sequence[str]) -> Norm | None:
     """The combination of the norms that the terms name; None if there is one term, or one that names no norm."""
     try:
@@ -345,11 +358,18 @@ def _read(combine: Callable[[Sequence[Norm]], Norm], terms: Sequence[str]) -> No
 
 
 def _put_on_sizes(whole: _Combined) -> Norm:
-    """The same combination of norms of vectors on singular values, rows or columns, if each norm is of that kind."""
+    """The same combination of norms of vectors on singular values, rows or columns, if each norm is of that kind.
+
+    Combinations of ℓ1 and ℓ∞ alone have a closed form, too.
+    """
+    pairs = [linear_form(norm) for norm in whole.norms]
+    if all(pairs):
+        weighted = [tuple((c * a, c * b) for a, b in each) for c, each in zip(whole.weights, pairs, strict=True)]
+        return largest_of_pairs(whole.merged_pairs(weighted))
     for onto in (OnSingularValues, OnRows, OnColumns):
         forms = [vector_forms(norm).get(onto) for norm in whole.norms]
         if None not in forms:
-            return onto(type(whole)([form for form in forms if form is not None], whole.weights))
+            return onto(_put_on_sizes(type(whole)([form for form in forms if form is not None], whole.weights)))
     return whole
 
 

@@ -1,4 +1,8 @@
-"""Other forms of a norm: a multiple of another one, or a norm of vectors on singular values, rows or columns."""
+"""Other forms of a norm.
+
+A multiple of another norm, a norm of vectors on singular values, rows or columns, or a function that is linear in the
+sum and the largest of the absolute entries.
+"""
 
 import math
 from functools import singledispatch
@@ -8,6 +12,7 @@ from attsvm.norms.lifted import Lifted, OnColumns, OnRows, OnSingularValues
 from attsvm.norms.lp import Lp
 from attsvm.norms.scaled import Scaled
 from attsvm.norms.schatten import Nuclear, Spectral
+from attsvm.norms.sum_and_largest import Pair, SumAndLargest
 
 
 @singledispatch
@@ -45,3 +50,19 @@ def _(norm: Nuclear) -> dict[type[Lifted], Norm]:
 @vector_forms.register
 def _(norm: Spectral) -> dict[type[Lifted], Norm]:
     return {OnSingularValues: Lp(math.inf)}
+
+
+@singledispatch
+def linear_form(norm: Norm) -> tuple[Pair, ...]:
+    """The pairs (α, β) for which a norm is the largest α ‖W‖₁ + β ‖W‖_∞; empty for any other norm."""
+    return ()
+
+
+@linear_form.register
+def _(norm: SumAndLargest) -> tuple[Pair, ...]:
+    return norm.pairs
+
+
+@linear_form.register
+def _(norm: Lp) -> tuple[Pair, ...]:
+    return {1.0: ((1.0, 0.0),), math.inf: ((0.0, 1.0),)}.get(norm.p, ())

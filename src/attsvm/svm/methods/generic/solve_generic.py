@@ -10,6 +10,7 @@ import numpy as np
 
 from attsvm.norms import Norm
 from attsvm.norms.base import MissingPiece
+from attsvm.norms.forms import linear_form
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import reduced_rows
 from attsvm.svm.methods.batches import undecided
@@ -18,6 +19,7 @@ from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.generic.by_directions import ByDirections
 from attsvm.svm.methods.generic.copies import newton, num_rows
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
+from attsvm.svm.methods.generic.interior_point import interior_point
 from attsvm.svm.methods.generic.level_bundle import level_bundle
 from attsvm.svm.methods.generic.program import RIGID, Bounds, Copies, Program
 from attsvm.svm.methods.generic.quasi_newton import quasi_newton
@@ -27,8 +29,10 @@ from attsvm.svm.methods.registry import solver
 from attsvm.svm.threads import threads_for
 
 NEWTON, SPLITTING, BUNDLE, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "level-bundle", "quasi-newton"
+INTERIOR_POINT = "interior-point"
 
 PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, SPLITTING, BUNDLE)
+LINEAR = (INTERIOR_POINT, *PROXIMAL)
 
 NEWTON_NUMBERS = 10_000
 """With at most this many numbers in the rows, Newton's method is as fast as the splitting and solves more problems, if
@@ -64,6 +68,7 @@ METHODS: dict[str, Method] = {
     SPLITTING: douglas_rachford,
     BUNDLE: level_bundle,
     QUASI_NEWTON: quasi_newton,
+    INTERIOR_POINT: interior_point,
 }
 
 WHY = {
@@ -71,12 +76,15 @@ WHY = {
     SPLITTING: "a large problem, one that is hard for Newton's method, or a norm with steepest directions alone",
     BUNDLE: "a norm with steepest directions alone that is hard for the splitting",
     QUASI_NEWTON: "a strictly convex norm with steepest directions alone",
+    INTERIOR_POINT: "the norm is a linear program",
 }
 
 
 @lru_cache(maxsize=256)
 def methods_of(norm: Norm) -> tuple[str, ...]:
     """The methods that the pieces of a norm allow. A norm that is made of others may lack what they lack."""
+    if linear_form(norm):
+        return LINEAR
     sample = np.ones(norm.sample_shape)
     for piece, names in ((lambda: norm.prox(sample, 1.0), PROXIMAL), (lambda: norm.steepest(sample), BY_DIRECTIONS)):
         try:
@@ -101,7 +109,8 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     settings : Settings
     method : str, optional
         "semismooth-newton" or "douglas-rachford" for a norm with a prox, "quasi-newton", "douglas-rachford" or
-        "level-bundle" for a norm with ``steepest`` alone. None chooses by size, and tries the next method from the best
+        "level-bundle" for a norm with ``steepest`` alone; "interior-point" for a norm with a
+        :func:`~attsvm.norms.forms.linear_form`. None chooses by size, and tries the next method from the best
         answer so far if the first one does not reach ``tol``.
 
     Returns
@@ -270,7 +279,8 @@ class Task(NamedTuple):
             return [(SPLITTING, self.watch)]
         both: list[tuple[str, Report]] = [(NEWTON, unless_close), (SPLITTING, unless_close)]
         first = small and not several and _computes_together(self.norm)
-        return both if first else [(SPLITTING, until_hard), *both]
+        proximal = both if first else [(SPLITTING, until_hard), *both]
+        return [(INTERIOR_POINT, self.watch), *proximal] if INTERIOR_POINT in self.names else proximal
 
 
 def _computes_together(norm: Norm) -> bool:
