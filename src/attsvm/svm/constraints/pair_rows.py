@@ -38,6 +38,10 @@ class PairRows(NamedTuple):
         pulled = np.add.reduceat(self.left * multipliers[:, :, None], self.first, axis=1)
         return np.asarray(pulled.mT @ self.queries)
 
+    def each_query(self) -> Float[np.ndarray, "N m d_q"]:
+        """The query of each row."""
+        return self.queries[:, self.query_of]
+
     def keep(self, problems: Chosen) -> "PairRows":
         """The rows of some of the problems."""
         return self._replace(left=self.left[problems], queries=self.queries[problems])

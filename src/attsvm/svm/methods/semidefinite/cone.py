@@ -11,6 +11,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.iteration import Point
+from attsvm.svm.methods.semidefinite.dense import diagonal_of
 from attsvm.svm.methods.semidefinite.face import Face
 
 Matrix = Float[np.ndarray, "N K K"]
@@ -143,12 +144,6 @@ def measure(
         flat = weights.reshape(len(weights), -1)
         error += target / RIGID * np.maximum(rigid, 0.0) / np.sqrt(np.vecdot(flat, flat))
     return np.where((margin > 0) & np.isfinite(error), error, np.inf), bound
-
-
-def diagonal_of(matrices: Matrix) -> Float[np.ndarray, "N K"]:
-    """Their diagonals, as a view."""
-    size, K, _ = matrices.shape
-    return matrices.reshape(size, K * K)[:, :: K + 1]
 
 
 def lift(block: Block) -> Matrix:

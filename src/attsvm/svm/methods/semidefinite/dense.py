@@ -2,7 +2,7 @@
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg.lapack import dgesdd, dgesv, dsyevd
+from scipy.linalg.lapack import dgesdd, dposv, dsyevd
 
 Stack = Float[np.ndarray, "N rows columns"]
 Vectors = Float[np.ndarray, "N k"]
@@ -23,6 +23,15 @@ def svd(matrices: Stack) -> tuple[Stack, Vectors, Stack]:
     return U[None], sigma[None], Vt[None]
 
 
+def singular_values(matrices: Stack) -> Vectors:
+    """The singular values."""
+    if len(matrices) > 1:
+        return np.linalg.svd(matrices, compute_uv=False)
+    _, sigma, _, failed = dgesdd(matrices[0], compute_uv=False)
+    _check(failed)
+    return np.asarray(sigma[None])
+
+
 def eigh(matrices: Stack) -> tuple[Vectors, Stack]:
     """Eigenvalues in ascending order, and eigenvectors."""
     if len(matrices) > 1:
@@ -41,13 +50,19 @@ def eigvalsh(matrices: Stack) -> Vectors:
     return np.asarray(values[None])
 
 
-def solve(matrices: Stack, right: Vectors) -> Vectors:
-    """The solutions of linear equations, one right side each."""
+def solve_definite(matrices: Stack, right: Vectors) -> Vectors:
+    """The solutions of linear equations with positive definite matrices, one right side each."""
     if len(matrices) > 1:
         return np.asarray(np.linalg.solve(matrices, right[:, :, None])[:, :, 0])
-    _, _, found, failed = dgesv(matrices[0], right[0])
+    _, found, failed = dposv(matrices[0], right[0], lower=True)
     _check(failed)
     return np.asarray(found[None])
+
+
+def diagonal_of(matrices: Stack) -> Vectors:
+    """The diagonals of square matrices, as a view."""
+    size, K, _ = matrices.shape
+    return matrices.reshape(size, K * K)[:, :: K + 1]
 
 
 def _check(failed: int) -> None:

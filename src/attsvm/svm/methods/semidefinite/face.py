@@ -1,52 +1,56 @@
-r"""The last digits of the least nuclear or spectral norm: Newton's method on the face that the interior point nears.
+r"""The least nuclear or spectral norm by Newton's method on the face of its optimum, near which it starts.
 
 At the optimum one of W and G = A*(λ), here X, has r singular values t with vectors U₁ and V₁, its largest ones, and
 the other one has rank r and is U₁SV₁' with S ⪰ 0:
 
     nuclear:  X = G, t = 1, W = U₁SV₁';      spectral:  X = W, t = N(W), G = U₁SV₁', tr S = 1.
 
-Together with A(W) = b on the rows that hold with equality, these are enough equations for W and λ. In coordinates with
-S = diag(s) and U₂'XV₂ = diag(σ), a small change of U₁ by U₂P and of V₁ by V₂Q changes
+So W and G have the singular vectors of X + cS, with any c > 0. Its singular values m determine theirs: max(m − t, 0)/c
+is the one and min(m, t) the other. Let ω be those of W, and γ those of G. In the coordinates U and V of all singular
+vectors, a change of G to P changes W to
 
-    U₂'XV₁ = tP − σQ,    V₂'X'U₁ = tQ − σ'P    and    U₂U₂'(U₁SV₁') = U₂PS,    V₂V₂'(U₁SV₁')' = V₂QS.
+    W_ij ± W_ji = (ω_i ± ω_j) / (γ_i ± γ_j) · (P_ij ± P_ji),    W_ii = ω_i,
 
-So λ determines part of W, by a symmetric matrix that has the rows' products with all pairs as factors. The equations of
-Newton's method have as unknowns the multipliers of the rows that hold with equality, and the other parts of W. If r and
-these rows are right, and the optimum is strictly complementary, it converges quadratically.
+as long as the divisor is not 0. It is 0 on the face: there W is unknown, and P_ij is 0 or γ_i. These entries of W
+are changed by (P_ij − γ_i δ_ij) / ρ, with a small ρ: a proximal step, which leaves a positive definite matrix of the
+rows that hold with equality. With ρ proportional to the residual the convergence is quadratic if r and these rows are
+right and the optimum is strictly complementary.
 
 References
 ----------
-Overton (1988), *On minimizing the maximum eigenvalue of a symmetric matrix*, for the dual of the nuclear norm.
+Overton (1988), *On minimizing the maximum eigenvalue of a symmetric matrix*, for the dual of the nuclear norm. Ding,
+Sun, Sun and Toh (2018), *Spectral operators of matrices*, for the quotients.
 """
 
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.pair_rows import Block
 from attsvm.svm.constraints.unit_rows import RowVector
-from attsvm.svm.methods.semidefinite.dense import solve, svd
+from attsvm.svm.methods.semidefinite.dense import diagonal_of, solve_definite, svd
 
 Values = Float[np.ndarray, " N"]
+Singular = Float[np.ndarray, "N c"]
 
-MAX_STEPS = 12
+MAX_STEPS = 15
 
-MAX_UNKNOWNS = 600
-"""Above this size a step of the interior point is cheaper."""
-
-NEAR = 0.1
-"""Residual below which the set of held rows is updated."""
-
-MIX = 4.0
-"""The matrix of rank r is added to X with this factor, to find their singular vectors and r."""
-
-LAST = 1e-7
+LAST = 1e-8
 """The step from a residual below this is the last one: convergence is quadratic, and the caller looks at the result."""
 
 RIDGE = 0.1
-"""This part of the residual is added to the equations, which may be singular: the optimum may not be unique."""
+"""This part of the residual is added to the diagonal of the equations: rows may depend on each other."""
+
+FREEDOM = 1.0
+"""ρ relative to the residual."""
+
+LEAST_FREEDOM = 1e-10
+"""ρ is at least this, so that the equations keep enough digits."""
+
+TINY = 1e-300
+"""Added to divisors that are 0 where the dividends are 0, too."""
 
 
 class FaceRows(NamedTuple):
@@ -95,58 +99,37 @@ class Held(NamedTuple):
         return Held(self.place, *(part[some] for part in self[1:]))
 
 
-class Turned(NamedTuple):
-    """Rows and iterate in the coordinates U and V.
-
-    Attributes
-    ----------
-    first, second : ndarray, shapes (N, k, d_k), (N, k, d_q)
-        U'l and V'z.
-    products : ndarray, shape (N, k, p)
-        Sums of the products of their first r entries i and j, and j and i, for all i <= j.
-    core : ndarray, shape (N, r)
-        s.
-    size : ndarray, shape (N,)
-        t.
-    others : ndarray, shape (N, min(d_k, d_q) - r)
-        σ.
-    """
-
-    first: Float[np.ndarray, "N k d_k"]
-    second: Float[np.ndarray, "N k d_q"]
-    products: Float[np.ndarray, "N k p"]
-    core: Float[np.ndarray, "N r"]
-    size: Values
-    others: Float[np.ndarray, "N c"]
-
-
-class Links(NamedTuple):
-    """The unknowns besides the multipliers: A(their part of W) = ``matrix`` w, and ``matrix``' λ = ``right``."""
-
-    matrix: Float[np.ndarray, "N k u"]
-    right: Float[np.ndarray, " u"]
-    now: Float[np.ndarray, "N u"]
-
-
 class Face(Protocol):
     """The parts that depend on the norm."""
 
+    mix: ClassVar[float]
+    """c, the factor of the matrix of rank r."""
+
     def mixed(self, weights: Block, pull: Block) -> Block:
-        """X and MIX times the other one of W and A*(λ)."""
+        """X + cS, from W and A*(λ)."""
 
     def first_size(self, value: Values) -> Values:
         """An estimate of t, from N(W)."""
 
-    def weight(self, ratio: np.ndarray) -> np.ndarray:
-        """The weight of the part of W that a pair determines, from s/(t ∓ σ)."""
+    def sizes(self, core: Singular, rest: Singular) -> tuple[Singular, Singular]:
+        """The singular values of W and those of A*(λ), from s and those of X."""
 
-    def links(self, turned: Turned) -> Links:
-        """See :class:`Links`."""
+    def free(self, inside: Bool[np.ndarray, " d"], sums: Bool[np.ndarray, "d c"]) -> Bool[np.ndarray, "d c"]:
+        """The unknown entries of W: ``inside`` are the first r places, ``sums`` those of the sums."""
 
-    def moved(self, turned: Turned, now: Float[np.ndarray, "N u"], pull: Block) -> tuple[Block, Values]:
-        """U'WV and t from the unknowns and U'A*(λ)V."""
+    def gather(self, diagonal: np.ndarray, inside: np.ndarray, pull: Singular | None = None) -> None:
+        """Overwrite the first number of each diagonal by the sum of the first r, if these are equal in W.
 
-    def values(self, weights: Float[np.ndarray, "N c"], pull: Float[np.ndarray, "N c"]) -> tuple[Values, Values]:
+        Of the difference to the singular values ``pull``, it becomes the one to their given sum.
+        """
+
+    def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
+        """The transpose of ``gather``."""
+
+    def size(self, before: Values, weights: Block) -> Values:
+        """t, from U'WV."""
+
+    def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:
         """N(W) and N*(A*(λ)), from their singular values."""
 
 
@@ -163,17 +146,74 @@ class Iterate(NamedTuple):
         return Iterate(*(part[some] for part in self))
 
 
-class Basis(NamedTuple):
-    """The singular vectors and values of the mixed matrices."""
+class Found(NamedTuple):
+    """W and λ of N problems, where the iteration converged, and its steps."""
 
-    U: Float[np.ndarray, "N d_k d_k"]
-    sigma: Float[np.ndarray, "N c"]
-    V: Float[np.ndarray, "N d_q d_q"]
+    weights: Block
+    multipliers: RowVector
+    converged: Bool[np.ndarray, " N"]
+    steps: Int[np.ndarray, " N"]
+
+
+class Places(NamedTuple):
+    """Constants of matrices of one shape, d ≥ c: sums stand on and above the diagonal, differences below it.
+
+    Attributes
+    ----------
+    sign : ndarray, shape (d, c)
+        −1 for sums and 1 for others: the signs of the singular values in the quotients.
+    fold : ndarray, shape (c, c)
+        1 for sums, −1 for differences, and 0 on the diagonal.
+    share : ndarray, shape (d, c)
+        The factor of the product of two sums or of two differences.
+    inside : ndarray, shape (c + 1, d)
+        The first r places, for each r.
+    free : bool ndarray, shape (c + 1, d, c)
+        The unknown entries of W, for each r.
+    """
+
+    sign: Float[np.ndarray, "d c"]
+    fold: Float[np.ndarray, "c c"]
+    share: Float[np.ndarray, "d c"]
+    inside: Float[np.ndarray, "ranks d"]
+    free: Bool[np.ndarray, "ranks d c"]
+
+    @classmethod
+    @cache
+    def of(cls, face: Face, d: int, c: int) -> "Places":
+        """Those of a norm."""
+        i, j = np.arange(d)[:, None], np.arange(c)
+        sums = i <= j
+        inside = np.arange(d) < np.arange(c + 1)[:, None]
+        return cls(
+            np.where(sums, -1.0, 1.0),
+            np.where(sums, 1.0, -1.0)[:c] - np.eye(c),
+            np.where((i == j) | (i >= c), 1.0, 0.5),
+            inside.astype(np.float64),
+            np.stack([face.free(first, sums) for first in inside]),
+        )
+
+    def folded(self, matrices: np.ndarray) -> np.ndarray:
+        """Sums and differences of the entries, overwritten."""
+        square = matrices[..., : len(self.fold), :]
+        square += self.fold * square.mT
+        return matrices
+
+    def unfolded(self, matrices: np.ndarray) -> np.ndarray:
+        """The transpose of ``folded``."""
+        square = matrices[..., : len(self.fold), :]
+        square += (self.fold * square).mT
+        return matrices
+
+    def diagonal(self, matrices: np.ndarray) -> np.ndarray:
+        """The diagonals, as a view."""
+        *axes, d, c = matrices.shape
+        return matrices.reshape(*axes, d * c)[..., : c * c : c + 1]
 
 
 def solve_on_face(
     face: Face, rows: FaceRows, weights: Block, multipliers: RowVector, held: Bool[np.ndarray, "N m"], value: Values
-) -> tuple[Block, RowVector, Bool[np.ndarray, " N"]]:
+) -> Found:
     """Least N(W) for N problems together, from points nearby.
 
     Parameters
@@ -190,128 +230,97 @@ def solve_on_face(
 
     Returns
     -------
-    weights, multipliers and where the iteration converged. The caller has to check whether they are optimal.
+    Found
+        The caller has to check whether it is optimal.
     """
+    if weights.shape[1] < weights.shape[2]:
+        turned = rows._replace(left=rows.queries, queries=rows.left)
+        found = solve_on_face(face, turned, weights.mT, multipliers, held, value)
+        return found._replace(weights=found.weights.mT)
     now = Iterate(weights, np.where(held, multipliers, 0.0), face.first_size(value), np.full(len(weights), np.inf))
-    weights, multipliers, converged = weights.copy(), now.multipliers.copy(), np.zeros(len(weights), bool)
-    running, ranks = np.arange(len(weights)), np.full(len(weights), -1)
+    found = Found(weights.copy(), now.multipliers.copy(), np.zeros(len(weights), bool), np.zeros(len(weights), int))
+    running, before = np.arange(len(weights)), np.full(len(weights), -1)
     own = Held.of(rows, held)
-    for _ in range(MAX_STEPS):
+    places = Places.of(face, *weights.shape[1:])
+    for step in range(1, MAX_STEPS + 1):
         short = rows.right - rows.apply(now.weights)
-        off = np.maximum.reduce(np.abs(short), axis=-1, where=held, initial=0.0)[:, None]
-        wrong = (short > np.maximum(10 * off, 1e-12)) | ((now.multipliers < 0) & ~rows.equality)
-        wrong &= off <= NEAR
-        changed = np.logical_or.reduce(wrong, axis=-1)
+        off = np.abs(short * held).max(axis=-1)
+        wrong = (now.multipliers < 0) & ~rows.equality
+        wrong |= short > np.maximum(10 * off, 1e-12)[:, None]
+        changed = wrong.any(axis=-1)
         if changed.any():
             held = held ^ wrong
             now.multipliers[wrong] = 0.0
             own = Held.of(rows, held)
+            off = np.abs(short * held).max(axis=-1)
         inside = now.multipliers[own.place]  # 0 on rows that are not held
         U, sigma, Vt = svd(face.mixed(now.weights, own.adjoint(inside)))
-        before, ranks = ranks, (sigma > now.size[:, None]).sum(axis=-1)
-        after = _stepped(face, own, now._replace(multipliers=inside), Basis(U, sigma, Vt.mT), ranks)
+        ranks = np.add.reduce(sigma > now.size[:, None], axis=-1)
+        after = _step(face, places, own, now._replace(multipliers=inside, error=off), (U, sigma, Vt.mT), ranks)
         now.multipliers[own.place] = after.multipliers
-        # the residual of NaN where the step failed compares as false
+        # a NaN where the step failed compares as false
         going = (after.error <= 10 * now.error) | ((changed | (ranks != before)) & (after.error < np.inf))
+        before = ranks
         now = after._replace(multipliers=now.multipliers)
         ended = going & (now.error <= LAST)
         if ended.any():
             best = running[ended]
-            weights[best], multipliers[best], converged[best] = now.weights[ended], now.multipliers[ended], True
+            found.weights[best], found.multipliers[best] = now.weights[ended], now.multipliers[ended]
+            found.converged[best], found.steps[best] = True, step
             going &= ~ended
         if not going.all():
             if not going.any():
                 break
-            running, held, ranks = running[going], held[going], ranks[going]
+            running, held, before = running[going], held[going], before[going]
             now, rows = now.keep(going), rows.keep(going)
             own = Held.of(rows, held)
-    return weights, multipliers, converged
+    return found
 
 
-def _stepped(face: Face, held: Held, now: Iterate, basis: Basis, ranks: Int[np.ndarray, " N"]) -> Iterate:
-    """The iterate after a step, of problems of equal rank together; its error is NaN where that fails."""
-    first = int(ranks[0])
-    if (ranks == first).all():
-        return _step(face, held, now, basis, first)
-    after = Iterate(*(part.copy() for part in now))
-    for rank in np.unique(ranks).tolist():
-        same = np.flatnonzero(ranks == rank)
-        own = Basis(*(part[same] for part in basis))
-        found = _step(face, held.keep(same), now.keep(same), own, rank)
-        for part, new in zip(after, found, strict=True):
-            part[same] = new
-    return after
-
-
-def _step(face: Face, held: Held, now: Iterate, basis: Basis, rank: int) -> Iterate:
-    """Newton's equations on the held rows."""
-    N, count = held.right.shape
+def _step(
+    face: Face, places: Places, held: Held, now: Iterate, basis: tuple[Block, Singular, Block], ranks: np.ndarray
+) -> Iterate:
+    """Newton's equations on the held rows; the error is NaN where they fail."""
     U, sigma, V = basis
+    N, d, c = now.weights.shape
     failed = now._replace(error=np.full(N, np.nan))
-    if rank == 0 or count == 0:
+    if held.right.shape[1] == 0:
         return failed
+    size, inside = now.size[:, None], places.inside[ranks]
+    padded = sigma if d == c else np.concatenate([sigma, np.zeros((N, d - c))], axis=1)
+    of_weights, of_pull = face.sizes(np.maximum(padded - size, 0.0) / face.mix, np.minimum(padded, size))
+
     first, second = held.left @ U, held.queries @ V
-    i, j = pairs(rank)
-    outer = first[:, :, :rank, None] * second[:, :, None, :rank]
-    one, two = outer[:, :, i, j], outer[:, :, j, i]
-    core = (sigma[:, :rank] - now.size[:, None]) / MIX
-    turned = Turned(first, second, one + two, core, now.size, sigma[:, rank:])
-    links = face.links(turned)
-    total = count + links.matrix.shape[2]
-    if total > MAX_UNKNOWNS:
-        return failed
-    across, turn = _factors(face, turned, one - two)
-    system = np.zeros((N, total, total))
-    system[:, :count, :count] = across @ across.mT
-    system[:, :count, :count] += turn @ turn.mT
-    system[:, :count, count:] = links.matrix
-    system[:, count:, :count] = links.matrix.mT
-    known, wanted = np.empty((N, total)), np.empty((N, total))
-    known[:, :count], known[:, count:] = now.multipliers, links.now
-    wanted[:, :count], wanted[:, count:] = held.right, links.right
-    wanted -= (system @ known[:, :, None])[:, :, 0]
-    error = np.abs(wanted).max(axis=-1)
-    ridge = RIDGE * error[:, None]
-    diagonal = system.reshape(N, -1)[:, :: total + 1]
-    diagonal[:, :count] += ridge + held.absent
-    diagonal[:, count:] -= ridge
+    pull = places.folded((first * now.multipliers[:, :, None]).mT @ second)
+    diagonal = places.diagonal(pull)
+    diagonal -= of_pull[:, :c]
+    face.gather(diagonal, inside, of_pull)
+    error = np.maximum(now.error, np.abs(pull).max(axis=(-2, -1)))
+
+    dividend = of_weights[:, :, None] + places.sign * of_weights[:, None, :c]
+    divisor = of_pull[:, :, None] + places.sign * of_pull[:, None, :c]
+    freedom = np.maximum(FREEDOM * error, LEAST_FREEDOM)[:, None, None]
+    quotient = np.where(places.free[ranks], 1 / freedom, dividend / (divisor + TINY))
+    root = np.sqrt(places.share * quotient)
+    factors = places.folded(first[:, :, :, None] * second[:, :, None, :])
+    face.gather(places.diagonal(factors), inside[:, None])
+    factors *= root[:, None]
+    factors = factors.reshape(N, -1, d * c)
+
+    moved = (root * pull).reshape(N, d * c, 1)
+    short = held.right - (factors @ moved)[:, :, 0] - np.vecdot(first[:, :, :c] * of_weights[:, None, :c], second)
+    system = factors @ factors.mT
+    diagonal_of(system)[:] += (RIDGE * error)[:, None] + held.absent
     try:
-        known += solve(system, wanted)
+        change = solve_definite(system, short)
     except np.linalg.LinAlgError:
         return failed
-    multipliers = known[:, :count]
-    pull = (first * multipliers[:, :, None]).mT @ second
-    moved, size = face.moved(turned, known[:, count:], pull)
-    weights = U @ moved @ V.mT
+    moved += factors.mT @ change[:, :, None]
+    turned = moved.reshape(N, d, c) * root
+    face.spread(places.diagonal(turned), inside)
+    turned = places.unfolded(turned)
+    diagonal = places.diagonal(turned)
+    diagonal += of_weights[:, :c]
+    weights = U @ turned @ V.mT
     error += 0.0 * weights.sum(axis=(-2, -1))  # NaN if they are not finite
-    return Iterate(weights, multipliers, size, error)
-
-
-def _factors(face: Face, turned: Turned, differences: Float[np.ndarray, "N k p"]) -> tuple[np.ndarray, np.ndarray]:
-    """Φ and Ψ: (ΦΦ' + ΨΨ')λ is A of the part of W that λ determines, ΨΨ' for a rotation of U₁ against V₁."""
-    core, size, others = turned.core, turned.size[:, None], turned.others
-    N, rank = core.shape
-    paired = others.shape[1]
-    one = turned.first[:, :, rank:, None] * turned.second[:, :, None, :rank]
-    two = turned.second[:, :, rank:, None] * turned.first[:, :, None, :rank]
-    longer = one if one.shape[2] > paired else two
-    alone = longer.shape[2] - paired
-    across = np.concatenate([one[:, :, :paired] + two[:, :, :paired], one[:, :, :paired] - two[:, :, :paired]], axis=2)
-    if alone:
-        across = np.concatenate([across, longer[:, :, paired:]], axis=2)
-    apart = np.empty((N, 2 * paired + alone, 1))
-    apart[:, :paired, 0], apart[:, paired : 2 * paired, 0] = size - others, size + others
-    apart[:, 2 * paired :, 0] = size
-    weight = face.weight(core[:, None] / apart)
-    weight[:, : 2 * paired] *= 0.5
-    across *= np.sqrt(weight)[:, None]
-    i, j = pairs(rank)
-    turn = differences * np.sqrt(0.5 * face.weight((core[:, i] + core[:, j]) / (2 * size)))[:, None]
-    return across.reshape(N, one.shape[1], -1), turn
-
-
-@cache
-def pairs(rank: int) -> tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]:
-    """The places i <= j of the upper triangle."""
-    i, j = np.triu_indices(rank)
-    return i, j
+    return Iterate(weights, now.multipliers + change, face.size(now.size, turned), error)

@@ -31,11 +31,10 @@ from attsvm.svm.methods.semidefinite.cone import (
     State,
     Step,
     Values,
-    diagonal_of,
     measure,
 )
-from attsvm.svm.methods.semidefinite.dense import eigh, eigvalsh
-from attsvm.svm.methods.semidefinite.face import FaceRows, solve_on_face
+from attsvm.svm.methods.semidefinite.dense import diagonal_of, eigh, eigvalsh
+from attsvm.svm.methods.semidefinite.directly import solve_directly
 
 Falls = Float[np.ndarray, "2 N"]
 
@@ -130,19 +129,10 @@ class _CentralPath(Iteration):
 def _finished(cone: Cone, problems: Problems, state: State, some: Int[np.ndarray, " some"], target: float) -> Point:
     """Some of the problems by the direct method, from a point near the optimum."""
     own = problems if len(some) == len(problems.right) else problems.keep(some)
-    rows = FaceRows(own.rows.left, own.rows.queries[:, own.rows.query_of], own.right, own.equality)
     weights, multipliers, slack = cone.weights(state)[some], state.multipliers[some], state.slack[some]
     held = multipliers * slack.max(axis=-1, keepdims=True) > slack * multipliers.max(axis=-1, keepdims=True)
     held = (held & (own.right >= 0)) | own.equality
-    weights, multipliers, converged = solve_on_face(
-        cone.face, rows, weights, multipliers, held, cone.value(state)[some]
-    )
-    multipliers = np.where(own.equality, multipliers, np.maximum(multipliers, 0.0))
-    sigma = np.linalg.svd(np.concatenate([weights, own.rows.adjoint(multipliers)]), compute_uv=False)
-    value, size = cone.face.values(sigma[: len(some)], sigma[len(some) :])
-    multipliers /= size[:, None]
-    error, _ = measure(own, weights, rows.apply(weights), value, multipliers, target)
-    return Point(weights, multipliers, np.where(converged, error, np.inf), np.zeros(len(some), int))
+    return solve_directly(cone.face, own, weights, multipliers, held, cone.value(state)[some], target)
 
 
 def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:

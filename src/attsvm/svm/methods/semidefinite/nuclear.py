@@ -23,11 +23,11 @@ from attsvm.svm.methods.semidefinite.cone import (
     State,
     Step,
     Values,
-    diagonal_of,
     lift,
     measure,
     start_slack,
 )
+from attsvm.svm.methods.semidefinite.dense import diagonal_of
 from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.nuclear_face import NuclearFace
 from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite

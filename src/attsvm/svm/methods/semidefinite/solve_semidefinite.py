@@ -19,6 +19,9 @@ from attsvm.svm.methods.generic.solve_generic import SPLITTING, Task
 from attsvm.svm.methods.growing import Growth, growing_rows
 from attsvm.svm.methods.iteration import Point, Watch
 from attsvm.svm.methods.semidefinite.cone import RIGID, Cone, Problems, Values
+from attsvm.svm.methods.semidefinite.dense import singular_values
+from attsvm.svm.methods.semidefinite.directly import solve_directly
+from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.interior_point import interior_point
 
 METHOD = "semidefinite"
@@ -51,6 +54,12 @@ EXACT = 1e-11
 """Gaps below this are those of the direct method, or as good."""
 
 MAX_STEPS = 50
+
+DIRECT_ROWS = 100
+"""Up to so many rows the face is looked for from the answer in the Frobenius norm, before the interior point."""
+
+SHRINK = 0.85
+"""The dual norm of A*(λ) at this start."""
 
 
 def solve_semidefinite(
@@ -202,25 +211,24 @@ def _solve(
         shorter = warm_sizes < sizes
         known[shorter], sizes[shorter] = warm[shorter], warm_sizes[shorter]
     sizes = np.where(np.isfinite(sizes), sizes, 1.0)
+    # the value becomes about 1
+    asked = reduced.unit.right > 0
+    right = np.where(asked, reduced.unit.right / sizes[:, None], reduced.unit.right)
+    problems = Problems(reduced.rows, right, reduced.unit.equality)
+    own_cone = cone(reduced.rows.left.shape[-1])
+    if settings.report is None and settings.max_steps is None and reduced.rows.left.shape[1] <= DIRECT_ROWS:
+        _directly(best, problems, own_cone.face, known / sizes[:, None, None], multipliers, settings)
     top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
     starts = (
-        np.where(reduced.unit.equality, multipliers, np.maximum(multipliers, NEAR * top)),
-        np.where(reduced.unit.equality, 0.0, np.where(reduced.unit.right > 0, 1.0, 0.1)),
+        np.where(problems.equality, multipliers, np.maximum(multipliers, NEAR * top)),
+        np.where(problems.equality, 0.0, np.where(asked, 1.0, 0.1)),
     )
     for start in starts:
         index = np.flatnonzero(best.gap > settings.tol)
         if len(index) == 0 or watch.stopped:
             break
-        _improve(
-            best,
-            reduced.keep(index),
-            index,
-            cone(reduced.rows.left.shape[-1]),
-            sizes[index],
-            start[index],
-            settings,
-            watch,
-        )
+        own = problems if len(index) == len(sizes) else problems.keep(index)
+        _improve(best, own, index, own_cone, start[index], settings, watch)
     _keep_known(reduced, norm, best, known, sizes, settings.tol)
     shape = constraints.inequality.shape[1:]
     return best._replace(weights=reduced.expand(best.weights), multipliers=reduced.unit.spread(best.multipliers, shape))
@@ -263,12 +271,33 @@ def _margin(reduced: Reduced, weights: Block) -> Values:
     )
 
 
+def _directly(
+    best: Point, problems: Problems, face: Face, weights: Block, multipliers: RowVector, settings: Settings
+) -> None:
+    """Solve all problems on their faces from an answer in another norm, which is often near enough; keep the results.
+
+    The steps have no gap that could be reported.
+    """
+    _, size = face.values(singular_values(weights), singular_values(problems.rows.adjoint(multipliers)))
+    held = (multipliers > 0) | problems.equality
+    value = np.ones(len(size))
+    target = _target(settings)
+    found = solve_directly(face, problems, weights, multipliers * (SHRINK / size)[:, None], held, value, target)
+    done = found.gap <= target
+    best.improve(np.flatnonzero(done), Point(*(part[done] for part in found)))
+    best.steps[done] = found.steps[done]
+
+
+def _target(settings: Settings) -> float:
+    """The gap at which an iteration ends."""
+    return max(0.2 * settings.tol, FINEST_TARGET)
+
+
 def _improve(
     best: Point,
-    reduced: Reduced,
+    problems: Problems,
     index: Int[np.ndarray, " some"],
     cone: Cone,
-    sizes: Values,
     start: RowVector,
     settings: Settings,
     watch: Watch,
@@ -277,10 +306,7 @@ def _improve(
     limit = MAX_STEPS if settings.max_steps is None else settings.max_steps - int(best.steps[index].max())
     if limit <= 0:
         return
-    # the value becomes about 1
-    right = np.where(reduced.unit.right > 0, reduced.unit.right / sizes[:, None], reduced.unit.right)
-    problems = Problems(reduced.rows, right, reduced.unit.equality)
-    target = max(0.2 * settings.tol, FINEST_TARGET)
+    target = _target(settings)
     found = interior_point(cone, problems, start, target, limit, watch)
     if (found.gap > EXACT).any():  # the others ended on their face
         found = cone.cleaned(problems, found, target)

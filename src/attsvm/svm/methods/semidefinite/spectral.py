@@ -23,10 +23,10 @@ from attsvm.svm.methods.semidefinite.cone import (
     State,
     Step,
     Values,
-    diagonal_of,
     lift,
     start_slack,
 )
+from attsvm.svm.methods.semidefinite.dense import diagonal_of
 from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
 from attsvm.svm.methods.semidefinite.spectral_face import SpectralFace

@@ -1,0 +1,41 @@
+"""The optimum on its face, from a point nearby, with its gap: the last steps of the interior point, or all steps."""
+
+import numpy as np
+from jaxtyping import Bool
+
+from attsvm.svm.constraints.pair_rows import Block
+from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.methods.iteration import Point
+from attsvm.svm.methods.semidefinite.cone import Problems, Values, measure
+from attsvm.svm.methods.semidefinite.dense import singular_values
+from attsvm.svm.methods.semidefinite.face import Face, FaceRows, solve_on_face
+
+
+def solve_directly(
+    face: Face,
+    problems: Problems,
+    weights: Block,
+    multipliers: RowVector,
+    held: Bool[np.ndarray, "N m"],
+    value: Values,
+    target: float,
+) -> Point:
+    """Least N(W) for N problems together; the gap is ∞ where the iteration did not converge.
+
+    Parameters
+    ----------
+    face : Face
+        The norm.
+    problems : Problems
+    weights, multipliers, held, value
+        See :func:`solve_on_face`.
+    target : float
+        See :func:`measure`.
+    """
+    rows = FaceRows(problems.rows.left, problems.rows.each_query(), problems.right, problems.equality)
+    found = solve_on_face(face, rows, weights, multipliers, held, value)
+    multipliers = np.where(problems.equality, found.multipliers, np.maximum(found.multipliers, 0.0))
+    norm, size = face.values(singular_values(found.weights), singular_values(problems.rows.adjoint(multipliers)))
+    multipliers /= size[:, None]
+    error, _ = measure(problems, found.weights, rows.apply(found.weights), norm, multipliers, target)
+    return Point(found.weights, multipliers, np.where(found.converged, error, np.inf), found.steps)
