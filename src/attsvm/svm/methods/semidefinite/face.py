@@ -105,6 +105,9 @@ class Face(Protocol):
     mix: ClassVar[float]
     """c, the factor of the matrix of rank r."""
 
+    def __hash__(self) -> int:
+        """Faces are keys of a cache."""
+
     def mixed(self, weights: Block, pull: Block) -> Block:
         """X + cS, from W and A*(λ)."""
 
