@@ -9,6 +9,7 @@ in this package or outside it.
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
 from attsvm.norms.combined import Largest, Sum, SumWithLength, max_of, sum_of
+from attsvm.norms.fused import DualFusedHeads, DualFusedKeysQueries, FusedHeads, FusedKeysQueries
 from attsvm.norms.gamma2 import DualGamma2, Gamma2
 from attsvm.norms.heads import JointNorm, MaxOfHeads, SumOfHeads
 from attsvm.norms.infimal import Infimal
@@ -24,10 +25,14 @@ from attsvm.norms.sum_and_largest import DualSumAndLargest, SumAndLargest
 from attsvm.norms.weighted import Weighted
 
 __all__ = [
+    "DualFusedHeads",
+    "DualFusedKeysQueries",
     "DualGamma2",
     "DualNu",
     "DualOwl",
     "DualSumAndLargest",
+    "FusedHeads",
+    "FusedKeysQueries",
     "Gamma2",
     "Infimal",
     "JointNorm",

@@ -1,12 +1,14 @@
-r"""The largest margin over the elliptope, by an interior-point method: the dual of γ2, and its Att-SVM.
+r"""The largest margin over the unit balls of γ2 and of fused norms, by an interior-point method, and their dual norms.
 
-The corners X₁₂ of positive semidefinite matrices X with ones on the diagonal are the unit ball of γ2. The programs
+The unit balls consist of the corners C_h = X_h,₁₂ of positive semidefinite matrices X_h, h = 1, …, H, whose diagonal
+blocks sum to the identity in some sense, 𝓑(Σ X_h) = 1: in γ2 the diagonals, in the fused norms the blocks themselves.
+:class:`Balance` is this linear map. The programs
 
-    max θ   over X ⪰ 0, X_ii = 1, A(X₁₂) − s = θ b, s ≥ 0
-    min Σ w over Z = D(w) − ½ lift(A*(λ)) ⪰ 0, b'λ = 1, λ ≥ 0 (free on equalities)
+    max θ   over X_h ⪰ 0, 𝓑(Σ X_h) = 1, A(C) − s = θ b, s ≥ 0
+    min 1'y over Z_h = 𝓑*(y) − lift(A*(λ)_h) ⪰ 0, b'λ = 1, λ ≥ 0 (free on equalities)
 
-are each other's duals, and Σ w exceeds θ by ⟨X, Z⟩ + λ's. The step is that of Helmberg, Rendl, Vanderbei and
-Wolkowicz: XZ = μI is linearised as ΔX = μZ⁻¹ − X − sym(X ΔZ Z⁻¹), and everything except w, λ and θ is eliminated.
+are each other's duals, and 1'y exceeds θ by Σ ⟨X_h, Z_h⟩ + λ's. The step is that of Helmberg, Rendl, Vanderbei and
+Wolkowicz: XZ = μI is linearised as ΔX = μZ⁻¹ − X − sym(X ΔZ Z⁻¹), and everything except y, λ and θ is eliminated.
 """
 
 from typing import NamedTuple, Protocol
@@ -16,6 +18,7 @@ from jaxtyping import Bool, Float
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 Square = Float[np.ndarray, "K K"]
+Squares = Float[np.ndarray, "H K K"]
 Vector = Float[np.ndarray, " k"]
 
 GOOD_GAP = 1e-13
@@ -29,20 +32,98 @@ PATIENCE = 2
 """The iteration ends when this many steps below it have not made the gap smaller."""
 
 
+class Balance(Protocol):
+    """The map 𝓑 from a symmetric matrix to coordinates of what has to be the identity, and its adjoint.
+
+    Attributes
+    ----------
+    one : ndarray, shape (k,)
+        The coordinates of the identity.
+    """
+
+    one: Vector
+
+    def collect(self, matrix: Square) -> Vector:
+        """𝓑(X)."""
+
+    def spread(self, free: Vector) -> Square:
+        """𝓑*(y)."""
+
+    def of_products(self, left: Float[np.ndarray, "K m"], right: Float[np.ndarray, "K m"]) -> np.ndarray:
+        """𝓑(sym(l_a r_a')) for each column a, shape (k, m)."""
+
+    def equations(self, matrices: Squares, inverses: Squares) -> Square:
+        """The matrix of y → 𝓑(Σ sym(X_h 𝓑*(y) Z_h⁻¹))."""
+
+    def above(self, sums: Vector) -> Vector:
+        """Coordinates y for which 𝓑*(y) is diagonal, with at least these numbers."""
+
+
+class Diagonal:
+    """𝓑 takes the diagonal of one matrix."""
+
+    def __init__(self, size: int) -> None:
+        self.one = np.ones(size)
+
+    def collect(self, matrix: Square) -> Vector:
+        """The diagonal."""
+        return np.diagonal(matrix)
+
+    def spread(self, free: Vector) -> Square:
+        """The diagonal matrix."""
+        return np.diag(free)
+
+    def of_products(self, left: Float[np.ndarray, "K m"], right: Float[np.ndarray, "K m"]) -> np.ndarray:
+        """Entry by entry."""
+        return np.asarray(left * right)
+
+    def equations(self, matrices: Squares, inverses: Squares) -> Square:
+        """Entry by entry."""
+        return np.asarray((matrices * inverses).sum(axis=0))
+
+    def above(self, sums: Vector) -> Vector:
+        """The numbers."""
+        return sums
+
+
 class MarginRows(Protocol):
     """The rows A: margins of corners, their adjoint, and what they add to the equations of a step."""
 
     right: Vector
     equality: Bool[np.ndarray, " m"]
 
-    def apply(self, corner: np.ndarray) -> Vector:
-        """A(X₁₂)."""
+    def apply(self, corners: Float[np.ndarray, "H d_k d_q"]) -> Vector:
+        """A(C)."""
 
-    def adjoint(self, multipliers: Vector) -> np.ndarray:
+    def adjoint(self, multipliers: Vector) -> Float[np.ndarray, "H d_k d_q"]:
         """A*(λ)."""
 
-    def equations(self, matrix: Square, inverse: Square) -> tuple[np.ndarray, np.ndarray]:
-        """With L_a = ½ lift(row a): the diagonals of sym(X L_a Z⁻¹), shape (K, m), and ⟨L_a, X L_b Z⁻¹⟩."""
+    def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
+        """With L_a = lift(row a): the 𝓑(sym(X L_a Z⁻¹)), shape (k, m), and ⟨L_a, X L_b Z⁻¹⟩."""
+
+
+class OneRow:
+    """Σ ⟨G_h, C_h⟩ = θ: the largest θ over the unit ball is the dual norm of G."""
+
+    right, equality = np.ones(1), np.zeros(1, bool)
+
+    def __init__(self, matrices: Float[np.ndarray, "H d_k d_q"]) -> None:
+        self.matrices = matrices
+
+    def apply(self, corners: np.ndarray) -> Vector:
+        """Σ ⟨G_h, C_h⟩."""
+        return np.array([np.vdot(self.matrices, corners)])
+
+    def adjoint(self, multipliers: Vector) -> np.ndarray:
+        """λ G."""
+        return np.asarray(multipliers[0] * self.matrices)
+
+    def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
+        """From the products themselves."""
+        lifted = lift(self.matrices)
+        product = matrices @ lifted @ inverses
+        whole = product.sum(axis=0)
+        return balance.collect(0.5 * (whole + whole.T))[:, None], np.array([[np.vdot(lifted, product)]])
 
 
 class MarginPair(NamedTuple):
@@ -50,31 +131,36 @@ class MarginPair(NamedTuple):
 
     Attributes
     ----------
-    matrix : ndarray, shape (K, K)
+    matrices : ndarray, shape (H, K, K)
         X.
     multipliers : ndarray, shape (m,)
         λ.
-    diagonal : ndarray, shape (K,)
-        w. Z is positive definite for it.
+    free : ndarray, shape (k,)
+        y. Z is positive definite for it.
     steps : int
     """
 
-    matrix: Square
+    matrices: Squares
     multipliers: Vector
-    diagonal: Vector
+    free: Vector
     steps: int
 
 
-def largest_margin(rows: MarginRows, multipliers: Vector, split: int) -> MarginPair:
-    """The largest θ with A(X₁₂) ≥ θ b over the elliptope.
+def largest_margin(
+    rows: MarginRows, balance: Balance, multipliers: Vector, split: int, good_gap: float = GOOD_GAP
+) -> MarginPair:
+    """The largest θ with A(C) ≥ θ b over the unit ball.
 
     Parameters
     ----------
     rows : MarginRows
+    balance : Balance
     multipliers : ndarray, shape (m,)
         Initial λ at any scale: positive, except on equalities.
     split : int
-        Number of rows of X₁₂.
+        Number of rows of a corner.
+    good_gap : float
+        The relative gap at which the iteration ends.
 
     Returns
     -------
@@ -88,38 +174,40 @@ def largest_margin(rows: MarginRows, multipliers: Vector, split: int) -> MarginP
     multipliers = multipliers / (rows.right @ multipliers)
     lifted = lift(rows.adjoint(multipliers))
     # above the sums of the rows, the diagonal makes Z positive definite
-    diagonal = np.abs(lifted).sum(axis=1)
-    diagonal = 1.1 * np.maximum(diagonal, 0.01 * diagonal.max())
-    matrix = np.eye(len(diagonal))
-    mu = float(diagonal.mean())
+    sums = np.abs(lifted).sum(axis=-1).max(axis=0)
+    free = balance.above(1.1 * np.maximum(sums, 0.01 * sums.max()))
+    identity = np.eye(len(sums))
+    share = float(balance.collect(identity)[0]) * len(lifted)
+    matrices = np.broadcast_to(identity / share, lifted.shape)
+    mu = float(np.trace(balance.spread(free))) / len(sums) / share
     slack = np.where(rows.equality, 0.0, mu / np.where(rows.equality, 1.0, multipliers))
-    point = _Point(matrix, diagonal, multipliers, slack)
+    point = _Point(matrices, free, multipliers, slack)
     best, least, steps, waited = point, np.inf, 0, 0
     while steps < MAX_STEPS:
         try:
-            step = _Step(rows, point, split)
+            step = _Step(rows, balance, point, split)
         except np.linalg.LinAlgError:
             break
-        gap = step.mu * step.count / float(point.diagonal.sum())
+        gap = step.mu * step.count / float(balance.one @ point.free)
         waited = waited + 1 if gap > 0.9 * least and least < NEARLY_OPTIMAL else 0
         if gap < least:
             best, least = point, gap
-        if gap < GOOD_GAP or waited == PATIENCE:
+        if gap < good_gap or waited == PATIENCE:
             break
         point, steps = step.next(), steps + 1
-    return MarginPair(best.matrix, best.multipliers, best.diagonal, steps)
+    return MarginPair(best.matrices, best.multipliers, best.free, steps)
 
 
 class _Point(NamedTuple):
-    matrix: Square
-    diagonal: Vector
+    matrices: Squares
+    free: Vector
     multipliers: Vector
     slack: Vector
 
     def moved(self, change: "_Point", primal: float, dual: float) -> "_Point":
         return _Point(
-            self.matrix + primal * change.matrix,
-            self.diagonal + dual * change.diagonal,
+            self.matrices + primal * change.matrices,
+            self.free + dual * change.free,
             self.multipliers + dual * change.multipliers,
             self.slack + primal * change.slack,
         )
@@ -128,83 +216,87 @@ class _Point(NamedTuple):
 class _Step:
     """The equations of a predictor-corrector step from a point."""
 
-    def __init__(self, rows: MarginRows, point: _Point, split: int) -> None:
-        self.rows, self.point, self.split = rows, point, split
-        self.free = rows.equality
-        self.positive = np.where(self.free, 1.0, point.multipliers)
-        size = len(point.diagonal)
-        self.count = size + int((~self.free).sum())
-        dual = np.diag(point.diagonal) - lift(rows.adjoint(point.multipliers))
-        self.dual_factor = np.linalg.cholesky(dual)
-        self.factor = np.linalg.cholesky(point.matrix)
-        inverse = np.linalg.inv(dual)
-        self.inverse = 0.5 * (inverse + inverse.T)
-        self.mu = (float(np.vdot(point.matrix, dual)) + float(point.multipliers @ point.slack)) / self.count
-        crossed, products = rows.equations(point.matrix, self.inverse)
+    def __init__(self, rows: MarginRows, balance: Balance, point: _Point, split: int) -> None:
+        self.rows, self.balance, self.point, self.split = rows, balance, point, split
+        self.unsigned = rows.equality
+        self.positive = np.where(self.unsigned, 1.0, point.multipliers)
+        self.count = point.matrices.shape[0] * point.matrices.shape[1] + int((~self.unsigned).sum())
+        dual = self._dual_change(point)
+        self.dual_factors = np.linalg.cholesky(dual)
+        self.factors = np.linalg.cholesky(point.matrices)
+        inverses = np.linalg.inv(dual)
+        self.inverses = 0.5 * (inverses + inverses.mT)
+        self.mu = (float(np.vdot(point.matrices, dual)) + float(point.multipliers @ point.slack)) / self.count
+        crossed, products = rows.equations(point.matrices, self.inverses, balance)
         products[np.diag_indices(len(products))] += point.slack / self.positive
-        # b'λ = 1 excludes the direction (w, λ), in which the equations are singular in the limit
+        # b'λ = 1 excludes the direction (y, λ), in which the equations are singular in the limit
         self.weight = float(np.trace(products)) / float(rows.right @ rows.right)
         products += self.weight * np.outer(rows.right, rows.right)
-        whole = np.block([[point.matrix * self.inverse, -crossed], [-crossed.T, products]])
-        self.equations = cho_factor(whole)
-        self.border = np.concatenate([np.zeros(size), rows.right])
+        own = balance.equations(point.matrices, self.inverses)
+        self.equations = cho_factor(np.block([[own, -crossed], [-crossed.T, products]]), overwrite_a=True)
+        self.border = np.concatenate([np.zeros(len(own)), rows.right])
         self.answer = cho_solve(self.equations, self.border)
 
     def next(self) -> _Point:
         """The next point."""
         point = self.point
-        nothing = np.zeros_like(point.matrix), np.zeros_like(point.slack)
+        nothing = np.zeros_like(point.matrices), np.zeros_like(point.slack)
         guess = self._solved(0.0, *nothing)
         reached = [min(1.0, length) for length in self._lengths(guess)]
         ahead = point.moved(guess, *reached)
-        left = float(np.vdot(ahead.matrix, self._dual_change(ahead))) + float(ahead.multipliers @ ahead.slack)
+        left = float(np.vdot(ahead.matrices, self._dual_change(ahead))) + float(ahead.multipliers @ ahead.slack)
         aim = min(1.0, (left / (self.mu * self.count)) ** 2) * self.mu
-        crossed = guess.matrix @ self._dual_change(guess) @ self.inverse
-        change = self._solved(aim, 0.5 * (crossed + crossed.T), guess.multipliers * guess.slack)
+        crossed = guess.matrices @ self._dual_change(guess) @ self.inverses
+        change = self._solved(aim, 0.5 * (crossed + crossed.mT), guess.multipliers * guess.slack)
         near = 0.9 + 0.09 * min(reached)
         return point.moved(change, *(min(1.0, near * length) for length in self._lengths(change)))
 
-    def _dual_change(self, change: _Point) -> Square:
-        """D(w) − ½ lift(A*(λ)), which is linear."""
-        return np.asarray(np.diag(change.diagonal) - lift(self.rows.adjoint(change.multipliers)))
+    def _dual_change(self, change: _Point) -> Squares:
+        """𝓑*(y) − lift(A*(λ)), which is linear."""
+        return np.asarray(self.balance.spread(change.free) - lift(self.rows.adjoint(change.multipliers)))
 
-    def _solved(self, mu: float, crossed: Square, row_crossed: Vector) -> _Point:
+    def _solved(self, mu: float, crossed: Squares, row_crossed: Vector) -> _Point:
         """The change that aims at XZ = μI, with the terms of second order."""
-        point, rows, size = self.point, self.rows, len(self.point.diagonal)
-        target = mu * self.inverse - crossed
-        row_target = np.where(self.free, 0.0, (mu - row_crossed) / self.positive)
+        point, rows, balance = self.point, self.rows, self.balance
+        target = mu * self.inverses - crossed
+        row_target = np.where(self.unsigned, 0.0, (mu - row_crossed) / self.positive)
         rest = 1 - float(rows.right @ point.multipliers)
         margins = row_target - self._margins(target) + self.weight * rest * rows.right
-        free = cho_solve(self.equations, np.concatenate([np.diagonal(target) - 1, margins]))
+        lacking = balance.collect(target.sum(axis=0)) - balance.one
+        found = cho_solve(self.equations, np.concatenate([lacking, margins]))
         # b'(λ + Δλ) = 1 determines θ
-        free += self.answer * ((rest - float(self.border @ free)) / float(self.border @ self.answer))
-        change = point._replace(diagonal=free[:size], multipliers=free[size:])
-        pushed = point.matrix @ self._dual_change(change) @ self.inverse
-        slack = row_target - point.slack - np.where(self.free, 0.0, point.slack / self.positive) * free[size:]
-        return change._replace(matrix=target - point.matrix - 0.5 * (pushed + pushed.T), slack=slack)
+        found += self.answer * ((rest - float(self.border @ found)) / float(self.border @ self.answer))
+        change = point._replace(free=found[: len(lacking)], multipliers=found[len(lacking) :])
+        pushed = point.matrices @ self._dual_change(change) @ self.inverses
+        factor = np.where(self.unsigned, 0.0, point.slack / self.positive)
+        slack = row_target - point.slack - factor * change.multipliers
+        return change._replace(matrices=target - point.matrices - 0.5 * (pushed + pushed.mT), slack=slack)
 
-    def _margins(self, matrix: Square) -> Vector:
-        return self.rows.apply(matrix[: self.split, self.split :])
+    def _margins(self, matrices: Squares) -> Vector:
+        return self.rows.apply(matrices[:, : self.split, self.split :])
 
     def _lengths(self, change: _Point) -> tuple[float, float]:
         """The steps to the boundary of X and s, and of Z and λ."""
-        point, bounded = self.point, ~self.free
-        falls = [_fall(self.factor, change.matrix), _fall(self.dual_factor, self._dual_change(change))]
+        point, bounded = self.point, ~self.unsigned
+        falls = [_fall(self.factors, change.matrices), _fall(self.dual_factors, self._dual_change(change))]
         for k, (now, then) in enumerate(((point.slack, change.slack), (point.multipliers, change.multipliers))):
             falls[k] = max(falls[k], float((-then[bounded] / now[bounded]).max(initial=0.0)))
         return 1 / max(falls[0], 1e-3), 1 / max(falls[1], 1e-3)
 
 
-def lift(corner: np.ndarray) -> Square:
+def lift(corners: Float[np.ndarray, "H d_k d_q"]) -> Squares:
     """½ [[0, C], [C', 0]]."""
-    rows, columns = corner.shape
-    lifted = np.zeros((rows + columns, rows + columns))
-    lifted[:rows, rows:], lifted[rows:, :rows] = 0.5 * corner, 0.5 * corner.T
+    number, rows, columns = corners.shape
+    lifted = np.zeros((number, rows + columns, rows + columns))
+    lifted[:, :rows, rows:], lifted[:, rows:, :rows] = 0.5 * corners, 0.5 * corners.mT
     return lifted
 
 
-def _fall(factor: Square, change: Square) -> float:
+def _fall(factors: Squares, changes: Squares) -> float:
     """The largest eigenvalue of −F⁻¹ ΔM F⁻', for M = FF'."""
-    half = solve_triangular(factor, change, lower=True)
-    scaled = solve_triangular(factor, half.T, lower=True)
-    return -float(np.linalg.eigvalsh(0.5 * (scaled + scaled.T))[0])
+    most = -np.inf
+    for factor, change in zip(factors, changes, strict=True):
+        half = solve_triangular(factor, change, lower=True)
+        scaled = solve_triangular(factor, half.T, lower=True)
+        most = max(most, -float(np.linalg.eigvalsh(0.5 * (scaled + scaled.T))[0]))
+    return most

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from attsvm.norms.base import Norm
-from attsvm.norms.elliptope import Square, Vector, largest_margin, lift
+from attsvm.norms.elliptope import Diagonal, OneRow, Square, Vector, largest_margin
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import NORMS
 
@@ -259,33 +259,10 @@ def _fall(point: Vector, change: Vector) -> float:
     return max(float((-change / point).max()), 1e-3)
 
 
-class _OneRow:
-    """⟨G, X₁₂⟩ = θ: the largest θ over the elliptope is the dual of γ2."""
-
-    right, equality = np.ones(1), np.zeros(1, bool)
-
-    def __init__(self, matrix: np.ndarray) -> None:
-        self.matrix = matrix
-
-    def apply(self, corner: np.ndarray) -> Vector:
-        """⟨G, X₁₂⟩."""
-        return np.array([np.vdot(self.matrix, corner)])
-
-    def adjoint(self, multipliers: Vector) -> np.ndarray:
-        """λ G."""
-        return np.asarray(multipliers[0] * self.matrix)
-
-    def equations(self, matrix: Square, inverse: Square) -> tuple[np.ndarray, np.ndarray]:
-        """See :class:`attsvm.norms.elliptope.MarginRows`."""
-        lifted = lift(self.matrix)
-        product = matrix @ lifted @ inverse
-        return np.diagonal(product)[:, None], np.array([[np.vdot(lifted, product)]])
-
-
 def _least_diagonal(matrix: np.ndarray) -> float:
     """A bound on the dual of γ2 of a matrix without rows or columns of zeros."""
     rows = len(matrix)
-    diagonal = largest_margin(_OneRow(matrix), np.ones(1), rows).diagonal
+    diagonal = largest_margin(OneRow(matrix[None]), Diagonal(sum(matrix.shape)), np.ones(1), rows).free
     positive = np.maximum(diagonal, SMALLEST * diagonal.max())
     u, v = positive[:rows], positive[rows:]
     sigma = float(np.linalg.norm(matrix / np.sqrt(u)[:, None] / np.sqrt(v), 2))

@@ -1,16 +1,16 @@
 """The least γ2 norm, by the largest margin over its unit ball."""
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import Gamma2, Norm
-from attsvm.norms.elliptope import Square, Vector, largest_margin
+from attsvm.norms.elliptope import Diagonal, largest_margin
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.constraints.pair_rows import PairRows, reduced_rows
+from attsvm.svm.constraints.pair_rows import reduced_rows
 from attsvm.svm.methods.batches import undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.registry import solver
+from attsvm.svm.methods.semidefinite.pair_margins import PairMargins
 
 ELLIPTOPE = "elliptope"
 
@@ -41,44 +41,10 @@ def solve_gamma2(constraints: Constraints, norm: Norm, settings: Settings, metho
     least = NEAR * np.abs(start).max()
     equality = unit.equality[0]
     start = np.where(equality, start, np.maximum(start, least))
-    rows = _Rows(reduced.rows, unit.right[0], equality)
     split = constraints.weights_shape[0]
-    found = largest_margin(rows, start, split)
+    rows = PairMargins([reduced.rows], [unit])
+    found = largest_margin(rows, Diagonal(sum(constraints.weights_shape)), start, split)
     multipliers = unit.spread(found.multipliers[None], constraints.inequality.shape)[0]
     why = "the norm is a semidefinite program with rows of rank one"
-    corner = found.matrix[:split, split:]
+    corner = found.matrices[0, :split, split:]
     return Candidate(corner, multipliers, frobenius.ray, np.asarray(found.steps), ELLIPTOPE, why)
-
-
-class _Rows:
-    """Rows l z' of one problem."""
-
-    def __init__(self, rows: PairRows, right: Vector, equality: Bool[np.ndarray, " m"]) -> None:
-        self.rows, self.right, self.equality = rows, right, equality
-        self.left: Float[np.ndarray, "m d_k"] = rows.left[0]
-        self.queries: Float[np.ndarray, "U d_q"] = rows.queries[0]
-        self.query_of: Int[np.ndarray, " m"] = rows.query_of
-
-    def apply(self, corner: np.ndarray) -> Vector:
-        """A(X₁₂)."""
-        return np.asarray(self.rows.apply(corner[None])[0])
-
-    def adjoint(self, multipliers: Vector) -> np.ndarray:
-        """A*(λ)."""
-        return np.asarray(self.rows.adjoint(multipliers[None])[0])
-
-    def equations(self, matrix: Square, inverse: Square) -> tuple[np.ndarray, np.ndarray]:
-        """From the products of all pairs of factors with X and Z⁻¹."""
-        split = self.left.shape[1]
-        left, queries, of = self.left, self.queries, self.query_of
-        left_images = [each[:, :split] @ left.T for each in (matrix, inverse)]
-        query_images = [(each[:, split:] @ queries.T)[:, of] for each in (matrix, inverse)]
-        crossed = 0.5 * (left_images[0] * query_images[1] + query_images[0] * left_images[1])
-        left_left = [left @ image[:split] for image in left_images]
-        query_query = [(queries @ image[split:])[of] for image in query_images]
-        left_query = [left @ image[:split] for image in query_images]
-        products = left_left[0] * query_query[1] + left_left[1] * query_query[0]
-        mixed = left_query[0] * left_query[1].T
-        products += mixed + mixed.T
-        products *= 0.25
-        return crossed, products

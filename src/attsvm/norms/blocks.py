@@ -1,0 +1,108 @@
+"""Coordinates of symmetric diagonal blocks, for unit balls in which these sum to the identity."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.norms.elliptope import Square, Squares, Vector
+
+
+class SymmetricBlocks:
+    """𝓑 takes the diagonal blocks of X: both, or if they are tied their sum.
+
+    The coordinates of a symmetric matrix are its upper triangle, with factors of √2 off the diagonal.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (d_k, d_q).
+    tied : bool
+        Whether the sum of both blocks has to be the identity; then d_k = d_q.
+    """
+
+    def __init__(self, shape: tuple[int, int], tied: bool) -> None:
+        self._size = sum(shape)
+        # the size of each block, and where it lies in X
+        places = [(shape[0], (0, shape[0]))] if tied else [(shape[0], (0,)), (shape[1], (shape[0],))]
+        self._blocks = [_Block.of(size, starts) for size, starts in places]
+        self.one = np.concatenate([(block.rows == block.columns).astype(float) for block in self._blocks])
+        self._ends = np.cumsum([len(block.rows) for block in self._blocks])[:-1]
+
+    def densities(self, free: Vector) -> list[Square]:
+        """The matrix of each block."""
+        return [block.matrix(own) for block, own in zip(self._blocks, np.split(free, self._ends), strict=True)]
+
+    def collect(self, matrix: Square) -> Vector:
+        """The coordinates of the blocks."""
+        return np.concatenate(
+            [
+                block.factors * sum(matrix[start + block.rows, start + block.columns] for start in block.starts)
+                for block in self._blocks
+            ]
+        )
+
+    def spread(self, free: Vector) -> Square:
+        """The matrix with these blocks."""
+        matrix = np.zeros((self._size, self._size))
+        for block, density in zip(self._blocks, self.densities(free), strict=True):
+            for start in block.starts:
+                matrix[start : start + block.size, start : start + block.size] = density
+        return matrix
+
+    def of_products(self, left: Float[np.ndarray, "K m"], right: Float[np.ndarray, "K m"]) -> np.ndarray:
+        """From the entries above the diagonal."""
+        parts = []
+        for block in self._blocks:
+            whole = 0.0
+            for start in block.starts:
+                i, j = start + block.rows, start + block.columns
+                whole = whole + left[i] * right[j] + left[j] * right[i]
+            parts.append(0.5 * block.factors[:, None] * whole)
+        return np.concatenate(parts)
+
+    def equations(self, matrices: Squares, inverses: Squares) -> Square:
+        """From the products of the entries of X and Z⁻¹, summed over heads and places first."""
+        return np.block([[_crossed(a, b, matrices, inverses) for b in self._blocks] for a in self._blocks])
+
+    def above(self, sums: Vector) -> Vector:
+        """The largest numbers of the places of a block."""
+        each = []
+        for block in self._blocks:
+            largest = np.max([sums[start : start + block.size] for start in block.starts], axis=0)
+            each.append(np.where(block.rows == block.columns, largest[block.rows], 0.0))
+        return np.concatenate(each)
+
+
+class _Block(NamedTuple):
+    """A symmetric block of X: its size, where it starts, and the coordinates of its upper triangle."""
+
+    size: int
+    starts: tuple[int, ...]
+    rows: Int[np.ndarray, " k"]
+    columns: Int[np.ndarray, " k"]
+    factors: Vector
+
+    @classmethod
+    def of(cls, size: int, starts: tuple[int, ...]) -> "_Block":
+        rows, columns = np.triu_indices(size)
+        return cls(size, starts, rows, columns, np.where(rows == columns, 1.0, np.sqrt(2)))
+
+    def matrix(self, own: Vector) -> Square:
+        whole = np.zeros((self.size, self.size))
+        whole[self.rows, self.columns] = own / self.factors
+        whole[self.columns, self.rows] = own / self.factors
+        return whole
+
+
+def _crossed(a: _Block, b: _Block, matrices: Squares, inverses: Squares) -> Float[np.ndarray, "k l"]:
+    """⟨E_ij, X E_pq Z⁻¹⟩ for the units E_ij of one block and E_pq of another."""
+
+    def parts(whole: Squares) -> np.ndarray:
+        each = [whole[:, s : s + a.size, t : t + b.size] for s in a.starts for t in b.starts]
+        return np.concatenate(each).reshape(-1, a.size * b.size)
+
+    products = (parts(matrices).T @ parts(inverses)).reshape(a.size, b.size, a.size, b.size)
+    products = products + products.transpose(2, 1, 0, 3)  # i and j exchanged
+    i, j, p, q = a.rows[:, None], a.columns[:, None], b.rows, b.columns
+    return np.asarray((0.25 * a.factors)[:, None] * b.factors * (products[i, p, j, q] + products[i, q, j, p]))
