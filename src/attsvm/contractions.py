@@ -91,11 +91,12 @@ def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
     """Reduce all axes but the trials' by a sum, a maximum, a minimum or a logical and: (..., B) to (B,)."""
     for length in x.shape[:-1]:
         if length > _LONGEST_WRITTEN_OUT:
-            x = _REDUCTIONS[operation](x, axis=0)
+            x = settle(_REDUCTIONS[operation](x, axis=0))
         else:
-            # entry by entry, the loop over the trials stays the innermost one, unlike in XLA's own reduction
-            x = reduce(operation, (x[i] for i in range(length)))
-    return settle(x)
+            # entry by entry, the loop over the trials stays the innermost one, unlike in XLA's own reduction; one axis
+            # fused with the next would compute entries again
+            x = settle(reduce(operation, (x[i] for i in range(length))))
+    return x
 
 
 _REDUCTIONS: dict[Any, Callable[..., Array]] = {

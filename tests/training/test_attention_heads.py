@@ -75,7 +75,7 @@ def test_each_head_has_an_exact_gradient_however_saturated_it_is():
                     for name, g in gradient.items()
                 }
                 for name, h in ((name, h) for name in given for h in range(H)):
-                    of_head = found[f"{name}[{h}]"] if heads == Apart(H) else found[name][h]
+                    of_head = found[f"{name}[{h}]"] if heads == Apart(H) else found[name][..., h]
                     # together, heads share the scale of the larger gradient; logits of 1e4 are rounded by 1e-12
                     of = wanted[name] if heads == Together(H) else wanted[name][h]
                     assert np.abs(of_head - wanted[name][h]).max() < 1e-10 * np.abs(of).max()

@@ -12,7 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
-from attsvm.optimizers.matrices import heads_apart, heads_together
+from attsvm.optimizers.matrices import heads_apart
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar_exact import divided
 from attsvm.optimizers.registry import OPTIMIZERS
@@ -85,8 +85,8 @@ class BilinearSteps(Rule):
         tangent = settle(with_K - left.projected(with_K) + contract("rm,cm->rc", left.dual, of_Q))
         along = steepest(self.of, divided(tangent, over_entries(jnp.maximum, jnp.abs(tangent))))
         of_rows, of_columns = contract("rc,cm->rm", along, right.dual), contract("rc,rm->cm", along, left.dual)
-        moves[first] = heads_together(0.5 * left.projected(of_rows) - of_rows, params[first].shape)
-        moves[second] = heads_together(0.5 * right.projected(of_columns) - of_columns, params[second].shape)
+        moves[first] = (0.5 * left.projected(of_rows) - of_rows).reshape(params[first].shape)
+        moves[second] = (0.5 * right.projected(of_columns) - of_columns).reshape(params[second].shape)
         for group in scales.groups:
             if group.length is not None:
                 moves |= {name: group.length * moves[name] for name in group.names}
@@ -110,7 +110,7 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
     ------
     ProblemError
         If the learning rate is not a positive number or the norm is unknown; in an update, if the parameters with two
-        or more axes are not K (*lead, d_k, m) and Q (*lead, d_q, m).
+        or more axes are not K (*heads, d_k, m) and Q (*heads, d_q, m).
 
     Notes
     -----
@@ -139,9 +139,9 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
 def _pair(params: Tree) -> tuple[str, str]:
     names = [name for name, x in params.items() if x.ndim > 2]
     shapes = [params[name].shape for name in names]
-    if len(names) != 2 or (*shapes[0][:-3], *shapes[0][-2:]) != (*shapes[1][:-3], *shapes[1][-2:]):
+    if len(names) != 2 or shapes[0][1:] != shapes[1][1:]:
         found = ", ".join(str(shape[:-1]) for shape in shapes) or "none"
-        raise ProblemError(f"params: expected K (*lead, d_k, m) and Q (*lead, d_q, m), got matrices {found}")
+        raise ProblemError(f"params: expected K (d_k, m, *heads) and Q (d_q, m, *heads), got matrices {found}")
     return names[0], names[1]
 
 

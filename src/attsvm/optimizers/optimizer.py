@@ -90,7 +90,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             loss = jnp.asarray(value, dtype)[..., None]
             moves, state = rule.update(gradient, _last(state), known, given, scales, loss)
             structure = jax.tree.structure(updates)
-            leaves = list(_one_trial({key: moves[key] for key in gradient}).values())
+            leaves = [_leading_heads(move) for move in _one_trial([moves[key] for key in gradient])]
             return jax.tree.unflatten(structure, leaves), _one_trial(state)
 
         def init(params: Any) -> Any:
@@ -140,7 +140,16 @@ class _Unknown(dict[str, Any]):
 def _named(tree: Any) -> Tree:
     """The leaves of any tree as the dictionary that rules work on, with a trailing axis of one trial."""
     leaves = jax.tree.leaves(tree)
-    return {f"{i:06}": jnp.asarray(leaf)[..., None] for i, leaf in enumerate(leaves)}
+    return {f"{i:06}": _trailing_heads(jnp.asarray(leaf))[..., None] for i, leaf in enumerate(leaves)}
+
+
+def _trailing_heads(x: jax.Array) -> jax.Array:
+    """(*heads, r, c) as (r, c, *heads)."""
+    return x if x.ndim <= 2 else jnp.moveaxis(x, (-2, -1), (0, 1))
+
+
+def _leading_heads(x: jax.Array) -> jax.Array:
+    return x if x.ndim <= 2 else jnp.moveaxis(x, (0, 1), (-2, -1))
 
 
 def _last(tree: Any) -> Any:

@@ -85,7 +85,7 @@ class Rule(ABC):
     def heads_apart(self) -> bool:
         """Whether each attention head is a parameter of its own, with its own scale.
 
-        Otherwise the parameters of several heads are one array (H, ..., B), with one scale: next to a head whose
+        Otherwise the parameters of several heads are one array (..., H, B), with one scale: next to a head whose
         gradient is far larger, the gradient of another may underflow.
         """
         return False

@@ -5,8 +5,8 @@ every parametrization and every prediction head is written for one head. Only th
 gradient of each head keeps a scale of its own, however saturated the other heads are.
 
 The axes of an array are (H, ..., B) for the callers of training, and (..., H·B), with the trials running fastest,
-inside the objective. The rule of an optimizer sees the former, with one scale for all heads, or each head as a
-parameter of its own, (..., B) with its own scale.
+inside the objective. The rule of an optimizer sees (..., H, B), which needs no copies, with one scale for all heads, or
+each head as a parameter of its own, (..., B) with its own scale.
 """
 
 from collections.abc import Iterable
@@ -99,9 +99,17 @@ class AttentionHeads:
 class Together(AttentionHeads):
     """Several heads, for an optimizer that sees the parameters of all heads in one array, with one scale."""
 
+    def separate(self, whole: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """The axis of heads before that of the trials: (H, ..., B) to (..., H, B)."""
+        return {name: np.ascontiguousarray(np.moveaxis(x, 0, -2)) for name, x in whole.items()}
+
+    def whole(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
+        """The axis of heads first."""
+        return {name: jnp.moveaxis(x, -2, 0) for name, x in parameters.items()}
+
     def folded(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
-        """The axis of heads behind the others, joined with the trials."""
-        return {name: _fold(x) for name, x in parameters.items()}
+        """Two axes as one."""
+        return {name: x.reshape(*x.shape[:-2], -1) for name, x in parameters.items()}
 
     def spread(self, limits: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """The least of all heads."""
@@ -109,26 +117,25 @@ class Together(AttentionHeads):
 
     def least(self, x: AnyArray) -> AnyArray:
         """Their minimum; a number that all heads and trials share stays as it is."""
-        return x if x.shape[-1] == 1 else self.first(x).min(axis=0)
+        return x if x.shape[-1] == 1 else self._apart(x).min(axis=-2)
 
     def most(self, x: AnyArray) -> AnyArray:
         """Their maximum."""
-        return x if x.shape[-1] == 1 else self.first(x).max(axis=0)
+        return x if x.shape[-1] == 1 else self._apart(x).max(axis=-2)
 
     def total(self, outputs: Array) -> Array:
         """Term by term, so that the loop over the trials stays the innermost one."""
-        summed: Array = reduce(jnp.add, _parts(outputs, self.number))
-        return summed
+        apart = self._apart(outputs)
+        return reduce(jnp.add, (apart[..., h, :] for h in range(self.number)))
 
     def repeated(self, x: Array, length: int) -> Array:
         """One copy after the other."""
-        of_one = jnp.broadcast_to(x, (*x.shape[:-1], length // self.number))
-        return settle(jnp.concatenate([of_one] * self.number, axis=-1))
+        of_heads = jnp.broadcast_to(x[..., None, :], (*x.shape[:-1], self.number, length // self.number))
+        return settle(of_heads.reshape(*x.shape[:-1], length))
 
-    def first(self, x: AnyArray) -> AnyArray:
+    def first(self, x: Array) -> Array:
         """One transposition."""
-        parts = _parts(x, self.number)
-        return np.stack(parts) if isinstance(x, np.ndarray) else jnp.stack(parts)
+        return jnp.moveaxis(self._apart(x), -2, 0)
 
     def limit(self, of_one: Limit) -> Limit:
         """No theorem covers the sum of several heads; runs were measured to do as those of one."""
@@ -146,9 +153,13 @@ class Together(AttentionHeads):
             largest = self.most(jnp.where(size > 0, group.log, -jnp.inf))
             joint = jnp.where(jnp.isneginf(largest), 0.0, largest)
             factor = jnp.exp(jnp.minimum(group.log - self.repeated(joint, group.log.shape[-1]), 0.0))
-            found |= {name: self.first(gradient[name] * factor) for name in group.names}
+            found |= {name: self._apart(gradient[name] * factor) for name in group.names}
             groups.append(Scale(group.names, joint))
         return found, Scales(tuple(groups))
+
+    def _apart(self, x: AnyArray) -> AnyArray:
+        """(..., H·B) as (..., H, B)."""
+        return x.reshape(*x.shape[:-1], self.number, -1)
 
 
 @dataclass(frozen=True)
@@ -161,11 +172,11 @@ class Apart(Together):
 
     def whole(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """The heads along the first axis."""
-        return {name: _stacked([parameters[own] for own in self._names(name)]) for name in _shared(parameters)}
+        return {name: jnp.stack([parameters[own] for own in self._names(name)]) for name in _shared(parameters)}
 
     def folded(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """The heads one behind the other."""
-        return {name: _joined([parameters[own] for own in self._names(name)], axis=-1) for name in _shared(parameters)}
+        return {name: _joined([parameters[own] for own in self._names(name)]) for name in _shared(parameters)}
 
     @property
     def parts(self) -> int:
@@ -178,7 +189,7 @@ class Apart(Together):
             own: part
             for name, x in limits.items()
             for own, part in zip(
-                self._names(name), [x] * self.number if x.shape[-1] == 1 else _parts(x, self.number), strict=True
+                self._names(name), [x] * self.number if x.shape[-1] == 1 else self._parts(x), strict=True
             )
         }
 
@@ -187,14 +198,19 @@ class Apart(Together):
         found: Parameters = {
             own: settle(part)
             for name, g in gradient.items()
-            for own, part in zip(self._names(name), _parts(g, self.number), strict=True)
+            for own, part in zip(self._names(name), self._parts(g), strict=True)
         }
         groups = [
             Scale(tuple(of_head(name, h) for name in group.names), log)
             for group in scales.groups
-            for h, log in enumerate(_parts(group.log, self.number))
+            for h, log in enumerate(self._parts(group.log))
         ]
         return found, Scales(tuple(groups))
+
+    def _parts(self, x: AnyArray) -> list[AnyArray]:
+        """The part of each head of an array (..., H·B)."""
+        length = x.shape[-1] // self.number
+        return [x[..., h * length : (h + 1) * length] for h in range(self.number)]
 
     def _names(self, name: str) -> list[str]:
         return [of_head(name, h) for h in range(self.number)]
@@ -209,27 +225,14 @@ def attention_heads(problem: Problem, *, apart: bool) -> AttentionHeads:
 
 def fold(x: np.ndarray, heads_shape: tuple[int, ...]) -> np.ndarray:
     """An array (H, ..., B) of a problem with several heads as (..., H·B); others as they are."""
-    return _fold(x) if heads_shape else x
+    return _joined(list(x)) if heads_shape else x
 
 
-def _fold(x: AnyArray) -> AnyArray:
-    return _joined(list(x), axis=-1)
-
-
-def _parts(x: AnyArray, number: int) -> list[AnyArray]:
-    """The part of each head of an array (..., H·B)."""
-    length = x.shape[-1] // number
-    return [x[..., h * length : (h + 1) * length] for h in range(number)]
-
-
-def _stacked(arrays: list[AnyArray]) -> AnyArray:
-    return _joined([x[None] for x in arrays], axis=0)
-
-
-def _joined(arrays: list[AnyArray], axis: int) -> AnyArray:
+def _joined(arrays: list[AnyArray]) -> AnyArray:
+    """One behind the other along the trailing axis."""
     if isinstance(arrays[0], np.ndarray):
-        return np.concatenate(arrays, axis)
-    return settle(jnp.concatenate(arrays, axis))
+        return np.concatenate(arrays, axis=-1)
+    return settle(jnp.concatenate(arrays, axis=-1))
 
 
 def _shared(names: Iterable[str]) -> list[str]:
