@@ -184,8 +184,6 @@ RULES = INNER | {
     "row_descent": _of_matrices("rows"),
     "column_descent": _of_matrices("columns"),
 }
-# needs K and Q as the only matrices; tests/optimizers/test_matrix_steps.py follows its steps
-OF_TWO_FACTORS = "bilinear_descent"
 # what takes the longest to compile
 SLOW = {"function", "factored", "key_prompt", "mlp", "value_mlp"}
 STATEFUL = ("adam", "muon", "momentum")
@@ -197,10 +195,16 @@ def combinations() -> tuple[tuple[str, str, str, str], ...]:
     known = {id(LOSSES.find(name)): name for name in MARGIN_LOSSES}
     losses = sorted({known.get(id(LOSSES.find(name)), name) for name in LOSSES.names()})
     pairs = [(head, loss) for head, loss in product(HEADS, losses) if loss != "cross_entropy" or head in OF_CLASSES]
-    names = [name for name in OPTIMIZERS.names() if name != OF_TWO_FACTORS]
+    names = [name for name in OPTIMIZERS.names() if not _needs_two_factors(name)]
     every = [(a, *pair, o) for a, pair, o in product(ATTENTIONS, pairs, names)]
     order = np.random.default_rng(15).permutation(len(every))
     return tuple(every[i] for i in order)
+
+
+def _needs_two_factors(optimizer: str) -> bool:
+    """Whether it steps on K and Q alone; tests/optimizers/test_matrix_steps.py follows the steps of such ones."""
+    options, _ = RULES[optimizer](np.random.default_rng(0), 0.1) if optimizer in RULES else ({}, None)
+    return optimizers.parse_optimizer(optimizer, **options).rule.needs_two_factors
 
 
 def cover() -> tuple[int, ...]:

@@ -56,6 +56,7 @@ class BilinearSteps(Rule):
     of: Norm
 
     scale_free = True
+    needs_two_factors = True
 
     @property
     def norm(self) -> Norm:

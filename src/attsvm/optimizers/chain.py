@@ -110,6 +110,11 @@ class Chain(Rule):
         return any(part.heads_apart for part in self._all)
 
     @property
+    def needs_two_factors(self) -> bool:
+        """Whether the rule does."""
+        return self.rule.needs_two_factors
+
+    @property
     def concurrent(self) -> bool:
         """Whether steps of the rule may run on several threads at once."""
         return self.rule.concurrent

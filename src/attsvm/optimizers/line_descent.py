@@ -1,7 +1,7 @@
 """Steps that divide each row, or each column, of the gradient by its length."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,28 @@ from attsvm.optimizers.registry import OPTIMIZERS
 Array = jax.Array
 
 
+class _UnitLines(Direction):
+    """Base class: each line of matrices along one axis over its length."""
+
+    _axis: ClassVar[Literal[0, 1]]
+
+    def of(self, matrices: Array) -> Array:
+        """Lines of length 1 or 0."""
+        return divided(matrices, self._lengths(matrices))
+
+    def size(self, matrices: Array) -> Array:
+        """The longest line."""
+        return over_entries(jnp.maximum, self._lengths(matrices))
+
+    def _lengths(self, matrices: Array) -> Array:
+        return jnp.sqrt(total(matrices * matrices, axis=self._axis))
+
+
 @dataclass(frozen=True)
-class UnitRows(Direction):
+class UnitRows(_UnitLines):
     """Each row over its length."""
+
+    _axis = 1
 
     @property
     def norm(self) -> Norm:
@@ -32,18 +51,12 @@ class UnitRows(Direction):
         """γ2."""
         return Gamma2()
 
-    def of(self, matrices: Array) -> Array:
-        """Rows of length 1 or 0."""
-        return divided(matrices, _lengths(matrices, axis=1))
-
-    def size(self, matrices: Array) -> Array:
-        """The longest row."""
-        return over_entries(jnp.maximum, _lengths(matrices, axis=1))
-
 
 @dataclass(frozen=True)
-class UnitColumns(Direction):
+class UnitColumns(_UnitLines):
     """Each column over its length."""
+
+    _axis = 0
 
     @property
     def norm(self) -> Norm:
@@ -55,17 +68,9 @@ class UnitColumns(Direction):
         """The nuclear norm, up to a factor."""
         return Nuclear()
 
-    def of(self, matrices: Array) -> Array:
-        """Columns of length 1 or 0."""
-        return divided(matrices, _lengths(matrices, axis=0))
-
-    def size(self, matrices: Array) -> Array:
-        """The longest column."""
-        return over_entries(jnp.maximum, _lengths(matrices, axis=0))
-
     def reach(self, matrices: Array) -> Array:
         """The sum of the columns' lengths: all columns of the other factor move by one."""
-        return over_entries(jnp.add, _lengths(matrices, axis=0))
+        return over_entries(jnp.add, self._lengths(matrices))
 
 
 def row_descent(
@@ -162,10 +167,6 @@ def column_descent(
         by_logit=by_logit,
         arguments={},
     )
-
-
-def _lengths(matrices: Array, axis: Literal[0, 1]) -> Array:
-    return jnp.sqrt(total(matrices * matrices, axis=axis))
 
 
 OPTIMIZERS.register("row_descent", row_descent)

@@ -91,6 +91,11 @@ class Rule(ABC):
         return False
 
     @property
+    def needs_two_factors(self) -> bool:
+        """Whether steps are defined only for two parameters that are matrices, the factors K and Q of one product."""
+        return False
+
+    @property
     def concurrent(self) -> bool:
         """Whether steps may run on several threads at once. Steps that call LAPACK must not: they can deadlock."""
         return True

@@ -66,6 +66,11 @@ class WeightDecay(Rule):
         return self.rule.scale_free
 
     @property
+    def needs_two_factors(self) -> bool:
+        """Whether the rule does."""
+        return self.rule.needs_two_factors
+
+    @property
     def concurrent(self) -> bool:
         """Whether the rule is."""
         return self.rule.concurrent
