@@ -27,6 +27,7 @@ import attsvm
 from attsvm import heads, optimizers
 from attsvm.losses import LOSSES
 from attsvm.optimizers import OPTIMIZERS
+from attsvm.optimizers.foreign import rule_of
 from attsvm.training.attention import ATTENTIONS
 from attsvm.training.engine.program import program
 from harness.campaign import Campaign, Outcome
@@ -204,7 +205,7 @@ def combinations() -> tuple[tuple[str, str, str, str], ...]:
 def _needs_two_factors(optimizer: str) -> bool:
     """Whether it steps on K and Q alone; tests/optimizers/test_matrix_steps.py follows the steps of such ones."""
     options, _ = RULES[optimizer](np.random.default_rng(0), 0.1) if optimizer in RULES else ({}, None)
-    return optimizers.parse_optimizer(optimizer, **options).rule.needs_two_factors
+    return rule_of(optimizers.parse_optimizer(optimizer, **options)).needs_two_factors
 
 
 def cover() -> tuple[int, ...]:

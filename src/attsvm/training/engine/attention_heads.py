@@ -126,7 +126,8 @@ class Together(AttentionHeads):
     def total(self, outputs: Array) -> Array:
         """Term by term, so that the loop over the trials stays the innermost one."""
         apart = self._apart(outputs)
-        return reduce(jnp.add, (apart[..., h, :] for h in range(self.number)))
+        summed: Array = reduce(jnp.add, (apart[..., h, :] for h in range(self.number)))
+        return summed
 
     def repeated(self, x: Array, length: int) -> Array:
         """One copy after the other."""
