@@ -40,9 +40,11 @@ from .theory import Rates as Rates
 from .theory import classify as classify
 from .theory import compare_laws as compare_laws
 from .theory import convergence_rate as convergence_rate
+from .theory import factor_ratio as factor_ratio
 from .theory import feasibility as feasibility
 from .theory import global_convergence_conditions as global_convergence_conditions
 from .theory import joint_conditions as joint_conditions
+from .theory import kkt_ratio as kkt_ratio
 from .theory import landscape_conditions as landscape_conditions
 from .theory import lipschitz_constant as lipschitz_constant
 from .theory import local_convergence_conditions as local_convergence_conditions

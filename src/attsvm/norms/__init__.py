@@ -12,6 +12,7 @@ from attsvm.norms.combined import Largest, Sum, SumWithLength, max_of, sum_of
 from attsvm.norms.fused import DualFusedHeads, DualFusedKeysQueries, FusedHeads, FusedKeysQueries
 from attsvm.norms.gamma2 import DualGamma2, Gamma2
 from attsvm.norms.heads import JointNorm, MaxOfHeads, SumOfHeads
+from attsvm.norms.induced import induced_norm
 from attsvm.norms.infimal import Infimal
 from attsvm.norms.k_support import KSupport, LargestEntries
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
@@ -58,6 +59,7 @@ __all__ = [
     "SumWithLength",
     "Weighted",
     "check",
+    "induced_norm",
     "max_of",
     "parse_norm",
     "read_norm",

@@ -201,7 +201,7 @@ class MaxOfHeads(OfEachHead):
         return float(self.of.values(x).max(initial=0.0))
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
-        """All heads are projected on the ball of one radius, at which the dual norms of what is cut off sum to it."""
+        """All heads are projected on balls of one radius. The dual norms of what is cut off sum to the step."""
         dual = self.of.dual
 
         def cut_off(radius: float) -> Heads:

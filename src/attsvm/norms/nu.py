@@ -20,6 +20,10 @@ MOST_SIGNS = 16
 MOST_ENTRIES = 400
 """The linear programs of ν have as many unknowns as the matrix has entries. Larger ones take minutes."""
 
+PATIENCE = 3
+"""Rounds of cuts that may leave the value as it is, before it counts as found. Of matrices that are sums of few sign
+matrices, the proof that it is the least one takes many more."""
+
 NEAR = 1e-6
 """Atoms are used for a matrix if they sum to a multiple of it up to this part of its length."""
 
@@ -68,7 +72,7 @@ class Nu(Norm):
             return GROTHENDIECK * Gamma2().value(x)
         x = x[np.abs(x).max(axis=1) > 0][:, np.abs(x).max(axis=0) > 0] / scale  # rows of zeros may have any signs
         units = np.eye(x.size).reshape(x.size, *x.shape)
-        atoms = largest_in_dual_ball(x.ravel(), units, np.ones(x.size, bool), x.ravel()).atoms
+        atoms = largest_in_dual_ball(x.ravel(), units, np.ones(x.size, bool), x.ravel(), PATIENCE).atoms
         rows = (atoms.left[:, :, None] * atoms.right[:, None, :]).reshape(-1, x.size)
         # the linear program solves these equations up to its tolerance
         lacking = np.linalg.lstsq(rows.T, (x - atoms.sum).ravel(), rcond=None)[0]

@@ -105,7 +105,11 @@ def best_signs(
 
 
 def largest_in_dual_ball(
-    gain: Vector, matrices: Float[np.ndarray, "k d_k d_q"], free: Bool[np.ndarray, " k"], start: Vector
+    gain: Vector,
+    matrices: Float[np.ndarray, "k d_k d_q"],
+    free: Bool[np.ndarray, " k"],
+    start: Vector,
+    patience: int = MOST_ROUNDS,
 ) -> Found:
     """The largest gain'y with s'(Σ y_k M_k)t ≤ 1 for all vectors of signs, and y_k ≥ 0 where it is not free.
 
@@ -119,6 +123,8 @@ def largest_in_dual_ball(
     free : bool ndarray, shape (k,)
     start : ndarray, shape (k,)
         With positive gain.
+    patience : int
+        The rounds end when the bound from above has not become smaller for this many, although none of them proved it.
     """
     flat = matrices.reshape(len(matrices), -1)
     entries = np.concatenate([flat, -flat], axis=1).T  # a matrix in the ball has no entry above 1
@@ -126,6 +132,7 @@ def largest_in_dual_ball(
     cuts.add(2 * start / most_over_signs(cuts.at(start)))
     bounds = [(None if each else 0.0, None) for each in free]
     atoms, rounds = Atoms(np.zeros(0), cuts.left[:0], cuts.right[:0]), 0
+    upper, waited = np.inf, 0
     while rounds < MOST_ROUNDS:
         rows = np.concatenate([cuts.rows, entries])
         found = linprog(-gain, A_ub=rows, b_ub=np.ones(len(rows)), bounds=bounds, method="highs")
@@ -133,9 +140,10 @@ def largest_in_dual_ball(
             break
         rounds += 1
         atoms = _atoms(-found.ineqlin.marginals, cuts.left, cuts.right)
+        waited = waited + 1 if gain @ found.x >= (1 - GOOD_GAP) * upper else 0
         upper = float(gain @ found.x)
         added = cuts.add(found.x) + cuts.add(0.5 * (found.x + cuts.best))
-        if upper - cuts.lower <= GOOD_GAP * upper or not added:
+        if upper - cuts.lower <= GOOD_GAP * upper or not added or waited == patience:
             break
     return Found(cuts.best, atoms, rounds)
 

@@ -3,11 +3,13 @@
 ``prediction`` returns the Att-SVM of a run and ``standing`` what is known of it (``joint`` for a trained head).
 ``kinds`` classifies the selection at its end, ``feasibility``, ``conditions``, ``local_conditions``,
 ``joint_conditions`` and ``landscape`` evaluate the conditions of the theorems, ``rates`` measures how fast a run
-converged, with the ``laws`` of convergence, and ``margin_ratio`` compares its margin with the best one.
+converged, with the ``laws`` of convergence, and ``margin_ratio`` compares its margin with the best one;
+``factors`` does the same for factors of a given size, and says whether they are a KKT point.
 """
 
 from attsvm.optimizers import Standing
 from attsvm.theory.conditions import GlobalConditions, Hypothesis, global_convergence_conditions
+from attsvm.theory.factors import factor_ratio, kkt_ratio
 from attsvm.theory.feasibility import Feasibility, feasibility
 from attsvm.theory.joint_conditions import JointConditions, joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
@@ -38,9 +40,11 @@ __all__ = [
     "classify",
     "compare_laws",
     "convergence_rate",
+    "factor_ratio",
     "feasibility",
     "global_convergence_conditions",
     "joint_conditions",
+    "kkt_ratio",
     "landscape_conditions",
     "lipschitz_constant",
     "local_convergence_conditions",
