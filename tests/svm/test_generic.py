@@ -212,9 +212,9 @@ def drawn(seed, n=4, T=5, d=6):
     return attsvm.Problem(problem.tokens, queries=problem.queries, mask=mask), selected
 
 
-def near_infeasible():
+def near_infeasible(seed=0):
     """Two sequences of one query whose margins are opposite up to a thousandth."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     tokens, queries = generator.standard_normal((4, 4, 5)), generator.standard_normal((4, 5))
     queries[1] = queries[0]
     tokens[1, 1] = tokens[1, 0] + tokens[0, 0] - tokens[0, 1] + 1e-3 * generator.standard_normal(5)
@@ -287,6 +287,13 @@ def test_hard_families_are_solved(norm, family):
     solution = attsvm.solve_svm(problem, selected, norm=norm)
     assert solution.status == "optimal"
     assert solution.gap <= 1e-8
+
+
+def test_newton_on_the_optimality_conditions_solves_what_proximal_points_do_not():
+    """Multipliers of 4e4, whose rounding errors keep proximal points at a gap of 3e-7."""
+    problem, selected = near_infeasible(9)
+    solution = attsvm.solve_svm(problem, selected, norm=LargestRow())
+    assert (solution.status, solution.stats["method"]) == ("optimal", "semismooth-newton")
 
 
 def test_a_large_problem_is_solved_on_a_growing_set_of_rows():

@@ -1,7 +1,7 @@
 """The k-support norm and its dual, the length of the k largest entries."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.optimize import brentq
@@ -11,6 +11,11 @@ from attsvm.norms.ball import project_on_ball
 from attsvm.norms.base import Norm
 from attsvm.norms.owl import ranks
 from attsvm.norms.registry import NORMS
+
+EPS = float(np.finfo(float).eps)
+
+MOST_STEPS = 60
+"""For the level of an equation; bisection alone would take as many."""
 
 
 @dataclass(frozen=True)
@@ -173,40 +178,56 @@ def _shortened(sizes: np.ndarray, k: int) -> np.ndarray:
     They are s/(1 + μ θ), where the θ between 0 and 1 sum to k: 1 for the largest, and such that the entries in
     between become equal, to a level. μ is that at which the length is 1.
     """
-    descending = -np.sort(-sizes)
-    length = float(np.linalg.norm(descending[:k]))
+    ordered = _Ordered(sizes, k)
+    length = ordered.length(1.0)
     if length <= 1:
         return sizes
-
-    def shrunk(divisor: float) -> np.ndarray:
-        return np.asarray(np.maximum(sizes / divisor, np.minimum(sizes, _level(descending, k, divisor))))
-
-    def excess(log_divisor: float) -> float:
-        return float(np.linalg.norm(-np.sort(-shrunk(np.exp(log_divisor)))[:k]) - 1)
-
     high = np.log(length)
-    while excess(high) > 0:
+    while ordered.length(np.exp(high)) > 1:
         high += 1.0
-    divisor = np.exp(brentq(excess, 0.0, high, xtol=1e-300)) if high > 0 else length
-    result = shrunk(divisor)
-    return np.asarray(result / max(float(np.linalg.norm(-np.sort(-result)[:k])), 1.0))
+    log_divisor = brentq(lambda x: ordered.length(np.exp(x)) - 1, 0.0, high, xtol=1e-300) if high > 0 else high
+    divisor = float(np.exp(log_divisor))
+    result = np.maximum(sizes / divisor, np.minimum(sizes, ordered.level(divisor)))
+    return np.asarray(result / max(ordered.length(divisor), 1.0))
 
 
-def _level(descending: np.ndarray, k: int, divisor: float) -> float:
-    """The level τ at which Σ min(max((s/τ − 1)/(divisor − 1), 0), 1) = k; 0 if no level is low enough."""
-    if divisor <= 1 or np.count_nonzero(descending) <= k:
-        return float(descending[k - 1]) if divisor <= 1 else 0.0
-    positive = descending[descending > 0]
-    # in 1/τ, the sum is linear between the breakpoints 1/s and divisor/s
-    inverse = np.concatenate([1 / positive, divisor / positive])
-    slopes = np.concatenate([positive, -positive]) / (divisor - 1)
-    order = np.argsort(inverse)
-    inverse, slope = inverse[order], np.cumsum(slopes[order])
-    totals = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(inverse))])
-    place = min(int(np.searchsorted(totals, k, side="right")), len(totals) - 1) - 1
-    rise = totals[place + 1] - totals[place]
-    share = (k - totals[place]) / rise if rise > 0 else 0.0
-    return 1 / float(inverse[place] + share * (inverse[place + 1] - inverse[place]))
+class _Ordered:
+    """Sizes in order, with their sums: levels and lengths then need no pass over them."""
+
+    def __init__(self, sizes: np.ndarray, k: int) -> None:
+        self.ascending, self.k = np.sort(sizes), k
+        descending = self.ascending[::-1]
+        self.sums, self.squares = (np.concatenate([[0.0], np.cumsum(each)]) for each in (descending, descending**2))
+        self.kth, self.after = float(descending[k - 1]), float(descending[k]) if k < len(sizes) else 0.0
+
+    def length(self, divisor: float) -> float:
+        """The length of the k largest of max(s/divisor, min(s, level))."""
+        level = self.level(divisor)
+        first = min(self._number(divisor * level, "left"), self.k)
+        return float(np.sqrt(self.squares[first] / divisor**2 + (self.k - first) * level**2))
+
+    def level(self, divisor: float) -> float:
+        """The level τ at which Σ min(max((s/τ − 1)/(divisor − 1), 0), 1) = k; 0 if at most k sizes are positive."""
+        if divisor <= 1 or self.after == 0:
+            return self.kth if divisor <= 1 else 0.0
+        low, high = self.kth / divisor, self.kth
+        level, before = high, 0.0
+        for _ in range(MOST_STEPS):
+            # the sum is linear in 1/τ as long as the same sizes are between τ and divisor·τ
+            first, last = self._number(divisor * level, "left"), self._number(level, "right")
+            needed = (self.k - first) * (divisor - 1) + last - first
+            between = float(self.sums[last] - self.sums[first])
+            low, high = (level, high) if between >= needed * level else (low, level)
+            guess = between / needed if needed > 0 else 0.0
+            guess = guess if low <= guess <= high and guess != before else 0.5 * (low + high)
+            if abs(guess - level) <= EPS * level:
+                break
+            before, level = level, guess
+        return level
+
+    def _number(self, size: float, side: Literal["left", "right"]) -> int:
+        """How many sizes are at least ("left") or more than ("right") this."""
+        return len(self.ascending) - int(self.ascending.searchsorted(size, side))
 
 
 NORMS.register("ksupport", KSupport)

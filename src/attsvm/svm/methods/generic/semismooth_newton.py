@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.methods.candidate import Report
+from attsvm.svm.methods.generic.polish import polish
 from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
 from attsvm.svm.methods.generic.quadratic import least_quadratic
 
@@ -111,7 +112,7 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
             accuracy = max(min(0.1 * accuracy, 0.05 * gap), 0.02 * target)
         elif sigma > 1e-8 * first:
             sigma /= 3 if proximal.error(point) <= proximal.rounding(point) else 10
-    return steps
+    return steps + polish(program, bounds, target, limit - steps, lambda step, gap: report(steps + step, gap))
 
 
 class _Point(NamedTuple):
