@@ -38,10 +38,6 @@ class PairRows(NamedTuple):
         pulled = np.add.reduceat(self.left * multipliers[:, :, None], self.first, axis=1)
         return np.asarray(pulled.mT @ self.queries)
 
-    def each_query(self) -> Float[np.ndarray, "N m d_q"]:
-        """The query of each row."""
-        return self.queries[:, self.query_of]
-
     def keep(self, problems: Chosen) -> "PairRows":
         """The rows of some of the problems."""
         return self._replace(left=self.left[problems], queries=self.queries[problems])
@@ -91,8 +87,11 @@ def paired(
 ) -> tuple[Float[np.ndarray, "N m d_k"], Float[np.ndarray, "N U d_q"], Int[np.ndarray, " m"], Int[np.ndarray, " U"]]:
     """The factors of the rows at increasing positions, as :class:`PairRows` has them, but k_t − k_r for k_r − k_t."""
     T = constraints.inequality.shape[-1]
-    _, first, query_of = np.unique(position // T, return_index=True, return_inverse=True)
-    return constraints.differences(position), constraints.queries_of(position[first]), query_of, first
+    query = position // T
+    new = np.ones(len(query), bool)
+    new[1:] = query[1:] != query[:-1]
+    first = np.flatnonzero(new)
+    return constraints.differences(position), constraints.queries_of(position[first]), np.cumsum(new) - 1, first
 
 
 def reduced_rows(constraints: Constraints, *, left: bool = True, right: bool = True) -> Reduced:

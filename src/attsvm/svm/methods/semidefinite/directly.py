@@ -32,10 +32,12 @@ def solve_directly(
     target : float
         See :func:`measure`.
     """
-    rows = FaceRows(problems.rows.left, problems.rows.each_query(), problems.right, problems.equality)
-    found = solve_on_face(face, rows, weights, multipliers, held, value)
+    rows = FaceRows.of(problems.rows, problems.right, problems.equality)
+    long = weights.shape[1] >= weights.shape[2]
+    found = solve_on_face(face, rows, weights if long else weights.mT, multipliers, held, value)
+    weights = found.weights if long else found.weights.mT
     multipliers = np.where(problems.equality, found.multipliers, np.maximum(found.multipliers, 0.0))
-    norm, size = face.values(singular_values(found.weights), singular_values(problems.rows.adjoint(multipliers)))
+    norm, size = face.values(singular_values(weights), singular_values(problems.rows.adjoint(multipliers)))
     multipliers /= size[:, None]
-    error, _ = measure(problems, found.weights, rows.apply(found.weights), norm, multipliers, target)
-    return Point(found.weights, multipliers, np.where(found.converged, error, np.inf), found.steps)
+    error, _ = measure(problems, weights, problems.rows.apply(weights), norm, multipliers, target)
+    return Point(weights, multipliers, np.where(found.converged, error, np.inf), found.steps)

@@ -28,7 +28,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.svm.constraints.pair_rows import Block
+from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.semidefinite.dense import diagonal_of, solve_definite, svd
 
@@ -39,9 +39,6 @@ MAX_STEPS = 15
 
 LAST = 1e-8
 """The step from a residual below this is the last one: convergence is quadratic, and the caller looks at the result."""
-
-RIDGE = 0.1
-"""This part of the residual is added to the diagonal of the equations: rows may depend on each other."""
 
 FREEDOM = 1.0
 """ρ relative to the residual."""
@@ -54,16 +51,46 @@ TINY = 1e-300
 
 
 class FaceRows(NamedTuple):
-    """The rows l_a z_a' of N problems, b_a, and which of them are equalities."""
+    """The rows l_a z_a' of N problems.
 
-    left: Float[np.ndarray, "N m d_k"]
-    queries: Float[np.ndarray, "N m d_q"]
-    right: RowVector
+    Attributes
+    ----------
+    table : ndarray, shape (N, m, d_k + d_q + 1)
+        l_a, z_a and b_a.
+    key_dim : int
+        d_k.
+    equality : bool ndarray, shape (N, m)
+    """
+
+    table: Float[np.ndarray, "N m columns"]
+    key_dim: int
     equality: Bool[np.ndarray, "N m"]
+
+    @classmethod
+    def of(cls, rows: PairRows, right: RowVector, equality: Bool[np.ndarray, "N m"]) -> "FaceRows":
+        """Those of N problems, with the larger dimension first."""
+        queries = rows.queries[:, rows.query_of]
+        first, second = (rows.left, queries) if rows.left.shape[2] >= queries.shape[2] else (queries, rows.left)
+        return cls(np.concatenate([first, second, right[:, :, None]], axis=2), first.shape[2], equality)
+
+    @property
+    def left(self) -> Float[np.ndarray, "N m d_k"]:
+        """The vectors l."""
+        return self.table[:, :, : self.key_dim]
+
+    @property
+    def queries(self) -> Float[np.ndarray, "N m d_q"]:
+        """The vectors z."""
+        return self.table[:, :, self.key_dim : -1]
+
+    @property
+    def right(self) -> RowVector:
+        """The numbers b."""
+        return self.table[:, :, -1]
 
     def keep(self, some: np.ndarray) -> "FaceRows":
         """The rows of some of the problems."""
-        return FaceRows(*(part[some] for part in self))
+        return FaceRows(self.table[some], self.key_dim, self.equality[some])
 
     def apply(self, weights: Block) -> RowVector:
         """A(W)."""
@@ -77,26 +104,17 @@ class Held(NamedTuple):
     left: Float[np.ndarray, "N k d_k"]
     queries: Float[np.ndarray, "N k d_q"]
     right: Float[np.ndarray, "N k"]
-    absent: Float[np.ndarray, "N k"]
+    absent: Bool[np.ndarray, "N k"]
 
     @classmethod
     def of(cls, rows: FaceRows, held: Bool[np.ndarray, "N m"]) -> "Held":
         """The rows where ``held``."""
-        number = held.sum(axis=-1)
-        place = np.arange(len(held))[:, None], np.argsort(~held, axis=-1, kind="stable")[:, : number.max()]
-        absent = np.arange(number.max()) >= number[:, None]
-        left = rows.left[place]
-        left[absent] = 0.0
-        right = np.where(absent, 0.0, rows.right[place])
-        return cls(place, left, rows.queries[place], right, absent.astype(np.float64))
-
-    def adjoint(self, multipliers: Float[np.ndarray, "N k"]) -> Block:
-        """A*(λ)."""
-        return np.asarray((self.left * multipliers[:, :, None]).mT @ self.queries)
-
-    def keep(self, some: np.ndarray) -> "Held":
-        """Those of some of the problems; the places are still those of all."""
-        return Held(self.place, *(part[some] for part in self[1:]))
+        most = int(np.add.reduce(held, axis=-1).max())
+        place = np.arange(len(held))[:, None], np.argsort(~held, axis=-1, kind="stable")[:, :most]
+        absent, table = ~held[place], rows.table[place]
+        table[absent] = 0.0
+        own = FaceRows(table, rows.key_dim, absent)
+        return cls(place, own.left, own.queries, own.right, absent)
 
 
 class Face(Protocol):
@@ -104,6 +122,9 @@ class Face(Protocol):
 
     mix: ClassVar[float]
     """c, the factor of the matrix of rank r."""
+
+    ridge: ClassVar[float]
+    """This part of the residual is added to the diagonal of the equations: rows may depend on each other."""
 
     def __hash__(self) -> int:
         """Faces are keys of a cache."""
@@ -137,12 +158,13 @@ class Face(Protocol):
 
 
 class Iterate(NamedTuple):
-    """W, λ and t of N problems, and the residual before the last step."""
+    """W, λ and t of N problems, and the residual and r before the last step."""
 
     weights: Block
     multipliers: RowVector
     size: Values
     error: Values
+    rank: Int[np.ndarray, " N"]
 
     def keep(self, some: np.ndarray) -> "Iterate":
         """Some of the problems."""
@@ -197,21 +219,22 @@ class Places(NamedTuple):
         )
 
     def folded(self, matrices: np.ndarray) -> np.ndarray:
-        """Sums and differences of the entries, overwritten."""
-        square = matrices[..., : len(self.fold), :]
-        square += self.fold * square.mT
+        """Sums and differences of the entries, overwritten; the matrices may have a last axis of vectors."""
+        square = matrices[:, : len(self.fold)]
+        fold = self.fold.reshape(*self.fold.shape, *[1] * (matrices.ndim - 3))
+        square += fold * square.swapaxes(1, 2)
         return matrices
 
-    def unfolded(self, matrices: np.ndarray) -> np.ndarray:
+    def unfolded(self, matrices: Block) -> Block:
         """The transpose of ``folded``."""
-        square = matrices[..., : len(self.fold), :]
+        square = matrices[:, : len(self.fold)]
         square += (self.fold * square).mT
         return matrices
 
     def diagonal(self, matrices: np.ndarray) -> np.ndarray:
         """The diagonals, as a view."""
-        *axes, d, c = matrices.shape
-        return matrices.reshape(*axes, d * c)[..., : c * c : c + 1]
+        N, d, c, *axes = matrices.shape
+        return matrices.reshape(N, d * c, *axes)[:, : c * c : c + 1]
 
 
 def solve_on_face(
@@ -236,34 +259,27 @@ def solve_on_face(
     Found
         The caller has to check whether it is optimal.
     """
-    if weights.shape[1] < weights.shape[2]:
-        turned = rows._replace(left=rows.queries, queries=rows.left)
-        found = solve_on_face(face, turned, weights.mT, multipliers, held, value)
-        return found._replace(weights=found.weights.mT)
-    now = Iterate(weights, np.where(held, multipliers, 0.0), face.first_size(value), np.full(len(weights), np.inf))
-    found = Found(weights.copy(), now.multipliers.copy(), np.zeros(len(weights), bool), np.zeros(len(weights), int))
-    running, before = np.arange(len(weights)), np.full(len(weights), -1)
+    size, no_rank = face.first_size(value), np.zeros(len(weights), int)
+    now = Iterate(weights, np.where(held, multipliers, 0.0), size, np.full(len(weights), np.inf), no_rank)
+    found = Found(weights.copy(), now.multipliers.copy(), np.zeros(len(weights), bool), no_rank.copy())
+    running = np.arange(len(weights))
     own = Held.of(rows, held)
     places = Places.of(face, *weights.shape[1:])
     for step in range(1, MAX_STEPS + 1):
         short = rows.right - rows.apply(now.weights)
         off = np.abs(short * held).max(axis=-1)
         wrong = (now.multipliers < 0) & ~rows.equality
-        wrong |= short > np.maximum(10 * off, 1e-12)[:, None]
+        wrong |= short > np.maximum(off, 1e-12)[:, None]
         changed = wrong.any(axis=-1)
         if changed.any():
             held = held ^ wrong
             now.multipliers[wrong] = 0.0
             own = Held.of(rows, held)
             off = np.abs(short * held).max(axis=-1)
-        inside = now.multipliers[own.place]  # 0 on rows that are not held
-        U, sigma, Vt = svd(face.mixed(now.weights, own.adjoint(inside)))
-        ranks = np.add.reduce(sigma > now.size[:, None], axis=-1)
-        after = _step(face, places, own, now._replace(multipliers=inside, error=off), (U, sigma, Vt.mT), ranks)
+        after = _step(face, places, own, now, off)
         now.multipliers[own.place] = after.multipliers
         # a NaN where the step failed compares as false
-        going = (after.error <= 10 * now.error) | ((changed | (ranks != before)) & (after.error < np.inf))
-        before = ranks
+        going = (after.error <= 10 * now.error) | ((changed | (after.rank != now.rank)) & (after.error < np.inf))
         now = after._replace(multipliers=now.multipliers)
         ended = going & (now.error <= LAST)
         if ended.any():
@@ -274,56 +290,57 @@ def solve_on_face(
         if not going.all():
             if not going.any():
                 break
-            running, held, before = running[going], held[going], before[going]
+            running, held = running[going], held[going]
             now, rows = now.keep(going), rows.keep(going)
             own = Held.of(rows, held)
     return found
 
 
-def _step(
-    face: Face, places: Places, held: Held, now: Iterate, basis: tuple[Block, Singular, Block], ranks: np.ndarray
-) -> Iterate:
-    """Newton's equations on the held rows; the error is NaN where they fail."""
-    U, sigma, V = basis
+def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> Iterate:
+    """Newton's equations on the held rows, with their multipliers alone; the error is NaN where they fail."""
     N, d, c = now.weights.shape
-    failed = now._replace(error=np.full(N, np.nan))
+    multipliers = now.multipliers[held.place]  # 0 on absent rows
+    U, sigma, Vt = svd(face.mixed(now.weights, (held.left * multipliers[:, :, None]).mT @ held.queries))
+    size = now.size[:, None]
+    ranks = np.add.reduce(sigma > size, axis=-1)
+    inside = places.inside[ranks]
+    failed = Iterate(now.weights, multipliers, now.size, np.full(N, np.nan), ranks)
     if held.right.shape[1] == 0:
         return failed
-    size, inside = now.size[:, None], places.inside[ranks]
-    padded = sigma if d == c else np.concatenate([sigma, np.zeros((N, d - c))], axis=1)
+    padded = np.zeros((N, d))
+    padded[:, :c] = sigma
     of_weights, of_pull = face.sizes(np.maximum(padded - size, 0.0) / face.mix, np.minimum(padded, size))
 
-    first, second = held.left @ U, held.queries @ V
-    pull = places.folded((first * now.multipliers[:, :, None]).mT @ second)
+    first, second = U.mT @ held.left.mT, Vt @ held.queries.mT
+    pull = places.folded((first * multipliers[:, None]) @ second.mT)
     diagonal = places.diagonal(pull)
     diagonal -= of_pull[:, :c]
     face.gather(diagonal, inside, of_pull)
-    error = np.maximum(now.error, np.abs(pull).max(axis=(-2, -1)))
+    error = np.maximum(np.maximum.reduce(np.abs(pull).reshape(N, d * c), axis=-1), off)
 
     dividend = of_weights[:, :, None] + places.sign * of_weights[:, None, :c]
     divisor = of_pull[:, :, None] + places.sign * of_pull[:, None, :c]
     freedom = np.maximum(FREEDOM * error, LEAST_FREEDOM)[:, None, None]
     quotient = np.where(places.free[ranks], 1 / freedom, dividend / (divisor + TINY))
     root = np.sqrt(places.share * quotient)
-    factors = places.folded(first[:, :, :, None] * second[:, :, None, :])
-    face.gather(places.diagonal(factors), inside[:, None])
-    factors *= root[:, None]
-    factors = factors.reshape(N, -1, d * c)
+    products = places.folded(first[:, :, None] * second[:, None])
+    face.gather(places.diagonal(products), inside)
+    products *= root[:, :, :, None]
+    factors = products.reshape(N, d * c, -1)
 
     moved = (root * pull).reshape(N, d * c, 1)
-    short = held.right - (factors @ moved)[:, :, 0] - np.vecdot(first[:, :, :c] * of_weights[:, None, :c], second)
-    system = factors @ factors.mT
-    diagonal_of(system)[:] += (RIDGE * error)[:, None] + held.absent
+    short = held.right - (factors.mT @ moved)[:, :, 0]
+    short -= (of_weights[:, None, :c] @ (first[:, :c] * second))[:, 0]
+    system = factors.mT @ factors
+    diagonal_of(system)[:] += (face.ridge * error)[:, None] + held.absent
     try:
         change = solve_definite(system, short)
     except np.linalg.LinAlgError:
         return failed
-    moved += factors.mT @ change[:, :, None]
+    moved += factors @ change[:, :, None]
     turned = moved.reshape(N, d, c) * root
     face.spread(places.diagonal(turned), inside)
-    turned = places.unfolded(turned)
-    diagonal = places.diagonal(turned)
+    diagonal = places.diagonal(places.unfolded(turned))
     diagonal += of_weights[:, :c]
-    weights = U @ turned @ V.mT
-    error += 0.0 * weights.sum(axis=(-2, -1))  # NaN if they are not finite
-    return Iterate(weights, now.multipliers + change, face.size(now.size, turned), error)
+    error += 0.0 * np.add.reduce(change, axis=-1)  # NaN if they are not finite
+    return Iterate(U @ turned @ Vt, multipliers + change, face.size(now.size, turned), error, ranks)

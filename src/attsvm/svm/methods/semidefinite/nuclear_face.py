@@ -13,6 +13,7 @@ class NuclearFace:
     """U₁'A*(λ)V₁ = I up to a rotation, and S is unknown."""
 
     mix: ClassVar[float] = 4.5
+    ridge: ClassVar[float] = 0.1
 
     def mixed(self, weights: Block, pull: Block) -> Block:
         """A*(λ) is X."""

@@ -58,7 +58,7 @@ MAX_STEPS = 50
 DIRECT_ROWS = 100
 """Up to so many rows the face is looked for from the answer in the Frobenius norm, before the interior point."""
 
-SHRINK = 0.85
+SHRINK = 0.9
 """The dual norm of A*(λ) at this start."""
 
 
@@ -278,7 +278,8 @@ def _directly(
 
     The steps have no gap that could be reported.
     """
-    _, size = face.values(singular_values(weights), singular_values(problems.rows.adjoint(multipliers)))
+    sigma = singular_values(problems.rows.adjoint(multipliers))
+    _, size = face.values(sigma, sigma)
     held = (multipliers > 0) | problems.equality
     value = np.ones(len(size))
     target = _target(settings)

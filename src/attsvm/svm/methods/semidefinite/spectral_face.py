@@ -12,7 +12,8 @@ from attsvm.svm.methods.semidefinite.face import Singular, Values
 class SpectralFace:
     """tr S = 1 and U₂'A*(λ)V₂ = 0, with the unknowns t and U₂'WV₂."""
 
-    mix: ClassVar[float] = 4.0
+    mix: ClassVar[float] = 3.0
+    ridge: ClassVar[float] = 1.0
 
     def mixed(self, weights: Block, pull: Block) -> Block:
         """W is X."""
@@ -34,10 +35,10 @@ class SpectralFace:
 
     def gather(self, diagonal: np.ndarray, inside: np.ndarray, pull: Singular | None = None) -> None:
         """The first r singular values of W are t."""
-        inside = inside[..., : diagonal.shape[-1]]
-        diagonal[..., 0] = np.vecdot(diagonal, inside)
+        c = diagonal.shape[1]
+        diagonal[:, 0] = np.einsum("nc...,nc->n...", diagonal, inside[:, :c])
         if pull is not None:
-            diagonal[..., 0] += pull.sum(axis=-1) - 1
+            diagonal[:, 0] += pull.sum(axis=-1) - 1
 
     def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
         """t, r times."""
