@@ -249,6 +249,13 @@ PLANTED: dict[str, list[Planted]] = {
         _set("decided", False),
         lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
     ],
+    "step-length": [
+        _reversed("ratio"),
+        _set("ratio", 0.99),
+        lambda arrays: arrays.update({"ratio": 0.9 * arrays["ratio"]}),
+        lambda arrays: arrays.update({"change": arrays["change"] / 1e3}),
+        _set("decided", False),
+    ],
     "path": [
         _set("undecided", True),
         _set("converged", False),

@@ -14,6 +14,7 @@ from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.norms import Lp, Nuclear
 from attsvm.theory.rates import divergence_of
+from attsvm.training.engine.attention_heads import attention_heads
 
 
 def growing(step):
@@ -141,6 +142,49 @@ def test_standings():
         standing(optimizers.mirror_descent(learning_rate=0.1, p=3), "factored")
     with pytest.raises(attsvm.ProblemError, match="run: expected a selection of shape"):
         attsvm.predict_direction(random_problem(4, 4, 5, 0), run)
+
+
+ON_FACTORS = [
+    (optimizers.normalized_gradient_descent(0.1), "nuclear", "sum over heads of nuclear", "nuclear"),
+    (optimizers.spectral_descent(), "spectral", "max over heads of spectral", "nuclear"),
+    (optimizers.spectral_descent(polar="newton_schulz", momentum=0.95), "spectral", None, "nuclear"),
+    (optimizers.steepest_descent(norm="spectral"), "spectral", None, "nuclear"),
+    (optimizers.row_descent(), "gamma2", None, "nuclear"),
+    (optimizers.column_descent(), "nuclear", None, "nuclear"),
+    (optimizers.steepest_descent(norm="linf"), "nu", None, "nuclear"),
+    (optimizers.adam(), "nu", None, "nuclear"),
+    (optimizers.spectral_descent(scope="kq"), "fused_kq", None, "nuclear"),
+    (optimizers.spectral_descent(scope="fused"), "spectral", "fused_heads", "nuclear"),
+]
+
+
+def test_steps_on_factors_are_predicted_by_how_far_they_change_the_logits(tmp_path):
+    """The table of issue and guide: the norm after short steps, of one head and of several, and after long ones."""
+    made = {heads: random_problem(3, 4, 5, 0, num_heads=heads) for heads in (None, 2)}
+    runs = {heads: attsvm.train(problem, steps=20, record=[10, 20]) for heads, problem in made.items()}
+
+    def predicted(optimizer, heads, change):
+        limit = attention_heads(made[heads], apart=False).limit(optimizer.limit("factored"))
+        # the first of the records is of the earlier half
+        history = runs[heads].history | {"steps": np.array([5, 20]), "logit_change": np.array([1e9, change])}
+        run = replace(runs[heads], attention="factored", limit=limit, history=history)
+        run.save(tmp_path / "run.npz")
+        return attsvm.predict_direction(made[heads], attsvm.Run.load(tmp_path / "run.npz"))
+
+    for optimizer, norm, of_heads, of_long_steps in ON_FACTORS:
+        short, far = predicted(optimizer, None, 0.9), predicted(optimizer, None, 1e4)
+        assert (short.norm.name, short.standing) == (norm, "measured")
+        assert far.norm.name == of_long_steps
+        assert short.source == far.source or "long steps: nuclear" in far.source
+        if of_heads is not None:
+            joint = predicted(optimizer, 2, 0.9)
+            assert (joint.norm.name, joint.standing) == (of_heads, "measured")
+            assert attsvm.margin_ratio(made[2], joint.direction, joint.selected, joint.norm) > 1 - 1e-6
+    # between the two it is not known
+    assert predicted(optimizers.spectral_descent(), None, 5.0).standing == "conjecture"
+    for shipped in (optimizers.spectral_descent(polar="optax"), optimizers.muon()):
+        with pytest.raises(attsvm.ProblemError, match=r"norm: .*got None.*measured.*none of the known norms"):
+            predicted(shipped, None, 0.9)
 
 
 def test_a_run_from_a_file_is_predicted_as_the_run(tmp_path):

@@ -6,6 +6,7 @@ import optax
 from attsvm.norms import Lp
 from attsvm.optimizers.learning_rate import Schedule
 from attsvm.optimizers.of_optax import of_optax
+from attsvm.optimizers.on_factors import INDUCED, of_each_head
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 
@@ -32,7 +33,8 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="adam", steps=100).norm.name
     'linf'
     """
-    return of_optax("adam", optax.adam, learning_rate, Lp(np.inf))
+    norm = Lp(np.inf)
+    return of_optax("adam", optax.adam, learning_rate, norm, of_each_head(INDUCED[norm]))
 
 
 OPTIMIZERS.register("adam", adam)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm.contractions import over_entries, total
-from attsvm.norms import Gamma2, Lp, Norm, Nuclear, OnColumns, OnRows
+from attsvm.norms import Lp, MaxOfHeads, Norm, Nuclear, OnColumns, OnRows
 from attsvm.optimizers.learning_rate import Schedule
 from attsvm.optimizers.matrix_steps import SHORT_STEPS, Direction, matrix_descent
 from attsvm.optimizers.optimizer import Optimizer
@@ -46,11 +46,6 @@ class UnitRows(_UnitLines):
         """The length of the longest row."""
         return OnRows(Lp(np.inf))
 
-    @property
-    def of_product(self) -> Norm:
-        """γ2."""
-        return Gamma2()
-
 
 @dataclass(frozen=True)
 class UnitColumns(_UnitLines):
@@ -64,9 +59,9 @@ class UnitColumns(_UnitLines):
         return OnColumns(Lp(np.inf))
 
     @property
-    def of_product(self) -> Norm:
-        """The nuclear norm, up to a factor."""
-        return Nuclear()
+    def of_fused_heads(self) -> Norm:
+        """The heads side by side have the same columns."""
+        return MaxOfHeads(Nuclear())
 
     def reach(self, matrices: Array) -> Array:
         """The sum of the columns' lengths: all columns of the other factor move by one."""

@@ -18,19 +18,18 @@ from attsvm.optimizers.learning_rate import Decaying, LearningRate, Schedule
 from attsvm.optimizers.matrices import MatrixScope, largest_over_matrices, over_matrices, read_matrix_scope
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.numbers import read_number
+from attsvm.optimizers.on_factors import INDUCED, of_each_head, on_factors
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar_exact import divided
 from attsvm.optimizers.rule import ProportionalRule, Rule
 from attsvm.optimizers.scales import Scales, Tree, regrouped
-from attsvm.optimizers.standing import Limit, Standing, conjectured
+from attsvm.optimizers.standing import Limit, conjectured
 from attsvm.optimizers.weight_decay import WeightDecay
 
 Array = jax.Array
 
 SHORT_STEPS = Decaying(0.05, 100, 0.5)
 """The default rate of steps on factors: 0.05/√(1 + k/100)."""
-
-_MEASURED = "no theorem; measured for steps that change each logit by less than about 1"
 
 
 class Direction(ABC):
@@ -44,7 +43,25 @@ class Direction(ABC):
     @property
     def of_product(self) -> Norm | None:
         """The least max(N(K), N(Q))² over W = KQ', as a norm of W; None if it is not known."""
+        return INDUCED.get(self.norm)
+
+    @property
+    def of_fused_heads(self) -> Norm | None:
+        """The same for the matrices [K_1, …, K_H] and [Q_1, …, Q_H], as a norm of the weights of all heads."""
         return None
+
+    @property
+    def of_fused_kq(self) -> Norm | None:
+        """The least N([K, Q])² over W = KQ', as a norm of W."""
+        return None
+
+    def limit(self, scope: MatrixScope) -> Limit:
+        """What is known of the limit of these steps on keys and queries."""
+        return {
+            "heads": of_each_head(self.of_product),
+            "fused": on_factors(self.of_product, self.of_fused_heads),
+            "kq": on_factors(self.of_fused_kq),
+        }[scope]
 
     @abstractmethod
     def of(self, matrices: Array) -> Array:
@@ -155,15 +172,14 @@ def matrix_descent(
         parts.append(ByLogit())
     own = {"learning_rate": learning_rate, "scope": scope, "momentum": momentum, "nesterov": nesterov}
     own |= {"weight_decay": decay, "by_logit": by_logit}
-    of_product = None if scope == "kq" or decay else direction.of_product
-    measured = Limit(None) if of_product is None else Limit(of_product, Standing.MEASURED, _MEASURED)
+    of_factors = on_factors(None) if decay else direction.limit(read_matrix_scope(scope))
     return chain(
         *parts,
         LearningRate(learning_rate),
         WeightDecay(rule, decay) if decay else rule,
         name=name,
         arguments=own | dict(arguments),
-        limits={**conjectured(direction.norm), "factored": measured},
+        limits={**conjectured(direction.norm), "factored": of_factors},
     )
 
 

@@ -5,6 +5,7 @@ import optax
 from attsvm.norms import Spectral
 from attsvm.optimizers.learning_rate import Schedule
 from attsvm.optimizers.of_optax import of_optax
+from attsvm.optimizers.on_factors import AS_SHIPPED
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 
@@ -31,7 +32,7 @@ def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="muon", steps=100).norm.name
     'spectral'
     """
-    return of_optax("muon", optax.contrib.muon, learning_rate, Spectral())
+    return of_optax("muon", optax.contrib.muon, learning_rate, Spectral(), AS_SHIPPED)
 
 
 OPTIMIZERS.register("muon", muon)

@@ -9,6 +9,7 @@ from attsvm.optimizers.chain import chain
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.optimizer import Optimizer
+from attsvm.optimizers.standing import Limit, conjectured
 
 
 def of_optax(
@@ -16,6 +17,7 @@ def of_optax(
     make: Callable[[float | Schedule], optax.GradientTransformation],
     learning_rate: float | Schedule,
     norm: Norm,
+    of_factors: Limit,
 ) -> Optimizer:
     """An optimizer of optax on the gradient divided by its ℓ2 norm.
 
@@ -29,6 +31,8 @@ def of_optax(
         A positive number, or a schedule.
     norm : Norm
         The norm whose Att-SVM it is compared with.
+    of_factors : Limit
+        What is known of its steps on keys and queries.
 
     Raises
     ------
@@ -36,4 +40,6 @@ def of_optax(
         If the learning rate is not a positive number.
     """
     rate = LearningRate(learning_rate).rate
-    return chain(Normalize("all", norm=2.0), make(rate), name=name, arguments={"learning_rate": rate}, norm=norm)
+    limits = {**conjectured(norm), "factored": of_factors}
+    parts = Normalize("all", norm=2.0), make(rate)
+    return chain(*parts, name=name, arguments={"learning_rate": rate}, norm=norm, limits=limits)

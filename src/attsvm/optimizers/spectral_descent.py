@@ -6,13 +6,16 @@ import jax
 import jax.numpy as jnp
 
 from attsvm.contractions import contract, over_entries, settle, total
-from attsvm.norms import Norm, Spectral
+from attsvm.norms import FusedHeads, FusedKeysQueries, Norm, Spectral
 from attsvm.optimizers.learning_rate import Schedule
+from attsvm.optimizers.matrices import MatrixScope
 from attsvm.optimizers.matrix_steps import SHORT_STEPS, Direction, matrix_descent
+from attsvm.optimizers.on_factors import AS_SHIPPED
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar import POLAR_FACTORS, PolarFactor, parse_polar
 from attsvm.optimizers.polar_exact import by_many, divided
 from attsvm.optimizers.registry import OPTIMIZERS
+from attsvm.optimizers.standing import Limit
 
 Array = jax.Array
 
@@ -31,9 +34,18 @@ class PolarDirection(Direction):
         return Spectral()
 
     @property
-    def of_product(self) -> Norm | None:
-        """The spectral norm, if the polar factor converges."""
-        return Spectral() if self.polar.converges else None
+    def of_fused_heads(self) -> Norm:
+        """The norm of fused heads."""
+        return FusedHeads()
+
+    @property
+    def of_fused_kq(self) -> Norm:
+        """The norm of fused keys and queries."""
+        return FusedKeysQueries()
+
+    def limit(self, scope: MatrixScope) -> Limit:
+        """That of the spectral norm, if the polar factor converges."""
+        return super().limit(scope) if self.polar.converges else AS_SHIPPED
 
     def of(self, matrices: Array) -> Array:
         """The polar factors."""

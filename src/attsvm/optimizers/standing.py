@@ -1,11 +1,11 @@
 """What is known about the direction that an optimizer converges to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from attsvm.norms import Lp, Norm, Nuclear, read_norm, written_norm
+from attsvm.norms import Lp, Norm, Nuclear, SumOfHeads, read_norm, written_norm
 
 TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
 TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"
@@ -38,24 +38,48 @@ class Limit:
         Where the statement comes from.
     rank : int or None
         The largest rank that the weights can have, where the attention restricts it.
+    logit_change : float or None
+        The largest change of a logit in a step for which this holds; None if it does not depend on it.
+    beyond : Limit or None
+        What is known of longer steps.
+    several : Limit or None
+        What is known of several attention heads together; by default each head by itself is as a single one.
     """
 
     norm: Norm | None
     standing: Standing = Standing.CONJECTURE
     source: str = "no theorem; by analogy with the implicit bias of linear models"
     rank: int | None = None
+    logit_change: float | None = None
+    beyond: "Limit | None" = None
+    several: "Limit | None" = None
+
+    def at(self, logit_change: float) -> "Limit":
+        """What is known of steps that change a logit by this much."""
+        if self.beyond is None or self.logit_change is None or logit_change <= self.logit_change:
+            return self
+        return self.beyond.at(logit_change)
+
+    def of_rank(self, rank: int | None) -> "Limit":
+        """The same for weights of at most this rank, after steps of any length, of one or several heads."""
+        beyond, several = (None if part is None else part.of_rank(rank) for part in (self.beyond, self.several))
+        return replace(self, rank=rank, beyond=beyond, several=several)
 
 
 def written_limit(limit: Limit) -> dict[str, Any]:
     """A limit as JSON-able data."""
+    written = {field.name: getattr(limit, field.name) for field in fields(limit)}
+    written |= {name: written_limit(written[name]) for name in ("beyond", "several") if written[name] is not None}
     norm = None if limit.norm is None else written_norm(limit.norm)
-    return {"norm": norm, "standing": limit.standing.value, "source": limit.source, "rank": limit.rank}
+    return written | {"norm": norm, "standing": limit.standing.value}
 
 
 def read_limit(written: dict[str, Any]) -> Limit:
-    """The limit that :func:`written_limit` wrote."""
-    norm = None if written["norm"] is None else read_norm(written["norm"])
-    return Limit(norm, Standing(written["standing"]), written["source"], written.get("rank"))
+    """The limit that :func:`written_limit` wrote, and those of earlier versions."""
+    found = dict(written)
+    found |= {name: read_limit(found[name]) for name in ("beyond", "several") if found.get(name) is not None}
+    norm = None if found["norm"] is None else read_norm(found["norm"])
+    return Limit(**(found | {"norm": norm, "standing": Standing(found["standing"])}))
 
 
 Limits = Mapping[str, Limit]
@@ -87,7 +111,12 @@ _PER_FACTOR = Limit(
 def euclidean(scope: str = "all") -> Limits:
     """The limits of gradient descent, whose gradients are normalized over this scope, if at all."""
     source = f"{TRANSFORMERS}: proved for the regularization path; measured for gradient descent"
-    measured = Limit(Nuclear(), Standing.MEASURED, source)
+    of_heads = (
+        "no theorem for several heads; measured: margin ratio 0.9997 / 0.9996 on 12 problems with 2 heads, steps "
+        "relative to the norm"
+    )
+    joint = Limit(SumOfHeads(Nuclear()), Standing.MEASURED, of_heads)
+    measured = Limit(Nuclear(), Standing.MEASURED, source, several=joint)
     of_prompt = f"{TOKEN_SELECTION}: proved for the regularization path of u = Wp; measured for gradient descent"
     return {
         "combined": Limit(Lp(2.0), Standing.PROVED, f"{TRANSFORMERS}: local convergence"),

@@ -4,9 +4,11 @@ from attsvm.norms import Norm
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
 from attsvm.optimizers.normalize import Normalize
+from attsvm.optimizers.on_factors import INDUCED, of_each_head
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.relative import Relative
+from attsvm.optimizers.standing import conjectured
 from attsvm.optimizers.steepest import Steepest
 
 
@@ -63,6 +65,8 @@ def steepest_descent(
         rule,
         name="steepest_descent",
         arguments={"norm": rule.norm, "learning_rate": learning_rate, "normalize": normalize, "relative": relative},
+        limits=conjectured(rule.norm)
+        | ({"factored": of_each_head(INDUCED[rule.norm])} if rule.norm in INDUCED else {}),
     )
 
 

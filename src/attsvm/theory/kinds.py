@@ -162,25 +162,27 @@ def trial_axes(problem: Problem, weights: np.ndarray, name: str) -> tuple[int, .
 
 def _breaking(problem: Problem, selected: np.ndarray, in_question: np.ndarray, norm: Norm) -> np.ndarray:
     """The tokens that violate local optimality, in the trials in question."""
-    axes = in_question.ndim
+    # a joint norm has one Att-SVM for all heads of a trial
+    axes = in_question.ndim - norm.head_axes
+    models = in_question.any(axis=tuple(range(axes, in_question.ndim)))
     breaking = np.zeros((*selected.shape, problem.num_tokens), dtype=bool)
     flat = selected.reshape(-1, *selected.shape[axes:])
     flat_breaking = breaking.reshape(-1, *breaking.shape[axes:])
-    for which, part, choices in _distinct(problem, np.flatnonzero(in_question.reshape(-1)), flat):
+    lead = problem.batch_shape[: len(problem.batch_shape) - norm.head_axes]
+    for which, part, choices in _distinct(problem, lead, np.flatnonzero(models.reshape(-1)), flat):
         solution = solve_svm(part, choices, norm=norm)
         flat_breaking[which] = better_support_tokens(part, choices, solution.support)
-    return breaking
+    return breaking & in_question[(..., *(None,) * (breaking.ndim - in_question.ndim))]
 
 
 def _distinct(
-    problem: Problem, trials: np.ndarray, selected: np.ndarray
+    problem: Problem, lead: tuple[int, ...], trials: np.ndarray, selected: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Problem, np.ndarray]]:
-    """Trials, their problems and their selections. Trials of one problem with equal selections are solved once."""
+    """Trials, their problems, with axes ``lead``, and selections. Equal selections of one problem are solved once."""
     if not trials.size:
         return
-    if problem.batch_shape:
-        number = int(np.prod(problem.batch_shape))
-        yield trials, problem[np.unravel_index(trials % number, problem.batch_shape)], selected[trials]
+    if lead:
+        yield trials, problem[np.unravel_index(trials % int(np.prod(lead)), lead)], selected[trials]
         return
     choices, inverse = np.unique(selected[trials], axis=0, return_inverse=True)
     for i, choice in enumerate(choices):

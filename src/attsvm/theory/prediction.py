@@ -15,7 +15,7 @@ from attsvm.problem import Problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.joint import joint_direction
-from attsvm.theory.standing import limit_of, limit_of_sets, norm_for, rank_for
+from attsvm.theory.standing import known_limit, limit_of, limit_of_sets, norm_for, rank_for
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run
 
@@ -158,7 +158,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         known = limit_of_sets(run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
     elif part.trains_head and problem.num_classes is None and problem.num_heads is None:
-        solution, head, relaxed, known = joint_direction(problem, run, part, used, of_run=run.limit.norm == used)
+        solution, head, relaxed, known = joint_direction(problem, run, part, used, of_run=known_limit(run).norm == used)
     else:
         known = limit_of(problem, run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)

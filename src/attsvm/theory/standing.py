@@ -1,5 +1,7 @@
 """What is known of the direction of a run: the limit of its optimizer, and where theory says more or less."""
 
+import numpy as np
+
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear, parse_norm
 from attsvm.optimizers import Limit, Standing
@@ -10,6 +12,22 @@ from attsvm.training import Run
 EUCLIDEAN = Lp(2.0)
 
 
+def longest_change(run: Run) -> float:
+    """The largest change of a logit in a recorded step of the later half of a run, in the median trial; 0 if unknown.
+
+    Earlier steps do not matter for the direction of factors that have grown since.
+    """
+    steps, changes = run.history["steps"], run.history.get("logit_change")
+    if changes is None or not steps.size:
+        return 0.0
+    return float(np.median(changes[2 * steps >= steps[-1]].max(axis=0)))
+
+
+def known_limit(run: Run) -> Limit:
+    """What is known of the limit of a run with steps of its length."""
+    return run.limit.at(longest_change(run))
+
+
 def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
     """The norm that is given, otherwise that of the limit of the optimizer.
 
@@ -18,10 +36,14 @@ def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
     ProblemError
         If none is given and the norm of the limit is not known.
     """
-    used = run.limit.norm if norm is None else parse_norm(norm)
+    limit = known_limit(run)
+    used = limit.norm if norm is None else parse_norm(norm)
     if used is None:
         reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
-        raise ProblemError(f"norm: expected the norm of the Att-SVM to compare with, got None; {reason} no known one")
+        measured = f" ({limit.source})" if limit.standing is Standing.MEASURED else ""
+        raise ProblemError(
+            f"norm: expected the norm of the Att-SVM to compare with, got None; {reason} no known one{measured}"
+        )
     return used
 
 
@@ -32,8 +54,9 @@ def rank_for(run: Run, used: Norm) -> int | None:
 
 def limit_of(problem: Problem, run: Run, used: Norm, *, trains_head: bool) -> Limit:
     """What is known of a run with a linear head, not trained with ±1 and one head, for the Att-SVM in ``used``."""
-    known = used == run.limit.norm and problem.num_classes is None and not trains_head
-    return run.limit if known else Limit(used)
+    limit = known_limit(run)
+    known = used == limit.norm and problem.num_classes is None and not trains_head
+    return limit if known else Limit(used)
 
 
 def limit_of_sets(run: Run, used: Norm, *, trains_head: bool) -> Limit:

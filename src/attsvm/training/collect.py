@@ -1,6 +1,5 @@
 """Collects the run of a session."""
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -104,7 +103,7 @@ def _limit(setup: Setup) -> Limit:
     if reduced is None or not isinstance(optimizer, Optimizer):
         return Limit(None)
     known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
-    return setup.objective.heads.limit(replace(known, rank=rank))
+    return setup.objective.heads.limit(known.of_rank(rank))
 
 
 def _statuses(interrupted: bool) -> np.ndarray:

@@ -139,7 +139,9 @@ class Together(AttentionHeads):
         return jnp.moveaxis(self._apart(x), -2, 0)
 
     def limit(self, of_one: Limit) -> Limit:
-        """No theorem covers the sum of several heads; runs were measured to do as those of one."""
+        """No theorem covers the sum of several heads; runs were measured to do as those of one, or it has its own."""
+        if of_one.several is not None:
+            return of_one.several
         if of_one.standing is Standing.CONJECTURE:
             return of_one
         return replace(of_one, standing=Standing.MEASURED, source=f"several heads: measured; one head: {of_one.source}")
