@@ -110,7 +110,9 @@ class StepLength(Figure):
         axis.set_xscale("log")
         change = np.median(found["change"], axis=1)
         for number, (norm, (colour, dashes)) in enumerate(NORMS.items()):
-            style.spread(axis, change, found["ratio"][..., number], colour, dashes, norm.replace("frob", "Frob"), middle=np.mean)
+            style.spread(
+                axis, change, found["ratio"][..., number], colour, dashes, norm.replace("frob", "Frob"), middle=np.mean
+            )
         axis.set_ylim(None, 1.0)
         style.legend_above(axis, 3)
         return figure
