@@ -58,6 +58,7 @@ def steepest_descent(
     'finished'
     """
     rule = Steepest(norm)
+    of_factors = {"factored": of_each_head(INDUCED[rule.norm])} if rule.norm in INDUCED else {}
     return chain(
         *([Normalize("each")] if normalize else []),
         *([Relative("each")] if relative else []),
@@ -65,8 +66,7 @@ def steepest_descent(
         rule,
         name="steepest_descent",
         arguments={"norm": rule.norm, "learning_rate": learning_rate, "normalize": normalize, "relative": relative},
-        limits=conjectured(rule.norm)
-        | ({"factored": of_each_head(INDUCED[rule.norm])} if rule.norm in INDUCED else {}),
+        limits={**conjectured(rule.norm), **of_factors},
     )
 
 
