@@ -172,7 +172,8 @@ def _breaking(problem: Problem, selected: np.ndarray, in_question: np.ndarray, n
     for which, part, choices in _distinct(problem, lead, np.flatnonzero(models.reshape(-1)), flat):
         solution = solve_svm(part, choices, norm=norm)
         flat_breaking[which] = better_support_tokens(part, choices, solution.support)
-    return np.logical_and(breaking, in_question[(..., *(None,) * (breaking.ndim - in_question.ndim))])
+    own: np.ndarray = breaking & in_question[(..., *(None,) * (breaking.ndim - in_question.ndim))]
+    return own
 
 
 def _distinct(
