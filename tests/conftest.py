@@ -35,6 +35,22 @@ def reference():
     return load
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Let LLVM optimise nothing, except in tests marked ``optimized``.
+
+    Most tests make few steps, which take less time than optimising them. Fixtures of a module are part of its first
+    test, so this is no fixture.
+    """
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", item.get_closest_marker("optimized") is None)
+    try:
+        return (yield)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture
 def command(monkeypatch, capsys):
     """Run ``attsvm`` with these arguments: exit status, stdout, stderr."""

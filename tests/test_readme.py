@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.optimized
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 # the other pages need a model, or are run by tests/torch/test_recipes.py and tests/test_docs.py

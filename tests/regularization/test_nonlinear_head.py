@@ -99,6 +99,7 @@ def loss_by_hand(problem, head, weights):
     return np.mean(losses)
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize(("head", "norm"), [(Quadratic(0.8), "frobenius"), (GELU, "frobenius"), (Quadratic(0.8), 3.0)])
 def test_no_start_of_a_plain_optimiser_gets_below_the_path(head, norm):
     p = 2.0 if norm == "frobenius" else norm

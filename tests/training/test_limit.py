@@ -7,6 +7,8 @@ import pytest
 import attsvm
 from attsvm import optimizers
 
+pytestmark = pytest.mark.optimized
+
 # the error falls like one over the square of the steps
 ENDS = [
     pytest.param((200_000, 7.5e-7), id="200,000"),

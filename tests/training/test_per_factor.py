@@ -8,6 +8,8 @@ import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
 
+pytestmark = pytest.mark.optimized
+
 STEPS = 40_000
 
 

@@ -105,6 +105,7 @@ def test_mini_batches_reach_the_att_svm_as_well():
     assert attsvm.direction_error(run.weights, solution.direction) < 1e-2
 
 
+@pytest.mark.optimized
 def test_a_plateau_of_the_margin_ends_a_trial():
     problems = random_problem(6, 8, 10, 0, batch=(4,))
     starts = np.random.default_rng(0).standard_normal((4, 10, 10))

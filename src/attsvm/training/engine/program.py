@@ -86,8 +86,9 @@ class Program:
     def _executable(self, method: str, *arguments: Any) -> Any:
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        options = compiler_options(leaves[0].shape[-1]) if method == "_stretch" else quick_to_compile()
         with self._lock:  # so that threads compile a program once
-            return _compiled(self, method, structure, shapes)
+            return _compiled(self, method, structure, shapes, tuple(options.items()))
 
     @cached_property
     def _lock(self) -> Lock:
@@ -207,9 +208,12 @@ program = lru_cache(maxsize=128)(Program)
 
 
 @lru_cache(maxsize=MOST_EXECUTABLES)
-def _compiled(owner: Program, method: str, structure: Any, shapes: tuple[tuple[Any, Any], ...]) -> Any:
+def _compiled(
+    owner: Program,
+    method: str,
+    structure: Any,
+    shapes: tuple[tuple[Any, Any], ...],
+    options: tuple[tuple[str, Any], ...],
+) -> Any:
     arguments = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
-    state = arguments[0]
-    num_trials = jax.tree.leaves(state)[0].shape[-1]
-    options = compiler_options(num_trials) if method == "_stretch" else quick_to_compile()
-    return jax.jit(getattr(owner, method)).lower(*arguments).compile(compiler_options=options)
+    return jax.jit(getattr(owner, method)).lower(*arguments).compile(compiler_options=dict(options))
