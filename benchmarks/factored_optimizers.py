@@ -50,12 +50,20 @@ def pow(rate: float) -> Decaying:
     return Decaying(rate, 100, 0.5)
 
 
-RUNS: dict[str, tuple[Optimizer, int, str]] = {
-    "spectral": (spectral_descent(pow(0.05)), 60_000, "spectral"),
-    "Muon, converged": (spectral_descent(pow(0.05), polar=CONVERGED, momentum=0.95), 60_000, "spectral"),
-    "Muon, coefficients of optax": (spectral_descent(pow(0.05), polar="optax", momentum=0.95), 60_000, "spectral"),
-    "rows": (row_descent(pow(0.02)), 300_000, "gamma2"),
-    "columns": (column_descent(Decaying(0.3, 1000, 1 / 3), by_logit=True), 300_000, "nuclear"),
+# the decay was chosen on seed 100
+DECAY = 0.02
+RUNS: dict[str, tuple[Optimizer | None, int]] = {
+    "gradient descent": (None, 60_000),
+    "spectral": (spectral_descent(pow(0.05)), 60_000),
+    "spectral, decay": (spectral_descent(pow(0.05), weight_decay=DECAY), 60_000),
+    "Muon, converged": (spectral_descent(pow(0.05), polar=CONVERGED, momentum=0.95), 60_000),
+    "Muon, converged, decay": (
+        spectral_descent(pow(0.05), polar=CONVERGED, momentum=0.95, weight_decay=DECAY),
+        60_000,
+    ),
+    "Muon, coefficients of optax": (spectral_descent(pow(0.05), polar="optax", momentum=0.95), 60_000),
+    "rows": (row_descent(pow(0.02)), 300_000),
+    "columns": (column_descent(Decaying(0.3, 1000, 1 / 3), by_logit=True), 300_000),
 }
 NORMS = ("spectral", "nuclear", "frobenius", "gamma2")
 
@@ -63,8 +71,9 @@ NORMS = ("spectral", "nuclear", "frobenius", "gamma2")
 def measure(seed: int, count: int, names: list[str]) -> None:
     problems = random_problem(6, 8, 10, seed=seed, batch=(count,))
     print(f"{count} problems, n = 6, T = 8, d = m = 10, seed {seed}; margin ratio, mean / least", flush=True)
+    of_descent = None
     for name in names:
-        optimizer, steps, _ = RUNS[name]
+        optimizer, steps = RUNS[name]
         begin = time.process_time()
         run = attsvm.train(problems, attention="factored", optimizer=optimizer, steps=steps, record=1)
         took = time.process_time() - begin
@@ -75,8 +84,11 @@ def measure(seed: int, count: int, names: list[str]) -> None:
         for norm in NORMS:
             ratios = [attsvm.margin_ratio(problems[i], run.weights[i], run.selected[i], norm) for i in range(count)]
             cells.append(f"{norm} {np.mean(ratios):.4f} / {np.min(ratios):.4f}")
+        of_descent = rank if of_descent is None else of_descent
+        more = rank - of_descent
         print(
-            f"{name:28} {steps:>7,} steps  {'  '.join(cells)}  effective rank {rank.mean():.2f}  {took:.0f} s",
+            f"{name:28} {steps:>7,} steps  {'  '.join(cells)}  effective rank {rank.mean():.2f}, less that of the "
+            f"first line {more.mean():.2f} / {more.min():.2f}  {took:.0f} s",
             flush=True,
         )
 

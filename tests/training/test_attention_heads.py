@@ -3,6 +3,7 @@
 import jax
 import mpmath
 import numpy as np
+import pytest
 
 import attsvm
 from attsvm import optimizers
@@ -125,3 +126,19 @@ def test_runs_do_not_depend_on_the_batch_nor_on_the_order_of_heads(tmp_path):
         one, weights = problem[place], run.weights[place]
         assert kinds.kind[place] == attsvm.classify(one, 10 * weights).kind
         assert np.isclose(ratios[place], attsvm.margin_ratio(one, weights, run.selected[place]), rtol=1e-12)
+
+
+def test_what_takes_one_head_says_so():
+    problem = random_problem(3, 4, 5, seed=0, num_heads=4)
+    selected = attsvm.optimal_tokens(problem)
+    for refused in (
+        lambda: attsvm.regularization_path(problem, [1.0]),
+        lambda: attsvm.global_convergence_conditions(problem),
+        lambda: attsvm.local_convergence_conditions(problem, selected),
+        lambda: attsvm.joint_conditions(problem, selected),
+        lambda: attsvm.mixture_conditions(problem),
+        lambda: attsvm.lipschitz_constant(problem),
+        lambda: attsvm.solve_head(problem, selected),
+    ):
+        with pytest.raises(attsvm.ProblemError, match="num_heads: expected None, .*got 4"):
+            refused()

@@ -237,8 +237,8 @@ class Problem:
         """Raise ProblemError if there are several attention heads, whose outputs are added up."""
         if self.num_heads is not None:
             raise ProblemError(
-                f"problem: expected one attention head, because the loss is that of the sum over all heads, got "
-                f"num_heads = {self.num_heads}"
+                f"num_heads: expected None, because the loss is that of the sum over all heads, got {self.num_heads}; "
+                "problem[..., h] is the problem of head h alone"
             )
 
     @cached_property
