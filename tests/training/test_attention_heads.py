@@ -140,5 +140,5 @@ def test_what_takes_one_head_says_so():
         lambda: attsvm.lipschitz_constant(problem),
         lambda: attsvm.solve_head(problem, selected),
     ):
-        with pytest.raises(attsvm.ProblemError, match="num_heads: expected None, .*got 4"):
+        with pytest.raises(attsvm.ProblemError, match=r"num_heads: expected None, .*got 4"):
             refused()
