@@ -49,5 +49,5 @@ def _records(run: Run) -> dict[str, np.ndarray]:
             **{name: getattr(run, name) for name in ("loss", "probability", "weights", "selected", "log_scale")},
         }
         end |= run.parameters
-        records = {name: np.concatenate([values, [end[name]]]) for name, values in records.items()}
+        records = {name: np.concatenate([records[name], [last]]) for name, last in end.items() if name in records}
     return records
