@@ -63,7 +63,12 @@ class SymmetricBlocks:
 
     def equations(self, matrices: Squares, inverses: Squares) -> Square:
         """From the products of the entries of X and Z⁻¹, summed over heads and places first."""
-        return np.block([[_crossed(a, b, matrices, inverses) for b in self._blocks] for a in self._blocks])
+        own = [_crossed(block, block, matrices, inverses) for block in self._blocks]
+        if len(own) == 1:
+            return own[0]
+        keys, queries = self._blocks
+        mixed = _crossed(keys, queries, matrices, inverses)
+        return np.block([[own[0], mixed], [mixed.T, own[1]]])
 
     def above(self, sums: Vector) -> Vector:
         """The largest numbers of the places of a block."""
@@ -98,11 +103,17 @@ class _Block(NamedTuple):
 def _crossed(a: _Block, b: _Block, matrices: Squares, inverses: Squares) -> Float[np.ndarray, "k l"]:
     """⟨E_ij, X E_pq Z⁻¹⟩ for the units E_ij of one block and E_pq of another."""
 
-    def parts(whole: Squares) -> np.ndarray:
-        each = [whole[:, s : s + a.size, t : t + b.size] for s in a.starts for t in b.starts]
-        return np.concatenate(each).reshape(-1, a.size * b.size)
+    def parts(whole: Squares) -> Float[np.ndarray, "N i p"]:
+        return np.concatenate([whole[:, s : s + a.size, t : t + b.size] for s in a.starts for t in b.starts])
 
-    products = (parts(matrices).T @ parts(inverses)).reshape(a.size, b.size, a.size, b.size)
-    products = products + products.transpose(2, 1, 0, 3)  # i and j exchanged
-    i, j, p, q = a.rows[:, None], a.columns[:, None], b.rows, b.columns
-    return np.asarray((0.25 * a.factors)[:, None] * b.factors * (products[i, p, j, q] + products[i, q, j, p]))
+    X, Z = parts(matrices), parts(inverses)
+    pq, qp = b.rows * b.size + b.columns, b.columns * b.size + b.rows
+    found = np.empty((len(a.rows), len(b.rows)))
+    first = 0
+    for i in range(a.size):  # all j >= i at once, so that the products stay in the cache
+        own = X[:, i].T @ Z[:, i:].reshape(len(Z), -1) + Z[:, i].T @ X[:, i:].reshape(len(X), -1)
+        rows = own.reshape(b.size, -1, b.size).swapaxes(0, 1).reshape(-1, b.size**2)
+        found[first : first + len(rows)] = rows[:, pq] + rows[:, qp]
+        first += len(rows)
+    found *= (0.25 * a.factors)[:, None] * b.factors
+    return found

@@ -232,10 +232,14 @@ class _Step:
         # b'λ = 1 excludes the direction (y, λ), in which the equations are singular in the limit
         self.weight = float(np.trace(products)) / float(rows.right @ rows.right)
         products += self.weight * np.outer(rows.right, rows.right)
-        own = balance.equations(point.matrices, self.inverses)
-        self.equations = cho_factor(np.block([[own, -crossed], [-crossed.T, products]]), overwrite_a=True)
-        self.border = np.concatenate([np.zeros(len(own)), rows.right])
-        self.answer = cho_solve(self.equations, self.border)
+        size = len(balance.one)
+        whole = np.zeros((size + len(products), size + len(products)))
+        whole[:size, :size] = balance.equations(point.matrices, self.inverses)
+        whole[:size, size:] = -crossed  # the lower triangle is not read
+        whole[size:, size:] = products
+        self.equations = cho_factor(whole, overwrite_a=True, check_finite=False)
+        self.border = np.concatenate([np.zeros(size), rows.right])
+        self.answer = cho_solve(self.equations, self.border, check_finite=False)
 
     def next(self) -> _Point:
         """The next point."""
@@ -263,7 +267,7 @@ class _Step:
         rest = 1 - float(rows.right @ point.multipliers)
         margins = row_target - self._margins(target) + self.weight * rest * rows.right
         lacking = balance.collect(target.sum(axis=0)) - balance.one
-        found = cho_solve(self.equations, np.concatenate([lacking, margins]))
+        found = cho_solve(self.equations, np.concatenate([lacking, margins]), check_finite=False)
         # b'(λ + Δλ) = 1 determines θ
         found += self.answer * ((rest - float(self.border @ found)) / float(self.border @ self.answer))
         change = point._replace(free=found[: len(lacking)], multipliers=found[len(lacking) :])
@@ -296,7 +300,7 @@ def _fall(factors: Squares, changes: Squares) -> float:
     """The largest eigenvalue of −F⁻¹ ΔM F⁻', for M = FF'."""
     most = -np.inf
     for factor, change in zip(factors, changes, strict=True):
-        half = solve_triangular(factor, change, lower=True)
-        scaled = solve_triangular(factor, half.T, lower=True)
+        half = solve_triangular(factor, change, lower=True, check_finite=False)
+        scaled = solve_triangular(factor, half.T, lower=True, check_finite=False)
         most = max(most, -float(np.linalg.eigvalsh(0.5 * (scaled + scaled.T))[0]))
     return most
