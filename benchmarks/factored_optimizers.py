@@ -1,6 +1,6 @@
 """Descent on keys and queries: how close short steps come to the Att-SVM of the induced norm, and what a step costs.
 
-python benchmarks/factored_optimizers.py          trains 24 problems with each optimiser (five minutes)
+python benchmarks/factored_optimizers.py          trains 24 problems with each optimiser (15 minutes)
 python benchmarks/factored_optimizers.py --cost   prints the processor time of 1,000 steps of 12 problems
 """
 
@@ -18,10 +18,12 @@ from attsvm.optimizers import (
     NewtonSchulz,
     Optimizer,
     Rule,
+    adam,
     column_descent,
     normalized_gradient_descent,
     row_descent,
     spectral_descent,
+    steepest_descent,
 )
 from attsvm.optimizers.singular import singular_values_and_vectors
 
@@ -64,8 +66,13 @@ RUNS: dict[str, tuple[Optimizer | None, int]] = {
     "Muon, coefficients of optax": (spectral_descent(pow(0.05), polar="optax", momentum=0.95), 60_000),
     "rows": (row_descent(pow(0.02)), 300_000),
     "columns": (column_descent(Decaying(0.3, 1000, 1 / 3), by_logit=True), 300_000),
+    "spectral, [K, Q]": (spectral_descent(pow(0.05), scope="kq"), 60_000),
+    "sign": (steepest_descent(norm="linf", learning_rate=Decaying(0.01, 100, 0.6)), 300_000),
+    "Adam": (adam(Decaying(0.02, 100, 0.6)), 300_000),
 }
 NORMS = ("spectral", "nuclear", "frobenius", "gamma2")
+OWN = {"spectral, [K, Q]": ("fused_kq",), "sign": ("nu",), "Adam": ("nu",)}
+"""Norms that are measured for one optimiser alone; ν takes three seconds a problem."""
 
 
 def measure(seed: int, count: int, names: list[str]) -> None:
@@ -81,14 +88,15 @@ def measure(seed: int, count: int, names: list[str]) -> None:
         shares = singular / singular.sum(axis=-1, keepdims=True)
         rank = np.exp(-np.sum(shares * np.log(np.maximum(shares, 1e-300)), axis=-1))
         cells = []
-        for norm in NORMS:
+        for norm in (*NORMS, *OWN.get(name, ())):
             ratios = [attsvm.margin_ratio(problems[i], run.weights[i], run.selected[i], norm) for i in range(count)]
             cells.append(f"{norm} {np.mean(ratios):.4f} / {np.min(ratios):.4f}")
         of_descent = rank if of_descent is None else of_descent
         more = rank - of_descent
         print(
             f"{name:28} {steps:>7,} steps  {'  '.join(cells)}  effective rank {rank.mean():.2f}, less that of the "
-            f"first line {more.mean():.2f} / {more.min():.2f}  {took:.0f} s",
+            f"first line {more.mean():.2f} / {more.min():.2f}  change of a logit "
+            f"{run.history['logit_change'].max():.2g}  {took:.0f} s",
             flush=True,
         )
 

@@ -256,6 +256,20 @@ PLANTED: dict[str, list[Planted]] = {
         lambda arrays: arrays.update({"change": arrays["change"] / 1e3}),
         _set("decided", False),
     ],
+    "factored-optimizers": [
+        _reversed("ratio"),
+        _set("ratio", 0.5),
+        _set("change", 5.0),
+        _set("decided", False),
+        lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
+    ],
+    "multi-head": [
+        lambda arrays: arrays.update({"ratio": arrays["ratio"][..., [1, 0, 2]]}),
+        _set("ratio", 0.99),
+        lambda arrays: arrays.update({"ratio": 0.9 * arrays["ratio"]}),
+        lambda arrays: arrays.update({"ratio": 1.1 * arrays["ratio"]}),
+        _set("decided", False),
+    ],
     "path": [
         _set("undecided", True),
         _set("converged", False),

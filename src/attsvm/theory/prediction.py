@@ -90,6 +90,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     K, Q with m < d     GD, one norm over both        nuclear Att-SVM of rank at most m, or a local       measured
                                                       minimum of it
     K, Q                GD, each factor normalised    none known; the nuclear Att-SVM is returned           conjecture
+    K, Q                spectral, row, column, sign   Att-SVM of the norm that short steps induce on KQ':   measured
+                        descent, Adam                 spectral, γ2, nuclear, ν, ν
+    K, Q                the same, long steps          nuclear Att-SVM of KQ'                                measured
     (v, p), (v, W)      GD, mirror descent            relaxed if v's radius grows faster than the           measured
                                                       attention's; plain in the opposite order or without
                                                       slack
@@ -100,12 +103,16 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     p of Wp, W fixed    as for p                      Att-SVM of p on the keys XW                           as for p
     W of Wp, p fixed    as for W                      Att-SVM of W with the query p                         as for W
     several heads       GD, one norm over all         each head: the Att-SVM of its own selection           measured
+    K, Q, heads         spectral on each, or fused    Att-SVM of the joint norm                             measured
     ==================  ============================  ====================================================  ==========
 
-    With several heads, the joint norm is a sum over the heads (of the nuclear norms for factors, of the squared
-    Frobenius norms for W), so each head solves an Att-SVM of its own, and all reach the same margin: the directions of
-    the heads together, as they are, predict the direction of all weights. Results have the axis of heads behind the
-    batch axes of the run.
+    Steps on factors are short if they change no logit by more than about 1. ``run.history["logit_change"]`` of the
+    later half of the run decides, in the median trial.
+
+    With several heads, the joint norm of gradient descent is a sum over the heads (of the nuclear norms for factors, of
+    the squared Frobenius norms for W), so each head solves an Att-SVM of its own, and all reach the same margin: the
+    directions of the heads together, as they are, predict the direction of all weights. Results have the axis of heads
+    behind the batch axes of the run; a norm of all heads together has one solution for them.
 
     A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
 

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from matplotlib.figure import Figure as Drawing
-from matplotlib.patches import Rectangle
 from optax.contrib import muon
 
 from attsvm.datasets import random_problem
@@ -21,9 +20,9 @@ from attsvm.optimizers import (
     steepest_descent,
 )
 from attsvm.problem import Problem
-from attsvm.report import style
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.matrix import drawn_matrix, in_own_and_others
 from attsvm.results import Status
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -187,16 +186,7 @@ def _least(norm: str, n: int, T: int, d: int, seed: int, selected: tuple[int, ..
 
 def own(names: list[str], ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each optimiser's ratio in its own norm, and its largest ratio in another norm, (optimisers, seeds)."""
-    index = np.array([NORMS.index(WAYS[name].norm) for name in names])[:, None, None]
-    of_own = np.take_along_axis(ratio, index, axis=-1)[..., 0]
-    others = np.where(np.arange(len(NORMS)) == index, -np.inf, ratio)
-    return of_own, others.max(axis=-1)
-
-
-def _frame(i: int, j: int, dashes: str) -> Rectangle:
-    return Rectangle(
-        (j - 0.48, i - 0.46), 0.96, 0.92, fill=False, edgecolor=style.ORANGE, linewidth=1.4, linestyle=dashes
-    )
+    return in_own_and_others(ratio, np.array([NORMS.index(WAYS[name].norm) for name in names]))
 
 
 class OptimizerNorms(Figure):
@@ -287,31 +277,9 @@ class OptimizerNorms(Figure):
 
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         names = sizes["optimizers"]
-        mean = found["ratio"].mean(axis=1)
-        figure = Drawing(figsize=(style.WIDTH, 0.75 + 0.26 * len(names)))
-        axis = figure.subplots()
-        axis.imshow(mean, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
-        for (i, j), value in np.ndenumerate(mean):
-            is_own = NORMS[j] == WAYS[names[i]].norm
-            axis.text(
-                j,
-                i,
-                # rounded down, so that only 1 is written as 1; without the leading 0, for which there is no room
-                (f"{np.floor(value * 1000) / 1000:.3f}" if is_own else f"{value:.2f}").removeprefix("0"),
-                ha="center",
-                va="center",
-                fontsize=5.7,
-                color="white" if value > 0.72 else style.INK,
-            )
-            if is_own:
-                axis.add_patch(_frame(i, j, "-" if WAYS[names[i]].expected else "--"))
-        axis.set_xticks(range(len(NORMS)), list(LABELS.values()), rotation=50, ha="right", rotation_mode="anchor")
-        axis.set_yticks(range(len(names)), names)
-        axis.tick_params(length=0)
-        axis.spines[:].set_visible(False)
-        axis.grid(False)
-        axis.set_xlabel("norm")
-        return figure
+        places = [NORMS.index(WAYS[name].norm) for name in names]
+        claimed = [WAYS[name].expected for name in names]
+        return drawn_matrix(names, list(LABELS.values()), found["ratio"].mean(axis=1), places, claimed)
 
 
 FIGURES.register(OptimizerNorms.name, OptimizerNorms())

@@ -1,0 +1,66 @@
+"""A matrix of margin ratios: a row for each optimiser, a column for each norm, its own norm framed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure as Drawing
+from matplotlib.patches import Rectangle
+
+from attsvm.report import style
+
+
+def drawn_matrix(
+    names: Sequence[str], norms: Sequence[str], mean: np.ndarray, own: Sequence[int], claimed: Sequence[bool]
+) -> Drawing:
+    """Draw the mean ratios, (optimisers, norms).
+
+    Parameters
+    ----------
+    names, norms : sequence of str
+        The labels of rows and columns.
+    mean : ndarray, shape (optimisers, norms)
+    own : sequence of int
+        The column of each row that is framed.
+    claimed : sequence of bool
+        Whether the frame is solid; otherwise it is dashed.
+    """
+    figure = Drawing(figsize=(style.WIDTH, 0.75 + 0.26 * len(names)))
+    axis = figure.subplots()
+    axis.imshow(mean, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
+    for (i, j), value in np.ndenumerate(mean):
+        axis.text(
+            j,
+            i,
+            # rounded down, so that only 1 is written as 1; without the leading 0, for which there is no room
+            (f"{np.floor(value * 1000) / 1000:.3f}" if j == own[i] else f"{value:.2f}").removeprefix("0"),
+            ha="center",
+            va="center",
+            fontsize=5.7,
+            color="white" if value > 0.72 else style.INK,
+        )
+    for i, (j, solid) in enumerate(zip(own, claimed, strict=True)):
+        axis.add_patch(
+            Rectangle(
+                (j - 0.48, i - 0.46),
+                0.96,
+                0.92,
+                fill=False,
+                edgecolor=style.ORANGE,
+                linewidth=1.4,
+                linestyle="-" if solid else "--",
+            )
+        )
+    axis.set_xticks(range(len(norms)), norms, rotation=50, ha="right", rotation_mode="anchor")
+    axis.set_yticks(range(len(names)), names)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    axis.grid(False)
+    axis.set_xlabel("norm")
+    return figure
+
+
+def in_own_and_others(ratio: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each optimiser's ratio in its own norm, and its largest in another, (optimisers, problems)."""
+    index = own[:, None, None]
+    others = np.where(np.arange(ratio.shape[-1]) == index, -np.inf, ratio)
+    return np.take_along_axis(ratio, index, axis=-1)[..., 0], others.max(axis=-1)
