@@ -4,8 +4,8 @@ By default: processor time of a step with H = 8 heads over that with one, for on
 T = 8, d = 10, default optimisers, one thread). With ``--limit``: descent on the factors of H heads, on 24 problems with
 2 and 3 heads, and the joint margin ratio (least norm of weights with margins of 1) · (smallest margin of all heads) /
 (norm of the weights). The joint norm is Σ_h ‖W_h‖_* for gradient descent with one norm over all heads, max_h ‖W_h‖ for
-spectral steps of each head, and the norm of fused heads for spectral steps of [K_1, …, K_H] and [Q_1, …, Q_H]. The spectral steps are
-also made without decay, on the problems of ``attsvm reproduce multi-head``.
+spectral steps of each head, and the norm of fused heads for spectral steps of [K_1, …, K_H] and [Q_1, …, Q_H].
+The spectral steps are also made without decay, on the problems of ``attsvm reproduce multi-head``.
 
     python benchmarks/attention_heads.py [--limit --steps 80000]
 """
