@@ -46,7 +46,10 @@ class _OfSingularValues(Norm):
         if axes == 1:
             return self.of_vectors.values(x, axes)
         array = np.asarray(x, dtype=np.float64)
-        largest = np.max(np.abs(array), axis=(-2, -1), keepdims=True, initial=0.0)
+        largest = np.maximum.reduce(np.abs(array), axis=(-2, -1), keepdims=True, initial=0.0)
+        if ((largest > 0) & (largest < np.inf)).all():
+            usual: np.ndarray = self._reduce(np.linalg.svd(array / largest, compute_uv=False)) * largest[..., 0, 0]
+            return usual
         finite = np.isfinite(largest)
         scale = np.where((largest > 0) & finite, largest, 1.0)
         # LAPACK raises an error where a number is not finite

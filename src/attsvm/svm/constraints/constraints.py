@@ -1,6 +1,7 @@
 """The constraints of an Att-SVM, A(W) ≥ b, by products with keys and queries: the rows themselves are never stored."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -221,14 +222,23 @@ class Constraints:
         def joined(array: np.ndarray) -> np.ndarray:
             return self._in_each(array).reshape(-1, *array.shape[-3:])
 
-        return Constraints(
-            joined(self.keys),
-            joined(self.queries),
-            None if self.references is None else joined(self.references),
-            joined(self.inequality),
-            None if self.equality is None else joined(self.equality),
-            joined(self.right),
+        return self._with_norms(
+            Constraints(
+                joined(self.keys),
+                joined(self.queries),
+                None if self.references is None else joined(self.references),
+                joined(self.inequality),
+                None if self.equality is None else joined(self.equality),
+                joined(self.right),
+            ),
+            joined,
         )
+
+    def _with_norms(self, part: "Constraints", change: Callable[[np.ndarray], np.ndarray]) -> "Constraints":
+        """A part of these constraints, with the norms of its rows where they are known."""
+        if "norms" in self.__dict__:
+            part.__dict__["norms"] = change(self.norms)
+        return part
 
     def rows(self, which: TokenMask | None = None) -> Rows:
         """The rows of one problem (without leading axes) at unit norm; rows of zeros are left out.
@@ -333,7 +343,7 @@ class Constraints:
 
     def __getitem__(self, index: Any) -> "Constraints":
         """The constraints of one problem or of several, selected along the leading axes."""
-        return Constraints(
+        part = Constraints(
             self._in_each(self.keys)[index],
             self._in_each(self.queries)[index],
             None if self.references is None else self.references[index],
@@ -341,6 +351,7 @@ class Constraints:
             None if self.equality is None else self.equality[index],
             self.right[index],
         )
+        return self._with_norms(part, lambda norms: norms[index])
 
 
 def check_relaxed(problem: Problem, relaxed: Any, batch: tuple[int, ...]) -> Bool[np.ndarray, "*batch n Q"] | None:

@@ -94,7 +94,7 @@ def solve_semidefinite(
     how = _How(METHOD, f"the {norm.name} norm is a semidefinite program with rows of rank one")
     split = method is None and _row_numbers(flat) >= SPLIT_NUMBERS
     for index in chunks(undecided(flat), entries, CHUNK):
-        some = flat[index]
+        some = flat if len(index) == size else flat[index]
         # it shows which problems are infeasible, the size of the value, and which rows are active
         frobenius = _frobenius(some)
         ray[index] = frobenius.ray
@@ -104,7 +104,8 @@ def solve_semidefinite(
             continue
         own = replace(settings, warm_start=None if warm is None else warm[go_on])
         begin = _Begin(frobenius.weights[~frobenius.ray], frobenius.multipliers[~frobenius.ray])
-        some = some[~frobenius.ray]
+        if frobenius.ray.any():
+            some = some[~frobenius.ray]
         if len(index) == 1:
             found, how = _alone(some, norm, cone, own, begin, watch, split)
         else:
@@ -218,17 +219,12 @@ def _solve(
     own_cone = cone(reduced.rows.left.shape[-1])
     if settings.report is None and settings.max_steps is None and reduced.rows.left.shape[1] <= DIRECT_ROWS:
         _directly(best, problems, own_cone.face, known / sizes[:, None, None], multipliers, settings)
-    top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
-    starts = (
-        np.where(problems.equality, multipliers, np.maximum(multipliers, NEAR * top)),
-        np.where(problems.equality, 0.0, np.where(asked, 1.0, 0.1)),
-    )
-    for start in starts:
+    for start in (_raised, _even):
         index = np.flatnonzero(best.gap > settings.tol)
         if len(index) == 0 or watch.stopped:
             break
         own = problems if len(index) == len(sizes) else problems.keep(index)
-        _improve(best, own, index, own_cone, start[index], settings, watch)
+        _improve(best, own, index, own_cone, start(own, multipliers[index]), settings, watch)
     _keep_known(reduced, norm, best, known, sizes, settings.tol)
     shape = constraints.inequality.shape[1:]
     return best._replace(weights=reduced.expand(best.weights), multipliers=reduced.unit.spread(best.multipliers, shape))
@@ -271,10 +267,21 @@ def _margin(reduced: Reduced, weights: Block) -> Values:
     )
 
 
+def _raised(problems: Problems, multipliers: RowVector) -> RowVector:
+    """A start inside the cone: multipliers that are not too small."""
+    top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
+    return np.where(problems.equality, multipliers, np.maximum(multipliers, NEAR * top))
+
+
+def _even(problems: Problems, multipliers: RowVector) -> RowVector:
+    """A start that does not depend on the multipliers."""
+    return np.where(problems.equality, 0.0, np.where(problems.asked, 1.0, 0.1))
+
+
 def _directly(
     best: Point, problems: Problems, face: Face, weights: Block, multipliers: RowVector, settings: Settings
 ) -> None:
-    """Solve all problems on their faces from an answer in another norm, which is often near enough; keep the results.
+    """Solve all problems on their faces from an answer in another norm, which is often near enough; keep exact results.
 
     The steps have no gap that could be reported.
     """
@@ -282,9 +289,9 @@ def _directly(
     _, size = face.values(sigma, sigma)
     held = (multipliers > 0) | problems.equality
     value = np.ones(len(size))
-    target = _target(settings)
-    found = solve_directly(face, problems, weights, multipliers * (SHRINK / size)[:, None], held, value, target)
-    done = found.gap <= target
+    start = multipliers * (SHRINK / size)[:, None]
+    found = solve_directly(face, problems, weights, start, held, value, _target(settings))
+    done = found.gap <= EXACT
     best.improve(np.flatnonzero(done), Point(*(part[done] for part in found)))
     best.steps[done] = found.steps[done]
 
