@@ -67,9 +67,9 @@ def peers() -> dict[str, Peer]:
         "Adam(fused)": Peer(lambda parameters: torch.optim.Adam(parameters, lr=1e-6, fused=True), 7),
     }
     kinds: dict[str, dict[str, bool]] = {
-        "eager": {},
-        "compiled": {"compiled": True},
-        "compiled, normalised": {"compiled": True, "normalize": True},
+        "eager": {"compiled": False},
+        "compiled": {},
+        "compiled, normalised": {"normalize": True},
     }
     for p in EXPONENTS:
         found[f"textbook p={p}"] = Peer(partial(Textbook, lr=1e-6, p=p), 3)
@@ -118,9 +118,9 @@ def measure(millions: int, rounds: int, device: str) -> dict[str, float]:
 
 
 def compile_kernels(device: str) -> None:
-    """Compile every kernel on a small model, and print how long each takes."""
+    """Compile every kernel, and print how long each takes."""
     for name, peer in peers().items():
-        parameter = torch.nn.Parameter(torch.ones(2, device=device))
+        parameter = torch.nn.Parameter(torch.ones(1 << 20, device=device))
         parameter.grad = torch.ones_like(parameter)
         optimizer = peer.make([parameter])
         began = time.perf_counter()

@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
 from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
+from attsvm.torch.optimizers import compiled  # noqa: E402
 from oracles.torch_steps import Formula, assert_follows  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
@@ -37,19 +38,54 @@ def test_compiled_steps_follow_the_formula(p, normalize, momentum):
 def test_compiled_and_eager_steps_agree_and_neither_shapes_nor_missing_gradients_compile_again(dtype):
     shapes = [(300, 7), (5,), (1,), (), (0,), (40, 3), (2, 3, 4), (64,), (9, 9), (33,), (12, 2)]
     runs = []
-    for compiled in (False, True):
+    for kernels in (False, True):
         torch.manual_seed(1)
         parameters = [torch.nn.Parameter(0.1 * torch.randn(shape).to(dtype)) for shape in shapes]
         parameters.append(torch.nn.Parameter(0.1 * torch.randn(6, 4).to(dtype).t()))  # not contiguous
-        optimizer = MirrorDescent(parameters, lr=0.01, p=1.5, momentum=0.9, nesterov=True, compiled=compiled)
+        optimizer = MirrorDescent(parameters, lr=0.01, p=1.5, momentum=0.9, nesterov=True, compiled=kernels)
         for step in range(4):
             for i, parameter in enumerate(parameters):
                 parameter.grad = torch.randn_like(parameter) if (i + step) % 3 else None
             with torch.compiler.set_stance("fail_on_recompile") if step else nullcontext():
                 optimizer.step()
         runs.append(parameters)
-    for eager, compiled in zip(*runs, strict=True):
-        torch.testing.assert_close(compiled, eager, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=1e-8)
+    for eager, fused in zip(*runs, strict=True):
+        torch.testing.assert_close(fused, eager, rtol=1e-6 if dtype == torch.float32 else 1e-2, atol=1e-8)
+
+
+def test_large_groups_are_compiled_by_default_and_take_eager_steps_where_that_fails(monkeypatch):
+    def steps(**options):
+        parameter = torch.nn.Parameter(torch.linspace(-1, 1, compiled.FEWEST_ENTRIES))
+        optimizer = MirrorDescent([parameter], lr=0.01, p=1.5, **options)
+        for _ in range(2):
+            parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+        return parameter.detach()
+
+    def refuse(*_, **__):
+        raise RuntimeError("no compiler\nand more")
+
+    eager = steps(compiled=False)
+    kernels = []
+    monkeypatch.setattr(compiled, "_update_kernel", lambda *key: kernels.append(key) or refuse())
+    compiled.works.cache_clear()
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    with pytest.raises(RuntimeError, match="no compiler"):  # of the kernel, so there is one
+        steps()
+    assert len(kernels) == 1
+    compiled.works.cache_clear()
+    monkeypatch.setattr(torch, "compile", refuse)
+    with pytest.warns(RuntimeWarning, match=r"steps on cpu are slower.*\(no compiler\)") as seen:
+        torch.testing.assert_close(steps(), eager, rtol=0, atol=0)
+    assert len(seen) == 1
+    monkeypatch.setattr(compiled, "FEWEST_ENTRIES", compiled.FEWEST_ENTRIES + 1)
+    compiled.works.cache_clear()
+    parameter = torch.nn.Parameter(torch.linspace(-1, 1, compiled.FEWEST_ENTRIES - 1))
+    parameter.grad = torch.ones_like(parameter)
+    MirrorDescent([parameter], lr=0.01).step()  # no warning: nothing is compiled for a smaller group
+    compiled.works.cache_clear()
+    with pytest.raises(ValueError, match="compiled: expected True, False or None, got 'yes'"):
+        MirrorDescent([parameter], lr=0.01, compiled="yes")
 
 
 def test_compiled_sign_descent_follows_its_formula():

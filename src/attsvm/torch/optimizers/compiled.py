@@ -5,7 +5,8 @@ compiled again for another number of parameters, other shapes, or a gradient tha
 placeholders. The cost of a call (about 20 µs) is shared by the slots, which matters for small parameters.
 """
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from torch import Tensor
 from attsvm.torch.optimizers.powers import power, signed_power
 
 SLOTS = 16
+# with fewer entries the seconds of compilation are not worth it: a million take about 4 ms a step without
+FEWEST_ENTRIES = 1 << 20
 # the length with which a kernel is compiled: long enough for the compiler to parallelise its loops
 TYPICAL_LENGTH = 1 << 17
 
@@ -35,6 +38,29 @@ class Recipe(NamedTuple):
     exponent: float = 1.0
     sign: bool = False
     nesterov: bool = False
+
+
+def pays(parameters: Iterable[Tensor]) -> bool:
+    """Whether compiling the step of these parameters saves more than it takes, in a training of usual length."""
+    return sum(x.numel() for x in parameters) >= FEWEST_ENTRIES
+
+
+@cache
+def works(device: torch.device) -> bool:
+    """Whether `torch.compile` makes kernels for the device here. Warns at the first call if not."""
+    compiler: Any = torch.compile
+    try:
+        compiler(lambda x: x + 1.0, fullgraph=True)(torch.zeros(2, device=device))
+    except Exception as reason:  # whatever keeps it from compiling: no C++ compiler, a platform without support
+        said = next(iter(str(reason).splitlines()), type(reason).__name__)
+        warnings.warn(
+            f"attsvm.torch: steps on {device} are slower, because torch.compile fails here ({said}). A C++ compiler is "
+            "needed; compiled=False takes the same steps without this warning.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 def fits(tensors: Sequence[Tensor | None]) -> bool:

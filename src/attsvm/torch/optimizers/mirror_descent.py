@@ -55,10 +55,12 @@ class MirrorDescent(MirrorOptimizer):
     foreach : bool or None, default None
         True updates many tensors at once, False one after the other, which takes less memory; None is True except for
         large tensors on the CPU, where False is faster. No effect on tensors with a compiled step.
-    compiled : bool, default False
+    compiled : bool or None, default None
         Take the step in one pass over memory, in a kernel that `torch.compile` generates at the first step. This takes
-        a few seconds and needs a compiler. Contiguous tensors of more than one entry are updated this way, the others
-        as without it. `torch.compile(optimizer.step)` is allowed, and takes the step outside the compiled graph.
+        a few seconds and needs a C++ compiler. None compiles for parameter groups of at least 2^20 entries; if nothing
+        can be compiled, it warns once and takes the steps without a kernel. True compiles for any group, and raises
+        torch's error if that fails. Contiguous tensors of more than one entry are updated this way, the others as
+        without it. `torch.compile(optimizer.step)` is allowed, and takes the step outside the compiled graph.
 
     Raises
     ------

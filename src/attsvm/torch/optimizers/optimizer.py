@@ -161,6 +161,7 @@ class MirrorOptimizer(Optimizer, ABC):
 
     def _batches(self, group: dict[str, Any], given: list[Given]) -> list[Batch]:
         sorted_out: dict[Any, list[list[Any]]] = {}
+        wanted = compiled.pays(group["params"]) if group["compiled"] is None else bool(group["compiled"])
         for index, parameter, gradient in given:
             mirror, buffer = self._state_of(group, parameter)
             row = [parameter.detach(), gradient, mirror, buffer]
@@ -169,7 +170,7 @@ class MirrorOptimizer(Optimizer, ABC):
                 row = [None if x is None else local_shard(x) for x in row]
             if mirror is None:
                 row[2] = row[0]
-            kernel = bool(group["compiled"]) and compiled.fits(row)
+            kernel = wanted and compiled.fits(row) and (bool(group["compiled"]) or compiled.works(parameter.device))
             together = eager.pays_in_lists(parameter) if group["foreach"] is None else group["foreach"]
             alone = None if together or kernel else index
             key = (parameter.device, parameter.dtype, gradient.dtype, sharding, kernel, alone)

@@ -19,7 +19,7 @@ class SharedOptions(TypedDict, total=False):
     maximize: bool
     nonfinite: NonFinite
     foreach: bool | None
-    compiled: bool
+    compiled: bool | None
 
 
 DEFAULTS: SharedOptions = {
@@ -29,7 +29,7 @@ DEFAULTS: SharedOptions = {
     "maximize": False,
     "nonfinite": "skip",
     "foreach": None,
-    "compiled": False,
+    "compiled": None,
 }
 
 
@@ -73,5 +73,7 @@ def check_shared(group: dict[str, Any]) -> None:
     check_number("lr", float(group["lr"]), 0.0, math.inf)
     check_number("momentum", group["momentum"], 0.0, 1.0)
     check_number("weight_decay", group["weight_decay"], 0.0, math.inf)
+    if group["compiled"] not in (True, False, None):
+        raise ValueError(f"compiled: expected True, False or None, got {group['compiled']!r}")
     if group["nesterov"] and not group["momentum"]:
         raise ValueError("nesterov: expected momentum > 0 with nesterov=True, got momentum = 0")
