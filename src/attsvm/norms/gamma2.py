@@ -217,41 +217,52 @@ def _best_factors(left: np.ndarray, right: np.ndarray, pace: _Pace) -> tuple[_Fa
     prices = level - 0.5 * best.squares
     for _ in range(pace.steps):
         mu = float(weights @ prices) / number
-        curvature = factors.curvature()
-        # in the direction of the weights themselves f is linear; their sum is fixed
-        curvature += float(np.trace(curvature)) / number
-        curvature[np.diag_indices(number)] += prices / weights
         try:
-            equations = cho_factor(curvature)
-        except np.linalg.LinAlgError:  # several weights are optimal, and μ is a rounding error
-            break
-        short = 0.5 * factors.squares - level
-        border = cho_solve(equations, np.ones(number))
-
-        def solved(target: Vector) -> tuple[Vector, Vector, float]:
-            """The changes for which slopes − level + prices = 0, Σ weights = 2 and weights · prices = target."""
-            change = cho_solve(equations, short + target / weights)  # noqa: B023
-            rise = float((change.sum() - 2 + weights.sum()) / border.sum())  # noqa: B023
-            change = change - rise * border  # noqa: B023
-            return change, (target - prices * change) / weights - prices, rise  # noqa: B023
-
-        change, price_change, _ = solved(np.zeros(number))
-        length = min(1.0, 1 / _fall(weights, change), 1 / _fall(prices, price_change))
-        ahead = float((weights + length * change) @ (prices + length * price_change)) / number
-        aim = max(pace.centring, (ahead / mu) ** 3) * mu
-        change, price_change, rise = solved(aim - change * price_change)
-        length = min(1.0, pace.near / _fall(weights, change), pace.near / _fall(prices, price_change))
-        weights, prices = weights + length * change, prices + length * price_change
-        level += length * rise
-        try:
+            weights, prices, level = _stepped(factors, weights, prices, level, pace)
             factors = _Factors(left, right, weights, pace.smoothing * mu)
-        except np.linalg.LinAlgError:  # weights so small that the factors lose their rank
+        except np.linalg.LinAlgError:  # μ is a rounding error, or weights are so small that the factors lose their rank
             break
         lower = max(lower, factors.lower)
         best = min(best, factors, key=lambda factors: factors.upper)
         if not best.upper - lower > GOOD_GAP * best.upper:
             break
     return best, lower
+
+
+def _stepped(
+    factors: _Factors, weights: Vector, prices: Vector, level: float, pace: _Pace
+) -> tuple[Vector, Vector, float]:
+    """Weights, prices and level after a predictor and a corrector.
+
+    Raises
+    ------
+    LinAlgError
+        If the equations are singular in floating point: several weights are optimal.
+    """
+    number = len(weights)
+    mu = float(weights @ prices) / number
+    curvature = factors.curvature()
+    # in the direction of the weights themselves f is linear; their sum is fixed
+    curvature += float(np.trace(curvature)) / number
+    curvature[np.diag_indices(number)] += prices / weights
+    equations = cho_factor(curvature)
+    short = 0.5 * factors.squares - level
+    border = cho_solve(equations, np.ones(number))
+
+    def solved(target: Vector) -> tuple[Vector, Vector, float]:
+        """The changes for which slopes − level + prices = 0, Σ weights = 2 and weights · prices = target."""
+        change = cho_solve(equations, short + target / weights)
+        rise = float((change.sum() - 2 + weights.sum()) / border.sum())
+        change = change - rise * border
+        return change, (target - prices * change) / weights - prices, rise
+
+    change, price_change, _ = solved(np.zeros(number))
+    length = min(1.0, 1 / _fall(weights, change), 1 / _fall(prices, price_change))
+    ahead = float((weights + length * change) @ (prices + length * price_change)) / number
+    aim = max(pace.centring, (ahead / mu) ** 3) * mu
+    change, price_change, rise = solved(aim - change * price_change)
+    length = min(1.0, pace.near / _fall(weights, change), pace.near / _fall(prices, price_change))
+    return weights + length * change, prices + length * price_change, level + length * rise
 
 
 def _fall(point: Vector, change: Vector) -> float:

@@ -17,7 +17,7 @@ from attsvm.norms.base import Norm
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import NORMS
 from attsvm.norms.scaled import scaled
-from attsvm.norms.schatten import Nuclear, Spectral
+from attsvm.norms.schatten import Nuclear, Spectral, values_at_unit_scale
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,7 @@ class Lifted(Norm):
         """The norm over the last ``axes`` axes, without overflow or underflow."""
         if axes == 1:
             return self.of_vectors.values(x, axes)
-        array = np.asarray(x, dtype=np.float64)
-        largest = np.max(np.abs(array), axis=(-2, -1), keepdims=True, initial=0.0)
-        finite = np.isfinite(largest)
-        scale = np.where((largest > 0) & finite, largest, 1.0)
-        result = self.of.values(self.sizes(np.where(finite, array / scale, 0.0)), 1)
-        return np.where(finite, result.reshape(scale.shape) * scale, largest).reshape(result.shape)
+        return values_at_unit_scale(x, lambda matrices: self.of.values(self.sizes(matrices), 1))
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
         """The minimiser of N(w) + ‖w − x‖²/(2 step): the proximal map of the vector norm, applied to the sizes."""

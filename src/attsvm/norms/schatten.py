@@ -45,16 +45,22 @@ class _OfSingularValues(Norm):
         """The norm over the last ``axes`` axes, without overflow or underflow."""
         if axes == 1:
             return self.of_vectors.values(x, axes)
-        array = np.asarray(x, dtype=np.float64)
-        largest = np.maximum.reduce(np.abs(array), axis=(-2, -1), keepdims=True, initial=0.0)
-        if ((largest > 0) & (largest < np.inf)).all():
-            usual: np.ndarray = self._reduce(np.linalg.svd(array / largest, compute_uv=False)) * largest[..., 0, 0]
-            return usual
-        finite = np.isfinite(largest)
-        scale = np.where((largest > 0) & finite, largest, 1.0)
-        # LAPACK raises an error where a number is not finite
-        result = self._reduce(np.linalg.svd(np.where(finite, array / scale, 0.0), compute_uv=False))
-        return np.where(finite, result.reshape(scale.shape) * scale, largest).reshape(result.shape)
+        return values_at_unit_scale(x, lambda matrices: self._reduce(np.linalg.svd(matrices, compute_uv=False)))
+
+
+def values_at_unit_scale(x: Any, values: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """A norm of each matrix, without overflow or underflow, from its values where the largest entry is 1 or 0.
+
+    It is infinite or NaN where an entry is; LAPACK would raise an error there.
+    """
+    array = np.asarray(x, dtype=np.float64)
+    largest = np.maximum.reduce(np.abs(array), axis=(-2, -1), keepdims=True, initial=0.0)
+    if ((largest > 0) & (largest < np.inf)).all():
+        return np.asarray(values(array / largest) * largest[..., 0, 0])
+    finite = np.isfinite(largest)
+    scale = np.where((largest > 0) & finite, largest, 1.0)
+    result = values(np.where(finite, array / scale, 0.0))
+    return np.where(finite, result.reshape(scale.shape) * scale, largest).reshape(result.shape)
 
 
 @dataclass(frozen=True)
