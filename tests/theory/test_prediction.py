@@ -180,6 +180,9 @@ def test_steps_on_factors_are_predicted_by_how_far_they_change_the_logits(tmp_pa
             joint = predicted(optimizer, 2, 0.9)
             assert (joint.norm.name, joint.standing) == (of_heads, "measured")
             assert attsvm.margin_ratio(made[2], joint.direction, joint.selected, joint.norm) > 1 - 1e-6
+    # heads of bounded rank are predicted one by one
+    bounded = attention_heads(made[2], apart=False).limit(ON_FACTORS[0][0].limit("factored").of_rank(2))
+    assert (bounded.norm, bounded.rank, bounded.standing) == (Nuclear(), 2, "measured")
     # between the two it is not known
     assert predicted(optimizers.spectral_descent(), None, 5.0).standing == "conjecture"
     for shipped in (optimizers.spectral_descent(polar="optax"), optimizers.muon()):

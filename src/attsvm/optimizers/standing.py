@@ -63,7 +63,9 @@ class Limit:
     def of_rank(self, rank: int | None) -> "Limit":
         """The same for weights of at most this rank, after steps of any length, of one or several heads."""
         beyond, several = (None if part is None else part.of_rank(rank) for part in (self.beyond, self.several))
-        return replace(self, rank=rank, beyond=beyond, several=several)
+        # the nuclear Att-SVM of bounded rank is that of each head by itself
+        bounded = rank is not None and self.norm == Nuclear()
+        return replace(self, rank=rank, beyond=beyond, several=None if bounded else several)
 
 
 def written_limit(limit: Limit) -> dict[str, Any]:
