@@ -29,6 +29,10 @@ BALANCED = 1e-6
 NEGLIGIBLE = 1e-14
 """Singular values below this, relative to the largest, are left out."""
 
+SMALLEST = 1e-9
+"""Eigenvalues of densities are raised to this, relative to the largest. The factors divide by their square roots, and
+multiply to the weights up to about ε/SMALLEST."""
+
 
 @dataclass(frozen=True)
 class Factors:
@@ -228,5 +232,5 @@ def balanced(weights: Heads, tied: bool) -> Factors:
 def _root(density: Square) -> tuple[Square, Square]:
     """The square root and its inverse."""
     values, vectors = np.linalg.eigh(density)
-    values = np.maximum(values, NEGLIGIBLE * values[-1])
+    values = np.maximum(values, SMALLEST * values[-1])
     return (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
