@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from attsvm.report import style
-from small_gpt_heads import NORMS
+from small_gpt_heads import JOINT, NORMS
 
 Record = dict[str, Any]
 Runs = dict[str, list[list[Record]]]
@@ -22,7 +22,7 @@ LOOKS = {
 }
 
 
-class Column(NamedTuple):
+class Row(NamedTuple):
     """A number of a record; NaN where it is not defined."""
 
     title: str
@@ -46,20 +46,28 @@ def ratio(norm: str) -> Callable[[Record], float]:
     return lambda record: mean(head["ratios"][norm] for head in record["heads"] if "ratios" in head)
 
 
-COLUMNS = {
-    "loss": Column("validation loss", lambda record: record["validation_loss"], 3),
-    "rank": Column("effective rank", of_heads("effective_rank"), 2),
-    "logit": Column("largest logit", of_heads("largest_logit", median), 1),
-    "probability": Column("largest probability", of_heads("largest_probability"), 2),
-    "saturated": Column("saturated queries (%)", lambda record: 100 * of_heads("saturated")(record), 1),
-    "compared": Column("heads compared", lambda record: sum("ratios" in head for head in record["heads"]), 1),
-    **{norm: Column(f"{norm} ratio", ratio(norm), 3) for norm in NORMS},
+def joint_ratio(norm: str) -> Callable[[Record], float]:
+    """The joint margin ratio of the heads of the last layer, after the last step."""
+    return lambda record: record["together"]["ratios"][norm] if "together" in record else math.nan
+
+
+ROWS = {
+    "loss": Row("validation loss", lambda record: record["validation_loss"], 3),
+    "rank": Row("effective rank", of_heads("effective_rank"), 2),
+    "logit": Row("largest logit", of_heads("largest_logit", median), 1),
+    "probability": Row("largest probability", of_heads("largest_probability"), 2),
+    "saturated": Row("saturated queries (%)", lambda record: 100 * of_heads("saturated")(record), 1),
+    "compared": Row("heads compared", lambda record: sum("ratios" in head for head in record["heads"]), 1),
+    **{norm: Row(f"{norm} ratio", ratio(norm), 3) for norm in NORMS},
+    **{f"joint {norm}": Row(f"{norm}, heads together", joint_ratio(norm), 3) for norm in JOINT},
 }
+
+INTERPOLATED = ("rank", "logit", "probability", "saturated", *NORMS)
 
 PANELS = ("loss", "rank", "logit", "saturated", "nuclear", "spectral")
 
 
-def spread(values: list[float], digits: int) -> str:
+def spread(values: Iterable[float], digits: int) -> str:
     """Mean and standard deviation of the runs in which the number is defined."""
     defined = [value for value in values if not math.isnan(value)]
     if not defined:
@@ -70,51 +78,55 @@ def spread(values: list[float], digits: int) -> str:
 
 def table(runs: Runs, rates: dict[str, float]) -> str:
     """The measures after the last step, as Markdown; and again where the runs reach a loss that all of them reach."""
-    lines = _rows(runs, ["rate", "largest logit change a step"], COLUMNS, lambda run, column: column.of(run[-1]))
-    for place, name in enumerate(runs, start=2):
-        changes = [max(record["logit_change"] for record in run[:-1]) for run in runs[name]]
-        lines[place] += f" {rates[name]:.2g} | {spread(changes, 2)} |"
+    title = f"after {next(iter(runs.values()))[0][-1]['step']:,} steps"
+    lines = _table(title, runs, ROWS, lambda run, row: row.of(run[-1]))
+    lines.append(_line("largest logit change a step", [spread(map(largest_change, runs[arm]), 2) for arm in runs]))
+    lines.append(_line("learning rate", [f"{rates[arm]:.2g}" for arm in runs]))
     loss = max(run[-1]["validation_loss"] for records in runs.values() for run in records)
-    measures = {name: column for name, column in COLUMNS.items() if name not in ("loss", "compared")}
-    lines += ["", f"Interpolated at validation loss {loss:.3f}:", ""]
-    lines += _rows(runs, [], measures, lambda run, column: at_loss(run, column, loss))
-    return "\n".join(lines)
+    measures = {name: row for name, row in ROWS.items() if name in INTERPOLATED}
+    title = f"interpolated at loss {loss:.3f}"
+    return "\n".join([*lines, "", *_table(title, runs, measures, lambda run, row: at_loss(run, row, loss))])
 
 
-def at_loss(run: list[Record], column: Column, loss: float) -> float:
+def largest_change(run: list[Record]) -> float:
+    """Largest change of a logit in the steps that follow the records."""
+    return max(record["logit_change"] for record in run[:-1])
+
+
+def at_loss(run: list[Record], row: Row, loss: float) -> float:
     """A measure where a run first reaches a validation loss, linear in the loss between two records."""
     last = next(k for k, record in enumerate(run) if record["validation_loss"] <= loss)
     after, before = run[last], run[max(last - 1, 0)]
     share = (loss - before["validation_loss"]) / ((after["validation_loss"] - before["validation_loss"]) or 1.0)
-    return column.of(before) + share * (column.of(after) - column.of(before))
+    return row.of(before) + share * (row.of(after) - row.of(before))
 
 
-def _rows(
-    runs: Runs, more: list[str], columns: dict[str, Column], of: Callable[[list[Record], Column], float]
-) -> list[str]:
-    titles = ["", *(column.title for column in columns.values()), *more]
-    lines = ["| " + " | ".join(titles) + " |", "| --- " * len(titles) + "|"]
-    for name, records in runs.items():
-        cells = [spread([of(run, column) for run in records], column.digits) for column in columns.values()]
-        lines.append("| " + " | ".join([LOOKS[name][0], *cells]) + " |")
+def _table(title: str, runs: Runs, rows: dict[str, Row], of: Callable[[list[Record], Row], float]) -> list[str]:
+    lines = [_line(title, [LOOKS[arm][0] for arm in runs]), _line("---", ["---"] * len(runs))]
+    for row in rows.values():
+        lines.append(_line(row.title, [spread([of(run, row) for run in runs[arm]], row.digits) for arm in runs]))
     return lines
+
+
+def _line(title: str, cells: list[str]) -> str:
+    return "| " + " | ".join([title, *cells]) + " |"
 
 
 def draw(runs: Runs) -> Figure:
     """Means over the seeds against steps, and the range of the seeds."""
     figure = Figure(figsize=(2 * style.WIDTH, 3.6))
     for axis, name in zip(figure.subplots(2, 3, sharex=True).flat, PANELS, strict=True):
-        column = COLUMNS[name]
+        row = ROWS[name]
         for arm, records in runs.items():
             label, colour, line = LOOKS[arm]
             steps = [record["step"] for record in records[0]]
-            values = [[column.of(record) for record in at] for at in zip(*records, strict=True)]
+            values = [[row.of(record) for record in at] for at in zip(*records, strict=True)]
             shown = [(step, at) for step, at in zip(steps, values, strict=True) if not any(map(math.isnan, at))]
             if shown:
                 at, seeds = zip(*shown, strict=True)
                 axis.plot(at, [fmean(one) for one in seeds], line, color=colour, label=label)
                 style.band(axis, at, [min(one) for one in seeds], [max(one) for one in seeds], colour)
-        axis.set_ylabel(column.title)
+        axis.set_ylabel(row.title)
         if name == "logit":
             axis.set_yscale("log")
         if name in NORMS:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 import attsvm
+from attsvm.norms import FusedHeads, JointNorm, MaxOfHeads, Nuclear, Spectral, SumOfHeads
 from attsvm.softmax import softmax
 from small_gpt_training import Size, logits_of
 
@@ -20,6 +21,13 @@ FEWEST_TOKENS = 0.25
 """Share of the context that a query may attend to at least, to be among those of the Att-SVM."""
 
 TOL, MAX_STEPS = 1e-4, 2000
+
+JOINT: dict[str, JointNorm] = {
+    "nuclear": SumOfHeads(Nuclear()),
+    "spectral": MaxOfHeads(Spectral()),
+    "fused": FusedHeads(),
+}
+"""Norms of all heads of a layer together."""
 
 Measures = dict[str, Any]
 
@@ -41,11 +49,32 @@ def measure(tokens: np.ndarray, weights: np.ndarray, size: Size) -> list[Measure
     ]
 
 
+def measure_together(tokens: np.ndarray, weights: np.ndarray, num_queries: int) -> Measures:
+    """Joint margin ratios of the heads of one layer, from tokens (n, T, d) and W (H, d, d).
+
+    The heads select tokens for the same queries, those whose smallest largest probability over the heads is largest.
+    The ratio is that of the smallest margin of all heads.
+    """
+    tokens, weights = tokens.astype(np.float64), weights.astype(np.float64)
+    probabilities = softmax_of(logits_of({"tokens": tokens, "weights": weights}))
+    first = int(FEWEST_TOKENS * tokens.shape[1])
+    least = probabilities[:, :, first:].max(axis=-1).min(axis=0)
+    window, place = np.unravel_index(np.argsort(-least, axis=None)[:num_queries], least.shape)
+    problem = problem_of(tokens, window, first + place, num_heads=len(weights))
+    selected = probabilities[:, window, first + place].argmax(axis=-1)
+    values = {name: attsvm.solve_svm(problem, selected, norm, tol=TOL).value for name, norm in JOINT.items()}
+    return {
+        "least_probability": float(least[window, place].min()),
+        "ratios": {
+            name: float(attsvm.margin(problem, weights, selected, norm) * values[name]) for name, norm in JOINT.items()
+        },
+    }
+
+
 def measure_head(tokens: np.ndarray, weights: np.ndarray, logits: np.ndarray, size: Size) -> Measures:
     """The measures of one head, from tokens (n, T, d), W (d, d) and logits (n, T, T)."""
-    num_tokens = tokens.shape[1]
-    probabilities = softmax(logits, np.broadcast_to(np.tri(num_tokens, dtype=bool), logits.shape))
-    largest = probabilities[:, int(FEWEST_TOKENS * num_tokens) :].max(axis=-1)
+    probabilities = softmax_of(logits)
+    largest = probabilities[:, int(FEWEST_TOKENS * tokens.shape[1]) :].max(axis=-1)
     found: Measures = {
         "effective_rank": effective_rank(weights),
         "largest_logit": float(np.abs(logits).max()),
@@ -54,10 +83,22 @@ def measure_head(tokens: np.ndarray, weights: np.ndarray, logits: np.ndarray, si
     }
     window, place = saturated_queries(probabilities, size.queries)
     if len(window) >= LEAST_QUERIES:
-        allowed = np.arange(num_tokens) <= place[:, None]
-        problem = attsvm.Problem(tokens[window], queries=tokens[window, place], mask=allowed)
+        problem = problem_of(tokens, window, place)
         found |= ratios(problem, probabilities[window, place].argmax(axis=-1), weights)
     return found | {"queries": len(window)}
+
+
+def softmax_of(logits: np.ndarray) -> np.ndarray:
+    """Causal attention (..., T, T) from logits."""
+    return softmax(logits, np.broadcast_to(np.tri(logits.shape[-1], dtype=bool), logits.shape))
+
+
+def problem_of(
+    tokens: np.ndarray, window: np.ndarray, place: np.ndarray, num_heads: int | None = None
+) -> attsvm.Problem:
+    """The problem of some queries, each with the tokens of its window up to its own."""
+    allowed = np.arange(tokens.shape[1]) <= place[:, None]
+    return attsvm.Problem(tokens[window], queries=tokens[window, place], mask=allowed, num_heads=num_heads)
 
 
 def saturated_queries(probabilities: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:

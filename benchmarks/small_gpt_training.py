@@ -25,7 +25,11 @@ WARM_UP, WEIGHT_DECAY, EMBEDDING_RATE = 0.05, 0.01, 3e-3
 
 @dataclass(frozen=True)
 class Size:
-    """Sizes of the model, of a batch, and of what is measured."""
+    """Sizes of the model, of a batch, and of what is measured.
+
+    ``queries`` are compared with the Att-SVM of each head, and ``joint_queries`` with that of all heads of a layer; 0
+    leaves it out. Its cost grows like d⁶.
+    """
 
     width: int
     layers: int
@@ -36,13 +40,14 @@ class Size:
     text_bytes: int
     probe_windows: int = 16
     queries: int = 24
+    joint_queries: int = 4
 
 
 SIZES = {
     "tiny": Size(16, 1, 2, 16, 4, 12, 20_000, probe_windows=4, queries=6),
     "small": Size(64, 2, 4, 64, 8, 1600, 4_000_000),
     # 10.7 million parameters: for a GPU
-    "large": Size(384, 6, 6, 256, 64, 5000, 40_000_000, probe_windows=8),
+    "large": Size(384, 6, 6, 256, 64, 5000, 40_000_000, probe_windows=8, joint_queries=0),
 }
 
 
@@ -201,9 +206,9 @@ def snapshot(model: GPT, probe: Tensor) -> dict[str, np.ndarray]:
 
 
 def logits_of(taken: dict[str, np.ndarray]) -> np.ndarray:
-    """Logits (L, H, n, T, T) of each query (fourth axis) and token, 0 where the token comes after the query."""
-    tokens = taken["tokens"][:, None]
-    logits: np.ndarray = np.tril(tokens @ taken["weights"][:, :, None].mT @ tokens.mT)
+    """Logits (…, H, n, T, T) of each query (last axis but one) and token, 0 where the token comes after it."""
+    tokens = taken["tokens"][..., None, :, :, :]
+    logits: np.ndarray = np.tril(tokens @ taken["weights"][..., None, :, :].mT @ tokens.mT)
     return logits
 
 

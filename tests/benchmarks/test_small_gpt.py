@@ -76,37 +76,73 @@ def test_the_search_for_a_rate_ends_around_its_minimum(best):
     assert len(tried) == len(set(tried))
 
 
-def test_measures_of_a_saturated_head_agree_with_cvxpy():
-    from small_gpt_heads import measure
+def rows_of(tokens, weights, queries):
+    """The constraints of what a head selects for (window, place), by hand."""
+    rows = []
+    for window, q in queries:
+        logits = tokens[window, : q + 1] @ weights @ tokens[window, q]
+        kept = logits.argmax()
+        rows += [
+            np.outer(tokens[window, kept] - tokens[window, t], tokens[window, q]) for t in range(q + 1) if t != kept
+        ]
+    return np.array(rows)
+
+
+def expected_ratio(norm, weights, rows):
+    """Margin ratio of weights (H, d, d) by CVXPY, for a norm of H variables and the constraints of each head."""
+    variables = [cp.Variable(w.shape) for w in weights]
+    margins = [cp.vec(w, order="C") @ r.reshape(len(r), -1).T >= 1 for w, r in zip(variables, rows, strict=True)]
+    best = cp.Problem(cp.Minimize(norm(variables)), margins).solve(solver=cp.CLARABEL)
+    margin = min((r * w).sum(axis=(1, 2)).min() for w, r in zip(weights, rows, strict=True))
+    return best * margin / norm([cp.Constant(w) for w in weights]).value
+
+
+ONE_HEAD = {
+    "nuclear": lambda heads: cp.normNuc(heads[0]),
+    "frobenius": lambda heads: cp.norm(heads[0], "fro"),
+    "spectral": lambda heads: cp.sigma_max(heads[0]),
+}
+TOGETHER = {
+    "nuclear": lambda heads: sum(map(cp.normNuc, heads)),
+    "spectral": lambda heads: cp.maximum(*map(cp.sigma_max, heads)),
+}
+"""That of fused heads is tested with the norm."""
+
+
+def test_measures_of_heads_agree_with_cvxpy():
+    from small_gpt_heads import measure, measure_together
     from small_gpt_training import Size
 
     rng = np.random.default_rng(0)
     num_tokens, d = 8, 4
-    tokens = rng.normal(size=(1, 3, num_tokens, d))
-    rank_one = 400.0 * np.outer(rng.normal(size=d), rng.normal(size=d))
-    weights = np.stack([100.0 * rng.normal(size=(d, d)), rank_one])[None]
-    full, low = measure(tokens, weights, Size(d, 1, 2, num_tokens, 1, 1, 1, queries=18))
+    tokens = rng.normal(size=(3, num_tokens, d))
+    rank_one = np.outer(rng.normal(size=d), rng.normal(size=d))
+    weights = np.stack([100.0 * rng.normal(size=(d, d)), 400.0 * rank_one])
+    full, low = measure(tokens[None], weights[None], Size(d, 1, 2, num_tokens, 1, 1, 1, queries=18))
     assert low["effective_rank"] == pytest.approx(1.0, abs=1e-9)
-    values = np.linalg.svd(weights[0, 0], compute_uv=False)
+    values = np.linalg.svd(weights[0], compute_uv=False)
     assert full["effective_rank"] == pytest.approx(np.prod((values / values.sum()) ** (-values / values.sum())))
-    # the queries of the last three quarters, all saturated
+    # all 18 queries of the last three quarters are saturated
+    queries = [(window, q) for window in range(3) for q in range(2, num_tokens)]
     assert full["saturated"] == 1.0
-    rows = []
-    for window in tokens[0]:
-        for q in range(2, num_tokens):
-            logits = window[: q + 1] @ weights[0, 0] @ window[q]
-            rows += [
-                np.outer(window[logits.argmax()] - window[t], window[q]) for t in range(q + 1) if t != logits.argmax()
-            ]
-    rows = np.array(rows)
-    margin = (rows * weights[0, 0]).sum(axis=(1, 2)).min()
-    for norm, of in (("nuclear", cp.normNuc), ("frobenius", lambda w: cp.norm(w, "fro")), ("spectral", cp.sigma_max)):
-        variable = cp.Variable((d, d))
-        margins = rows.reshape(len(rows), -1) @ cp.vec(variable, order="C")
-        best = cp.Problem(cp.Minimize(of(variable)), [margins >= 1]).solve(solver=cp.CLARABEL)
-        expected = best * margin / of(weights[0, 0]).value
-        # the tolerance of the measure's solves is 1e-4
-        assert full["ratios"][norm] == pytest.approx(expected, rel=2e-4), norm
+    rows = rows_of(tokens, weights[0], queries)
+    # the tolerance of the measure's solves is 1e-4
+    for norm, of in ONE_HEAD.items():
+        assert full["ratios"][norm] == pytest.approx(expected_ratio(of, weights[:1], [rows]), rel=2e-4), norm
+
+    soft = 0.01 * weights
+    together = measure_together(tokens, soft, num_queries=4)
+
+    def least_probability(query):
+        window, q = query
+        logits = tokens[window, : q + 1] @ soft @ tokens[window, q]
+        return np.min(1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1))
+
+    best = sorted(queries, key=least_probability)[-4:]
+    assert together["least_probability"] == pytest.approx(least_probability(best[0]))
+    rows = [rows_of(tokens, head, best) for head in soft]
+    for norm, of in TOGETHER.items():
+        assert together["ratios"][norm] == pytest.approx(expected_ratio(of, soft, rows), rel=2e-4), norm
 
 
 def test_runs_on_a_text_and_continues(tmp_path, monkeypatch, capsys):
@@ -127,6 +163,6 @@ def test_runs_on_a_text_and_continues(tmp_path, monkeypatch, capsys):
     # the second call trains nothing and finds the same table
     assert "seed0: loss" in first
     assert again == first[first.index("| ") :]
-    records = json.loads((out / "tiny" / "measures.json").read_text())["adamw"][0]
+    records = json.loads((out / "tiny" / "adamw-seed0.json").read_text())["records"]
     assert records[-1]["validation_loss"] < records[0]["validation_loss"]
     assert (out / "tiny" / "small-gpt.png").stat().st_size > 10_000
