@@ -46,6 +46,9 @@ FREEDOM = 1.0
 LEAST_FREEDOM = 1e-10
 """ρ is at least this, so that the equations keep enough digits."""
 
+FEW_ENTRIES = 500
+"""With more entries than this in W, those that do not change are left out of the products."""
+
 TINY = 1e-300
 """Added to divisors that are 0 where the dividends are 0, too."""
 
@@ -325,10 +328,11 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
     root = np.sqrt(places.share * quotient)
     products = places.folded(first[:, :, None] * second[:, None])
     face.gather(places.diagonal(products), inside)
-    products *= root[:, :, :, None]
-    factors = products.reshape(N, d * c, -1)
+    scale = root.reshape(N, d * c, 1)
+    used = np.flatnonzero(scale.any(axis=(0, 2))) if d * c > FEW_ENTRIES else slice(None)
+    factors = scale[:, used] * products.reshape(N, d * c, -1)[:, used]
 
-    moved = (root * pull).reshape(N, d * c, 1)
+    moved = (scale * pull.reshape(N, d * c, 1))[:, used]
     short = held.right - (factors.mT @ moved)[:, :, 0]
     short -= (of_weights[:, None, :c] @ (first[:, :c] * second))[:, 0]
     system = factors.mT @ factors
@@ -338,7 +342,8 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
     except np.linalg.LinAlgError:
         return failed
     moved += factors @ change[:, :, None]
-    turned = moved.reshape(N, d, c) * root
+    scale[:, used] *= moved
+    turned = scale.reshape(N, d, c)
     face.spread(places.diagonal(turned), inside)
     diagonal = places.diagonal(places.unfolded(turned))
     diagonal += of_weights[:, :c]

@@ -55,7 +55,7 @@ EXACT = 1e-11
 
 MAX_STEPS = 50
 
-DIRECT_ROWS = 100
+DIRECT_ROWS = 400
 """Up to so many rows the face is looked for from the answer in the Frobenius norm, before the interior point."""
 
 SHRINK = 0.9
