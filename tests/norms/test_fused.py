@@ -32,7 +32,7 @@ def test_values_and_dual_norms_are_those_of_semidefinite_programs():
         program = _program(*sizes, lambda own, heads=heads: [C == V for C, V in zip(own, heads, strict=True)])
         # Clarabel stops at about 1e-8, and the value is a bound from above
         assert norm.value(W) == pytest.approx(program.solve(cp.CLARABEL), rel=1e-7)
-        assert balanced(heads, tied).size == pytest.approx(norm.value(W), rel=0.02)
+        assert balanced(heads, tied).size == pytest.approx(norm.value(W), rel=1e-5)  # for large weights
         # the largest ⟨G, W⟩ over the ball is 1 over the least norm with ⟨G, W⟩ = 1
         unit = _program(*sizes, lambda own, heads=heads: [sum(map(cp.vdot, own, heads)) == 1])
         assert norm.dual.value(W) == pytest.approx(1 / unit.solve(cp.CLARABEL), rel=1e-7)

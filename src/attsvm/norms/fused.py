@@ -17,8 +17,8 @@ class FusedKeysQueries(Norm):
     """The least ‖[K, Q]‖² over W = KQ', in the spectral norm of the d × 2m matrix [K, Q].
 
     It is the smallest t for which some A and B have [[A, W], [W', B]] ⪰ 0 and A + B ⪯ t I. Keys and queries have one
-    dimension d. Twice the spectral norm bounds it from above and, like the spectral norm itself, from below by half.
-    The value is that of explicit factors, so it is a bound from above; its relative error is about 1e-10.
+    dimension d. It lies between the spectral norm and twice the spectral norm. The value is that of explicit factors,
+    so it is a bound from above; its relative error is usually below 1e-6.
 
     Examples
     --------
@@ -107,7 +107,7 @@ class FusedHeads(JointNorm):
 
     It is the smallest t for which some A_h and B_h have [[A_h, W_h], [W_h', B_h]] ⪰ 0, Σ A_h ⪯ t I and Σ B_h ⪯ t I. It
     is also the largest Σ ‖P^½ W_h R^½‖_* over positive semidefinite P and R of trace 1. For one head it is the spectral
-    norm. The value is that of explicit factors, so it is a bound from above; its relative error is about 1e-10.
+    norm. The value is that of explicit factors, so it is a bound from above; its relative error is usually below 1e-6.
 
     Examples
     --------
