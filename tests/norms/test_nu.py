@@ -36,7 +36,7 @@ def test_value_and_dual_are_those_over_all_matrices_of_signs():
         assert Nu().value(W) == pytest.approx(_least_sum(W), rel=1e-8)
         largest = np.abs(np.tensordot(_atoms(*W.shape), W, 2)).max()
         assert largest <= Nu().dual.value(W) <= largest * (1 + 1e-14)
-    assert check(Nu()).missing == ("prox", "steepest")
+    assert check(Nu(), shape=(3, 2)).missing == ("prox", "steepest")
 
 
 def test_its_att_svm_is_the_linear_program_over_all_matrices_of_signs():

@@ -23,7 +23,8 @@ class Solution(Result):
         ``optimal``: gap ≤ tol and violation ≤ 1e-9. ``infeasible``: proved by ``certificate``.
         ``inaccurate``: neither; ``gap`` and ``violation`` say how far the answer is from optimal.
     direction : ndarray, shape (*batch_shape, d_k, d_q), or (*batch_shape, d_k) for a prompt
-        The optimum itself: N(direction) = value. NaN where infeasible.
+        The optimum itself: N(direction) = value. NaN where infeasible. If N is a norm of all attention heads together,
+        their axis follows the batch axes, here and in ``dual`` and ``support``.
     value : float
         N(direction); NaN where infeasible.
     margin : float
