@@ -75,7 +75,8 @@ def solve_semidefinite(
         The cone of the norm, given d_k.
     settings : Settings
     method : {"semidefinite"}, optional
-        None tries the splitting on large problems, and the interior point where it does not end soon, and on others.
+        None tries the splitting on large problems. Others start on the face that the Frobenius norm suggests, unless
+        somebody watches or limits the steps; the interior point solves the rest.
 
     Returns
     -------
