@@ -18,7 +18,7 @@ from attsvm.optimizers.learning_rate import Decaying, LearningRate, Schedule
 from attsvm.optimizers.matrices import MatrixScope, largest_over_matrices, over_matrices, read_matrix_scope
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.numbers import read_number
-from attsvm.optimizers.on_factors import INDUCED, of_each_head, on_factors
+from attsvm.optimizers.on_factors import INDUCED, decayed, of_each_head, on_factors
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar_exact import divided
 from attsvm.optimizers.rule import ProportionalRule, Rule
@@ -172,14 +172,14 @@ def matrix_descent(
         parts.append(ByLogit())
     own = {"learning_rate": learning_rate, "scope": scope, "momentum": momentum, "nesterov": nesterov}
     own |= {"weight_decay": decay, "by_logit": by_logit}
-    of_factors = on_factors(None) if decay else direction.limit(read_matrix_scope(scope))
+    of_factors = direction.limit(read_matrix_scope(scope))
     return chain(
         *parts,
         LearningRate(learning_rate),
         WeightDecay(rule, decay) if decay else rule,
         name=name,
         arguments=own | dict(arguments),
-        limits={**conjectured(direction.norm), "factored": of_factors},
+        limits={**conjectured(direction.norm), "factored": decayed(of_factors) if decay else of_factors},
     )
 
 

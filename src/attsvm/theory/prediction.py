@@ -92,7 +92,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     K, Q                GD, each factor normalised    none known; the nuclear Att-SVM is returned           conjecture
     K, Q                spectral, row, column, sign   Att-SVM of the norm that short steps induce on KQ':   measured
                         descent, Adam                 spectral, γ2, nuclear, ν, ν
-    K, Q                the same, long steps          nuclear Att-SVM of KQ'                                measured
+    K, Q                spectral, column, long steps  nuclear Att-SVM of KQ'                                measured
+    K, Q                row, sign, Adam, long steps   none known                                            measured
     (v, p), (v, W)      GD, mirror descent            relaxed if v's radius grows faster than the           measured
                                                       attention's; plain in the opposite order or without
                                                       slack
