@@ -121,10 +121,9 @@ def test_page_is_self_contained_and_shows_the_numbers(digits_out):
     assert html.count("<figure>") == len(list((out / "figures").iterdir()))
 
 
-@pytest.mark.optimized
-def test_the_same_seed_gives_the_same_numbers(digits_out, fit_here):
+def test_the_same_seed_gives_the_same_numbers(digits_out):
     _, first = digits_out
-    again = fit_here("digits", "--no-train-head", "--steps", 5_000)
+    again = json.loads(attsvm_fit("digits", "--no-train-head", "--steps", 5_000, "--json").stdout)
     for volatile in ("command", "seconds"):
         del again[volatile]
     del again["training"]["seconds"]
