@@ -39,8 +39,9 @@ def test_values_and_dual_norms_are_those_of_semidefinite_programs():
     assert check(FusedKeysQueries(), shape=(2, 2)).missing == ("prox", "steepest")
     one = generator.standard_normal((1, 5, 4))
     assert FusedHeads().value(one) == pytest.approx(Spectral().value(one[0]), rel=1e-8)
-    with pytest.raises(ProblemError, match="of one dimension"):
-        FusedKeysQueries().value(one[0])
+    for value in (FusedKeysQueries().value, FusedKeysQueries().values):
+        with pytest.raises(ProblemError, match=r"^norm: fused_kq: expected keys and queries of one dimension"):
+            value(one[0])
 
 
 def test_balanced_factors_of_nearly_singular_weights_multiply_to_them():

@@ -1,11 +1,29 @@
 """Norms of all attention heads together: their pieces, and the joint Att-SVM against the heads by themselves."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 import attsvm
 from attsvm import ProblemError
-from attsvm.norms import Lp, MaxOfHeads, Nuclear, Spectral, SumOfHeads, check, parse_norm
+from attsvm.norms import (
+    FusedHeads,
+    Lp,
+    MaxOfHeads,
+    Norm,
+    Nuclear,
+    OnRows,
+    Scaled,
+    Spectral,
+    Sum,
+    SumOfHeads,
+    Weighted,
+    check,
+    max_of,
+    parse_norm,
+    sum_of,
+)
 
 
 def _problem(seed=0):
@@ -18,6 +36,65 @@ def test_the_pieces_agree():
     for norm in (SumOfHeads(Nuclear()), MaxOfHeads(Spectral()), MaxOfHeads(Lp(1.5), num_heads=2)):
         assert check(norm).missing == ("steepest",)
         assert parse_norm(norm.name) == type(norm)(norm.of)
+
+
+def test_names_of_sums_of_each_head_are_read():
+    mixed = sum_of([Nuclear(), max_of([Lp(1), Spectral()], [1.0, 5.0])])
+    for of in (sum_of([Lp(1), Lp(np.inf)], [1.0, 3.0]), mixed, Scaled(mixed, 2.0), max_of([mixed, Lp(1)])):
+        for norm in (of, SumOfHeads(of), MaxOfHeads(of)):
+            assert parse_norm(norm.name) == norm
+    assert SumOfHeads(Scaled(mixed, 2.0)).name == "sum over heads of 2*(nuclear+max(l1;5*spectral))"
+
+
+@dataclass(frozen=True)
+class Outside(Norm):
+    """A norm of another package that is made of another one."""
+
+    of: Norm
+    name = "outside"
+
+    @property
+    def parts(self):
+        return (self.of,)
+
+    def value(self, x, axes=2):
+        return self.of.value(x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SumOfHeads(SumOfHeads(Nuclear())),
+        lambda: MaxOfHeads(Scaled(FusedHeads(), 2.0)),
+        lambda: max_of([MaxOfHeads(Spectral()), SumOfHeads(Nuclear())]),
+        lambda: Sum([Nuclear(), FusedHeads().dual]),
+        lambda: OnRows(FusedHeads()),
+        lambda: Weighted(np.eye(3), None, FusedHeads()),
+        lambda: Outside(FusedHeads()),
+        *(
+            lambda name=name: parse_norm(name)
+            for name in (
+                "2*fused_heads",
+                "max(nuclear;max over heads of spectral)",
+                "max over heads of sum over heads of l1",
+                "sum over heads of nuclear+0.5*frobenius",  # not that of (nuclear+0.5*frobenius)
+            )
+        ),
+    ],
+)
+def test_they_are_no_parts_of_other_norms(make):
+    with pytest.raises(ProblemError, match=r"norm: expected a norm of one matrix as a part of \w+, got .* all heads"):
+        make()
+
+
+def test_the_proximal_map_of_the_largest_is_exact_at_any_scale():
+    x = np.random.default_rng(0).standard_normal((3, 4, 2))
+    whole = x.reshape(12, 2)
+    for scale in (1.0, 1e-12, 1e-200):
+        # the largest entry of all heads is that of one matrix, whose proximal map has another method
+        w = MaxOfHeads(Lp(np.inf)).prox(scale * x, 0.7 * scale)
+        np.testing.assert_allclose(w.reshape(12, 2) / scale, Lp(np.inf).prox(whole, 0.7), rtol=0, atol=1e-14)
+        assert not MaxOfHeads(Spectral()).prox(scale * x, 100 * scale).any()
 
 
 @pytest.mark.parametrize(("norm", "reduce"), [(SumOfHeads(Nuclear()), np.sum), (MaxOfHeads(Spectral()), np.max)])
@@ -48,13 +125,16 @@ def _pulls(problem, selected, dual):
 
 def test_what_does_not_fit_is_refused_and_an_impossible_head_is_found():
     problem, selected = _problem()
-    norm = SumOfHeads(Nuclear())
-    with pytest.raises(ProblemError, match="expected a problem with num_heads"):
-        attsvm.solve_svm(attsvm.datasets.random_problem(3, 4, 5, seed=0), [0, 0, 0], norm)
+    norm, of_one_head = SumOfHeads(Nuclear()), attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    for joint in (norm, "sum over heads of (nuclear+0.5*frobenius)"):
+        with pytest.raises(ProblemError, match="expected a problem with num_heads"):
+            attsvm.solve_svm(of_one_head, [0, 0, 0], joint)
+    with pytest.raises(ProblemError, match="expected a norm of one matrix"):
+        attsvm.kkt_ratio(of_one_head, {"K": np.eye(5), "Q": np.eye(5)}, [0, 0, 0], "fused_heads")
+    with pytest.raises(ProblemError, match=r"^norm: fused_heads: expected weights of shape .* got \(3,\)$"):
+        FusedHeads().value(np.ones(3))
     with pytest.raises(ProblemError, match=r"weights: expected shape \(..., 3, 6, 6\)"):
         attsvm.margin(problem, np.ones((6, 6)), selected, norm)
-    with pytest.raises(ProblemError, match="of one head"):
-        SumOfHeads(norm)
     tokens = problem.tokens[0, 0].copy()
     tokens[0, 0] = tokens[0, 1:].mean(axis=0)
     impossible = attsvm.Problem(tokens, queries=problem.queries[0, 0], num_heads=2)

@@ -162,17 +162,24 @@ def test_a_breakdown_is_inaccurate_and_the_others_of_a_batch_are_not_lost():
     assert "broke down" in single.stats["why"]
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("slack", [None, 1.0])
-def test_numbers_whose_squares_leave_the_floats(norm, slack):
-    if slack and norm != "frobenius":
-        pytest.skip("slack is for the Frobenius norm")
+@pytest.mark.parametrize(
+    ("norm", "slack", "num_heads"),
+    [
+        *((norm, None, None) for norm in (*NORMS, "nu")),
+        ("frobenius", 1.0, None),  # slack is for the Frobenius norm
+        *((norm, None, 2) for norm in ("sum over heads of nuclear", "max over heads of spectral", "fused_heads")),
+    ],
+)
+def test_numbers_whose_squares_leave_the_floats(norm, slack, num_heads):
     problem = attsvm.datasets.random_problem(3, 4, 5, seed=2)
     selected = attsvm.optimal_tokens(problem)
+    if num_heads:
+        problem, selected = attsvm.Problem(problem.tokens, queries=problem.queries, num_heads=2), [selected, [0, 1, 2]]
     plain = attsvm.solve_svm(problem, selected, norm, slack=slack)
+    keys, asked = (each[0] if num_heads else each for each in (problem.tokens, problem.queries))
     for of_tokens, of_queries in ((-600, 0), (600, 0), (-900, 800), (500, -520), (-1000, -400), (900, 300)):
-        tokens, queries = problem.tokens * 2.0**of_tokens, problem.queries * 2.0**of_queries
-        solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm, slack=slack)
+        scaled = attsvm.Problem(keys * 2.0**of_tokens, queries=asked * 2.0**of_queries, num_heads=num_heads)
+        solution = attsvm.solve_svm(scaled, selected, norm, slack=slack)
         assert np.isfinite(solution.direction).all()
         if abs(of_tokens + of_queries) > 1000:
             assert solution.status == "inaccurate" or slack  # with C = 1 all multipliers are 1, or 0 is the solution

@@ -8,8 +8,8 @@ from scipy.optimize import brentq
 from attsvm.norms.base import Norm
 
 
-def project_on_ball(norm: Norm, x: np.ndarray) -> np.ndarray:
-    """The nearest point with N(w) ≤ 1: the proximal point of the step at which its norm is 1.
+def project_on_ball(norm: Norm, x: np.ndarray, radius: float = 1.0) -> np.ndarray:
+    """The nearest point with N(w) ≤ r: the proximal point of the step at which its norm is r.
 
     Parameters
     ----------
@@ -17,10 +17,12 @@ def project_on_ball(norm: Norm, x: np.ndarray) -> np.ndarray:
         With ``prox`` and ``dual``.
     x : ndarray
         One matrix or one vector.
+    radius : float
+        r > 0.
     """
 
     def size(w: np.ndarray) -> float:
-        return float(norm.values(w, x.ndim))
+        return float(norm.values(w, x.ndim)) / radius
 
     if size(x) <= 1:
         return x

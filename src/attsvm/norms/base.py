@@ -1,7 +1,7 @@
 """What a norm provides: its value, its dual norm, and at least one of three maps."""
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -22,7 +22,21 @@ class MissingPiece(ProblemError):
     """A norm does not provide what is needed."""
 
 
-class Norm(ABC):
+class _Made(ABCMeta):
+    """Refuses a norm of all attention heads as a part of another norm, which sees one matrix."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        norm = super().__call__(*args, **options)
+        for part in norm.parts:
+            if part.head_axes:
+                raise ProblemError(
+                    f"norm: expected a norm of one matrix as a part of {cls.__name__}, got {part.name}, which measures "
+                    "the weights of all heads together"
+                )
+        return norm
+
+
+class Norm(metaclass=_Made):
     """A norm on matrices, and on vectors for prompts.
 
     A subclass provides ``name``, :meth:`value`, :attr:`dual`, and at least one of :meth:`prox`,
@@ -224,6 +238,8 @@ class Norm(ABC):
         lead = array.shape[: array.ndim - axes]
         try:
             numbers = [self._value_at_usual_scale(array[index]) for index in np.ndindex(lead)]
+        except ProblemError:
+            raise
         except (TypeError, ValueError) as error:
             raise ProblemError(f"norm: {self.name}.value: expected one number per matrix ({error})") from error
         return np.array(numbers).reshape(lead)

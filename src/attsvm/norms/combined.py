@@ -28,7 +28,7 @@ from attsvm.norms.forms import and_factor, linear_form, vector_forms
 from attsvm.norms.infimal import Infimal, WithParts
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues
 from attsvm.norms.parts import EUCLIDEAN, MOST_ROUNDS, Parts, nearest_parts
-from attsvm.norms.registry import NORMS, parse_norm
+from attsvm.norms.registry import NORMS, parse_norm, terms_of
 from attsvm.norms.scaled import times
 from attsvm.norms.sum_and_largest import Pair, largest_of_pairs
 
@@ -149,8 +149,9 @@ class Sum(_Combined):
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
-        """Read "nuclear+0.5*frobenius"."""
-        return _read(sum_of, text.split("+"))
+        """Read "nuclear+0.5*frobenius", also in parentheses."""
+        inside = text.removeprefix("(").removesuffix(")")
+        return _read(sum_of, terms_of(inside if text == f"({inside})" else text, "+"))
 
     def _merged(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values.sum(axis=0))
@@ -244,7 +245,7 @@ class Largest(_Combined):
     def parse(cls, text: str) -> Norm | None:
         """Read "max(frobenius;2*spectral)", or the same with more norms."""
         inside = text.removeprefix("max(").removesuffix(")")
-        return _read(_largest_of, inside.split(";")) if text == f"max({inside})" else None
+        return _read(_largest_of, terms_of(inside, ";")) if text == f"max({inside})" else None
 
     def _merged(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values.max(axis=0))
@@ -351,10 +352,13 @@ def _largest_of(norms: Sequence[Norm]) -> Norm:
 
 def _read(combine: Callable[[Sequence[Norm]], Norm], terms: Sequence[str]) -> Norm | None:
     """The combination of the norms that the terms name; None if there is one term, or one that names no norm."""
+    if len(terms) < 2:
+        return None
     try:
-        return combine([parse_norm(term) for term in terms]) if len(terms) > 1 else None
+        norms = [parse_norm(term) for term in terms]
     except ProblemError:
         return None
+    return combine(norms)
 
 
 def _put_on_sizes(whole: _Combined) -> Norm:

@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
 
 from attsvm.errors import ProblemError
+from attsvm.norms.ball import project_on_ball
 from attsvm.norms.base import Norm
-from attsvm.norms.registry import NORMS, parse_norm
+from attsvm.norms.registry import NORMS, as_one_term, parse_norm, terms_of
 
 Heads = Float[np.ndarray, "H d_k d_q"]
 
@@ -83,6 +83,8 @@ class JointNorm(Norm):
     def _heads(self, x: np.ndarray) -> Heads:
         if x.ndim == 3:
             return x
+        if x.ndim != 2:
+            raise ProblemError(f"norm: {self.name}: expected weights of shape (H, d_k, d_q), got {x.shape}")
         return x[..., None] if self.num_heads is None else x.reshape(self.num_heads, -1, x.shape[-1])
 
     def each_shape(self, shape: tuple[int, ...]) -> tuple[int, int]:
@@ -107,14 +109,10 @@ class OfEachHead(JointNorm):
     of: Norm
     word: ClassVar[str]
 
-    def __post_init__(self) -> None:
-        if self.of.head_axes:
-            raise ProblemError(f"of: expected a norm of the weights of one head, got {self.of.name}")
-
     @property
     def name(self) -> str:
-        """Such as "sum over heads of nuclear"."""
-        return f"{self.word}{self.of.name}"
+        """Such as "sum over heads of nuclear" or "sum over heads of (nuclear+l1)"."""
+        return f"{self.word}{as_one_term(self.of.name)}"
 
     @property
     def parts(self) -> tuple[Norm, ...]:
@@ -129,7 +127,8 @@ class OfEachHead(JointNorm):
     @classmethod
     def parse(cls, text: str) -> Norm | None:
         """The norm of a head behind the words of the class."""
-        return cls(parse_norm(text.removeprefix(cls.word))) if text.startswith(cls.word) else None
+        is_one = text.startswith(cls.word) and len(terms_of(text, "+")) == 1
+        return cls(parse_norm(text.removeprefix(cls.word))) if is_one else None
 
 
 @dataclass(frozen=True)
@@ -202,15 +201,7 @@ class MaxOfHeads(OfEachHead):
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
         """All heads are projected on balls of one radius. The dual norms of what is cut off sum to the step."""
-        dual = self.of.dual
-
-        def cut_off(radius: float) -> Heads:
-            return dual.proxes(x, radius)
-
-        if float(dual.values(x).sum()) <= step:
-            return np.zeros_like(x)
-        radius = brentq(lambda r: float(dual.values(cut_off(r)).sum()) - step if r > 0 else np.inf, 0.0, self.value(x))
-        return np.asarray(x - cut_off(radius))
+        return np.asarray(x - project_on_ball(self.dual, x, step))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """That of a head."""

@@ -28,6 +28,11 @@ class Proved(Wrapper):
     dual_proofs: tuple[Proof, ...] = field(compare=False, repr=False)
 
     @property
+    def parts(self) -> tuple[Norm, ...]:
+        """Those of the norm, because it is the same norm."""
+        return self.of.parts
+
+    @property
     def dual(self) -> Norm:
         """The dual norm with the bounds that are known of it."""
         return Proved(self.of.dual, self.dual_proofs, self.proofs)

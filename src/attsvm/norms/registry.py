@@ -48,6 +48,23 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
     return checked(_instance(NORMS.find(text)) if ":" in text else _named(text))
 
 
+def terms_of(text: str, separator: str) -> list[str]:
+    """The parts of a name between separators that are not inside parentheses."""
+    terms, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == separator and depth == 0:
+            terms.append("")
+        else:
+            terms[-1] += letter
+    return terms
+
+
+def as_one_term(name: str) -> str:
+    """A name, in parentheses if it is that of a sum."""
+    return f"({name})" if len(terms_of(name, "+")) > 1 else name
+
+
 @lru_cache(maxsize=256)  # a small solve takes a quarter of a millisecond, so that reading its norm would count
 def _named(text: str) -> Norm:
     same_name = [(text.lower(), NORMS.find(text.lower()))] if text.lower() in NORMS else []

@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm.checks import check_number
 from attsvm.norms.base import Norm
-from attsvm.norms.registry import NORMS, parse_norm
+from attsvm.norms.registry import NORMS, as_one_term, parse_norm, terms_of
 from attsvm.norms.wrapper import Wrapper
 
 
@@ -80,11 +80,13 @@ class Scaled(Wrapper):
     def parse(cls, text: str) -> Norm | None:
         """Read "2*nuclear", which is no sum."""
         factor, star, name = text.partition("*")
-        is_sum = "+" in name and not (name.startswith("max(") and name.endswith(")"))
+        if not star or len(terms_of(name, "+")) > 1:
+            return None
         try:
-            return scaled(parse_norm(name), float(factor)) if star and not is_sum else None
+            number, norm = float(factor), parse_norm(name)
         except ValueError:
             return None
+        return scaled(norm, number)
 
 
 def scaled(norm: Norm, factor: float) -> Norm:
@@ -93,8 +95,8 @@ def scaled(norm: Norm, factor: float) -> Norm:
 
 
 def times(factor: float, name: str) -> str:
-    """2*nuclear; the name itself for 1."""
-    return name if factor == 1 else f"{factor!r}".removesuffix(".0") + f"*{name}"
+    """2*nuclear, or 2*(nuclear+l1); the name itself for 1."""
+    return name if factor == 1 else f"{factor!r}".removesuffix(".0") + f"*{as_one_term(name)}"
 
 
 NORMS.register("scaled", Scaled)

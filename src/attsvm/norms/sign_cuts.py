@@ -20,8 +20,8 @@ MOST_ROUNDS = 100
 FEWEST_CUTS = 60
 """Cuts that one point adds at most, if the matrices have fewer entries."""
 
-BLOCK = 4096
-"""Vectors of signs that are multiplied together."""
+BLOCK = 12
+"""Signs that differ between the vectors that are multiplied together: 2^12 vectors."""
 
 
 class Atoms(NamedTuple):
@@ -74,7 +74,7 @@ def _first_signs(number: int) -> Float[np.ndarray, "N k"]:
 
 def _all_signs(number: int) -> Iterator[Float[np.ndarray, "N k"]]:
     """All vectors of signs with first entry 1, in blocks; −s t' is the same for −s and t as for s and −t."""
-    fast = min(number - 1, 12)
+    fast = min(number - 1, BLOCK)
     block = _first_signs(fast)
     for rest in _first_signs(number - 1 - fast):
         yield np.hstack([np.ones((len(block), 1)), block, np.broadcast_to(rest, (len(block), len(rest)))])

@@ -159,7 +159,7 @@ def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solu
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
     longest = np.maximum.reduce(constraints.norms, axis=ALL_TOKENS, initial=0.0)
-    if not norm.head_axes and not ((USUAL_ROWS[0] < longest) & (longest < USUAL_ROWS[1])).all():
+    if not ((USUAL_ROWS[0] < longest) & (longest < USUAL_ROWS[1])).all():
         unit = unit_scale(problem, slack)
         if unit is not None:
             found = _solve(unit.problem, selected, options._replace(slack=unit.slack), None)

@@ -1,12 +1,13 @@
 """Problems whose numbers leave the floats when they are squared: solved at unit scale, and returned at their own."""
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from attsvm.problem import Problem
+from attsvm.problem.checks import of_one_head
 from attsvm.results import Status, plain, plain_status
 from attsvm.svm.solution import Solution
 
@@ -51,13 +52,16 @@ def unit_scale(problem: Problem, slack: float | None) -> UnitScale | None:
         slack = float(np.ldexp(float(slack), 2 * int(np.ravel(total)[0])))
         if np.ptp(total) > 0 or not np.finfo(np.float64).tiny <= slack < np.inf:  # below, C would lose digits
             return None
-    scaled = Problem(
-        np.ldexp(keys, -exponents[0]),
-        queries=None if queries is None else np.ldexp(queries, -exponents[1]),
-        mask=problem.mask,
-        query_mask=problem.query_mask,
-    )
-    return UnitScale(scaled, np.asarray(total), slack)
+    arrays = {
+        "tokens": np.ldexp(keys, -exponents[0]),
+        "queries": None if queries is None else np.ldexp(queries, -exponents[1]),
+        "mask": problem.mask,
+        "query_mask": problem.query_mask,
+    }
+    given = {name: array for name, array in arrays.items() if array is not None}
+    if problem.num_heads is not None:
+        given = of_one_head(given, len(problem.model_shape))
+    return UnitScale(Problem(**given), np.asarray(total), slack)
 
 
 def _exponent(array: np.ndarray, own_axes: int) -> Int[np.ndarray, "*own"]:
@@ -69,6 +73,8 @@ def _exponent(array: np.ndarray, own_axes: int) -> Int[np.ndarray, "*own"]:
 def at_own_scale(solution: Solution, exponent: Int[np.ndarray, "*batch"]) -> Solution:
     """The solution of the problem before it was scaled; ``inaccurate`` and 0 where its numbers are no floats."""
     infeasible = np.asarray(solution.status) == Status.INFEASIBLE
+    of_first_head: tuple[Any, ...] = (..., *[0] * solution.norm.head_axes)
+    exponent = exponent[of_first_head]  # all heads have the same tokens and queries
     exponent = np.where(infeasible, 0, np.broadcast_to(exponent, infeasible.shape))
     of_dual = exponent if solution.slack is None else 2 * exponent
 

@@ -5,10 +5,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
+from attsvm.norms.ball import project_on_ball
 from attsvm.optimizers.matrices import MatrixScope
 
 Groups = list[tuple[np.ndarray, ...]]
@@ -98,16 +98,7 @@ class LargestOfGroups(_OfGroups):
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
         """All matrices are projected on balls of one radius. The dual norms of what is cut off sum to the step."""
-        dual, flat = self.dual, x.ravel()
-
-        def cut_off(radius: float) -> np.ndarray:
-            return dual.prox(flat, radius)
-
-        if dual.value(flat) <= step:
-            return np.zeros_like(x)
-        largest = self.value(flat)
-        radius = brentq(lambda r: dual.value(cut_off(r)) - step if r > 0 else np.inf, 0.0, largest, xtol=1e-300)
-        return np.asarray(x - cut_off(radius).reshape(x.shape))
+        return np.asarray(x - project_on_ball(self.dual, x.ravel(), step).reshape(x.shape))
 
 
 @dataclass(frozen=True)
