@@ -6,6 +6,8 @@ import pytest
 import attsvm
 from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.constraints.exact import ExactConstraints
+from attsvm.svm.constraints.heads import stacked_heads
 from attsvm.svm.constraints.pair_rows import reduced_rows
 from attsvm.svm.constraints.row_products import dense_selection, factored_selection
 from oracles.att_svm import explicit_rows
@@ -154,3 +156,21 @@ def test_every_storage_of_unit_rows_multiplies_like_the_constraints(seed, num_qu
         np.testing.assert_allclose(
             rows.products.gram(scales), written_out @ (written_out * scales[:, None, :]).mT, atol=1e-12
         )
+
+
+@pytest.mark.parametrize(("d", "exact"), [(3, True), (300, False)])
+def test_heads_below_each_other_have_the_margins_of_each_head(d, exact):
+    generator = np.random.default_rng(0)
+    tokens, queries = generator.standard_normal((5, 4, d)), generator.standard_normal((5, d))
+    problem, selected = attsvm.Problem(tokens, queries=queries, num_heads=3), generator.integers(0, 4, (3, 5))
+    stacked = stacked_heads(Constraints.of(problem, selection_sets(problem, selected)))
+    W = generator.standard_normal((3, d, d))
+    logits = np.einsum("ntk,hkq,nq->hnt", tokens, W, queries)
+    margins = np.take_along_axis(logits, selected[..., None], axis=-1) - logits
+    found = stacked.apply(W.reshape(3 * d, d)).reshape(margins.shape)
+    np.testing.assert_allclose(found, margins, rtol=0, atol=1e-14 * d**2)
+    # large problems are not certified in integers, and keep no second array of blocks
+    assert (stacked.given is not None) == ExactConstraints.affordable(stacked) == exact
+    if exact:
+        slack = ExactConstraints(stacked).slack(W.reshape(3 * d, d)).reshape(margins.shape)
+        np.testing.assert_allclose(slack[margins != 0], margins[margins != 0] - 1, rtol=0, atol=1e-14)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from attsvm.svm.constraints.constraints import Constraints, Given
+from attsvm.svm.constraints.exact import ExactConstraints
 
 
 def stacked_heads(constraints: Constraints) -> Constraints:
@@ -18,17 +19,20 @@ def stacked_heads(constraints: Constraints) -> Constraints:
     def each(array: np.ndarray) -> np.ndarray:
         return np.broadcast_to(array, constraints.batch_shape + array.shape[-3:])
 
-    return Constraints(
+    stacked = Constraints(
         _in_blocks(each(constraints.keys)),
         _joined(each(constraints.queries)),
         None if references is None else _in_blocks(each(references)),
         _joined(constraints.inequality),
         None if equality is None else _joined(equality),
         _joined(constraints.right),
-        None
-        if given is None
-        else Given(_in_blocks(each(given.keys)), _joined(each(given.queries)), _joined(each(given.first))),
     )
+    if given is None:
+        return stacked
+    joined = Given(each(given.keys), _joined(each(given.queries)), _joined(each(given.first)))
+    if not ExactConstraints.affordable(replace(stacked, given=joined)):
+        return stacked  # nobody uses them, and the blocks are H times as large as the keys
+    return replace(stacked, given=joined._replace(keys=_in_blocks(joined.keys)))
 
 
 def split_heads(constraints: Constraints, num_heads: int) -> Constraints:
