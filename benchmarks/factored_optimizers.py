@@ -52,6 +52,11 @@ def pow(rate: float) -> Decaying:
     return Decaying(rate, 100, 0.5)
 
 
+def long_steps(step: jnp.ndarray) -> jnp.ndarray:
+    """Steps relative to the size of the factors: 1e-2, 1e-3 and 1e-4, for a third of 21,000 steps each."""
+    return 10.0 ** (-2 - jnp.minimum(step // 7_000, 2))
+
+
 # the decay was chosen on seed 100
 DECAY = 0.02
 RUNS: dict[str, tuple[Optimizer | None, int]] = {
@@ -69,6 +74,10 @@ RUNS: dict[str, tuple[Optimizer | None, int]] = {
     "spectral, [K, Q]": (spectral_descent(pow(0.05), scope="kq"), 60_000),
     "sign": (steepest_descent(norm="linf", learning_rate=Decaying(0.01, 100, 0.6)), 300_000),
     "Adam": (adam(Decaying(0.02, 100, 0.6)), 300_000),
+    **{
+        f"{name}, long steps": (steepest_descent(norm=norm, learning_rate=long_steps, relative=True), 21_000)
+        for name, norm in {"spectral": "spectral", "rows": "linf,2", "columns": "linf,2-columns", "sign": "linf"}.items()
+    },
 }
 NORMS = ("spectral", "nuclear", "frobenius", "gamma2")
 OWN = {"spectral, [K, Q]": ("fused_kq",), "sign": ("nu",), "Adam": ("nu",)}
