@@ -76,7 +76,12 @@ RUNS: dict[str, tuple[Optimizer | None, int]] = {
     "Adam": (adam(Decaying(0.02, 100, 0.6)), 300_000),
     **{
         f"{name}, long steps": (steepest_descent(norm=norm, learning_rate=long_steps, relative=True), 21_000)
-        for name, norm in {"spectral": "spectral", "rows": "linf,2", "columns": "linf,2-columns", "sign": "linf"}.items()
+        for name, norm in {
+            "spectral": "spectral",
+            "rows": "linf,2",
+            "columns": "linf,2-columns",
+            "sign": "linf",
+        }.items()
     },
 }
 NORMS = ("spectral", "nuclear", "frobenius", "gamma2")
