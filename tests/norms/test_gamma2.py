@@ -82,23 +82,3 @@ def test_64_dimensions_are_solved_and_certified():
     problem = attsvm.datasets.random_problem(6, 8, 64, seed=5)
     solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), "gamma2", tol=1e-9)
     assert solution.status == "optimal"
-
-
-def test_a_limit_of_steps_and_a_callback_end_the_solve():
-    problem = attsvm.datasets.random_problem(3, 4, 4, seed=0)
-    selected = attsvm.optimal_tokens(problem)
-    whole = attsvm.solve_svm(problem, selected, norm=Gamma2())
-    few = attsvm.solve_svm(problem, selected, norm=Gamma2(), max_steps=3)
-    assert (few.status, few.stats["steps"]) == ("inaccurate", 3)
-    assert 1 < few.value / whole.value <= 1 / (1 - few.gap)
-    seen = []
-    batch = attsvm.Problem(np.stack([problem.tokens] * 2), queries=problem.queries)
-    stopped = attsvm.solve_svm(
-        batch, selected, norm=Gamma2(), callback=lambda progress: seen.append(progress) or progress.gap < 1e-4
-    )
-    assert [progress.step for progress in seen] == list(range(len(seen)))
-    # the second problem is not begun: its answer is that of the Frobenius norm
-    assert stopped.stats["steps"].tolist() == [seen[-1].step, 1]
-    # the certificate chooses the diagonal of the dual bound again
-    assert 0.1 * seen[-1].gap < stopped.gap[0] < seen[-1].gap * (1 + 1e-6)
-    assert stopped.status.tolist() == ["inaccurate", "inaccurate"]

@@ -58,6 +58,11 @@ def test_its_att_svm_is_the_linear_program_over_all_matrices_of_signs():
         method="highs",
     )
     assert solution.value == pytest.approx(found.fun, rel=1e-8)
+    # tolerances of the linear programs must not depend on the scale of the rows
+    for scale in (1e-60, 1e-10, 1e8, 1e14, 1e60):
+        scaled = attsvm.solve_svm(attsvm.Problem(scale * problem.tokens, queries=problem.queries), kept, "nu")
+        assert scaled.status == "optimal"
+        assert scale * scaled.value == pytest.approx(solution.value, rel=1e-11)  # the gap at which the cuts end
     # with 17 rows and columns, the bounds are those of γ2
     large = attsvm.datasets.random_problem(2, 3, 17, seed=0)
     bracket = attsvm.solve_svm(large, [0, 0], "nu")

@@ -11,6 +11,7 @@ are each other's duals, and 1'y exceeds θ by Σ ⟨X_h, Z_h⟩ + λ's. The step
 Wolkowicz: XZ = μI is linearised as ΔX = μZ⁻¹ − X − sym(X ΔZ Z⁻¹), and everything except y, λ and θ is eliminated.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -147,7 +148,13 @@ class MarginPair(NamedTuple):
 
 
 def largest_margin(
-    rows: MarginRows, balance: Balance, multipliers: Vector, split: int, good_gap: float = GOOD_GAP
+    rows: MarginRows,
+    balance: Balance,
+    multipliers: Vector,
+    split: int,
+    good_gap: float = GOOD_GAP,
+    max_steps: int = MAX_STEPS,
+    report: Callable[[int, float], bool] | None = None,
 ) -> MarginPair:
     """The largest θ with A(C) ≥ θ b over the unit ball.
 
@@ -161,11 +168,14 @@ def largest_margin(
         Number of rows of a corner.
     good_gap : float
         The relative gap at which the iteration ends.
+    max_steps : int
+    report : callable, optional
+        Called as ``report(step, relative gap)`` for each point; a true return value ends the iteration.
 
     Returns
     -------
     MarginPair
-        The best one, if rounding stops the iteration.
+        The best one, if rounding stops the iteration. At step 0 the corners are 0.
 
     References
     ----------
@@ -182,8 +192,8 @@ def largest_margin(
     mu = float(np.trace(balance.spread(free))) / len(sums) / share
     slack = np.where(rows.equality, 0.0, mu / np.where(rows.equality, 1.0, multipliers))
     point = _Point(matrices, free, multipliers, slack)
-    best, least, steps, waited = point, np.inf, 0, 0
-    while steps < MAX_STEPS:
+    best, least, waited = point, np.inf, 0
+    for steps in range(max_steps + 1):
         try:
             step = _Step(rows, balance, point, split)
         except np.linalg.LinAlgError:
@@ -192,9 +202,10 @@ def largest_margin(
         waited = waited + 1 if gap > 0.9 * least and least < NEARLY_OPTIMAL else 0
         if gap < least:
             best, least = point, gap
-        if gap < good_gap or waited == PATIENCE:
+        stopped = report is not None and report(steps, step.margin_gap())
+        if stopped or gap < good_gap or waited == PATIENCE or steps == max_steps:
             break
-        point, steps = step.next(), steps + 1
+        point = step.next()
     return MarginPair(best.matrices, best.multipliers, best.free, steps)
 
 
@@ -240,6 +251,12 @@ class _Step:
         self.equations = cho_factor(whole, overwrite_a=True, check_finite=False)
         self.border = np.concatenate([np.zeros(size), rows.right])
         self.answer = cho_solve(self.equations, self.border, check_finite=False)
+
+    def margin_gap(self) -> float:
+        """The relative difference between 1'y and the smallest margin of the corners."""
+        asked = self.rows.right > 0
+        margin = float((self._margins(self.point.matrices)[asked] / self.rows.right[asked]).min())
+        return max(1 - max(margin, 0.0) / float(self.balance.one @ self.point.free), 0.0)
 
     def next(self) -> _Point:
         """The next point."""

@@ -1,6 +1,6 @@
 """Linear programs over the unit ball of the norm from ℓ∞ to ℓ1, by cutting planes s'Mt ≤ 1 over vectors of signs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -110,6 +110,9 @@ def largest_in_dual_ball(
     free: Bool[np.ndarray, " k"],
     start: Vector,
     patience: int = MOST_ROUNDS,
+    good_gap: float = GOOD_GAP,
+    max_steps: int = MOST_ROUNDS,
+    report: Callable[[int, float], bool] | None = None,
 ) -> Found:
     """The largest gain'y with s'(Σ y_k M_k)t ≤ 1 for all vectors of signs, and y_k ≥ 0 where it is not free.
 
@@ -125,27 +128,36 @@ def largest_in_dual_ball(
         With positive gain.
     patience : int
         The rounds end when the bound from above has not become smaller for this many, although none of them proved it.
+    good_gap : float
+        The relative gap at which no more cuts are added.
+    max_steps : int
+        The largest number of rounds.
+    report : callable, optional
+        Called as ``report(rounds, relative gap)`` before each round and at the end; a true return value ends them.
     """
+    largest = float(np.abs(gain).max())
+    gain = gain / largest  # the tolerances of the linear programs are absolute
     flat = matrices.reshape(len(matrices), -1)
     entries = np.concatenate([flat, -flat], axis=1).T  # a matrix in the ball has no entry above 1
     cuts = _Cuts(gain, matrices)
     cuts.add(2 * start / most_over_signs(cuts.at(start)))
     bounds = [(None if each else 0.0, None) for each in free]
-    atoms, rounds = Atoms(np.zeros(0), cuts.left[:0], cuts.right[:0]), 0
-    upper, waited = np.inf, 0
-    while rounds < MOST_ROUNDS:
+    atoms = Atoms(np.zeros(0), cuts.left[:0], cuts.right[:0])
+    upper, waited, ended = np.inf, 0, False
+    for rounds in range(max_steps + 1):
+        stopped = report is not None and report(rounds, float(max(1 - cuts.lower / upper, 0.0)))
+        if stopped or ended or rounds == max_steps:
+            break
         rows = np.concatenate([cuts.rows, entries])
         found = linprog(-gain, A_ub=rows, b_ub=np.ones(len(rows)), bounds=bounds, method="highs")
         if found.x is None:
             break
-        rounds += 1
         atoms = _atoms(-found.ineqlin.marginals, cuts.left, cuts.right)
-        waited = waited + 1 if gain @ found.x >= (1 - GOOD_GAP) * upper else 0
+        waited = waited + 1 if gain @ found.x >= (1 - good_gap) * upper else 0
         upper = float(gain @ found.x)
         added = cuts.add(found.x) + cuts.add(0.5 * (found.x + cuts.best))
-        if upper - cuts.lower <= GOOD_GAP * upper or not added or waited == patience:
-            break
-    return Found(cuts.best, atoms, rounds)
+        ended = upper - cuts.lower <= good_gap * upper or not added or waited == patience
+    return Found(cuts.best, atoms._replace(coefficients=largest * atoms.coefficients), rounds)
 
 
 class _Cuts:

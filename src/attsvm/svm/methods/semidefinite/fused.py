@@ -6,26 +6,18 @@ import numpy as np
 
 from attsvm.norms import FusedHeads, FusedKeysQueries, Norm
 from attsvm.norms.blocks import SymmetricBlocks
-from attsvm.norms.elliptope import largest_margin
+from attsvm.norms.elliptope import GOOD_GAP, MAX_STEPS, largest_margin
 from attsvm.norms.fused_bounds import Densities, Factors, spans
 from attsvm.norms.heads import JointNorm
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.heads import split_heads
 from attsvm.svm.constraints.pair_rows import reduced_rows
 from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.one_by_one import Answer, one_by_one
+from attsvm.svm.methods.one_by_one import TARGET, Answer, one_by_one
 from attsvm.svm.methods.registry import solver
-from attsvm.svm.methods.semidefinite.pair_margins import PairMargins
+from attsvm.svm.methods.semidefinite.pair_margins import WHY, PairMargins
 
 BLOCKS = "fused-blocks"
-
-WHY = "the norm is a semidefinite program with rows of rank one"
-
-NEAR = 0.1
-"""Multipliers of the Frobenius norm are raised to this, relative to the largest, to start inside the cone."""
-
-GOOD_GAP = 1e-11
-"""The relative gap at which the iteration ends; one step more is expensive in large problems."""
 
 
 @solver(FusedKeysQueries, methods=(BLOCKS,))
@@ -34,7 +26,7 @@ def solve_fused_keys_queries(
 ) -> Candidate:
     """Least ‖[K, Q]‖² over W = KQ'."""
     _ = norm.values(np.zeros(constraints.weights_shape))  # raises where keys and queries differ in dimension
-    return one_by_one(constraints, norm, partial(_solve, 1, True), BLOCKS, WHY)
+    return one_by_one(constraints, norm, settings, partial(_solve, 1, True), BLOCKS, WHY)
 
 
 @solver(FusedHeads, methods=(BLOCKS,))
@@ -42,10 +34,12 @@ def solve_fused_heads(constraints: Constraints, norm: Norm, settings: Settings, 
     """Least ‖[K_1 … K_H]‖ ‖[Q_1 … Q_H]‖ over W_h = K_h Q_h'."""
     assert isinstance(norm, JointNorm)
     assert norm.num_heads is not None
-    return one_by_one(constraints, norm, partial(_solve, norm.num_heads, False), BLOCKS, WHY)
+    return one_by_one(constraints, norm, settings, partial(_solve, norm.num_heads, False), BLOCKS, WHY)
 
 
-def _solve(num_heads: int, tied: bool, constraints: Constraints, multipliers: TokenValues) -> Answer:
+def _solve(
+    num_heads: int, tied: bool, constraints: Constraints, multipliers: TokenValues, settings: Settings
+) -> Answer:
     """One problem, given its multipliers in the Frobenius norm."""
     heads = split_heads(constraints, num_heads)[0]
     each = [reduced_rows(heads[h : h + 1], left=False, right=False) for h in range(num_heads)]
@@ -60,10 +54,12 @@ def _solve(num_heads: int, tied: bool, constraints: Constraints, multipliers: To
     )
     own = multipliers.reshape(num_heads, *heads.inequality.shape[1:])
     start = np.concatenate([one.unit.gather(part[None])[0] for one, part in zip(each, own, strict=True)])
-    start = np.where(rows.equality, start, np.maximum(start, NEAR * np.abs(start).max()))
     split = bases[0].shape[1]
     balance = SymmetricBlocks((split, bases[1].shape[1]), tied)
-    found = largest_margin(rows, balance, start, split, GOOD_GAP)
+    # one step more is expensive in large problems
+    good_gap = max(GOOD_GAP, TARGET * settings.tol)
+    limit = settings.max_steps or MAX_STEPS
+    found = largest_margin(rows, balance, rows.inside(start), split, good_gap, limit, settings.report)
     corners = bases[0] @ found.matrices[:, :split, split:] @ bases[1].T
     parts = np.split(found.multipliers, np.cumsum([len(one.unit.position) for one in each])[:-1])
     spread = np.concatenate(

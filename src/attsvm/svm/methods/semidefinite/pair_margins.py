@@ -10,6 +10,11 @@ from attsvm.norms.elliptope import Balance, Squares, Vector
 from attsvm.svm.constraints.pair_rows import PairRows
 from attsvm.svm.constraints.unit_rows import UnitRows
 
+WHY = "the norm is a semidefinite program with rows of rank one"
+
+NEAR = 0.1
+"""Multipliers of the Frobenius norm are raised to this, relative to the largest, to start inside the cone."""
+
 
 class PairMargins:
     """The rows of the heads one after the other.
@@ -27,6 +32,10 @@ class PairMargins:
         self.right: Vector = np.concatenate([each.right[0] for each in unit])
         self.equality: Bool[np.ndarray, " m"] = np.concatenate([each.equality[0] for each in unit])
         self._ends = np.cumsum([len(each.right[0]) for each in unit])[:-1]
+
+    def inside(self, multipliers: Vector) -> Vector:
+        """Multipliers of the Frobenius norm, raised so that an interior-point method can start at them."""
+        return np.where(self.equality, multipliers, np.maximum(multipliers, NEAR * np.abs(multipliers).max()))
 
     def apply(self, corners: Float[np.ndarray, "H d_k d_q"]) -> Vector:
         """A(C)."""
