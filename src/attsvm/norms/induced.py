@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.norms.base import Norm
 from attsvm.norms.fused import FusedHeads, FusedKeysQueries
 from attsvm.norms.gamma2 import Gamma2
-from attsvm.norms.heads import SumOfHeads
+from attsvm.norms.heads import MaxOfHeads, SumOfHeads
 from attsvm.norms.lifted import OnColumns, OnRows
 from attsvm.norms.lp import Lp
 from attsvm.norms.nu import Nu
@@ -16,30 +17,31 @@ from attsvm.norms.registry import parse_norm
 from attsvm.norms.scaled import scaled
 from attsvm.norms.schatten import Nuclear, Spectral
 
-_induced: dict[tuple[Norm, str], Callable[[int], Norm]] = {
+_of_one_head: dict[tuple[Norm, str], Callable[[int], Norm]] = {
     (Lp(2.0), "heads"): lambda m: Nuclear(),
-    (Lp(2.0), "fused"): lambda m: SumOfHeads(Nuclear()),
     (Lp(2.0), "kq"): lambda m: scaled(Nuclear(), 2.0),
     (Spectral(), "heads"): lambda m: Spectral(),
-    (Spectral(), "fused"): lambda m: FusedHeads(),
     (Spectral(), "kq"): lambda m: FusedKeysQueries(),
     (OnRows(Lp(np.inf)), "heads"): lambda m: Gamma2(),
     (OnColumns(Lp(np.inf)), "heads"): lambda m: scaled(Nuclear(), 1 / m),
     (Lp(np.inf), "heads"): lambda m: scaled(Nu(), 1 / m),
 }
 
+_of_all_heads: dict[tuple[Norm, str], Callable[[int], Norm]] = {
+    (Lp(2.0), "fused"): lambda m: SumOfHeads(Nuclear()),
+    (Lp(2.0), "kq"): lambda m: SumOfHeads(scaled(Nuclear(), 2.0)),
+    (Spectral(), "fused"): lambda m: FusedHeads(),
+}
 
-def register_induced(norm: Norm, scope: str, make: Callable[[int], Norm]) -> None:
-    """State the norm of products that a norm of factors induces, as a function of the number of columns."""
-    _induced[norm, scope] = make
 
-
-def induced_norm(norm: str | float | Norm, num_columns: int, scope: str = "heads") -> Norm:
-    """The largest norm M of products with M(KQ') ≤ N(K) N(Q) for all factors.
+def induced_norm(
+    norm: str | float | Norm, num_columns: int, scope: str = "heads", num_heads: int | None = None
+) -> Norm:
+    """The largest norm M of products with M(KQ') ≤ N(K) N(Q) for all factors of m columns.
 
     The spectral norm induces itself, the Frobenius norm the nuclear norm, the largest row (``"linf,2"``) γ2, the
-    largest of m columns 1/m of the nuclear norm, and the largest entry ν/m. M(W) is the least N(K) N(Q) over
-    factors of W with enough columns; for the largest entry it is the infimum over any number of columns.
+    largest column 1/m of the nuclear norm, and the largest entry ν/m. M(W) is the least N(K) N(Q) over factors of W, if
+    m is large enough. This does not hold for the largest entry: ν(W) is the infimum of m N(K) N(Q) over all m.
 
     Parameters
     ----------
@@ -48,8 +50,11 @@ def induced_norm(norm: str | float | Norm, num_columns: int, scope: str = "heads
     num_columns : int
         m.
     scope : {"heads", "fused", "kq"}
-        What N measures: K_h and Q_h of each head; [K_1 … K_H] and [Q_1 … Q_H], so that M is a norm of all heads; or
-        [K, Q] of one head, where N([K, Q])² takes the place of N(K) N(Q).
+        What N measures: K_h and Q_h of each head; [K_1 … K_H] and [Q_1 … Q_H]; or [K_1 … Q_H], where N([K_1 … Q_H])²
+        takes the place of N(K) N(Q).
+    num_heads : int, optional
+        H. M is then a norm of the weights of all heads; for the scope "heads" it is the largest norm of a head.
+        None is for the weights of one head, for which "fused" is the same as "heads".
 
     Returns
     -------
@@ -58,19 +63,30 @@ def induced_norm(norm: str | float | Norm, num_columns: int, scope: str = "heads
     Raises
     ------
     ProblemError
-        If it is not known.
+        If an argument does not fit, or if M is not known. It is not known for the spectral norm of [K_1 … Q_H] with
+        several heads.
 
     Examples
     --------
     >>> from attsvm.norms import induced_norm
-    >>> induced_norm("frobenius", 4).name, induced_norm("linf", 4).name, induced_norm("spectral", 4, "fused").name
-    ('nuclear', '0.25*nu', 'fused_heads')
+    >>> induced_norm("frobenius", 4).name, induced_norm("linf", 4).name
+    ('nuclear', '0.25*nu')
+    >>> induced_norm("spectral", 4, "fused", num_heads=2).name, induced_norm("frobenius", 4, "kq", num_heads=2).name
+    ('fused_heads', 'sum over heads of 2*nuclear')
     """
     norm = parse_norm(norm)
-    make = _induced.get((norm, scope))
-    if make is None:
-        known = ", ".join(f"{known.name} ({of})" for known, of in _induced)
+    check_integer("num_columns", num_columns, 1)
+    if scope not in ("heads", "fused", "kq"):
+        raise ProblemError(f'scope: expected "heads", "fused" or "kq", got {scope!r}')
+    one_head = num_heads is None or check_integer("num_heads", num_heads, 1) == 1
+    table = _of_one_head if one_head or scope == "heads" else _of_all_heads
+    what = "heads" if one_head and scope == "fused" else scope
+    if (norm, what) not in table:
+        known = ", ".join(each.name for each, of in table if of == what)
+        heads = "" if num_heads is None else f" and {num_heads} attention heads"
         raise ProblemError(
-            f"norm: expected a norm of factors whose norm of products is known, {known}, got {norm.name} ({scope})"
+            f'norm: expected a norm of factors whose norm of products is known for scope "{scope}"{heads}, {known}, '
+            f"got {norm.name}"
         )
-    return make(num_columns)
+    induced = table[norm, what](num_columns)
+    return induced if num_heads is None or induced.head_axes else MaxOfHeads(induced)

@@ -1,22 +1,24 @@
 """How near factors K and Q are to the best ones of their size: the factor ratio and the KKT ratio."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
-from attsvm.norms import MaxOfHeads, Norm, induced_norm, parse_norm
-from attsvm.optimizers.matrices import read_matrix_scope
+from attsvm.norms import Lp, MaxOfHeads, Norm, induced_norm, parse_norm
+from attsvm.optimizers.matrices import MatrixScope, read_matrix_scope
 from attsvm.problem import Problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
-from attsvm.svm import solve_svm
-from attsvm.theory.factor_norms import Groups, LargestOfGroups, groups_of
+from attsvm.svm import Solution, solve_svm
+from attsvm.theory.factor_norms import LargestOfGroups, groups_of
+from attsvm.theory.feasibility import is_feasible
 
-Factors = Float[np.ndarray, "*model H d m"]
+Keys = Float[np.ndarray, "*model H d_k m"]
+Queries = Float[np.ndarray, "*model H d_q m"]
 
 
 def factor_ratio(
@@ -38,23 +40,25 @@ def factor_ratio(
     parameters : mapping
         "K" of shape (*batch, d_k, m) and "Q" of shape (*batch, d_q, m), such as ``run.parameters``. With ``num_heads``
         the axis of heads is the last of the batch axes.
-    selected : array
-        As for :func:`attsvm.solve_svm`.
+    selected : int array, shape (*batch, n[, Q])
+        One token per query. A bool array is allowed if each set has one token.
     norm : str, float or Norm
         N, the norm of the factors.
     scope : {"heads", "fused", "kq"}
         What is one matrix, as in :func:`attsvm.optimizers.spectral_descent`: each K_h and Q_h; [K_1 … K_H] and
-        [Q_1 … Q_H]; or all of them together.
+        [Q_1 … Q_H]; or all of them together. Without ``num_heads``, "fused" is the same as "heads".
 
     Returns
     -------
     float or ndarray, shape (*batch_shape,)
-        At most 1, without the axis of heads; 1 if the factors have the best margin and M(KQ') = N(K) N(Q).
+        At most 1, without the axis of heads; 1 if the factors have the best margin and M(KQ') = N(K) N(Q). 0 if their
+        size is 0; not positive if the weights do not separate. It does not depend on the common scale of K and Q.
 
     Raises
     ------
     ProblemError
-        If the arguments do not fit, or if no norm of products is known for N with this scope.
+        If the arguments do not fit, the problem is one of prompts, the selection keeps sets of tokens or is not
+        separable, or no norm of products is known for N with this scope.
 
     Examples
     --------
@@ -67,22 +71,18 @@ def factor_ratio(
     >>> round(attsvm.factor_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
-    norm, scope = parse_norm(norm), read_matrix_scope(scope)
+    norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), _at_unit_scale(problem)
+    _token_of_each_query(problem, selected)
     keys, queries = _factors(problem, parameters)
-    induced = induced_norm(norm, keys.shape[-1], scope)
-    if problem.num_heads is not None and not induced.head_axes:
-        induced = MaxOfHeads(induced)
-    solution = solve_svm(problem, selected, norm=induced)
-    weights = keys @ queries.mT
-    lengths = np.linalg.norm(weights, axis=(-2, -1))
-    of_heads = lengths if problem.num_heads is not None else lengths[..., 0]
-    whole = weights if problem.num_heads is not None else weights[..., 0, :, :]
-    smallest = np.asarray(margin(problem, whole, selected)) * of_heads
-    smallest = smallest if problem.num_heads is None else smallest.min(axis=-1)
-    groups = groups_of(*_shape(keys, queries), scope)
-    sizes = np.array([_sizes(norm, groups, _flat(K, Q)).max() for K, Q in _each(keys, queries)])
-    bound = np.asarray(solution.value) * (1 - np.asarray(solution.gap))
-    ratio: np.ndarray | float = plain(smallest * bound / sizes.reshape(keys.shape[:-3]))
+    factors = _at_unit_size(norm, scope, keys, queries)
+    weights = factors.keys @ factors.queries.mT
+    weights = weights if problem.num_heads is not None else weights[..., 0, :, :]
+    length: Norm = Lp(2.0) if problem.num_heads is None else MaxOfHeads(Lp(2.0))
+    smallest = np.asarray(margin(problem, weights, selected, length)) * length.values(weights)
+    solution = solve_svm(problem, selected, induced_norm(norm, keys.shape[-1], scope, problem.num_heads))
+    if not is_feasible(solution).all():
+        raise ProblemError("selected: expected a separable selection, got one whose Att-SVM is infeasible")
+    ratio: np.ndarray | float = plain(smallest * _lower_bound(solution))
     return ratio
 
 
@@ -98,7 +98,7 @@ def kkt_ratio(
 
     With K and Q scaled to N = 1, it is twice the smallest margin, divided by the largest min_r a_r'(K₂Q' + KQ₂')c_r
     over N(K₂) ≤ 1 and N(Q₂) ≤ 1, where a_r' W c_r are the margins. A KKT point of the largest margin for
-    max(N(K), N(Q)) ≤ 1 need not have the best factors.
+    max(N(K), N(Q)) ≤ 1 need not have the best factors, and need not be a local maximum.
 
     Parameters
     ----------
@@ -110,13 +110,15 @@ def kkt_ratio(
     Returns
     -------
     float or ndarray, shape (*batch_shape,)
-        At most 1, without the axis of heads; not positive if the weights do not separate. It is a bound from below: the
-        certified upper bound of the largest value counts.
+        At most 1, without the axis of heads; 0 if the size of the factors is 0; not positive if the weights do not
+        separate. It does not depend on the common scale of K and Q. It is a bound from below: the certified upper bound
+        of the largest value counts.
 
     Raises
     ------
     ProblemError
-        If the arguments do not fit, or every token is selected.
+        If the arguments do not fit, the problem is one of prompts, the selection keeps sets of tokens, or every token
+        is selected.
 
     Examples
     --------
@@ -129,30 +131,20 @@ def kkt_ratio(
     >>> round(attsvm.kkt_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
-    norm, scope = parse_norm(norm), read_matrix_scope(scope)
+    norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), _at_unit_scale(problem)
+    sets = _token_of_each_query(problem, selected)
     keys, queries = _factors(problem, parameters)
-    sets = selection_sets(problem, selected)
     allowed = problem.canonical.allowed
     heads = sets if problem.num_heads is not None else sets[..., None, :, :, :]
     tokens, asked, may = (
         np.broadcast_to(array, sets.shape[:-3] + array.shape[-3:]).reshape(heads.shape[:-3] + array.shape[-3:])
         for array in (problem.canonical.keys, problem.canonical.queries, allowed)
     )
-    shape = _shape(keys, queries)
-    groups = groups_of(*shape, scope)
-    of_pair = LargestOfGroups(norm, shape, scope)
+    factors = _at_unit_size(norm, scope, keys, queries)
+    of_pair = LargestOfGroups(norm, _shape(keys, queries), scope)
     ratios = []
-    for index, (K, Q) in zip(np.ndindex(keys.shape[:-3]), _each(keys, queries), strict=True):
-        flat = _flat(K, Q)
-        sizes = _sizes(norm, groups, flat)
-        if not sizes.max() > 0:
-            ratios.append(0.0)
-            continue
-        for roots, group in zip(np.sqrt(sizes), groups, strict=True):
-            for part in group:
-                flat[part] *= roots / max(float(norm.values(flat[part])), np.finfo(float).tiny)
-        flat /= np.sqrt(sizes.max())
-        K, Q = flat[: K.size].reshape(K.shape), flat[K.size :].reshape(Q.shape)
+    for index in np.ndindex(keys.shape[:-3]):
+        K, Q, flat = factors.keys[index], factors.queries[index], factors.flat[index]
         rows = [
             _rows(h, K, Q, *_pairs(tokens[index][h], asked[index][h], may[index][h], heads[index][h]))
             for h in range(len(K))
@@ -163,12 +155,41 @@ def kkt_ratio(
             ratios.append(smallest)
             continue
         best = solve_svm(Problem(np.concatenate([np.zeros((1, flat.size)), -slopes])[None]), [0], norm=of_pair)
-        ratios.append(smallest * float(best.value) * (1 - float(best.gap)))
+        ratios.append(smallest * float(_lower_bound(best)))
     found: np.ndarray | float = plain(np.array(ratios).reshape(keys.shape[:-3]))
     return found
 
 
-def _factors(problem: Problem, parameters: Mapping[str, Any]) -> tuple[Factors, Factors]:
+def _at_unit_scale(problem: Problem) -> Problem:
+    """The problems with a largest key and query between 1/2 and 1, which changes no ratio."""
+    if problem.queries is None:
+        raise ProblemError("problem: expected queries, because a prompt has no factors K and Q, got a prompt problem")
+    num_axes = len(problem.model_shape)
+    # all heads have the same keys and queries
+    one = problem if problem.num_heads is None else problem[(slice(None),) * num_axes + (0,)]
+
+    def at_unit_scale(x: Any) -> np.ndarray:
+        largest = np.abs(x).max(axis=tuple(range(num_axes, x.ndim)), keepdims=True)
+        return np.asarray(np.ldexp(x, -np.frexp(largest)[1]))
+
+    keys, queries = at_unit_scale(one.canonical.keys), at_unit_scale(one.queries)
+    return Problem(keys, queries=queries, mask=one.mask, query_mask=one.query_mask, num_heads=problem.num_heads)
+
+
+def _token_of_each_query(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch n Q T"]:
+    """The selection as sets of one token."""
+    sets = selection_sets(problem, selected)
+    if sets.shape[:-3] != problem.batch_shape:
+        raise ProblemError(
+            f"selected: expected one selection for each problem, with batch axes {problem.batch_shape}, "
+            f"got batch axes {sets.shape[:-3]}"
+        )
+    if (sets.sum(axis=-1) > 1).any():
+        raise ProblemError("selected: expected one token per query, got sets of several tokens")
+    return sets
+
+
+def _factors(problem: Problem, parameters: Mapping[str, Any]) -> tuple[Keys, Queries]:
     """K and Q, with an axis of heads."""
     batch = problem.batch_shape
     arrays = []
@@ -176,9 +197,10 @@ def _factors(problem: Problem, parameters: Mapping[str, Any]) -> tuple[Factors, 
         if name not in parameters:
             raise ProblemError(f'parameters: expected "K" and "Q", got {", ".join(map(str, parameters)) or "nothing"}')
         array: np.ndarray = np.asarray(parameters[name], dtype=np.float64)
-        if array.ndim < 2 or array.shape[-2] != size or array.shape[:-2] != batch:
+        if array.ndim < 2 or array.shape[-2] != size or array.shape[:-2] != batch or array.shape[-1] == 0:
             raise ProblemError(
-                f"parameters: {name}: expected shape ({', '.join(map(str, (*batch, size)))}, m), got {array.shape}"
+                f"parameters: {name}: expected shape ({', '.join(map(str, (*batch, size)))}, m) with m >= 1, "
+                f"got {array.shape}"
             )
         if not np.isfinite(array).all():
             raise ProblemError(f"parameters: {name}: expected finite numbers, got NaN or inf")
@@ -190,25 +212,58 @@ def _factors(problem: Problem, parameters: Mapping[str, Any]) -> tuple[Factors, 
     return arrays[0], arrays[1]
 
 
-def _shape(keys: Factors, queries: Factors) -> tuple[int, int, int, int]:
+def _shape(keys: Keys, queries: Queries) -> tuple[int, int, int, int]:
     """(H, d_k, d_q, m)."""
     return keys.shape[-3], keys.shape[-2], queries.shape[-2], keys.shape[-1]
 
 
-def _each(keys: Factors, queries: Factors) -> "zip[tuple[np.ndarray, np.ndarray]]":
-    """The factors of each model."""
-    return zip(keys.reshape(-1, *keys.shape[-3:]), queries.reshape(-1, *queries.shape[-3:]), strict=True)
+class _Scaled(NamedTuple):
+    """Factors of size 1, and all their numbers in one vector for each model."""
+
+    keys: Keys
+    queries: Queries
+    flat: Float[np.ndarray, "*model number"]
 
 
-def _flat(K: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    return np.concatenate([K.ravel(), Q.ravel()])
+def _at_unit_size(norm: Norm, scope: MatrixScope, keys: Keys, queries: Queries) -> _Scaled:
+    """The factors of each model, scaled to a size of 1; zeros where the size is 0.
+
+    The size is the largest N(K) N(Q) of a pair of matrices, or N([K, Q])² where keys and queries are one matrix. Both
+    matrices of a pair get the same norm, and the products of all heads are divided by the same number.
+    """
+    models = keys.shape[:-3]
+    flat = np.concatenate([part.reshape(*models, -1) for part in (keys, queries)], axis=-1)
+    groups = groups_of(*_shape(keys, queries), scope)
+    for index in np.ndindex(models):
+        numbers = flat[index]
+        logarithms = np.array([_normalise(norm, group, numbers) for group in groups])
+        most = logarithms.max()
+        roots = np.exp(0.5 * (logarithms - most)) if most > -np.inf else np.zeros(len(groups))
+        for root, group in zip(roots, groups, strict=True):
+            for part in group:
+                numbers[part] *= root
+    own_keys, own_queries = np.split(flat, [int(np.prod(keys.shape[-3:]))], axis=-1)
+    return _Scaled(own_keys.reshape(keys.shape), own_queries.reshape(queries.shape), flat)
 
 
-def _sizes(norm: Norm, groups: Groups, flat: np.ndarray) -> np.ndarray:
-    """N(K) N(Q) of each group of keys and queries; N([K, Q])² where they are one matrix."""
-    return np.array(
-        [np.prod([float(norm.values(flat[part])) for part in group]) ** (2 / len(group)) for group in groups]
-    )
+def _normalise(norm: Norm, group: tuple[np.ndarray, ...], numbers: np.ndarray) -> float:
+    """Divide each matrix of a group by its norm, in place. Returns the logarithm of the size, which may be no float."""
+    logarithm = 0.0
+    for part in group:
+        largest = float(np.abs(numbers[part]).max())
+        if largest == 0:
+            return -np.inf
+        numbers[part] /= largest
+        own = float(norm.values(numbers[part]))
+        numbers[part] /= own
+        logarithm += (np.log(largest) + np.log(own)) * 2 / len(group)
+    return logarithm
+
+
+def _lower_bound(solution: Solution) -> np.ndarray:
+    """The certified lower bound on the value; 0 where there is none."""
+    value, gap = np.asarray(solution.value), np.asarray(solution.gap)
+    return np.where(gap < 1, value, 0.0) * np.where(gap < 1, 1 - gap, 0.0)
 
 
 def _pairs(
