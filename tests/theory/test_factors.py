@@ -196,6 +196,7 @@ def test_what_does_not_fit_is_refused():
     assert attsvm.factor_ratio(problem, fits, one) == attsvm.factor_ratio(problem, fits, tokens)
     for of, selected, norm, scope, message in (
         (problem, tokens, "l3", "heads", "norm of products is known .* got l3"),
+        (problem, tokens, "fused_heads", "heads", "norm of products is known .* got fused_heads"),
         (heads, [tokens] * 2, "spectral", "kq", 'known for scope "kq" and 2 attention heads, frobenius, got spectral'),
         (same, [0], "spectral", "heads", "selected: expected a separable selection"),
     ):

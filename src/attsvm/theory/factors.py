@@ -74,12 +74,13 @@ def factor_ratio(
     norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), _at_unit_scale(problem)
     _token_of_each_query(problem, selected)
     keys, queries = _factors(problem, parameters)
+    induced = induced_norm(norm, keys.shape[-1], scope, problem.num_heads)
     factors = _at_unit_size(norm, scope, keys, queries)
     weights = factors.keys @ factors.queries.mT
     weights = weights if problem.num_heads is not None else weights[..., 0, :, :]
     length: Norm = Lp(2.0) if problem.num_heads is None else MaxOfHeads(Lp(2.0))
     smallest = np.asarray(margin(problem, weights, selected, length)) * length.values(weights)
-    solution = solve_svm(problem, selected, induced_norm(norm, keys.shape[-1], scope, problem.num_heads))
+    solution = solve_svm(problem, selected, induced)
     if not is_feasible(solution).all():
         raise ProblemError("selected: expected a separable selection, got one whose Att-SVM is infeasible")
     ratio: np.ndarray | float = plain(smallest * _lower_bound(solution))
@@ -140,8 +141,8 @@ def kkt_ratio(
         np.broadcast_to(array, sets.shape[:-3] + array.shape[-3:]).reshape(heads.shape[:-3] + array.shape[-3:])
         for array in (problem.canonical.keys, problem.canonical.queries, allowed)
     )
-    factors = _at_unit_size(norm, scope, keys, queries)
     of_pair = LargestOfGroups(norm, _shape(keys, queries), scope)
+    factors = _at_unit_size(norm, scope, keys, queries)
     ratios = []
     for index in np.ndindex(keys.shape[:-3]):
         K, Q, flat = factors.keys[index], factors.queries[index], factors.flat[index]
