@@ -1,5 +1,7 @@
 """Weights whose norm leaves the floats: their scale is kept apart, and their direction is what it would be without."""
 
+from itertools import product
+
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -8,7 +10,7 @@ import pytest
 import attsvm
 from attsvm import Problem, ProblemError, optimizers
 from attsvm.datasets import random_problem
-from attsvm.training import engine
+from attsvm.training import engine, logit_change
 
 W = 0.1 * np.ones((4, 4))
 FACTORS = optimizers.normalized_gradient_descent(0.01, relative=True)
@@ -188,3 +190,28 @@ def test_the_change_of_the_logits_in_a_step_is_recorded(tmp_path):
     resumed.save(tmp_path / "run.npz")
     loaded = attsvm.Run.load(tmp_path / "run.npz")
     np.testing.assert_array_equal(loaded.history["logit_change"], resumed.history["logit_change"])
+
+
+def test_masked_tokens_and_queries_change_no_logit(monkeypatch):
+    """By loops, over two heads and two queries, at once and in slices of one trial."""
+    r = np.random.default_rng(0)
+    mask, query_mask = np.ones((3, 2, 4), dtype=bool), np.array([[True, True], [True, False], [True, True]])
+    arrays = {"tokens": r.normal(size=(3, 4, 5)), "labels": np.ones((3, 2)), "queries": r.normal(size=(3, 2, 5))}
+    # a long token that only the short queries may attend to, one that none may attend to, and a padded query
+    arrays["tokens"][:, 2:] *= 1e6
+    arrays["queries"][:, 1] *= 1e-6
+    arrays["queries"][1, 1] = 1e6
+    mask[:, 0, 2], mask[..., 3] = False, False
+    problem = Problem(**arrays, head=r.normal(size=(2, 5)), num_heads=2, mask=mask, query_mask=query_mask)
+    weights, power = r.normal(size=(4, 3, 2, 5, 5)), r.integers(-2, 3, (4, 3))
+    expected = np.zeros((4, 3))
+    for record, trial, h, i, q, t in product((1, 3), *map(range, (3, 2, 3, 2, 4))):
+        after, before = (np.ldexp(weights[at, trial, h], power[at, trial]) for at in (record, record - 1))
+        change = abs(arrays["tokens"][i, t] @ (after - before) @ arrays["queries"][i, q])
+        if mask[i, q, t] and query_mask[i, q]:
+            expected[record, trial] = max(expected[record, trial], change)
+    for numbers in (logit_change._NUMBERS_AT_ONCE, 1):
+        monkeypatch.setattr(logit_change, "_NUMBERS_AT_ONCE", numbers)
+        found = logit_change.logit_changes(problem, np.array([0, 1, 3, 4]), weights, power)
+        # rounding of sums of 25 products
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0)

@@ -1,12 +1,13 @@
 """How far a step changes the logits."""
 
+import math
+
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.measures import token_logits
 from attsvm.problem import Problem
 
-_NUMBERS_AT_ONCE = 4_000_000
+_NUMBERS_AT_ONCE = 2_000_000
 
 
 def logit_changes(
@@ -27,20 +28,39 @@ def logit_changes(
     ndarray, shape (R, *batch)
         At most the largest float; 0 where the record before is not that of the step before.
     """
+    model, shape = problem.model_shape, power.shape
+    trials = math.prod(power.shape[1 : power.ndim - len(model)])
+    # records and trials as one axis, in which the record before is so many trials away
+    weights, power = weights.reshape(-1, *weights.shape[power.ndim - len(model) :]), power.reshape(-1, *model)
     found = np.zeros(power.shape)
-    after = np.flatnonzero(np.diff(steps) == 1) + 1
-    allowed = problem.canonical.allowed
-    of_one = max(1, allowed.size, weights[:1].size)
-    for chunk in np.array_split(after, -(-len(after) * of_one // _NUMBERS_AT_ONCE)) if after.size else ():
+    after = ((np.flatnonzero(np.diff(steps) == 1) + 1)[:, None] * trials + np.arange(trials)).ravel()
+    length = max(1, _NUMBERS_AT_ONCE // max(1, problem.canonical.allowed.size, weights[:1].size))
+    for start in range(0, after.size, length):
+        block = after[start : start + length]
+        before = block - trials
         # both weights at the larger of their scales
-        common = np.maximum(power[chunk], power[chunk - 1])
-        moved = _scaled(weights[chunk], power[chunk] - common) - _scaled(weights[chunk - 1], power[chunk - 1] - common)
-        logits = np.where(allowed, np.abs(token_logits(problem, moved)), 0.0)
-        largest = logits.max(axis=tuple(range(power.ndim, logits.ndim)))
+        common = np.maximum(power[block], power[before])
+        moved = _scaled(weights[block], power[block] - common) - _scaled(weights[before], power[before] - common)
         with np.errstate(over="ignore"):
-            found[chunk] = np.minimum(np.ldexp(largest, common), np.finfo(np.float64).max)
-    return found
+            changes = np.ldexp(_largest_logits(problem, moved), common)
+        found[block] = np.minimum(changes, np.finfo(np.float64).max)
+    return found.reshape(shape)
 
 
 def _scaled(weights: np.ndarray, power: np.ndarray) -> np.ndarray:
-    return np.asarray(np.ldexp(weights, power[(..., *(None,) * (weights.ndim - power.ndim))]))
+    return np.asarray(weights * np.ldexp(1.0, power)[(..., *(None,) * (weights.ndim - power.ndim))])
+
+
+def _largest_logits(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "L *model"]:
+    """The largest |k'Wz| over heads, queries and tokens, of weights (L, *model, [H,] d_k[, d_q]).
+
+    The last axis of the products is L, so that each sequence takes one long product instead of L short ones.
+    """
+    keys, queries, allowed, _ = problem.canonical
+    weights = weights if problem.has_queries else weights[..., None]
+    last = np.moveaxis(weights, (-1, 0), (-3, -1))  # (*batch, d_q, d_k, L)
+    projected = queries @ last.reshape(*last.shape[:-3], 1, last.shape[-3], -1)
+    logits = keys[..., None, :, :] @ projected.reshape(*projected.shape[:-1], *last.shape[-2:])
+    logits[~allowed] = 0.0
+    logits = logits.reshape(*problem.model_shape, -1, len(weights))
+    return np.moveaxis(np.maximum(logits.max(axis=-2), -logits.min(axis=-2)), -1, 0)
