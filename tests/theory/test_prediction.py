@@ -12,8 +12,9 @@ from scipy import stats
 import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
-from attsvm.norms import Lp, Nuclear
+from attsvm.norms import Gamma2, Lp, MaxOfHeads, Nuclear, OnColumns, Spectral, SumOfHeads
 from attsvm.theory.rates import divergence_of
+from attsvm.theory.standing import known_limit, longest_change
 from attsvm.training.engine.attention_heads import attention_heads
 
 
@@ -152,14 +153,13 @@ ON_FACTORS = [
     (optimizers.row_descent(), "gamma2", None, None),
     (optimizers.column_descent(), "nuclear", None, "nuclear"),
     (optimizers.steepest_descent(norm="linf"), "nu", None, None),
-    (optimizers.adam(), "nu", None, None),
     (optimizers.spectral_descent(scope="kq"), "fused_kq", None, "nuclear"),
     (optimizers.spectral_descent(scope="fused"), "spectral", "fused_heads", "nuclear"),
 ]
 
 
 def test_steps_on_factors_are_predicted_by_how_far_they_change_the_logits(tmp_path):
-    """The table of issue and guide: the norm after short steps, of one head and of several, and after long ones."""
+    """The table of the guide: the norm after short steps, of one head and of several, and after long ones."""
     made = {heads: random_problem(3, 4, 5, 0, num_heads=heads) for heads in (None, 2)}
     runs = {heads: attsvm.train(problem, steps=20, record=[10, 20]) for heads, problem in made.items()}
 
@@ -185,23 +185,90 @@ def test_steps_on_factors_are_predicted_by_how_far_they_change_the_logits(tmp_pa
             joint = predicted(optimizer, 2, 0.9)
             assert (joint.norm.name, joint.standing) == (of_heads, "measured")
             assert attsvm.margin_ratio(made[2], joint.direction, joint.selected, joint.norm) > 1 - 1e-6
-    # heads of bounded rank are predicted one by one
-    bounded = attention_heads(made[2], apart=False).limit(ON_FACTORS[0][0].limit("factored").of_rank(2))
-    assert (bounded.norm, bounded.rank, bounded.standing) == (Nuclear(), 2, "measured")
     # weight decay does not change the norm, but only spectral steps were measured with it
     for optimizer, norm, known in (
         (optimizers.spectral_descent(weight_decay=0.02), "spectral", "measured"),
+        (optimizers.spectral_descent(weight_decay=0.2), "spectral", "conjecture"),  # the logits are at most about 25
         (optimizers.row_descent(weight_decay=0.02), "gamma2", "conjecture"),
+        (optimizers.adam(), "nu", "conjecture"),  # measured with weight decay alone
     ):
         prediction = predicted(optimizer, None, 0.9)
         assert (prediction.norm.name, prediction.standing) == (norm, known)
     with pytest.raises(attsvm.ProblemError, match=r"norm: .*got None.*none of the known norms"):
         predicted(optimizers.spectral_descent(polar="optax", weight_decay=0.02), None, 0.9)
+    with pytest.raises(attsvm.ProblemError, match=r"norm: .*got None"):
+        predicted(optimizers.adam(), None, 1e4)
     # between the two it is not known
     assert predicted(optimizers.spectral_descent(), None, 5.0).standing == "conjecture"
     for shipped in (optimizers.spectral_descent(polar="optax"), optimizers.muon()):
         with pytest.raises(attsvm.ProblemError, match=r"norm: .*got None.*measured.*none of the known norms"):
             predicted(shipped, None, 0.9)
+
+
+def test_only_what_was_measured_is_called_measured():
+    heads = attention_heads(random_problem(3, 4, 5, 0, num_heads=2), apart=False)
+    descent, spectral, rows, columns = (ON_FACTORS[i][0].limit("factored") for i in (0, 1, 4, 5))
+    # one head with m columns and 3 queries: W has at most the rank of the queries if the norm is right-invariant
+    for limit, m, norm, rank, standing in (
+        (descent, 2, Nuclear(), 2, "measured"),
+        (spectral, 2, Spectral(), 2, "conjecture"),
+        (spectral, 3, Spectral(), None, "measured"),
+        (rows, 3, Gamma2(), 3, "conjecture"),
+        (columns, 2, Nuclear(), 2, "conjecture"),
+    ):
+        bounded = limit.of_rank(m, 3)
+        assert (bounded.norm, bounded.rank, bounded.standing) == (norm, rank, standing)
+        assert ("fewer columns than the rank" in bounded.source) == (standing == "conjecture")
+    # several heads, whose rank is bounded one by one
+    for limit, change, norm, standing in (
+        (descent.of_rank(2, 3), 1e4, Nuclear(), "conjecture"),
+        (columns.of_rank(2, 3), 0.9, Nuclear(), "conjecture"),
+        (spectral.of_rank(2, 3), 1e4, Nuclear(), "conjecture"),
+        (spectral.of_rank(3, 3), 1e4, SumOfHeads(Nuclear()), "conjecture"),
+        (spectral.of_rank(3, 3), 0.9, MaxOfHeads(Spectral()), "measured"),
+        (optimizers.muon().limit("factored"), 0.9, None, "conjecture"),
+        (optimizers.gradient_descent().limit("combined"), 0.9, Lp(2.0), "measured"),
+        (optimizers.mirror_descent(p=3).limit("combined"), 0.9, Lp(3.0), "conjecture"),
+        (optimizers.spectral_descent().limit("combined"), 0.9, Spectral(), "conjecture"),
+        # W of both heads is one matrix, but the columns of one matrix do not meet
+        (optimizers.spectral_descent(scope="fused").limit("combined"), 0.9, None, "conjecture"),
+        (optimizers.row_descent(scope="kq").limit("combined"), 0.9, None, "conjecture"),
+        (optimizers.column_descent(scope="kq").limit("combined"), 0.9, OnColumns(Lp(np.inf)), "conjecture"),
+    ):
+        known = heads.limit(limit).at(change)
+        assert (known.norm, known.rank, known.standing) == (norm, limit.rank, standing)
+    for scope in ("fused", "kq"):
+        assert optimizers.column_descent(scope=scope).limits == optimizers.column_descent().limits
+
+
+def test_the_steps_of_the_later_half_of_each_trial_are_short_or_long():
+    problem = random_problem(3, 4, 5, 0, batch=(3,))
+    run = attsvm.train(
+        problem, attention="factored", rank=2, optimizer=optimizers.spectral_descent(), steps=20, record=range(21)
+    )
+    assert (run.limit.norm, run.limit.standing, run.limit.rank) == (Spectral(), "conjecture", 2)
+    moved = np.diff(run.history["weights"], axis=0)[9:]  # steps 10 to 20
+    logits = np.einsum("bitk,rbkq,biq->rbit", problem.tokens, moved, problem.queries)
+    expected = np.median(np.abs(logits).max(axis=(0, 2, 3)))
+    assert longest_change(run) == pytest.approx(expected, rel=1e-9)
+
+    def planted(step, steps, changes):
+        limit = optimizers.spectral_descent().limit("factored")
+        history = {"steps": np.array(steps), "logit_change": np.array(changes)}
+        return replace(run, step=np.array(step), limit=limit, history=run.history | history)
+
+    # maxima 3, 2 and 9: the last trial stopped at step 6, and later records repeat its weights
+    changes = [[0, 0, 0], [80, 80, 9], [3, 1, 0], [0.5, 2, 0]]
+    assert longest_change(planted([20, 20, 6], [0, 5, 15, 20], changes)) == 3
+    # no step, or none that a trial made
+    without = planted([20, 20, 6], [0], [[0, 0, 0]])
+    frozen = planted([3, 2, 4], [0, 5], [[0, 0, 0], [0, 0, 0]])
+    early = replace(run, limit=frozen.limit, history={k: x for k, x in run.history.items() if k != "logit_change"})
+    for unknown in (without, frozen, early):
+        assert longest_change(unknown) is None
+        known = known_limit(unknown)
+        assert (known.norm, known.standing) == (Spectral(), "conjecture")
+        assert "not known" in known.source
 
 
 def test_a_run_from_a_file_is_predicted_as_the_run(tmp_path):
@@ -243,6 +310,15 @@ def test_the_radii_of_a_joint_run_say_relaxed_or_plain(reference, outgrows):
         problem, optimizer=rule, steps=30_000, train_head=True, init={"p": data["joint_relaxed_p_at"][1]}
     )
     prediction = attsvm.predict_direction(problem, run, norm="frobenius")
+    # the radii decide for all steps, but only these were measured
+    for known, attention, standing in (
+        (optimizers.gradient_descent(), "prompt", "measured"),
+        (optimizers.gradient_descent(), "factored", "conjecture"),
+        (optimizers.steepest_descent(norm="frobenius"), "prompt", "conjecture"),
+        (optimizers.mirror_descent(p=3), "prompt", "conjecture"),
+    ):
+        of_steps = replace(run, limit=known.limit(attention))
+        assert attsvm.predict_direction(problem, of_steps, norm="frobenius").standing == standing
     slack = ~attsvm.solve_head(problem, run.selected).support
     assert slack.any()
     np.testing.assert_array_equal(prediction.relaxed, slack if outgrows == "head" else np.zeros_like(slack))

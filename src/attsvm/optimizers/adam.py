@@ -6,7 +6,7 @@ import optax
 from attsvm.norms import Lp
 from attsvm.optimizers.learning_rate import Schedule
 from attsvm.optimizers.of_optax import of_optax
-from attsvm.optimizers.on_factors import INDUCED, of_each_head
+from attsvm.optimizers.on_factors import BY_ADAM
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 
@@ -14,7 +14,7 @@ from attsvm.optimizers.registry import OPTIMIZERS
 def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     """Optax's Adam on the gradient divided by its ℓ2 norm, so that training continues where the gradient underflows.
 
-    Its limit is expected to be the ℓ∞ Att-SVM, by analogy with linear models.
+    Its limit is expected to be the ℓ∞ Att-SVM, by analogy with linear models; of keys and queries that in the norm ν.
 
     Parameters
     ----------
@@ -33,8 +33,7 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="adam", steps=100).norm.name
     'linf'
     """
-    norm = Lp(np.inf)
-    return of_optax("adam", optax.adam, learning_rate, norm, of_each_head(INDUCED[norm]))
+    return of_optax("adam", optax.adam, learning_rate, Lp(np.inf), BY_ADAM)
 
 
 OPTIMIZERS.register("adam", adam)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm.contractions import over_entries, total
-from attsvm.norms import Lp, MaxOfHeads, Norm, Nuclear, OnColumns, OnRows
+from attsvm.norms import Lp, Norm, OnColumns, OnRows
 from attsvm.optimizers.learning_rate import Schedule
 from attsvm.optimizers.matrix_steps import SHORT_STEPS, Direction, matrix_descent
 from attsvm.optimizers.optimizer import Optimizer
@@ -58,10 +58,7 @@ class UnitColumns(_UnitLines):
         """The length of the longest column."""
         return OnColumns(Lp(np.inf))
 
-    @property
-    def of_fused_heads(self) -> Norm:
-        """The heads side by side have the same columns."""
-        return MaxOfHeads(Nuclear())
+    separate_columns = True
 
     def reach(self, matrices: Array) -> Array:
         """The sum of the columns' lengths: all columns of the other factor move by one."""
@@ -132,7 +129,7 @@ def column_descent(
     Parameters
     ----------
     learning_rate, scope, momentum, nesterov, weight_decay
-        As in :func:`spectral_descent`; "heads" and "fused" have the same columns.
+        As in :func:`spectral_descent`; the columns are the same in every scope.
     by_logit : bool
         Divide the steps by the sum of the lengths of all columns of K and Q.
 

@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar_exact import divided
 from attsvm.optimizers.rule import ProportionalRule, Rule
 from attsvm.optimizers.scales import Scales, Tree, regrouped
-from attsvm.optimizers.standing import Limit, conjectured
+from attsvm.optimizers.standing import Limit, Limits, conjectured
 from attsvm.optimizers.weight_decay import WeightDecay
 
 Array = jax.Array
@@ -33,7 +33,15 @@ SHORT_STEPS = Decaying(0.05, 100, 0.5)
 
 
 class Direction(ABC):
-    """A map from matrices to steps of length one in a norm N. Define it as a frozen dataclass."""
+    """A map from matrices to steps of length one in a norm N. Define it as a frozen dataclass.
+
+    Attributes
+    ----------
+    separate_columns : bool
+        Whether the step of each column depends on this column alone, so that matrices side by side step as each does.
+    """
+
+    separate_columns: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -55,8 +63,17 @@ class Direction(ABC):
         """The least N([K, Q])² over W = KQ', as a norm of W."""
         return None
 
+    def limits(self, scope: MatrixScope) -> Limits:
+        """What is known of the limit of these steps for each attention."""
+        of_each = conjectured(self.norm)
+        if scope == "heads" or self.separate_columns:
+            return {**of_each, "factored": self.limit("heads")}
+        # no norm of the heads side by side is among those of an Att-SVM
+        together = {name: replace(limit, several=Limit(None)) for name, limit in of_each.items()}
+        return {**together, "factored": self.limit(scope)}
+
     def limit(self, scope: MatrixScope) -> Limit:
-        """What is known of the limit of these steps on keys and queries."""
+        """That for keys and queries."""
         return {
             "heads": of_each_head(self.of_product),
             "fused": on_factors(self.of_product, self.of_fused_heads),
@@ -172,14 +189,14 @@ def matrix_descent(
         parts.append(ByLogit())
     own = {"learning_rate": learning_rate, "scope": scope, "momentum": momentum, "nesterov": nesterov}
     own |= {"weight_decay": decay, "by_logit": by_logit}
-    of_factors = direction.limit(read_matrix_scope(scope))
+    limits = direction.limits(read_matrix_scope(scope))
     return chain(
         *parts,
         LearningRate(learning_rate),
         WeightDecay(rule, decay) if decay else rule,
         name=name,
         arguments=own | dict(arguments),
-        limits={**conjectured(direction.norm), "factored": decayed(of_factors) if decay else of_factors},
+        limits={**limits, "factored": decayed(limits["factored"], decay)},
     )
 
 

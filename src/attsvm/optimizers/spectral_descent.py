@@ -83,7 +83,7 @@ def spectral_descent(
 ) -> Optimizer:
     """Spectral steps on matrices: θ − η U V' of the gradient U Σ V', with a choice of what is one matrix.
 
-    With momentum this is Muon. On keys and queries K and Q of one norm or several heads, short steps maximise the
+    With momentum this is Muon. On keys and queries K and Q of one head or several, short steps maximise the
     margin in the norm that max(‖K‖, ‖Q‖) induces on W = KQ', for one head the spectral norm.
 
     Parameters

@@ -5,11 +5,16 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from attsvm.norms import Lp, Norm, Nuclear, SumOfHeads, read_norm, written_norm
+from attsvm.norms import Lp, MaxOfHeads, Norm, Nuclear, SumOfHeads, read_norm, written_norm
 
 TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
 TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"
 MIRROR_DESCENT = "Julistiono, Tarzanagh and Azizan (2025), Optimizing Attention with Mirror Descent"
+
+FEW_COLUMNS = "no theorem; fewer columns than the rank of the solution may need: a KKT point at most"
+
+# of weights of bounded rank, the heads are solved one by one
+_OF_EACH_HEAD: Mapping[Norm, Norm] = {SumOfHeads(Nuclear()): Nuclear(), MaxOfHeads(Nuclear()): Nuclear()}
 
 
 class Standing(StrEnum):
@@ -43,7 +48,11 @@ class Limit:
     beyond : Limit or None
         What is known of longer steps.
     several : Limit or None
-        What is known of several attention heads together; by default each head by itself is as a single one.
+        What is known of several attention heads together; by default it is a conjecture that each is as a single one.
+    few_columns : str or None
+        The source for weights of a lower rank than the solution may need; None if nothing was measured.
+    trained_head : str or None
+        The source for attention that is trained with a linear head; None if nothing was measured.
     """
 
     norm: Norm | None
@@ -53,19 +62,40 @@ class Limit:
     logit_change: float | None = None
     beyond: "Limit | None" = None
     several: "Limit | None" = None
+    few_columns: str | None = None
+    trained_head: str | None = None
 
-    def at(self, logit_change: float) -> "Limit":
-        """What is known of steps that change a logit by this much."""
-        if self.beyond is None or self.logit_change is None or logit_change <= self.logit_change:
+    def at(self, logit_change: float | None) -> "Limit":
+        """What is known of steps that change a logit by this much, or, for None, by an unknown number."""
+        if self.beyond is None or self.logit_change is None:
             return self
-        return self.beyond.at(logit_change)
+        if logit_change is None:
+            source = f"the changes of logits are not known; for short steps: {self.source}"
+            return replace(self, standing=Standing.CONJECTURE, source=source)
+        return self if logit_change <= self.logit_change else self.beyond.at(logit_change)
 
-    def of_rank(self, rank: int | None) -> "Limit":
-        """The same for weights of at most this rank, after steps of any length, of one or several heads."""
-        beyond, several = (None if part is None else part.of_rank(rank) for part in (self.beyond, self.several))
-        # the nuclear Att-SVM of bounded rank is that of each head by itself
-        bounded = rank is not None and self.norm == Nuclear()
-        return replace(self, rank=rank, beyond=beyond, several=None if bounded else several)
+    def of_rank(self, rank: int | None, queries: int) -> "Limit":
+        """The same for weights of at most this rank, after steps of any length, of one or several heads.
+
+        A norm with N(WV) = N(W) for orthogonal V has a solution whose rank is at most the number of queries: its rows
+        can be projected onto their span.
+        """
+        beyond, several = (None if x is None else x.of_rank(rank, queries) for x in (self.beyond, self.several))
+        everywhere = replace(self, beyond=beyond, several=several)
+        if rank is None or (self.norm is not None and self.norm.right_invariant and rank >= queries):
+            return everywhere
+        norm = None if self.norm is None else _OF_EACH_HEAD.get(self.norm, self.norm)
+        if self.few_columns is None:
+            standing, source = Standing.CONJECTURE, f"{FEW_COLUMNS}; with enough columns: {self.source}"
+        else:
+            standing, source = self.standing, self.few_columns
+        return replace(everywhere, norm=norm, rank=rank, standing=standing, source=source)
+
+    def of_each_head(self) -> "Limit":
+        """The same for several heads, of which nothing was measured."""
+        beyond = None if self.beyond is None else self.beyond.of_each_head()
+        source = f"several heads: not measured; one head: {self.source}"
+        return replace(self, standing=Standing.CONJECTURE, source=source, beyond=beyond)
 
 
 def written_limit(limit: Limit) -> dict[str, Any]:
@@ -118,18 +148,22 @@ def euclidean(scope: str = "all") -> Limits:
         "relative to the norm"
     )
     joint = Limit(SumOfHeads(Nuclear()), Standing.MEASURED, of_heads)
-    measured = Limit(Nuclear(), Standing.MEASURED, source, several=joint)
+    measured = Limit(Nuclear(), Standing.MEASURED, source, several=joint, few_columns=source)
     of_prompt = f"{TOKEN_SELECTION}: proved for the regularization path of u = Wp; measured for gradient descent"
+    head = f"{TOKEN_SELECTION}: proved for the regularization path of head and attention; measured for training"
+    of_one = f"{TRANSFORMERS}: local convergence"
+    of_several = Limit(Lp(2.0), Standing.MEASURED, f"several heads: measured; one head: {of_one}")
     return {
-        "combined": Limit(Lp(2.0), Standing.PROVED, f"{TRANSFORMERS}: local convergence"),
-        "prompt": Limit(Lp(2.0), Standing.PROVED, f"{TOKEN_SELECTION}: local convergence"),
+        "combined": Limit(Lp(2.0), Standing.PROVED, of_one, several=of_several, trained_head=head),
+        "prompt": Limit(Lp(2.0), Standing.PROVED, f"{TOKEN_SELECTION}: local convergence", trained_head=head),
         "factored": measured if scope == "all" else _PER_FACTOR,
-        "key_prompt": Limit(Lp(2.0), Standing.MEASURED, of_prompt),
+        "key_prompt": Limit(Lp(2.0), Standing.MEASURED, of_prompt, trained_head=head),
     }
 
 
 def mirrored(p: float, scope: str = "all") -> Limits:
     """The limits of ℓp mirror descent, whose gradients are normalized over this scope, if at all."""
-    proved = Limit(Lp(p), Standing.PROVED, f"{MIRROR_DESCENT}: convergence in direction")
+    head = f"{MIRROR_DESCENT}: joint mirror descent"
+    proved = Limit(Lp(p), Standing.PROVED, f"{MIRROR_DESCENT}: convergence in direction", trained_head=head)
     limits = {**conjectured(Lp(p)), "combined": proved, "prompt": proved}
     return {**limits, "factored": _PER_FACTOR} if scope == "each" and limits["factored"].norm is not None else limits

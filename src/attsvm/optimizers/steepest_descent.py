@@ -45,7 +45,7 @@ def steepest_descent(
     References
     ----------
     Gunasekar, Lee, Soudry and Srebro (2018), *Characterizing Implicit Bias in Terms of Optimization Geometry*, section
-    3; for attention its limit is a conjecture.
+    3. For W and p its limit is a conjecture. For keys and queries see :func:`attsvm.predict_direction`.
 
     Examples
     --------

@@ -7,13 +7,12 @@ from jaxtyping import Bool
 
 from attsvm.norms import Norm
 from attsvm.optimizers import Limit, Standing
-from attsvm.optimizers.standing import MIRROR_DESCENT, TOKEN_SELECTION
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution, solve_head, solve_svm
 from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.joint_conditions import least_score_gap
-from attsvm.theory.standing import EUCLIDEAN, rank_for
+from attsvm.theory.standing import rank_for
 from attsvm.theory.trained import Trained
 from attsvm.training import Run
 
@@ -32,13 +31,12 @@ class Joint(NamedTuple):
     limit: Limit
 
 
-def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm, *, of_run: bool) -> Joint:
+def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm, known: Limit) -> Joint:
     """Relaxed if the radius of the head grows faster than that of the attention, plain otherwise.
 
-    ``part`` is the run in its trained parameters; ``of_run`` says whether ``used`` is the norm of the run.
+    ``part`` is the run in its trained parameters, ``known`` what is known of its limit.
     """
-    of_head = used.of_vectors
-    head = solve_head(problem, run.selected, of_head)
+    head = solve_head(problem, run.selected, used.of_vectors)
     active = np.broadcast_to(problem.canonical.active, (*run.batch_shape, *problem.canonical.active.shape[-2:]))
     active = active.reshape(run.selected.shape)
     own = tuple(range(len(run.batch_shape), active.ndim))
@@ -50,15 +48,19 @@ def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm, *, of
     # the standing of a batch is that of its least certain trial
     settled = np.asarray(~slack.any(axis=own) | (np.abs(trend) > TREND)).all()
     separable = solved & is_feasible(solution) & (least_score_gap(problem, run.selected, head, slack) > 0)
-    if not (of_run and settled and separable.all()):
-        reason = "neither radius grows faster than the other, or the norm is not that of the run"
-        if not separable.all():
-            reason = "the selected tokens are not separable, or not the best ones for the max-margin head"
-        return Joint(solution, head, relaxed, Limit(used, Standing.CONJECTURE, f"no theorem: {reason}"))
-    source = f"{TOKEN_SELECTION}: proved for the regularization path of head and attention; measured for training"
-    if of_head != EUCLIDEAN:
-        source = f"{MIRROR_DESCENT}: joint mirror descent"
-    return Joint(solution, head, relaxed, Limit(used, Standing.MEASURED, source))
+    missing = [
+        reason
+        for holds, reason in (
+            (separable.all(), "the selected tokens are not separable, or not the best ones for the max-margin head"),
+            (used == known.norm, "the norm is not that of the run"),
+            (known.trained_head is not None, "steps of this kind were not measured with a trained head"),
+            (settled, "neither radius grows faster than the other"),
+        )
+        if not holds
+    ]
+    if missing or known.trained_head is None:
+        return Joint(solution, head, relaxed, Limit(used, source=f"no theorem: {missing[0]}"))
+    return Joint(solution, head, relaxed, Limit(used, Standing.MEASURED, known.trained_head))
 
 
 def _radius_trend(run: Run, part: Trained, norm: Norm) -> np.ndarray:

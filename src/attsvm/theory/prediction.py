@@ -91,9 +91,11 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
                                                       minimum of it
     K, Q                GD, each factor normalised    none known; the nuclear Att-SVM is returned           conjecture
     K, Q                spectral, row, column, sign   Att-SVM of the norm that short steps induce on KQ':   measured
-                        descent, Adam                 spectral, γ2, nuclear, ν, ν
+                        descent                       spectral, γ2, nuclear, ν
     K, Q                spectral, column, long steps  nuclear Att-SVM of KQ'                                measured
-    K, Q                row, sign, Adam, long steps   none known                                            measured
+    K, Q                row, sign, long steps         none known                                            measured
+    K, Q                Adam                          Att-SVM of ν; none known after long steps             conjecture
+    K, Q with m < d     spectral, row, column, sign   that of short steps: a KKT point at most              conjecture
     (v, p), (v, W)      GD, mirror descent            relaxed if v's radius grows faster than the           measured
                                                       attention's; plain in the opposite order or without
                                                       slack
@@ -103,12 +105,15 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     (W, p) of Wp        GD, one norm over both        ℓ2 Att-SVM of u = Wp                                  measured
     p of Wp, W fixed    as for p                      Att-SVM of p on the keys XW                           as for p
     W of Wp, p fixed    as for W                      Att-SVM of W with the query p                         as for W
-    several heads       GD, one norm over all         each head: the Att-SVM of its own selection           measured
-    K, Q, heads         spectral on each, or fused    Att-SVM of the joint norm                             measured
+    W, several heads    GD, one norm over all         each head: the Att-SVM of its own selection           measured
+    several heads       others                        each head: as one                                     conjecture
+    K, Q, heads         GD; spectral, each or fused   Att-SVM of the joint norm                             measured
     ==================  ============================  ====================================================  ==========
 
     Steps on factors are short if they change no logit by more than about 1. ``run.history["logit_change"]`` of the
-    later half of the run decides, in the median trial.
+    later half of each trial decides, in the median trial. Without a record of a step the answer is a conjecture, and so
+    it is with a weight decay above 0.02, which keeps the logits small. Few columns are fewer than the rank that the
+    solution may need: for norms that do not change under rotations of the queries, the number of queries.
 
     With several heads, the joint norm of gradient descent is a sum over the heads (of the nuclear norms for factors, of
     the squared Frobenius norms for W), so each head solves an Att-SVM of its own, and all reach the same margin: the
@@ -166,7 +171,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         known = limit_of_sets(run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
     elif part.trains_head and problem.num_classes is None and problem.num_heads is None:
-        solution, head, relaxed, known = joint_direction(problem, run, part, used, of_run=known_limit(run).norm == used)
+        solution, head, relaxed, known = joint_direction(problem, run, part, used, known_limit(run))
     else:
         known = limit_of(problem, run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)

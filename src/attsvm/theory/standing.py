@@ -12,15 +12,20 @@ from attsvm.training import Run
 EUCLIDEAN = Lp(2.0)
 
 
-def longest_change(run: Run) -> float:
-    """The largest change of a logit in a recorded step of the later half of a run, in the median trial; 0 if unknown.
+def longest_change(run: Run) -> float | None:
+    """The largest change of a logit in a recorded step of the later half of a trial, in the median trial.
 
-    Earlier steps do not matter for the direction of factors that have grown since.
+    Earlier steps do not matter for the direction of factors that have grown since. None if no change is known: runs of
+    version 0.1 have none, and neither do step 0 and records after the last step of a trial.
     """
-    steps, changes = run.history["steps"], run.history.get("logit_change")
-    if changes is None or not steps.size:
-        return 0.0
-    return float(np.median(changes[2 * steps >= steps[-1]].max(axis=0)))
+    if "logit_change" not in run.history:
+        return None
+    steps, ends = run.history["steps"], np.ravel(run.step)
+    changes = run.history["logit_change"].reshape(len(steps), -1)
+    known = [(steps > 0) & (steps <= end) for end in ends]
+    late = [made & (2 * steps >= steps[made].max(initial=0)) for made in known]
+    largest = [changes[rows, trial].max() for trial, rows in enumerate(late) if rows.any()]
+    return float(np.median(largest)) if largest else None
 
 
 def known_limit(run: Run) -> Limit:

@@ -1,5 +1,6 @@
 """Collects the run of a session."""
 
+from math import prod
 from typing import Any
 
 import jax
@@ -103,7 +104,8 @@ def _limit(setup: Setup) -> Limit:
     if reduced is None or not isinstance(optimizer, Optimizer):
         return Limit(None)
     known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
-    return setup.objective.heads.limit(known.of_rank(rank))
+    queries = prod(reduced.problem.canonical.active.shape[-2:])
+    return setup.objective.heads.limit(known.of_rank(rank, queries))
 
 
 def _statuses(interrupted: bool) -> np.ndarray:

@@ -10,7 +10,7 @@ each head as a parameter of its own, (..., B) with its own scale.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import jax
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm.contractions import settle
-from attsvm.optimizers import Limit, Scale, Scales, Standing
+from attsvm.optimizers import Limit, Scale, Scales
 from attsvm.optimizers.head_names import of_head, shared_name
 from attsvm.optimizers.sizes import over_all
 from attsvm.problem import Problem
@@ -139,12 +139,8 @@ class Together(AttentionHeads):
         return jnp.moveaxis(self._apart(x), -2, 0)
 
     def limit(self, of_one: Limit) -> Limit:
-        """No theorem covers the sum of several heads; runs were measured to do as those of one, or it has its own."""
-        if of_one.several is not None:
-            return of_one.several
-        if of_one.standing is Standing.CONJECTURE:
-            return of_one
-        return replace(of_one, standing=Standing.MEASURED, source=f"several heads: measured; one head: {of_one.source}")
+        """No theorem covers the sum of several heads: the limit that was measured, or a conjecture."""
+        return of_one.of_each_head() if of_one.several is None else of_one.several
 
     def arranged(self, gradient: Parameters, scales: Scales) -> tuple[Parameters, Scales]:
         """On the scale of the head whose gradient is the largest."""
