@@ -10,15 +10,21 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import attsvm
 from attsvm.datasets import random_problem
 from attsvm.optimizers import (
     Decaying,
+    LearningRate,
     NewtonSchulz,
+    Normalize,
     Optimizer,
     Rule,
+    Steepest,
+    WeightDecay,
     adam,
+    chain,
     column_descent,
     normalized_gradient_descent,
     row_descent,
@@ -74,6 +80,14 @@ RUNS: dict[str, tuple[Optimizer | None, int]] = {
     "spectral, [K, Q]": (spectral_descent(pow(0.05), scope="kq"), 60_000),
     "sign": (steepest_descent(norm="linf", learning_rate=Decaying(0.01, 100, 0.6)), 300_000),
     "Adam": (adam(Decaying(0.02, 100, 0.6)), 300_000),
+    "sign, decay": (
+        chain(Normalize("each"), LearningRate(Decaying(0.002, 10_000)), WeightDecay(Steepest("linf"), 0.2)),
+        200_000,
+    ),
+    "Adam, decay": (
+        chain(Normalize("all", norm=2.0), optax.adamw(Decaying(0.002, 10_000), eps=1e-30, weight_decay=0.2)),
+        200_000,
+    ),
     **{
         f"{name}, long steps": (steepest_descent(norm=norm, learning_rate=long_steps, relative=True), 21_000)
         for name, norm in {
@@ -85,8 +99,13 @@ RUNS: dict[str, tuple[Optimizer | None, int]] = {
     },
 }
 NORMS = ("spectral", "nuclear", "frobenius", "gamma2")
-OWN = {"spectral, [K, Q]": ("fused_kq",), "sign": ("nu",), "Adam": ("nu",)}
-"""Norms that are measured for one optimiser alone; ν takes three seconds a problem."""
+OWN = {
+    "spectral, [K, Q]": ("fused_kq",),
+    **dict.fromkeys(("sign", "Adam", "sign, decay", "Adam, decay"), ("nu", "linf")),
+}
+"""Norms that are measured for one optimiser alone; ν takes seconds a problem."""
+STEPS_IN = {"spectral": "spectral", "rows": "linf,2", "columns": "linf,2-columns", "sign": "linf", "Adam": "linf"}
+"""The norm N of the steps, for the KKT ratio of the factors, by the first word of the name."""
 
 
 def measure(seed: int, count: int, names: list[str]) -> None:
@@ -105,6 +124,10 @@ def measure(seed: int, count: int, names: list[str]) -> None:
         for norm in (*NORMS, *OWN.get(name, ())):
             ratios = [attsvm.margin_ratio(problems[i], run.weights[i], run.selected[i], norm) for i in range(count)]
             cells.append(f"{norm} {np.mean(ratios):.4f} / {np.min(ratios):.4f}")
+        of_steps = STEPS_IN.get(name.split(",")[0])
+        if of_steps is not None and "[K, Q]" not in name and "long" not in name:
+            ratios = attsvm.kkt_ratio(problems, run.parameters, run.selected, of_steps)
+            cells.append(f"KKT {np.mean(ratios):.4f} / {np.min(ratios):.4f}")
         of_descent = rank if of_descent is None else of_descent
         more = rank - of_descent
         print(
