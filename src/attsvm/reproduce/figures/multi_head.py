@@ -31,7 +31,8 @@ def _optimizer(name: str, steps: int) -> Optimizer:
             scope="all",
             relative=True,
         )
-    return spectral_descent(Decaying(0.05, 100, 0.5), scope="fused" if "fused" in name else "heads")
+    # weight decay forgets the first steps
+    return spectral_descent(Decaying(0.05, 100, 0.5), scope="fused" if "fused" in name else "heads", weight_decay=0.02)
 
 
 def problems(case: dict[str, int]) -> Problem:
