@@ -72,6 +72,10 @@ def test_factored_prompt_and_batches(train):
     code, out, _ = train("problem.npz", "--attention", "factored", "--rank", 2, "--steps", 30)
     assert code == 0
     assert "factored" in out
+    # of the Att-SVM, not of the steps on K and Q
+    for optimizer, norm in (("row_descent", "gamma2"), ("muon", None)):
+        _, out, _ = train("problem.npz", "--attention", "factored", "--optimizer", optimizer, "--steps", 0, "--json")
+        assert json.loads(out)["norm_of_optimizer"] == norm
     assert train("prompt.npz", "--steps", 30)[0] == 0
     code, out, _ = train("many.npz", "--steps", 30, "--json")
     assert json.loads(out)["status"] == {"finished": 6}

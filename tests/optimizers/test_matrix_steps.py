@@ -196,6 +196,22 @@ def test_arguments_are_written_checked_and_named():
     for name, value in wrong.items():
         with pytest.raises(ProblemError, match=f"{name}: expected"):
             optimizers.spectral_descent(**{name: value})
-    g, kq = {"K": np.ones((2, 3)), "Q": np.ones((4, 3))}, optimizers.row_descent(scope="kq")
-    with pytest.raises(ProblemError, match="scope: expected two parameters of one shape"):
+    g, kq = {"K": np.ones((2, 3, 4)), "Q": np.ones((2, 5, 4))}, optimizers.row_descent(scope="kq")
+    with pytest.raises(ProblemError, match=r"scope: expected two parameters of one shape.*\(2, 3, 4\), \(2, 5, 4\)"):
         jax.eval_shape(lambda: kq.update(g, kq.init(g), g))
+    one, bilinear = {"K": g["K"]}, optimizers.bilinear_descent()
+    with pytest.raises(ProblemError, match=r"params: expected K .* got matrices \(2, 3, 4\)"):
+        jax.eval_shape(lambda: bilinear.update(one, bilinear.init(one), one))
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({}, "'combined' with W trained"),
+        ({"attention": "factored", "fixed": ["K"]}, "'factored' with Q trained"),
+    ],
+)
+def test_bilinear_steps_train_two_factors_alone(options, found):
+    problem = random_problem(3, 4, 3, 0)
+    with pytest.raises(ProblemError, match=f"optimizer: expected attention='factored' .*bilinear_descent, got {found}"):
+        attsvm.train(problem, optimizer="bilinear_descent", **options)

@@ -186,7 +186,7 @@ def as_numbers(
             "fixed": list(run.fixed),
             "head": run.head,
             "optimizer": run.optimizer,
-            "norm_of_optimizer": None if run.norm is None else run.norm.name,
+            "norm_of_optimizer": None if run.limit.norm is None else run.limit.norm.name,
             "trials": int(np.prod(run.batch_shape, dtype=int)),
             "status": dict(zip(status.tolist(), counts.tolist(), strict=True)),
             "steps": run.steps,

@@ -12,7 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
-from attsvm.optimizers.matrices import heads_apart
+from attsvm.optimizers.matrices import heads_apart, shape_of_one
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar_exact import divided
 from attsvm.optimizers.registry import OPTIMIZERS
@@ -141,8 +141,8 @@ def _pair(params: Tree) -> tuple[str, str]:
     names = [name for name, x in params.items() if x.ndim > 2]
     shapes = [params[name].shape for name in names]
     if len(names) != 2 or shapes[0][1:] != shapes[1][1:]:
-        found = ", ".join(str(shape[:-1]) for shape in shapes) or "none"
-        raise ProblemError(f"params: expected K (d_k, m, *heads) and Q (d_q, m, *heads), got matrices {found}")
+        found = ", ".join(str(shape_of_one(shape)) for shape in shapes) or "none"
+        raise ProblemError(f"params: expected K (*heads, d_k, m) and Q (*heads, d_q, m), got matrices {found}")
     return names[0], names[1]
 
 

@@ -72,12 +72,17 @@ def heads_apart(x: Array) -> Array:
     return _apart(x, "heads")
 
 
+def shape_of_one(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape (*heads, r, c) that users know of a parameter (r, c, *heads, B)."""
+    return shape[2:-1] + shape[:2]
+
+
 def _over_joined(function: Callable[[Array], Array], tree: Tree) -> Tree:
     by_shape: dict[tuple[int, ...], list[str]] = {}
     for name, x in tree.items():
         by_shape.setdefault(x.shape, []).append(name)
     if len(tree) > 1 and len(by_shape) == len(tree):
-        shapes = ", ".join(str(shape[:-1]) for shape in by_shape)
+        shapes = ", ".join(str(shape_of_one(shape)) for shape in by_shape)
         raise ProblemError(f'scope: expected two parameters of one shape for "kq", got shapes {shapes}')
     # parameters of one shape are as heads of one parameter
     joined = {names[0]: jnp.stack([tree[name] for name in names], axis=2) for names in by_shape.values()}

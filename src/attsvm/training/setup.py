@@ -12,6 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.norms import Lp, Norm
+from attsvm.optimizers import rule_of
 from attsvm.optimizers.standing import conjectured
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention, Reduced
@@ -194,6 +195,25 @@ def _check_fixed(fixed: Sequence[str], of_attention: list[str], of_head: list[st
         raise ProblemError(f"fixed: expected at least one parameter to train, got {', '.join(fixed)}, which are all")
 
 
+def check_factors(
+    optimizer: optax.GradientTransformation, layer: Attention, problem: Problem, trained: dict[str, np.ndarray]
+) -> None:
+    """Check that an optimizer of two factors has them, and no other matrices.
+
+    Raises
+    ------
+    ProblemError
+        If it has not.
+    """
+    axes = 1 + len(problem.heads_shape)
+    matrices = {name for name, x in trained.items() if x.ndim > axes + 1}
+    if rule_of(optimizer).needs_two_factors and not (len(matrices) == 2 and matrices <= set(layer.shapes(problem))):
+        raise ProblemError(
+            "optimizer: expected attention='factored' with K and Q as the only trained matrices for "
+            f"{getattr(optimizer, 'name', 'optax')}, got {layer.name!r} with {', '.join(trained)} trained"
+        )
+
+
 def reduced_problem(objective: Objective, problem: Problem, fixed: dict[str, np.ndarray]) -> Reduced | None:
     """The problem of the attention's trained parameters, from the fixed ones; None if all are fixed."""
     layer = objective.attention
@@ -206,7 +226,8 @@ def margin_plateau(
 ) -> MarginPlateau | None:
     """What finds the trials whose margin no longer grows; None if the margins are not watched.
 
-    Margins are measured in the norm of the optimizer, or, if it is Euclidean on factors, in the nuclear norm.
+    Margins are measured in the norm of the optimizer, or, if it is Euclidean on factors, in the nuclear norm. The norms
+    that other steps on factors induce take too long to compute at every check.
 
     Raises
     ------

@@ -24,6 +24,7 @@ from attsvm.training.run import Run, optimizer_of
 from attsvm.training.session import Session
 from attsvm.training.setup import (
     Setup,
+    check_factors,
     check_numbers,
     make_objective,
     margin_plateau,
@@ -158,6 +159,7 @@ def train(
         trains = layer if reduced is None else reduced.attention
         optimizer = trains.default_optimizer() if resumed is None else optimizer_of(resumed)
     optimizer = parse_optimizer(optimizer)
+    check_factors(optimizer, layer, problem, trained)
     objective = replace(objective, heads=attention_heads(problem, apart=rule_of(optimizer).heads_apart))
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
     recorded = record_steps(record, start, start + int(steps))
