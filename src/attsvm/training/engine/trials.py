@@ -35,9 +35,8 @@ def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndar
     """
     if jax.default_backend() != "cpu":
         return [np.arange(num_trials)]
-    cached = 1 if trial_size > _LARGE_TRIAL else max(8, _CACHED_NUMBERS // trial_size)
-    # the steps of optimizers have the trials alone in their last axis, so heads must not make it short
-    most = int(np.clip(cached // num_heads, 1, _MOST_TRIALS))
+    most = 1 if trial_size > _LARGE_TRIAL else int(np.clip(_CACHED_NUMBERS // trial_size, 8, _MOST_TRIALS))
+    most = max(1, most // num_heads)
     threads = num_threads()
     number = -(-num_trials // most)
     if num_trials > 1:
