@@ -110,9 +110,10 @@ class StepLength(Figure):
         axis.set_xscale("log")
         change = np.median(found["change"], axis=1)
         for number, (norm, (colour, dashes)) in enumerate(NORMS.items()):
-            style.spread(
-                axis, change, found["ratio"][..., number], colour, dashes, norm.replace("frob", "Frob"), middle=np.mean
-            )
+            ratio = found["ratio"][..., number]
+            style.spread(axis, change, ratio, colour, dashes, norm.replace("frob", "Frob"), middle=np.mean)
+            # the lines join few points, so each measured one is shown
+            axis.plot(change, ratio.mean(axis=1), "o", color=colour, markersize=2.5)
         axis.set_ylim(None, 1.0)
         style.legend_above(axis, 3)
         return figure
