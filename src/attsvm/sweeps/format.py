@@ -1,0 +1,98 @@
+"""The format of a sweep's result, and the parts that sources and measures hand over.
+
+A store is a folder::
+
+    STORE/
+      data.zarr/    a zarr group, which ``xarray.open_zarr`` reads
+      sweep.json    the definition: version, command, seed, hash, trials, block, chunk
+      chunks/       one small file for each finished or failed chunk
+      lock          held by the client that runs
+
+:func:`attsvm.sweeps.open_sweep` reads it as an ``xarray.Dataset``:
+
+- Dimensions: one for each axis of the grid, in the order of the grid, then ``trial``, then the axes of a measure.
+- Coordinates: the values of the grid (numbers, or strings), and those of the measures' own axes, with ``long_name`` and
+  ``units``.
+- Variables: the outputs of the measures. In float64, NaN means missing: not measured, failed or undefined. In int8 and
+  int32, -1 means missing. ``flag_meanings`` names the codes 0, 1, ... of an output, divided by spaces; a yes-or-no
+  output has "no yes". ``interval`` is "wilson" for shares of codes and "bootstrap" for numbers.
+- ``done``: whether the chunk of a trial is committed. Use only these trials.
+- Attributes: ``version``, ``command``, ``seed``, ``hash`` (SHA-256 of the definition), ``name``, ``trials``, ``block``,
+  ``chunk``, ``definition`` (JSON) and ``errors``: a JSON list of ``{"cell", "trials", "attempts", "error",
+  "traceback"}``, one for each failed chunk.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attsvm.problem import Problem
+
+MISSING = -1
+"""The code of a missing value in an output of codes or counts."""
+
+YES_NO = ("no", "yes")
+"""The codes of an output that is True or False."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one output of a measure is, and how it is stored.
+
+    Parameters
+    ----------
+    long_name : str
+        For labels of axes.
+    units : str
+    codes : tuple of str
+        The meanings of the codes 0, 1, ...; the output is then stored as int8.
+    count : bool
+        Whether it is a count, stored as int32.
+    axes : mapping of str to sequence
+        The output's own axes and their coordinates, behind the axis of trials.
+    """
+
+    long_name: str = ""
+    units: str = ""
+    codes: tuple[str, ...] = ()
+    count: bool = False
+    axes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> str:
+        """The type that is stored."""
+        return "int8" if self.codes else "int32" if self.count else "float64"
+
+    @property
+    def missing(self) -> float:
+        """The value of a trial that was not measured."""
+        return MISSING if self.codes or self.count else np.nan
+
+    def attributes(self, name: str) -> dict[str, Any]:
+        """The attributes of the stored variable."""
+        found: dict[str, Any] = {"long_name": self.long_name or name.replace("_", " "), "units": self.units}
+        found["interval"] = "wilson" if self.codes else "bootstrap"
+        if self.codes or self.count:
+            found["missing"] = MISSING
+        return found | ({"flag_meanings": " ".join(self.codes)} if self.codes else {})
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a data source draws for a block of trials.
+
+    Parameters
+    ----------
+    problem : Problem
+        With one batch axis, the trials.
+    test : Problem, optional
+        Test data, with the same batch axis.
+    extras : mapping of str to ndarray
+        Further arrays for measures, with the trials in front.
+    """
+
+    problem: Problem
+    test: Problem | None = None
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)

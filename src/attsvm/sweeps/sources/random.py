@@ -1,0 +1,60 @@
+"""Random problems, distributed as those of :func:`attsvm.datasets.random_problem`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attsvm.checks import check_flag, check_integer
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+from attsvm.sweeps.sources import SOURCES
+
+
+def draw(
+    generators: Sequence[np.random.Generator],
+    *,
+    num_sequences: int = 6,
+    num_tokens: int = 8,
+    dim: int = 10,
+    prompt: bool = False,
+    self_attention: bool = False,
+) -> Problem:
+    """Draw Gaussian heads, tokens and queries, scaled to unit norm, and labels ±1 with equal probability.
+
+    Parameters
+    ----------
+    generators : sequence of Generator
+        One for each trial.
+    num_sequences, num_tokens, dim : int
+        n, T and d.
+    prompt : bool
+        Leave out the queries, for prompt attention.
+    self_attention : bool
+        The query of a sequence is its first token.
+    """
+    n, T, d = (
+        check_integer(name, size, 1)
+        for name, size in (("num_sequences", num_sequences), ("num_tokens", num_tokens), ("dim", dim))
+    )
+    if check_flag("self_attention", self_attention) and check_flag("prompt", prompt):
+        raise ProblemError("self_attention: expected False for a prompt, which has no queries, got True")
+    ends = np.cumsum([n, d, n * T * d, n * d])
+    # one call for each trial, because drawing few numbers takes less time than calling
+    labels, head, tokens, queries = np.split(
+        np.stack([generator.standard_normal(ends[-1]) for generator in generators]), ends[:-1], axis=1
+    )
+    tokens = _unit(tokens.reshape(-1, n, T, d))
+    return Problem(
+        tokens,
+        labels=np.where(labels >= 0, 1.0, -1.0),
+        head=_unit(head),
+        queries=None if prompt else tokens[..., 0, :] if self_attention else _unit(queries.reshape(-1, n, d)),
+    )
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    scaled: np.ndarray = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return scaled
+
+
+SOURCES.register("random", draw)
