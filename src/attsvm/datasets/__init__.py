@@ -7,6 +7,7 @@ files. A new source is one new file, in this package or outside it.
 from attsvm.datasets.bags import Bags, digit_bags
 from attsvm.datasets.random import random_problem
 from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.signal_noise import SignalNoise, signal_noise
 from attsvm.datasets.source import SOURCES, Pictures, Source, find_source, option
 
 __all__ = [
@@ -14,11 +15,13 @@ __all__ = [
     "Bags",
     "Pictures",
     "Sequences",
+    "SignalNoise",
     "Source",
     "digit_bags",
     "find_source",
     "option",
     "random_problem",
+    "signal_noise",
 ]
 
 
