@@ -39,9 +39,18 @@ def test_starting_loads_nothing_heavy(start):
     assert found.stdout.splitlines()[-1] == "loaded:", found.stdout
 
 
-def test_numbers_stay_in_single_precision_where_jax_is_used_beside_attsvm():
-    code = "import attsvm, attsvm.training, jax.numpy as jnp; assert jnp.zeros(1, float).dtype == 'float32'"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+TRAINING = """
+import sys
+import attsvm, jax.numpy as jnp
+attsvm.train, attsvm.datasets.random_problem
+assert jnp.zeros(1, float).dtype == "float32"
+print(*sorted({"sklearn.base", "scipy.linalg", "scipy.optimize", "matplotlib", "torch"} & set(sys.modules)))
+"""
+
+
+def test_importing_the_training_loads_nothing_that_it_does_not_use_and_leaves_jax_in_single_precision():
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", TRAINING], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
 
 
 def test_the_package_lists_the_names_of_its_stub_and_no_others():

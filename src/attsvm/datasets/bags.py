@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
+import lazy_loader
 import numpy as np
 from jaxtyping import Int
-from sklearn.datasets import load_digits
 
 from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.datasets.digits import BRIGHTEST
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
+
+sklearn = lazy_loader.load("sklearn")  # its import takes a second
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,7 @@ def digit_bags(
     if digit not in range(10):
         raise ProblemError(f"digit: expected a digit from 0 to 9, got {digit!r}")
     check_number("test_fraction", test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
-    data = load_digits()
+    data = sklearn.datasets.load_digits()
     pictures = (data.data / BRIGHTEST).astype(np.float32)
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(pictures))

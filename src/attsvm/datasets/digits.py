@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import lazy_loader
 import numpy as np
 from jaxtyping import Float
-from sklearn.datasets import load_digits
 
 from attsvm.datasets.source import SOURCES, Pictures, Source, option
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+
+sklearn = lazy_loader.load("sklearn")  # its import takes a second
 
 SIDE = 8
 BRIGHTEST = 16.0
@@ -82,7 +84,7 @@ def digits(classes: tuple[int, int] = (3, 8), patch: int = 2) -> Problem:
         raise ProblemError(f"classes: expected two different digits, like 3,8, got {','.join(map(str, classes))}")
     if patch not in (1, 2, 4):
         raise ProblemError(f"patch: expected 1, 2 or 4, which tile a picture of {SIDE} x {SIDE}, got {patch}")
-    data = load_digits()
+    data = sklearn.datasets.load_digits()
     chosen = np.isin(data.target, classes)
     pictures = data.images[chosen] / BRIGHTEST
     n, rows = len(pictures), SIDE // patch

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from attsvm.norms.base import Norm
 
@@ -28,7 +28,11 @@ def project_on_ball(norm: Norm, x: np.ndarray, radius: float = 1.0) -> np.ndarra
         return x
     # N(prox(x, τ)) falls from N(x) at 0 to 0 at N*(x)
     longest = float(norm.dual.values(x, x.ndim))
-    step = brentq(lambda step: size(norm.prox(x, step)) - 1 if step > 0 else size(x) - 1, 0.0, longest, xtol=1e-300)
+
+    def excess(step: float) -> float:
+        return size(norm.prox(x, step) if step > 0 else x) - 1
+
+    step = scipy.optimize.brentq(excess, 0.0, longest, xtol=1e-300)
     nearest = norm.prox(x, step)
     return np.asarray(nearest / max(size(nearest), 1.0))
 
@@ -39,4 +43,4 @@ def share_between(excess: Callable[[float], float]) -> float:
         return 0.0
     if excess(1.0) >= 0:
         return 1.0
-    return float(brentq(excess, 0.0, 1.0, xtol=1e-300))
+    return float(scipy.optimize.brentq(excess, 0.0, 1.0, xtol=1e-300))

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 Square = Float[np.ndarray, "K K"]
 Squares = Float[np.ndarray, "H K K"]
@@ -248,9 +248,9 @@ class _Step:
         whole[:size, :size] = balance.equations(point.matrices, self.inverses)
         whole[:size, size:] = -crossed  # the lower triangle is not read
         whole[size:, size:] = products
-        self.equations = cho_factor(whole, overwrite_a=True, check_finite=False)
+        self.equations = scipy.linalg.cho_factor(whole, overwrite_a=True, check_finite=False)
         self.border = np.concatenate([np.zeros(size), rows.right])
-        self.answer = cho_solve(self.equations, self.border, check_finite=False)
+        self.answer = scipy.linalg.cho_solve(self.equations, self.border, check_finite=False)
 
     def margin_gap(self) -> float:
         """The relative difference between 1'y and the smallest margin of the corners."""
@@ -284,7 +284,7 @@ class _Step:
         rest = 1 - float(rows.right @ point.multipliers)
         margins = row_target - self._margins(target) + self.weight * rest * rows.right
         lacking = balance.collect(target.sum(axis=0)) - balance.one
-        found = cho_solve(self.equations, np.concatenate([lacking, margins]), check_finite=False)
+        found = scipy.linalg.cho_solve(self.equations, np.concatenate([lacking, margins]), check_finite=False)
         # b'(λ + Δλ) = 1 determines θ
         found += self.answer * ((rest - float(self.border @ found)) / float(self.border @ self.answer))
         change = point._replace(free=found[: len(lacking)], multipliers=found[len(lacking) :])
@@ -317,7 +317,7 @@ def _fall(factors: Squares, changes: Squares) -> float:
     """The largest eigenvalue of −F⁻¹ ΔM F⁻', for M = FF'."""
     most = -np.inf
     for factor, change in zip(factors, changes, strict=True):
-        half = solve_triangular(factor, change, lower=True, check_finite=False)
-        scaled = solve_triangular(factor, half.T, lower=True, check_finite=False)
+        half = scipy.linalg.solve_triangular(factor, change, lower=True, check_finite=False)
+        scaled = scipy.linalg.solve_triangular(factor, half.T, lower=True, check_finite=False)
         most = max(most, -float(np.linalg.eigvalsh(0.5 * (scaled + scaled.T))[0]))
     return most

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import scipy
 
 from attsvm.norms.base import Norm
 from attsvm.norms.elliptope import Diagonal, OneRow, Square, Vector, largest_margin
@@ -245,13 +245,13 @@ def _stepped(
     # in the direction of the weights themselves f is linear; their sum is fixed
     curvature += float(np.trace(curvature)) / number
     curvature[np.diag_indices(number)] += prices / weights
-    equations = cho_factor(curvature)
+    equations = scipy.linalg.cho_factor(curvature)
     short = 0.5 * factors.squares - level
-    border = cho_solve(equations, np.ones(number))
+    border = scipy.linalg.cho_solve(equations, np.ones(number))
 
     def solved(target: Vector) -> tuple[Vector, Vector, float]:
         """The changes for which slopes − level + prices = 0, Σ weights = 2 and weights · prices = target."""
-        change = cho_solve(equations, short + target / weights)
+        change = scipy.linalg.cho_solve(equations, short + target / weights)
         rise = float((change.sum() - 2 + weights.sum()) / border.sum())
         change = change - rise * border
         return change, (target - prices * change) / weights - prices, rise

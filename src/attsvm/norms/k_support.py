@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from attsvm.checks import check_integer
 from attsvm.norms.ball import project_on_ball
@@ -185,7 +185,9 @@ def _shortened(sizes: np.ndarray, k: int) -> np.ndarray:
     high = np.log(length)
     while ordered.length(np.exp(high)) > 1:
         high += 1.0
-    log_divisor = brentq(lambda x: ordered.length(np.exp(x)) - 1, 0.0, high, xtol=1e-300) if high > 0 else high
+    log_divisor = high
+    if high > 0:
+        log_divisor = scipy.optimize.brentq(lambda x: ordered.length(np.exp(x)) - 1, 0.0, high, xtol=1e-300)
     divisor = float(np.exp(log_divisor))
     result = np.maximum(sizes / divisor, np.minimum(sizes, ordered.level(divisor)))
     return np.asarray(result / max(ordered.length(divisor), 1.0))

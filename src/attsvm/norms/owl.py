@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import scipy
 
 from attsvm.checks import check_number
 from attsvm.errors import ProblemError
@@ -98,7 +98,8 @@ class Owl(_Ordered):
         self._descending(x, x.ndim)
         order = np.argsort(-flat, kind="stable")
         sizes = np.empty_like(flat)
-        sizes[order] = isotonic_regression(flat[order] - step * self._weights_of(flat), increasing=False).x
+        lowered = flat[order] - step * self._weights_of(flat)
+        sizes[order] = scipy.optimize.isotonic_regression(lowered, increasing=False).x
         return np.asarray(np.sign(x) * np.maximum(sizes, 0.0).reshape(x.shape))
 
     def steepest(self, g: Any) -> Any:

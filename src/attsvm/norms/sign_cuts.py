@@ -5,8 +5,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
-from scipy.optimize import linprog
 
 Vector = Float[np.ndarray, " k"]
 
@@ -149,7 +149,7 @@ def largest_in_dual_ball(
         if stopped or ended or rounds == max_steps:
             break
         rows = np.concatenate([cuts.rows, entries])
-        found = linprog(-gain, A_ub=rows, b_ub=np.ones(len(rows)), bounds=bounds, method="highs")
+        found = scipy.optimize.linprog(-gain, A_ub=rows, b_ub=np.ones(len(rows)), bounds=bounds, method="highs")
         if found.x is None:
             break
         atoms = _atoms(-found.ineqlin.marginals, cuts.left, cuts.right)
