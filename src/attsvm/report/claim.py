@@ -11,7 +11,13 @@ from attsvm.report.outputs import check_folder_kind, check_not_read
 from attsvm.storage import kind_of
 from attsvm.temporaries import finish, make_folder, remove_empty, unfinished
 
-CONTENTS = {"index.html": "a file", "result.json": "a file", "run.npz": "a file", "figures": "a folder"}
+CONTENTS = {
+    "index.html": "a file",
+    "result.json": "a file",
+    "run.npz": "a file",
+    "table.csv": "a file",
+    "figures": "a folder",
+}
 """What a folder may hold that ``--force`` replaces, and what each of them is."""
 
 

@@ -1,0 +1,120 @@
+"""Curves along one axis of the grid, as the places of an SVG element."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from attsvm.report.sweep.estimates import Axis, Series, Summary
+from attsvm.report.sweep.heat_maps import hover_text
+from attsvm.report.sweep.scales import UNIT, Scale
+from attsvm.report.sweep.words import value_text
+from attsvm.report.words import short
+
+WIDTH, HEIGHT = 420, 280
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 44
+
+STYLES = (
+    ("var(--blue)", "none"),
+    ("#D55E00", "7 3"),
+    ("#009E73", "2 2.5"),
+    ("#CC79A7", "8 3 2 3"),
+    ("#E69F00", "5 2"),
+    ("#56B4E9", "1 3"),
+)
+"""Colour and dashes of the curves; with more than six they repeat."""
+
+
+class Point(NamedTuple):
+    """A point with its interval and what appears at the pointer; the interval is empty for one trial."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    hover: str
+
+
+class Curve(NamedTuple):
+    """A curve: its name, its points, and how it is drawn."""
+
+    name: str
+    points: list[Point]
+    colour: str
+    dashes: str
+
+    @property
+    def line(self) -> str:
+        """The points of the line, for SVG."""
+        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
+
+    @property
+    def band(self) -> str:
+        """The outline of the intervals, for SVG."""
+        upper = [f"{point.x:.1f},{point.high:.1f}" for point in self.points]
+        lower = [f"{point.x:.1f},{point.low:.1f}" for point in reversed(self.points)]
+        return " ".join(upper + lower)
+
+
+class Diagram(NamedTuple):
+    """The curves of one measure, with the ticks of both axes as places and texts."""
+
+    curves: list[Curve]
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+
+
+def curve_axis(summary: Summary) -> int:
+    """The place of the only axis with more than one value."""
+    return next(i for i, axis in enumerate(summary.axes) if len(axis.values) > 1)
+
+
+def diagram(summary: Summary, series: list[Series]) -> Diagram:
+    """The curves of the series of one measure."""
+    axis = summary.axes[curve_axis(summary)]
+    across = [_across(axis, place) for place in axis.order]
+    ends = (x for one in series for part in one.estimate[:3] for x in part.flat)
+    scale = UNIT if series[0].is_share else Scale.of(ends).rounded()
+    curves = []
+    for k, one in enumerate(series):
+        colour, dashes = STYLES[k % len(STYLES)]
+        curves.append(Curve(one.name, _points(summary, one, across, scale), colour, dashes))
+    labels = [(x, value_text(axis.values[i])) for x, i in zip(across, axis.order, strict=True)]
+    return Diagram(curves, _apart(labels), [(_height(scale, value), short(value)) for value in scale.ticks()])
+
+
+def _points(summary: Summary, one: Series, across: list[float], scale: Scale) -> list[Point]:
+    along, points = curve_axis(summary), []
+    axis = summary.axes[along]
+    for x, place in zip(across, axis.order, strict=True):
+        at = tuple(place if i == along else 0 for i in range(len(summary.axes)))
+        value, low, high = (float(part[at]) for part in one.estimate[:3])
+        if np.isfinite(value):
+            low, high = (low, high) if np.isfinite(low) else (value, value)
+            y, bottom, top = (_height(scale, number) for number in (value, low, high))
+            points.append(Point(x, y, bottom, top, hover_text({axis.name: axis.values[place]}, one, at)))
+    return points
+
+
+def _across(axis: Axis, place: int) -> float:
+    """Where a value of the axis is: numbers on their scale, names at equal distances."""
+    if axis.numeric:
+        share = Scale.of(axis.values, decades=1.0).place(axis.values[place])
+    else:
+        share = (place + 0.5) / len(axis.values)
+    return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+
+def _height(scale: Scale, value: float) -> float:
+    return HEIGHT - BOTTOM - scale.place(value) * (HEIGHT - TOP - BOTTOM)
+
+
+def _apart(labels: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The labels that do not cover the one before them."""
+    shown: list[tuple[float, str]] = []
+    end = -np.inf
+    for x, text in labels:
+        half = 3.4 * len(text) + 3
+        if x - half > end:
+            shown.append((x, text))
+            end = x + half
+    return shown

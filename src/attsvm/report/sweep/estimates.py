@@ -1,0 +1,169 @@
+"""The axes of a sweep, and the estimates of its measures with their intervals."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attsvm.sweeps.statistics import LEVEL, Estimate, mean, share
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+YES_NO = ["no", "yes"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the grid.
+
+    Attributes
+    ----------
+    name : str
+        Its key in the grid.
+    label : str
+        Its long name with units.
+    values : list
+        Numbers or strings, in the order of the grid.
+    """
+
+    name: str
+    label: str
+    values: list[Any]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the values are numbers, which are shown in their order."""
+        return not any(isinstance(value, str) for value in self.values)
+
+    @property
+    def order(self) -> list[int]:
+        """Places of the values as they are shown: numbers ascending, names as given."""
+        places = range(len(self.values))
+        return sorted(places, key=lambda i: self.values[i]) if self.numeric else list(places)
+
+
+@dataclass(frozen=True)
+class Series:
+    """An estimate of one output of a measure, for each cell of the grid.
+
+    Attributes
+    ----------
+    measure : str
+        Name of the variable of the store.
+    title : str
+        Its long name with units.
+    name : str
+        Which code or coordinate of the output it is; empty if there is only one.
+    is_share : bool
+        Whether it is a share of trials, with a Wilson interval; otherwise a mean with a bootstrap interval.
+    estimate : Estimate
+        Of the shape of the grid.
+    """
+
+    measure: str
+    title: str
+    name: str
+    is_share: bool
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is shown of a sweep.
+
+    Attributes
+    ----------
+    axes : list of Axis
+    series : list of Series
+    done : int ndarray
+        Finished trials of each cell.
+    trials : int
+        Trials of a cell, if it is complete.
+    errors : list of dict
+        Failed chunks: "cell", "trials", "attempts", "error".
+    attributes : dict
+        Of the store: version, command, seed, hash, name.
+    """
+
+    axes: list[Axis]
+    series: list[Series]
+    done: np.ndarray
+    trials: int
+    errors: list[dict[str, Any]]
+    attributes: dict[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of values of each axis."""
+        return tuple(len(axis.values) for axis in self.axes)
+
+    def cells(self) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+        """The index of every cell, and its values by the name of the axis, in the order they are shown."""
+        for index in np.ndindex(self.shape):
+            place = tuple(axis.order[i] for axis, i in zip(self.axes, index, strict=True))
+            yield place, {axis.name: axis.values[i] for axis, i in zip(self.axes, place, strict=True)}
+
+
+def summarize(dataset: "xr.Dataset", level: float = LEVEL) -> Summary:
+    """Estimate every output of every measure in every cell, from its finished trials.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset
+        Of :func:`attsvm.sweeps.open_sweep`.
+    level : float
+        The confidence level of the intervals.
+    """
+    names = [str(name) for name in dataset["done"].dims if name != "trial"]
+    axes = [_axis(dataset, name) for name in names]
+    done = dataset["done"].values
+    series = [one for name in dataset.data_vars if name != "done" for one in _series(dataset, str(name), done, level)]
+    kept = ("name", "version", "command", "seed", "hash")
+    return Summary(
+        axes,
+        series,
+        done.sum(axis=-1),
+        int(dataset.sizes["trial"]),
+        json.loads(dataset.attrs.get("errors", "[]")),
+        {name: dataset.attrs.get(name) for name in kept},
+    )
+
+
+def _axis(dataset: "xr.Dataset", name: str) -> Axis:
+    coordinate = dataset[name]
+    values = [value if isinstance(value, int | float) else str(value) for value in coordinate.values.tolist()]
+    return Axis(name, _label(coordinate, name), values)
+
+
+def _label(array: "xr.DataArray", name: str) -> str:
+    title, units = array.attrs.get("long_name") or name, array.attrs.get("units")
+    return f"{title} ({units})" if units else str(title)
+
+
+def _series(dataset: "xr.Dataset", name: str, done: np.ndarray, level: float) -> Iterator[Series]:
+    """The series of one variable: of each code that occurs, or of each coordinate of its own axes."""
+    variable = dataset[name]
+    own = [str(axis) for axis in variable.dims[done.ndim :]]
+    values = variable.values
+    codes = str(variable.attrs.get("flag_meanings", "")).split()
+    title = _label(variable, name)
+    for place in np.ndindex(values.shape[done.ndim :]):
+        here = values[(..., *place)]
+        coordinate = ", ".join(str(dataset[axis].values[i]) for axis, i in zip(own, place, strict=True))
+        if codes:
+            valid = done & (here != variable.attrs["missing"])
+            for code, meaning in enumerate(codes):
+                successes = (valid & (here == code)).sum(axis=-1)
+                # of yes and no one is enough; statuses that never occur would only fill the page
+                shown = meaning == "yes" if codes == YES_NO else successes.any()
+                if shown:
+                    label = "" if codes == YES_NO else meaning.replace("_", " ")
+                    parts = ", ".join(part for part in (coordinate, label) if part)
+                    yield Series(name, title, parts, True, share(successes, valid.sum(axis=-1), level))
+        else:
+            missing = variable.attrs.get("missing")
+            valid = done if missing is None else done & (here != missing)
+            yield Series(name, title, coordinate, False, mean(np.where(valid, here, np.nan), level))

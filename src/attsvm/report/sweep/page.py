@@ -1,0 +1,112 @@
+"""The page of ``attsvm sweep show``: heat maps or curves of every measure, and the table."""
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from attsvm.report.render import render
+from attsvm.report.sweep import curves
+from attsvm.report.sweep.curves import curve_axis, diagram
+from attsvm.report.sweep.estimates import Axis, Series, Summary
+from attsvm.report.sweep.heat_maps import WIDEST, colour_scale, heat_maps, map_axes
+from attsvm.report.sweep.numbers import COLUMNS, table_csv, table_rows
+from attsvm.report.sweep.scales import Scale
+from attsvm.report.sweep.words import facts, heading, notes, value_text, verdict
+from attsvm.report.words import short
+from attsvm.report.write import write_page
+from attsvm.storage import atomic_write
+
+LONGEST_TABLE = 1000
+"""Most rows of the table on the page; ``table.csv`` has all of them."""
+
+NARROW = 7
+"""Most columns of a map that shares a line with another measure."""
+
+
+def write_sweep(folder: Path, summary: Summary, result: dict[str, Any]) -> None:
+    """Write ``index.html``, ``table.csv`` and ``result.json``.
+
+    Parameters
+    ----------
+    folder : Path
+        An existing folder, from :func:`attsvm.report.claim.claim_folder`.
+    summary : Summary
+    result : dict
+        Of :func:`attsvm.report.sweep.numbers.sweep_numbers`.
+    """
+    write_page(folder, sweep_page(summary, result), [], result)
+    with atomic_write(folder / "table.csv") as stream:
+        stream.write(table_csv(summary).encode())
+
+
+def sweep_page(summary: Summary, result: dict[str, Any]) -> str:
+    """The whole page as HTML, from the arguments of :func:`write_sweep`."""
+    longer = sum(len(axis.values) > 1 for axis in summary.axes)
+    groups = [[*group] for _, group in groupby(summary.series, key=lambda one: one.measure)]
+    rows = [[_table_cell(x) for x in row] for row in table_rows(summary)]
+    return render(
+        "sweep.html.j2",
+        title=heading(summary),
+        kicker=str(summary.attributes["command"] or "attsvm sweep"),
+        verdict=verdict(summary),
+        notes=notes(summary),
+        diagrams=[_diagram(summary, group) for group in groups] if longer == 1 else [],
+        maps=[_maps(summary, group) for group in groups] if longer > 1 else [],
+        geometry=curves,
+        wide=WIDEST,
+        facts=facts(summary),
+        columns=[*(axis.name for axis in summary.axes), *COLUMNS],
+        rows=rows[:LONGEST_TABLE],
+        num_rows=len(rows),
+        level=f"{result['level']:.0%}",
+        command=result["command"],
+        result=result,
+    )
+
+
+def _diagram(summary: Summary, series: list[Series]) -> dict[str, Any]:
+    drawn = diagram(summary, series)
+    return {
+        "title": series[0].title,
+        "x": summary.axes[curve_axis(summary)].label,
+        "drawn": drawn,
+        "interval": _interval(series),
+    }
+
+
+def _maps(summary: Summary, series: list[Series]) -> dict[str, Any]:
+    scale = colour_scale(series)
+    up, right = map_axes(summary)
+    drawn = [(one.name, heat_maps(summary, one, scale)) for one in series]
+    panels = len(drawn[0][1])
+    # a line of maps for each series, or all of them in one line if each is one map
+    lines = [{"name": name, "maps": [(one.panel, one) for one in maps]} for name, maps in drawn]
+    if panels == 1:
+        lines = [{"name": "", "maps": [(name, maps[0]) for name, maps in drawn]}]
+    return {
+        "title": series[0].title,
+        "y": _pointed(summary.axes[up], "↑"),
+        "x": _pointed(summary.axes[right], "→"),
+        "lines": lines,
+        "wide": panels * len(series) > 1 or len(summary.axes[right].values) > NARROW,
+        "legend": _legend(scale),
+        "interval": _interval(series),
+    }
+
+
+def _pointed(axis: Axis, arrow: str) -> str:
+    """The label of an axis, with an arrow if its values grow."""
+    return f"{axis.label} {arrow}" if axis.numeric else axis.label
+
+
+def _legend(scale: Scale) -> dict[str, str]:
+    """The ends of the colours."""
+    return {"low": short(scale.low), "high": short(scale.high), "kind": ", logarithmic" if scale.log else ""}
+
+
+def _interval(series: list[Series]) -> str:
+    return "share of the trials, Wilson interval" if series[0].is_share else "mean of the trials, bootstrap interval"
+
+
+def _table_cell(value: Any) -> str:
+    return "-" if value is None else value_text(value)

@@ -1,0 +1,69 @@
+"""What the page and the terminal say of a sweep."""
+
+from typing import Any
+
+import numpy as np
+
+from attsvm.report.sweep.estimates import Summary
+from attsvm.report.words import Rows, number, percent
+
+MOST_NAMED = 8
+"""Unfinished cells and failed chunks that are named; the others are counted."""
+
+
+def value_text(value: Any) -> str:
+    """A value of an axis."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def cell_text(values: dict[str, Any]) -> str:
+    """A cell by the values of its axes."""
+    return ", ".join(f"{name} = {value_text(value)}" for name, value in values.items())
+
+
+def heading(summary: Summary) -> str:
+    """The title of the page."""
+    return f"Sweep {summary.attributes['name']}" if summary.attributes["name"] else "Sweep"
+
+
+def verdict(summary: Summary) -> str:
+    """How much of the sweep is finished."""
+    complete, cells = int((summary.done == summary.trials).sum()), summary.done.size
+    trials = f"{int(summary.done.sum()):,} of {cells * summary.trials:,} trials"
+    if complete == cells:
+        return f"Complete: {cells:,} cell{'s' * (cells > 1)}, {summary.trials:,} trials in each."
+    return f"{complete:,} of {cells:,} cells are complete: {trials}."
+
+
+def notes(summary: Summary) -> list[str]:
+    """Failed chunks and unfinished cells, by name."""
+    found = [
+        f"Failed after {error['attempts']} attempts: {cell_text(error['cell']) or 'the only cell'}, trials "
+        f"{error['trials'][0]} to {error['trials'][1] - 1}: {error['error']}"
+        for error in summary.errors[:MOST_NAMED]
+    ]
+    if len(summary.errors) > MOST_NAMED:
+        found.append(f"{len(summary.errors) - MOST_NAMED} more chunks failed; result.json lists them.")
+    unfinished = [(values, summary.done[at]) for at, values in summary.cells() if summary.done[at] < summary.trials]
+    if unfinished:
+        named = "; ".join(
+            f"{cell_text(values) or 'the only cell'} ({done:,})" for values, done in unfinished[:MOST_NAMED]
+        )
+        more = f"; and {len(unfinished) - MOST_NAMED:,} more" if len(unfinished) > MOST_NAMED else ""
+        found.append(f"Cells with fewer than {summary.trials:,} finished trials: {named}{more}.")
+    return found
+
+
+def estimate_text(value: float, low: float, high: float, is_share: bool) -> str:
+    """An estimate with its interval."""
+    text = percent if is_share else number
+    if not np.isfinite(value):
+        return "no value"
+    return text(value) + (f" [{text(low)}, {text(high)}]" if np.isfinite(low) else "")
+
+
+def facts(summary: Summary) -> Rows:
+    """The axes and what identifies the sweep."""
+    rows = [(axis.label, ", ".join(value_text(axis.values[i]) for i in axis.order)) for axis in summary.axes]
+    rows += [("trials in a cell", f"{summary.trials:,}"), ("seed", str(summary.attributes["seed"]))]
+    return [*rows, ("definition, SHA-256", str(summary.attributes["hash"]))]
