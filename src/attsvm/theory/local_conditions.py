@@ -1,5 +1,6 @@
 """The cone around a locally optimal direction that gradient descent does not leave, computed from the data."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -271,7 +272,7 @@ def _invariant(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Bool[
         return np.asarray(np.exp(-r * np.where(better, np.maximum(exponent, 0.0), 0.0)))
 
     bend = best * s**2 / 16
-    far = (c / (np.e * r) + bend) * np.exp(-0.75 * r * best * s**2 / c)
+    far = (c / (math.e * r) + bend) * np.exp(-0.75 * r * best * s**2 / c)
     reached = low - (c + s**2 / (8 * c)) * best
     outward = total(far * np.ones_like(low), tokens.others)
     outward += total((tokens.length * s + bend) * below(reached), better)
