@@ -94,6 +94,8 @@ def check_positive(name: str, value: Any) -> float:
 
 def as_number(value: Any) -> float:
     """A real number or an array without axes as a float; NaN for anything else, booleans and strings included."""
+    if isinstance(value, float):  # most are, and the other checks take some microseconds
+        return float(value)
     if isinstance(value, bool | np.bool_ | str | bytes | complex | np.complexfloating):
         return math.nan
     try:

@@ -139,9 +139,8 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch 
         exclude is selected.
     """
     chosen = np.asarray(selected)
-    T = problem.num_tokens
     if chosen.dtype == bool:
-        expected: tuple[int, ...] = (*problem.query_shape, T)
+        expected: tuple[int, ...] = (*problem.query_shape, problem.num_tokens)
     elif chosen.dtype.kind in "iu":
         expected = problem.query_shape
     else:
@@ -152,25 +151,28 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch 
     if chosen.ndim < len(expected) or chosen.shape[chosen.ndim - len(expected) :] != expected:
         raise ProblemError(f"selected: expected shape {expected} of the problem, got {chosen.shape}")
 
+    _, _, allowed, active = problem.canonical
+    sets = chosen if chosen.dtype == bool else chosen[..., None] == np.arange(problem.num_tokens)
+    kept = np.asarray((sets if problem.has_query_axis else sets[..., None, :]) & allowed)
+    # single tokens are right if there is one for each query in use, which is quickly counted
+    if chosen.dtype == bool or np.count_nonzero(kept) != kept.size // allowed.size * np.count_nonzero(active):
+        _check_tokens(problem, chosen, sets)
+    return kept
+
+
+def _check_tokens(problem: Problem, chosen: np.ndarray, sets: Bool[np.ndarray, "*queries T"]) -> None:
+    """Check that each query that is in use has a token, and none that the masks exclude."""
     allowed = _allowed(problem)
     active = np.asarray(allowed.any(axis=-1))
-    if chosen.dtype == bool:
-        sets = chosen & active[..., None]
-        empty = np.asarray(active & ~sets.any(axis=-1))
-        if empty.any():
-            raise ProblemError(
-                f"selected: expected at least one token for each query, got none for query {_first(empty)}"
-            )
-    else:
-        outside = np.asarray(active & ((chosen < 0) | (chosen >= T)))
-        if outside.any():
-            where = _first(outside)
-            raise ProblemError(f"selected: expected tokens 0..{T - 1}, got {chosen[where]} for query {where}")
-        sets = np.asarray((chosen[..., None] == np.arange(T)) & active[..., None])
-    forbidden = sets & ~allowed
+    missing = np.asarray(active & ~sets.any(axis=-1))
+    if missing.any():
+        where, T = _first(missing), problem.num_tokens
+        if chosen.dtype == bool:
+            raise ProblemError(f"selected: expected at least one token for each query, got none for query {where}")
+        raise ProblemError(f"selected: expected tokens 0..{T - 1}, got {chosen[where]} for query {where}")
+    forbidden = sets & active[..., None] & ~allowed
     if forbidden.any():
         raise ProblemError(f"selected: token {_first(forbidden)[-1]} of query {_first(forbidden)[:-1]} is masked")
-    return sets if problem.has_query_axis else sets[..., None, :]
 
 
 def better_support_tokens(

@@ -4,7 +4,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import attsvm
-from attsvm.svm.threads import WORTH_SHARING, _controller, threads_for
+from attsvm.svm.threads import WORTH_SHARING, _libraries, threads_for
 
 SINGLE = set()
 """Libraries of other solvers that were built for one thread."""
@@ -17,7 +17,7 @@ def threads():
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    _controller.cache_clear()  # an oracle may have loaded another library since it was filled
+    _libraries.cache_clear()  # an oracle may have loaded another library since it was filled
     with threadpool_limits(2, user_api="blas"):
         SINGLE.update(library["filepath"] for library in threadpool_info() if library["num_threads"] == 1)
         yield

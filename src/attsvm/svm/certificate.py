@@ -137,7 +137,7 @@ def certify(
     weights = constraints.project(weights)
     smallest = np.minimum.reduce(flat(constraints.apply(weights)), axis=-1, where=asked, initial=np.inf)
     scale = np.where(asks_margin & (smallest > 0), smallest, 1.0)
-    if not asks_margin.all():
+    if np.count_nonzero(asks_margin) < asks_margin.size:
         scale = np.where(asks_margin, scale, np.inf)  # 0 is the least norm if no margin is required
     weights = weights / scale[..., None, None]
     slack = flat(constraints.apply(weights)) - flat(constraints.right)
@@ -285,8 +285,8 @@ def certified(
         value=value,
         margin=np.where(asks_margin, smallest / positive, np.nan),
         gap=np.where(asks_margin, gap, 0.0),
-        violation=(lacking / (room + (room == 0))).max(axis=-1),
-        raw_violation=lacking.max(axis=-1),
+        violation=np.maximum.reduce(lacking / (room + (room == 0)), axis=-1),
+        raw_violation=np.maximum.reduce(lacking, axis=-1),
         support=support.reshape(constraints.inequality.shape),
     )
 

@@ -242,7 +242,7 @@ def _certified(
     done = certify(constraints, norm, candidate.weights, candidate.multipliers, tol)
     status = np.where(is_optimal(done, tol), OPTIMAL, INACCURATE)
     impossible = unattainable(constraints)
-    if not (candidate.ray.any() or impossible.any()):
+    if not (np.count_nonzero(candidate.ray) or np.count_nonzero(impossible)):
         return done, status, np.zeros(constraints.batch_shape)
     suspect = candidate.ray | impossible.any(axis=ALL_TOKENS)
     multipliers = np.where(impossible.any(axis=ALL_TOKENS, keepdims=True), impossible, candidate.multipliers)

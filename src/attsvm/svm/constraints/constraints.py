@@ -108,7 +108,7 @@ class Constraints:
         if relaxed is not None:
             right *= ~relaxed[..., None]
         equality, first = None, sets
-        if np.count_nonzero(sets) > np.count_nonzero(sets.any(axis=-1)):
+        if np.count_nonzero(sets) > np.count_nonzero(np.logical_or.reduce(sets, axis=-1)):
             first = sets & (np.cumsum(sets, axis=-1) == 1)
             equality = sets & ~first
         given = Given(keys, queries, first)
@@ -153,7 +153,7 @@ class Constraints:
     @cached_property
     def asks_margin(self) -> Bool[np.ndarray, "*batch"]:
         """Which problems have a row that requires a margin of 1."""
-        return np.asarray(self.margin_mask.any(axis=ALL_TOKENS))
+        return np.asarray(np.logical_or.reduce(self.flat(self.margin_mask), axis=-1))
 
     @cached_property
     def has_relaxed(self) -> bool:
@@ -163,7 +163,7 @@ class Constraints:
     @cached_property
     def most_rows(self) -> int:
         """Rows of the problem that has the most."""
-        return int(np.count_nonzero(self.rows_mask, axis=ALL_TOKENS).max(initial=0))
+        return int(np.add.reduce(self.flat(self.rows_mask), axis=-1, dtype=np.intp).max(initial=0))
 
     @cached_property
     def norms(self) -> TokenValues:

@@ -1,5 +1,6 @@
 """Chosen rows of several problems at unit norm: their right sides, and their places among all rows."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +48,7 @@ class UnitRows(NamedTuple):
             raise ValueError(f"constraints: expected one batch axis, got batch shape {constraints.batch_shape}")
         norms = constraints.flat(constraints.norms)
         if position is None:
-            position = np.flatnonzero((norms > 0).any(axis=0))
+            position = np.flatnonzero(np.logical_or.reduce(norms > 0, axis=0))
         if len(position) == 0:
             raise ValueError("constraints: expected at least one row, got none")
         norms = norms[:, position]
@@ -71,7 +72,7 @@ class UnitRows(NamedTuple):
 
     def spread(self, multipliers: RowVector, shape: tuple[int, ...]) -> TokenValues:
         """Multipliers of the unit rows as multipliers of the original rows, in an array of shape (N, n, Q, T)."""
-        spread = np.zeros((len(multipliers), int(np.prod(shape))))
+        spread = np.zeros((len(multipliers), math.prod(shape)))
         spread[:, self.position] = multipliers / self.norms
         return spread.reshape(len(multipliers), *shape)
 

@@ -6,12 +6,13 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from attsvm.svm.certificate import unattainable
-from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints
+from attsvm.svm.constraints.constraints import Constraints
 
 
 def undecided(constraints: Constraints) -> Bool[np.ndarray, "*batch"]:
     """Problems that are not decided at first sight: 0 is not the solution, and no row of zeros makes it infeasible."""
-    return np.asarray(constraints.margin_mask.any(axis=ALL_TOKENS) & ~unattainable(constraints).any(axis=ALL_TOKENS))
+    impossible = constraints.flat(unattainable(constraints))
+    return np.asarray(constraints.asks_margin & ~np.logical_or.reduce(impossible, axis=-1))
 
 
 def chunks(chosen: Bool[np.ndarray, " N"], numbers: int, most_numbers: int) -> Iterator[Int[np.ndarray, " chunk"]]:

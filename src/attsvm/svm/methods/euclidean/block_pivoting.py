@@ -43,16 +43,21 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"
         inside = positive.nonzero()[0]
         if failed or len(inside) == 0:
             return None
+        rows = gram.take(inside, axis=0)
         # the submatrix is symmetric: its transpose is the layout that LAPACK takes without a copy
-        _, solved, failed = dposv(gram[inside[:, None], inside].T, right[inside], overwrite_a=True)
-        multipliers = np.zeros(len(right))
-        multipliers[inside] = solved
-        condition = gram @ multipliers - right
+        system, own = rows.take(inside, axis=1).T, right.take(inside)
+        _, solved, failed = dposv(system, own, overwrite_a=True, overwrite_b=True)
+        condition = solved @ rows
+        condition -= right
         condition[inside] = solved
         broken = condition < -TOLERANCE
         number = int(np.count_nonzero(broken))
         if number == 0:
-            return None if failed else np.maximum(multipliers, 0.0)
+            if failed:
+                return None
+            multipliers = np.zeros(len(right))
+            multipliers[inside] = np.maximum(solved, 0.0)
+            return multipliers
         if number < fewest:
             fewest, patience = number, FULL_EXCHANGES
         elif patience:

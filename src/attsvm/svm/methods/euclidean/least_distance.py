@@ -137,9 +137,10 @@ def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.nda
     """
     slack = G @ point - h
     allowed = ROUNDING * max(1.0, math.sqrt(point @ point))
-    if np.abs(slack).max(where=multipliers > 0, initial=0.0) > allowed:
+    if np.count_nonzero((slack > allowed) & (multipliers > 0)):
         return False
-    return bool((slack >= -np.where(h > 0, np.minimum(allowed, SHORTFALL * h), allowed)).all())
+    holds = slack >= -np.where(h > 0, np.minimum(allowed, SHORTFALL * h), allowed)  # False for NaN
+    return bool(holds.all())
 
 
 def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

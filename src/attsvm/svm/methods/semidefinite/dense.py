@@ -51,10 +51,11 @@ def eigvalsh(matrices: Stack) -> Vectors:
 
 
 def solve_definite(matrices: Stack, right: Vectors) -> Vectors:
-    """The solutions of linear equations with positive definite matrices, one right side each."""
+    """The solutions of linear equations with positive definite matrices, one right side each; they are overwritten."""
     if len(matrices) > 1:
         return np.asarray(np.linalg.solve(matrices, right[:, :, None])[:, :, 0])
-    _, found, failed = dposv(matrices[0], right[0], lower=True)
+    # the matrix is symmetric: its transpose is the layout that LAPACK takes without a copy
+    _, found, failed = dposv(matrices[0].T, right[0], overwrite_a=True, overwrite_b=True)
     _check(failed)
     return np.asarray(found[None])
 

@@ -52,6 +52,9 @@ FEW_ENTRIES = 500
 TINY = 1e-300
 """Added to divisors that are 0 where the dividends are 0, too."""
 
+LARGEST = float(np.finfo(float).max)
+"""Any number that is finite is at most this."""
+
 
 class FaceRows(NamedTuple):
     """The rows l_a z_a' of N problems.
@@ -234,10 +237,10 @@ class Places(NamedTuple):
         square += (self.fold * square).mT
         return matrices
 
-    def diagonal(self, matrices: np.ndarray) -> np.ndarray:
-        """The diagonals, as a view."""
-        N, d, c, *axes = matrices.shape
-        return matrices.reshape(N, d * c, *axes)[:, : c * c : c + 1]
+    def diagonal(self, entries: np.ndarray) -> np.ndarray:
+        """The diagonals, as a view, of matrices whose entries are on one axis, the second one."""
+        c = len(self.fold)
+        return entries[:, : c * c : c + 1]
 
 
 def solve_on_face(
@@ -270,28 +273,27 @@ def solve_on_face(
     places = Places.of(face, *weights.shape[1:])
     for step in range(1, MAX_STEPS + 1):
         short = rows.right - rows.apply(now.weights)
-        off = np.abs(short * held).max(axis=-1)
+        off = np.maximum.reduce(np.abs(short * held), axis=-1)
         wrong = (now.multipliers < 0) & ~rows.equality
         wrong |= short > np.maximum(off, 1e-12)[:, None]
-        changed = wrong.any(axis=-1)
-        if changed.any():
+        changed = np.logical_or.reduce(wrong, axis=-1)
+        if np.count_nonzero(changed):
             held = held ^ wrong
             now.multipliers[wrong] = 0.0
             own = Held.of(rows, held)
-            off = np.abs(short * held).max(axis=-1)
-        after = _step(face, places, own, now, off)
-        now.multipliers[own.place] = after.multipliers
+            off = np.maximum.reduce(np.abs(short * held), axis=-1)
+        before, now = now, _step(face, places, own, now, off)
         # a NaN where the step failed compares as false
-        going = (after.error <= 10 * now.error) | ((changed | (after.rank != now.rank)) & (after.error < np.inf))
-        now = after._replace(multipliers=now.multipliers)
+        going = now.error <= np.where(changed | (now.rank != before.rank), LARGEST, 10 * before.error)
         ended = going & (now.error <= LAST)
-        if ended.any():
+        if np.count_nonzero(ended):
             best = running[ended]
             found.weights[best], found.multipliers[best] = now.weights[ended], now.multipliers[ended]
             found.converged[best], found.steps[best] = True, step
             going &= ~ended
-        if not going.all():
-            if not going.any():
+        number = np.count_nonzero(going)
+        if number < len(going):
+            if number == 0:
                 break
             running, held = running[going], held[going]
             now, rows = now.keep(going), rows.keep(going)
@@ -300,52 +302,49 @@ def solve_on_face(
 
 
 def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> Iterate:
-    """Newton's equations on the held rows, with their multipliers alone; the error is NaN where they fail."""
+    """Newton's equations on the held rows; the error is NaN where they fail. The multipliers are overwritten."""
     N, d, c = now.weights.shape
     multipliers = now.multipliers[held.place]  # 0 on absent rows
+    if held.right.shape[1] == 0:
+        return now._replace(error=np.full(N, np.nan))
     U, sigma, Vt = svd(face.mixed(now.weights, (held.left * multipliers[:, :, None]).mT @ held.queries))
     size = now.size[:, None]
     ranks = np.add.reduce(sigma > size, axis=-1)
     inside = places.inside[ranks]
-    failed = Iterate(now.weights, multipliers, now.size, np.full(N, np.nan), ranks)
-    if held.right.shape[1] == 0:
-        return failed
-    padded = np.zeros((N, d))
-    padded[:, :c] = sigma
-    of_weights, of_pull = face.sizes(np.maximum(padded - size, 0.0) / face.mix, np.minimum(padded, size))
+    if d > c:
+        sigma = np.concatenate([sigma, np.zeros((N, d - c))], axis=1)
+    of_weights, of_pull = face.sizes(np.maximum(sigma - size, 0.0) / face.mix, np.minimum(sigma, size))
 
     first, second = U.mT @ held.left.mT, Vt @ held.queries.mT
-    pull = places.folded((first * multipliers[:, None]) @ second.mT)
-    diagonal = places.diagonal(pull)
-    diagonal -= of_pull[:, :c]
-    face.gather(diagonal, inside, of_pull)
-    error = np.maximum(np.maximum.reduce(np.abs(pull).reshape(N, d * c), axis=-1), off)
+    products = places.folded(first[:, :, None] * second[:, None]).reshape(N, d * c, -1)
+    of_rows, pull = places.diagonal(products), (products @ multipliers[:, :, None])[:, :, 0]
+    of_pulled = places.diagonal(pull)
+    short = held.right - (of_weights[:, None, :c] @ of_rows)[:, 0]
+    of_pulled -= of_pull[:, :c]
+    face.gather(of_pulled, inside, of_pull)
+    face.gather(of_rows, inside)
+    error = np.maximum(np.maximum.reduce(np.abs(pull), axis=-1), off)
 
     dividend = of_weights[:, :, None] + places.sign * of_weights[:, None, :c]
     divisor = of_pull[:, :, None] + places.sign * of_pull[:, None, :c]
     freedom = np.maximum(FREEDOM * error, LEAST_FREEDOM)[:, None, None]
     quotient = np.where(places.free[ranks], 1 / freedom, dividend / (divisor + TINY))
-    root = np.sqrt(places.share * quotient)
-    products = places.folded(first[:, :, None] * second[:, None])
-    face.gather(places.diagonal(products), inside)
-    scale = root.reshape(N, d * c, 1)
+    scale = np.sqrt(places.share * quotient).reshape(N, d * c, 1)
     used = np.flatnonzero(scale.any(axis=(0, 2))) if d * c > FEW_ENTRIES else slice(None)
-    factors = scale[:, used] * products.reshape(N, d * c, -1)[:, used]
-
-    moved = (scale * pull.reshape(N, d * c, 1))[:, used]
-    short = held.right - (factors.mT @ moved)[:, :, 0]
-    short -= (of_weights[:, None, :c] @ (first[:, :c] * second))[:, 0]
+    factors = scale[:, used] * products[:, used]
+    moved = (scale * pull[:, :, None])[:, used]
     system = factors.mT @ factors
     diagonal_of(system)[:] += (face.ridge * error)[:, None] + held.absent
     try:
-        change = solve_definite(system, short)
+        change = solve_definite(system, short - (factors.mT @ moved)[:, :, 0])
     except np.linalg.LinAlgError:
-        return failed
+        return now._replace(error=np.full(N, np.nan), rank=ranks)
     moved += factors @ change[:, :, None]
     scale[:, used] *= moved
-    turned = scale.reshape(N, d, c)
-    face.spread(places.diagonal(turned), inside)
-    diagonal = places.diagonal(places.unfolded(turned))
+    diagonal = places.diagonal(scale[:, :, 0])
+    face.spread(diagonal, inside)
     diagonal += of_weights[:, :c]
+    turned = places.unfolded(scale.reshape(N, d, c))
+    now.multipliers[held.place] = multipliers + change
     error += 0.0 * np.add.reduce(change, axis=-1)  # NaN if they are not finite
-    return Iterate(U @ turned @ Vt, multipliers + change, face.size(now.size, turned), error, ranks)
+    return Iterate(U @ turned @ Vt, now.multipliers, face.size(now.size, turned), error, ranks)

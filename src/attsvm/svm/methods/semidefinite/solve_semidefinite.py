@@ -103,10 +103,10 @@ def solve_semidefinite(
         go_on = index[~frobenius.ray]
         if len(go_on) == 0:
             continue
-        own = replace(settings, warm_start=None if warm is None else warm[go_on])
-        begin = _Begin(frobenius.weights[~frobenius.ray], frobenius.multipliers[~frobenius.ray])
-        if frobenius.ray.any():
-            some = some[~frobenius.ray]
+        own = settings if warm is None else replace(settings, warm_start=warm[go_on])
+        begin = _Begin(frobenius.weights, frobenius.multipliers)
+        if len(go_on) < len(index):
+            some, begin = some[~frobenius.ray], _Begin(*(part[~frobenius.ray] for part in begin))
         if len(index) == 1:
             found, how = _alone(some, norm, cone, own, begin, watch, split)
         else:
