@@ -14,6 +14,8 @@ from .measures import direction_error as direction_error
 from .measures import in_cone as in_cone
 from .measures import margin as margin
 from .problem import Problem as Problem
+from .profiles import MarginProfile as MarginProfile
+from .profiles import margin_profile as margin_profile
 from .regularization import PenaltyPath as PenaltyPath
 from .regularization import RegularizationPath as RegularizationPath
 from .regularization import penalty_path as penalty_path

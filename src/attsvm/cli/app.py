@@ -15,6 +15,7 @@ COMMANDS = {
     "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
     "solve": "Solve the Att-SVM of a selection: the weights of smallest norm that select its tokens with margin 1.",
     "train": "Train softmax attention on a problem file, with any optimizer.",
+    "profile": "Find the norm whose margin an optimizer of attsvm, optax or PyTorch maximises.",
     "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
     "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",
     "experiment": "Train a transformer on movie reviews or a ViT on pictures, and compare optimizers.",

@@ -58,21 +58,22 @@ def progress(name: str = "training", *, stops: bool = False) -> Iterator[Callabl
     If it ``stops``, it returns True after Ctrl-C, and the command writes the result of the steps that were made.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn(name),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4g}"),
+        TextColumn("{task.fields[state]}"),
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("training", total=None, loss=float("nan"))
+        task = bar.add_task("training", total=None, state="")
 
         def update(at: Any) -> bool:
-            bar.update(task, completed=at.step, total=at.steps, loss=at.loss)
+            steps = f"{at.step:,}" if at.steps is None else f"{at.step:,}/{at.steps:,}"
+            loss = "" if at.loss is None else f" loss {at.loss:.4g}"
+            bar.update(task, completed=at.step, total=at.steps, state=steps + loss)
             return stops and at.step > 0 and take_steps()
 
         yield update

@@ -12,10 +12,7 @@ from attsvm.storage import kind_of
 from attsvm.temporaries import finish, make_folder, remove_empty, unfinished
 
 CONTENTS = {
-    "index.html": "a file",
-    "result.json": "a file",
-    "run.npz": "a file",
-    "table.csv": "a file",
+    **dict.fromkeys(("index.html", "result.json", "run.npz", "profile.npz", "table.csv"), "a file"),
     "figures": "a folder",
 }
 """What a folder may hold that ``--force`` replaces, and what each of them is."""

@@ -2,11 +2,12 @@
 
 ``attention`` maps parameters to logits; ``engine`` joins attention, softmax pooling, head and loss, compiles stretches
 of steps and spreads the trials over the cores; ``train`` is :func:`attsvm.train` and ``run`` holds what it returns;
-``stopping`` ends trials that have converged.
+``stopping`` ends trials that have converged; ``gradient`` has the gradient alone.
 """
 
+from attsvm.training.gradient import LossGradient
 from attsvm.training.run import Run
 from attsvm.training.stopping import Stopping
 from attsvm.training.train import train
 
-__all__ = ["Run", "Stopping", "train"]
+__all__ = ["LossGradient", "Run", "Stopping", "train"]

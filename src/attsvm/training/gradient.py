@@ -1,18 +1,76 @@
-"""The gradient of the training loss at given weights."""
+"""The gradient of the training loss at given parameters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
-from attsvm.training.attention import parse_attention
-from attsvm.training.engine.objective import Evaluation, Objective
+from attsvm.training.attention import Data, Parameters, parse_attention
+from attsvm.training.engine.objective import Objective
 from attsvm.training.engine.trials import TrialData
+
+
+class LossGradient:
+    """The gradient of the mean loss in the parameters of the attention, compiled once.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels and a linear head.
+    attention, loss : str, optional
+        As for :func:`attsvm.train`.
+    trials : int
+        How often the problems of the batch are repeated: trial j has problem j mod their number.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> from attsvm.training import LossGradient
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> gradient, log_scale = LossGradient(problem)({"W": np.zeros((1, 5, 5))})
+    >>> gradient["W"].shape, log_scale.shape
+    ((1, 5, 5), (1,))
+    """
+
+    def __init__(
+        self, problem: Problem, attention: str | None = None, loss: str = "logistic", trials: int | None = None
+    ) -> None:
+        layer = parse_attention(attention, problem, None)
+        size = int(np.prod(problem.batch_shape, dtype=np.int64)) if trials is None else trials
+        self._evaluate = _evaluation(Objective(layer, Linear(), parse_loss(loss, problem.num_classes)))
+        with jax.enable_x64(True):
+            data = TrialData(problem, np.dtype(np.float64))
+            every = np.arange(size)
+            fixed = {key: data.last(x, every) for key, x in Linear().initial(problem).items()}
+            # on the device once, not at each call
+            self._given = jax.device_put((fixed, data.take(every), 0.0))
+
+    def __call__(
+        self, parameters: Mapping[str, Float[np.ndarray, "trials ..."]]
+    ) -> tuple[dict[str, Float[np.ndarray, "trials ..."]], Float[np.ndarray, "trials"]]:
+        """The gradient with its scale taken out, so that it does not underflow.
+
+        Parameters
+        ----------
+        parameters : dict of str to ndarray
+            One row for each trial.
+
+        Returns
+        -------
+        gradient : dict of str to ndarray
+            Times exp(−log_scale).
+        log_scale : ndarray, shape (trials,)
+        """
+        with jax.enable_x64(True):
+            gradient, log_scale = self._evaluate(dict(parameters), *self._given)
+            return {name: np.asarray(x) for name, x in gradient.items()}, np.asarray(log_scale)
 
 
 def loss_gradient(
@@ -34,24 +92,23 @@ def loss_gradient(
         Times exp(−log_scale).
     log_scale : ndarray, shape (*trials, *batch)
     """
-    layer = parse_attention(None, problem, None)
-    (name,) = layer.shapes(problem)
-    objective = Objective(layer, Linear(), parse_loss(loss, problem.num_classes))
+    (name,) = parse_attention(None, problem, None).shapes(problem)
     core = 2 if problem.has_queries else 1
     lead = weights.shape[: weights.ndim - core]
     flat = weights.reshape(-1, *weights.shape[weights.ndim - core :])
-    with jax.enable_x64(True):
-        data = TrialData(problem, np.dtype(np.float64))
-        trials = np.arange(len(flat))
-        fixed = {key: data.last(x, trials) for key, x in Linear().initial(problem).items()}
-        found = _evaluation(objective)({name: np.moveaxis(flat, 0, -1)}, fixed, data.take(trials), 0.0)
-        gradient = np.moveaxis(np.asarray(found.gradient[name]), -1, 0)
-        log_scale = np.asarray(found.log_scale[name])
-    return gradient.reshape(weights.shape), np.broadcast_to(log_scale, len(flat)).reshape(lead)
+    gradient, log_scale = LossGradient(problem, loss=loss, trials=len(flat))({name: flat})
+    return gradient[name].reshape(weights.shape), log_scale.reshape(lead)
 
 
 @lru_cache(maxsize=32)
-def _evaluation(objective: Objective) -> Callable[..., Evaluation]:
-    """Compiled once for each shape."""
-    compiled: Callable[..., Evaluation] = jax.jit(objective.evaluate)
-    return compiled
+def _evaluation(objective: Objective) -> Callable[..., tuple[dict[str, jax.Array], jax.Array]]:
+    """From parameters with the trials first to the gradient and the logarithm of its scale, compiled for each shape."""
+
+    def evaluate(parameters: Parameters, fixed: Parameters, data: Data, penalty: jax.Array) -> Any:
+        last = {name: jnp.moveaxis(x, 0, -1) for name, x in parameters.items()}
+        found = objective.evaluate(last, fixed, data, penalty)
+        name, values = next(iter(last.items()))
+        gradient = {name: jnp.moveaxis(x, -1, 0) for name, x in found.gradient.items()}
+        return gradient, jnp.broadcast_to(found.log_scale[name], values.shape[-1])
+
+    return jax.jit(evaluate)

@@ -18,9 +18,9 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
+from attsvm.report.matrix import drawn_matrix, in_own_and_others
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
-from attsvm.reproduce.matrix import drawn_matrix, in_own_and_others
 from attsvm.theory.margin_ratio import margin_ratio
 from attsvm.training import train
 

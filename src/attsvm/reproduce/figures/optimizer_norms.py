@@ -20,9 +20,9 @@ from attsvm.optimizers import (
     steepest_descent,
 )
 from attsvm.problem import Problem
+from attsvm.report.matrix import drawn_matrix, in_own_and_others
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
-from attsvm.reproduce.matrix import drawn_matrix, in_own_and_others
 from attsvm.results import Status
 from attsvm.svm import solve_svm
 from attsvm.training import train

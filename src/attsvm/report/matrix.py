@@ -36,7 +36,8 @@ def drawn_matrix(
             ha="center",
             va="center",
             fontsize=5.7,
-            color="white" if value > 0.72 else style.INK,
+            # not style.INK, which turns light on dark pages, where the cells stay pale
+            color="white" if value > 0.72 else "#101014",
         )
     for i, (j, solid) in enumerate(zip(own, claimed, strict=True)):
         axis.add_patch(

@@ -1,0 +1,66 @@
+"""``attsvm profile``: which norm's margin an optimizer maximises."""
+
+from typing import Annotated
+
+import typer
+
+from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
+from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
+
+HELP = """
+OPTIMIZER is the name of an optimizer of attsvm (`attsvm train --help` lists them), or the import path of a class of
+PyTorch optimizers, of an optimizer of optax, or of a function that returns one: `torch.optim.Adam`, `optax.lion`,
+`my_package.optimizers:mine`. Each problem is trained with several schedules of the steps, on the gradient divided by
+its norm, and once on the gradient itself. The answer is a norm, or says why it is inconclusive.
+
+Examples:
+
+    attsvm profile torch.optim.Adam --learning-rate 1e-3 --out adam
+
+    attsvm profile optax.lion --learning-rate 0.01
+
+    attsvm profile normalized_gradient_descent --seeds 4 --steps 5000 --norm frobenius --norm l1 --norm linf --json
+"""
+
+
+def profile(
+    optimizer: Annotated[str, typer.Argument(metavar="OPTIMIZER", help="A name or an import path.")],
+    out: OutFolder = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="What the schedules multiply.  [default: the optimizer's, or 0.1]")
+    ] = None,
+    norm: Annotated[
+        list[str] | None, typer.Option(help="A norm to compare. Repeatable.  [default: eleven norms]")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Number of problems.")] = 20,
+    steps: Annotated[int, typer.Option(help="Number of steps with each schedule.")] = 20_000,
+    attention: Annotated[str | None, typer.Option(help="`combined` (W) or `factored` (K, Q).")] = None,
+    threads: Threads = None,
+    json: Json = False,
+    force: ForceFolder = False,
+) -> None:
+    """Find the norm whose margin an optimizer maximises."""
+    limit_threads(threads)
+    command = command_line()
+
+    from attsvm.profiles import margin_profile
+    from attsvm.profiles.profile import NORMS
+    from attsvm.report.plain import dumps
+    from attsvm.report.profile.page import numbers, write_folder
+
+    with result_folder(out, force) as folder:
+        with progress() as callback:
+            found = margin_profile(
+                optimizer,
+                norms=norm or NORMS,
+                seeds=seeds,
+                steps=steps,
+                learning_rate=learning_rate,
+                attention=attention,
+                callback=callback,
+            )
+        result = numbers(found, command=command, threads=threads)
+        if folder:
+            write_folder(folder, found, result, command)
+    print(dumps(result) if json else found)
+    finish(out, "index.html, figures, result.json and profile.npz")

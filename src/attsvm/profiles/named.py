@@ -1,0 +1,135 @@
+"""The optimizer that a profile steps, from what a caller gives."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import optax
+
+from attsvm.checks import check_number
+from attsvm.errors import ProblemError
+from attsvm.extensions import import_object
+from attsvm.optimizers import OPTIMIZERS
+from attsvm.profiles.of_optax import OfOptax
+from attsvm.profiles.of_torch import OfTorch
+from attsvm.profiles.stepped import Stepped
+
+_DEFAULT_RATE = 0.1
+_EXPECTED = (
+    "expected an optax transformation, a function of a learning rate that returns one, a class of PyTorch optimizers, "
+    "a function of parameters that returns one, or the name of any of these"
+)
+
+
+def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
+    """What steps an optimizer.
+
+    Raises
+    ------
+    ProblemError
+        If it is none of the kinds that a profile takes, or a learning rate is given for one that has its own.
+    """
+    if learning_rate is not None:
+        learning_rate = check_number("learning_rate", learning_rate, "a positive number", lambda rate: rate > 0)
+    name = optimizer if isinstance(optimizer, str) else _name(optimizer)
+    found: Any = _import(optimizer) if isinstance(optimizer, str) else optimizer
+    if isinstance(found, optax.GradientTransformation):
+        if learning_rate is not None:
+            raise ProblemError(
+                f"learning_rate: expected None for {name}, which has its own, got {learning_rate:g}; "
+                "give a function of the learning rate instead"
+            )
+        return OfOptax.of_transformation(found, name)
+    if not callable(found):
+        instance = _is_of_torch(found)
+        bound = ", whose parameters are given already; give its class" if instance else ""
+        raise ProblemError(f"optimizer: {_EXPECTED}; got {type(found).__name__}{bound}")
+    if inspect.isclass(found) and _is_of_torch(found):
+        of_torch: Any = found
+        return OfTorch(of_torch if learning_rate is None else partial(of_torch, lr=learning_rate), name)
+    return _of_function(found, name, learning_rate)
+
+
+def _of_function(function: Callable[..., Any], name: str, learning_rate: float | None) -> Stepped:
+    """What the result of a function tells: it is called with a schedule, with a number, and with parameters."""
+    make = _by_keyword(function)
+    rate = _rate(function) if learning_rate is None else learning_rate
+    failures = []
+    for argument in (lambda k: rate + 0.0 * k, rate):
+        try:
+            made = make(argument)
+        except (TypeError, ValueError) as error:  # ProblemError is a ValueError
+            failures.append(str(error))
+            continue
+        if isinstance(made, optax.GradientTransformation):
+            takes_schedules = callable(argument)
+            return OfOptax.of_factory(make, name, rate) if takes_schedules else OfOptax.of_transformation(made, name)
+    if "torch" in sys.modules:
+        import torch
+
+        try:
+            made = function([torch.nn.Parameter(torch.ones(2, 2))])
+        except (TypeError, ValueError) as error:
+            failures.append(str(error))
+        else:
+            if isinstance(made, torch.optim.Optimizer):
+                if learning_rate is not None:
+                    raise ProblemError(
+                        f"learning_rate: expected None for {name}, which sets its own, got {learning_rate:g}"
+                    )
+                return OfTorch(function, name)
+    raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned none of them ({failures[0] if failures else made!r})")
+
+
+def _by_keyword(function: Callable[..., Any]) -> Callable[[Any], Any]:
+    """The function of one argument; a learning rate is passed by its name where there is one."""
+    if "learning_rate" in _parameters(function):
+        return lambda rate: function(learning_rate=rate)
+    return function
+
+
+def _rate(function: Callable[..., Any]) -> float:
+    parameter = _parameters(function).get("learning_rate")
+    default = None if parameter is None else parameter.default
+    return float(default) if isinstance(default, int | float) else _DEFAULT_RATE
+
+
+def _parameters(function: Callable[..., Any]) -> Any:
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:  # some functions of C have none
+        return {}
+
+
+def _is_of_torch(found: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return (
+        issubclass(found, torch.optim.Optimizer) if inspect.isclass(found) else isinstance(found, torch.optim.Optimizer)
+    )
+
+
+def _import(name: str) -> Any:
+    """A registered optimizer, ``package.module:name`` or ``package.module.name``."""
+    if name in OPTIMIZERS.names():
+        return OPTIMIZERS.find(name)
+    path = name if ":" in name or "." not in name else ":".join(name.rsplit(".", 1))
+    if ":" not in path:
+        raise ProblemError(
+            f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, or a name such as torch.optim.Adam, "
+            f"got {name!r}"
+        )
+    try:
+        return import_object(path)
+    except Exception as error:  # a module may fail on import in any way
+        raise ProblemError(f"optimizer: {name!r} cannot be imported ({type(error).__name__}: {error})") from error
+
+
+def _name(optimizer: Any) -> str:
+    if isinstance(optimizer, partial):
+        return _name(optimizer.func)
+    own = getattr(optimizer, "__qualname__", None) or getattr(optimizer, "name", None)
+    return str(own) if own else type(optimizer).__name__

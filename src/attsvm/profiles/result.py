@@ -1,0 +1,87 @@
+"""What a profile holds."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from attsvm.norms import Norm, read_norm, written_norm
+from attsvm.results import Result, per_trial, shared
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginProfile(Result):
+    """Margin ratios of an optimizer in several norms, and what follows from them.
+
+    C schedules of the steps, S problems, N norms.
+
+    Attributes
+    ----------
+    status : Status
+        ``finished``, or ``interrupted`` if the callback ended it; then there is no verdict.
+    ratios : ndarray, shape (C, S, N)
+        Margin ratio of the trained weights; 1 is the best margin of any weights of the same norm.
+    half_ratios : ndarray, shape (C, S, N)
+        After half of the steps.
+    raw_ratios : ndarray, shape (S, N), or None
+        Of a run with the schedule of ``chosen`` on the gradient itself, which is not divided by its norm. None if the
+        profile was interrupted before.
+    decided : bool ndarray, shape (C, S)
+        Whether the softmax of every query is saturated: each dropped probability is at most 1e-6.
+    logit_change : ndarray, shape (C, S)
+        The largest change of a logit in a step of the later half.
+    norm : Norm or None
+        The norm whose margin the optimizer maximises; None if the profile is inconclusive.
+    verdict : str
+        The name of the norm, or "inconclusive".
+    reason : str
+        Sentences that say what the verdict rests on.
+    chosen : str
+        The schedule that the verdict rests on.
+    underflows : bool
+        Whether the run on the gradient itself ends elsewhere, because the gradient becomes too small for the optimizer.
+    norms, schedules : tuple of str
+        The names of the last and of the first axis.
+    optimizer, attention : str
+    learning_rate : float or None
+    steps : int
+    """
+
+    kind: ClassVar[str] = "margin profile"
+    equal_shapes: ClassVar[tuple[tuple[str, ...], ...]] = (("ratios", "half_ratios"), ("decided", "logit_change"))
+
+    ratios: np.ndarray = per_trial()
+    half_ratios: np.ndarray = per_trial()
+    raw_ratios: np.ndarray | None = per_trial()
+    decided: np.ndarray = per_trial()
+    logit_change: np.ndarray = per_trial()
+    norm: Norm | None = shared(write=written_norm, read=read_norm)
+    verdict: str = shared()
+    reason: str = shared()
+    chosen: str = shared()
+    underflows: bool = shared()
+    norms: tuple[str, ...] = shared(read=tuple)
+    schedules: tuple[str, ...] = shared(read=tuple)
+    optimizer: str = shared()
+    attention: str = shared()
+    learning_rate: float | None = shared()
+    steps: int = shared()
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean of the ratios over the problems, shape (C, N)."""
+        return np.asarray(self.ratios.mean(axis=1))
+
+    def __str__(self) -> str:
+        """The table of mean ratios, and the verdict."""
+        width = max(map(len, self.schedules))
+        columns = [max(len(name), 5) for name in self.norms]
+        titles = "  ".join(f"{name:>{size}}" for name, size in zip(self.norms, columns, strict=True))
+        lines = [f"Mean margin ratio of {self.optimizer}", f"{'':{width}}  {titles}"]
+        for schedule, row in zip(self.schedules, self.mean, strict=True):
+            numbers = "  ".join(f"{value:{size}.3f}" for value, size in zip(row, columns, strict=True))
+            lines.append(f"{schedule:{width}}  {numbers}")
+        return "\n".join([*lines, f"{self.verdict}: {self.reason}"])
+
+    def _summary(self) -> str:
+        return f"{self.optimizer}: {self.verdict}"

@@ -1,0 +1,102 @@
+"""The page of ``attsvm profile``, its figure and its numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attsvm.profiles import MarginProfile
+from attsvm.report.drawn import Drawn, draw_each
+from attsvm.report.matrix import drawn_matrix
+from attsvm.report.plain import command_result
+from attsvm.report.render import render
+from attsvm.report.words import number, percent
+from attsvm.report.write import write_page
+
+SCHEMA = "attsvm.profile/1"
+
+_FIELDS = ("optimizer", "learning_rate", "attention", "steps", "status", "verdict", "reason", "chosen", "underflows")
+
+
+def numbers(profile: MarginProfile, *, command: str, threads: int | None) -> dict[str, Any]:
+    """``result.json``, as documented in docs/guide/results.md."""
+    return command_result(
+        SCHEMA,
+        command,
+        {
+            **{name: getattr(profile, name) for name in _FIELDS},
+            "threads": threads,
+            "norms": list(profile.norms),
+            "schedules": list(profile.schedules),
+            "mean_ratios": profile.mean,
+            "ratios": profile.ratios,
+            "raw_ratios": profile.raw_ratios,
+            "share_decided": profile.decided.mean(axis=1),
+            "median_logit_change": np.median(profile.logit_change, axis=1),
+        },
+    )
+
+
+def verdict(profile: MarginProfile) -> str:
+    """The sentence below the title."""
+    said = "Inconclusive" if profile.norm is None else f"It maximises the margin in the {profile.verdict} norm"
+    return f"{said}: {profile.reason}"
+
+
+def write_folder(folder: Path, profile: MarginProfile, result: dict[str, Any], command: str) -> None:
+    """Write ``index.html``, ``figures/ratios.png``, ``result.json`` and ``profile.npz``."""
+    drawn = draw_each({"ratios": lambda: _ratios(profile)})
+    problems = profile.ratios.shape[1]
+    text = render(
+        "profile.html.j2",
+        title=f"Margin profile of {profile.optimizer}",
+        kicker=f"{problems} problems · {profile.attention} attention · {profile.steps:,} steps of each schedule",
+        verdict=verdict(profile),
+        notes=[],
+        cards=_cards(profile),
+        drawn=drawn,
+        made_by=f"{problems} problems",
+        columns=["", *profile.norms],
+        rows=[(name, *(f"{x:.3f}" for x in row)) for name, row in _rows(profile)],
+        command=command,
+        result=result,
+    )
+    write_page(folder, text, drawn, result)
+    profile.save(folder / "profile.npz")
+
+
+def _rows(profile: MarginProfile) -> list[tuple[str, np.ndarray]]:
+    rows = list(zip(profile.schedules, profile.mean, strict=True))
+    raw = profile.raw_ratios
+    return rows if raw is None else [*rows, (f"{profile.chosen}, gradient not normalised", raw.mean(axis=0))]
+
+
+def _cards(profile: MarginProfile) -> list[tuple[str, str, str]]:
+    place = profile.schedules.index(profile.chosen)
+    mean = profile.mean[place]
+    first, second = np.argsort(mean)[::-1][:2] if len(mean) > 1 else (0, 0)
+    return [
+        ("Largest margin ratio", number(mean[first]), f"{profile.norms[first]} norm, {profile.chosen} steps"),
+        ("Second largest", number(mean[second]), f"{profile.norms[second]} norm, same steps"),
+        ("Saturated", percent(profile.decided[place].mean()), "of the problems: each query keeps one token"),
+        (
+            "Change of a logit",
+            number(float(np.median(profile.logit_change[place]))),
+            "in a late step, median problem; long steps change the limit",
+        ),
+    ]
+
+
+def _ratios(profile: MarginProfile) -> Drawn:
+    names, mean = zip(*_rows(profile), strict=True)
+    short = [name.replace(", gradient not normalised", ", raw") for name in names]
+    own = [int(row.argmax()) for row in mean]
+    claimed = [name == profile.chosen and profile.norm is not None for name in names]
+    return Drawn(
+        "ratios",
+        "Margin ratios",
+        "Mean over the problems of the margin over the best margin of any weights of the same norm. The largest ratio "
+        "of each row is framed, with a solid line in the row that the verdict rests on. raw: the gradient is not "
+        "divided by its norm.",
+        drawn_matrix(short, profile.norms, np.array(mean), own, claimed),
+    )
