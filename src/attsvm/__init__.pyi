@@ -29,6 +29,8 @@ from .svm import combined_prediction as combined_prediction
 from .svm import finite_part as finite_part
 from .svm import solve_head as solve_head
 from .svm import solve_svm as solve_svm
+from .sweeps import open_sweep as open_sweep
+from .sweeps import sweep as sweep
 from .theory import Classification as Classification
 from .theory import Feasibility as Feasibility
 from .theory import GlobalConditions as GlobalConditions

@@ -1,8 +1,30 @@
-"""Sweeps: grids of trials, computed on all cores or a cluster, and stored as they finish."""
+"""Sweeps: grids of trials, computed on all cores or a cluster, and stored as they finish.
 
+A new source of problems, a new measure and a new ready sweep are one new file each, in this package or outside it.
+"""
+
+from attsvm.sweeps.block import Block
+from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.format import Drawn, Output
+from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.ready import READY
+from attsvm.sweeps.sources import SOURCES
+from attsvm.sweeps.store import open_sweep
+from attsvm.sweeps.sweep import SweepProgress, sweep
 
-__all__ = ["Drawn", "Output"]
+__all__ = [
+    "MEASURES",
+    "READY",
+    "SOURCES",
+    "Block",
+    "Definition",
+    "Drawn",
+    "Measure",
+    "Output",
+    "SweepProgress",
+    "open_sweep",
+    "sweep",
+]
 
 
 def __dir__() -> list[str]:

@@ -120,12 +120,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
         used = parse_norm("frobenius" if norm is None else norm)
     weights = check_weights(problem, weights)
     batch_shape = trial_axes(problem, weights, "weights") + problem.batch_shape
-    canonical = problem.canonical
-    logits = np.where(canonical.allowed, token_logits(problem, weights), -np.inf)
-    selected = selected_tokens(logits)
-    chosen = selected[..., None] == np.arange(problem.num_tokens)
-    attention = softmax(logits, canonical.allowed)
-    dropped = np.where(canonical.allowed & ~chosen, attention, 0.0).max(axis=(-3, -2, -1))
+    selected, chosen, dropped = _attended(problem, weights)
     if not problem.has_query_axis:
         selected, chosen = selected[..., 0], chosen[..., 0, :]
 
@@ -143,6 +138,22 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     if not batch_shape:
         return Classification(Kind(str(kind)), breaking, selected, float(dropped))
     return Classification(kind, breaking, selected, dropped)
+
+
+def largest_dropped(problem: Problem, weights: np.ndarray) -> np.ndarray:
+    """The largest probability of a token that is not selected, of each trial."""
+    return _attended(problem, weights)[2]
+
+
+def _attended(problem: Problem, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The selected tokens (*batch, n, Q), the same as a mask, and the largest probability of another token."""
+    canonical = problem.canonical
+    logits = np.where(canonical.allowed, token_logits(problem, weights), -np.inf)
+    selected = selected_tokens(logits)
+    chosen = selected[..., None] == np.arange(problem.num_tokens)
+    attention = softmax(logits, canonical.allowed)
+    dropped = np.where(canonical.allowed & ~chosen, attention, 0.0).max(axis=(-3, -2, -1))
+    return selected, chosen, dropped
 
 
 def trial_axes(problem: Problem, weights: np.ndarray, name: str) -> tuple[int, ...]:

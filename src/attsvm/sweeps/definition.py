@@ -1,0 +1,175 @@
+"""What a sweep computes: its grid, its trials and its measures. Where it is computed changes no result."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attsvm.checks import check_integer, check_seed
+from attsvm.errors import ProblemError
+from attsvm.sweeps.arguments import Arguments, described, group_of
+from attsvm.sweeps.measure import Measure, parse_measure
+
+MOST_BLOCK = 256
+"""Trials of a block by default: enough for the speed of batches, few enough for small memory."""
+
+LANES = 8
+"""Numbers of a vector register. A block is a multiple of it."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A grid of cells, a number of trials in each, and what is measured in a trial.
+
+    The trials of a cell are divided into blocks. A block is always computed as a whole, in one batch of one size, so its
+    bits do not depend on where and when it is computed. Trials of the last block beyond ``trials`` are computed and
+    dropped.
+
+    Parameters
+    ----------
+    grid : mapping of str to sequence
+        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimizer, or of
+        :func:`attsvm.solve_svm`. Where several have it, it is written ``train.rank`` or ``svm.rank``.
+    measures : sequence of str, Measure or callable
+        Names, ``NAME=ARGUMENTS``, import paths, measures, or functions (problem, run) -> dict of arrays with one number
+        for each trial.
+    trials : int
+        In each cell.
+    data : str or callable
+        A data source.
+    fixed : mapping of str to object
+        Arguments that are the same in all cells.
+    seed : int
+        Trial t of cell c is drawn from ``np.random.SeedSequence(seed, spawn_key=(c, t))``.
+    budget : int
+        The largest number of steps of a trial: one that is undecided after its steps is continued up to this number.
+    block : int, optional
+        Trials that are computed in one batch, a multiple of 8. By default the trials, divided evenly into blocks of at
+        most 256.
+    name, summary : str
+        Of a ready sweep.
+    """
+
+    grid: Mapping[str, Sequence[Any]]
+    measures: Sequence[str | Measure | Callable[..., Any]]
+    trials: int = 100
+    data: str | Callable[..., Any] = "random"
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    budget: int = 0
+    block: int | None = None
+    name: str = ""
+    summary: str = ""
+
+    def __post_init__(self) -> None:
+        check_integer("trials", self.trials, 1)
+        check_integer("budget", self.budget, 0)
+        check_seed(self.seed)
+        block = self.block
+        if block is None:
+            blocks = -(-self.trials // MOST_BLOCK)
+            block = -(-self.trials // (blocks * LANES)) * LANES
+        if check_integer("block", block, LANES) % LANES:
+            raise ProblemError(f"block: expected a multiple of {LANES}, got {block}")
+        object.__setattr__(self, "block", block)
+        for name, values in self.grid.items():
+            if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or not len(values):
+                raise ProblemError(f"{name}: expected a sequence of values, got {values!r}")
+            if name in self.fixed:
+                raise ProblemError(f"{name}: expected it in the grid or among the fixed arguments, got both")
+        object.__setattr__(self, "measures", tuple(parse_measure(each) for each in self.measures))
+        if not self.measures:
+            raise ProblemError("measures: expected at least one, got none")
+        names = [measure.name for measure in self.parsed_measures]
+        if len(set(names)) < len(names):
+            raise ProblemError(f"measures: expected different names, got {', '.join(names)}")
+        for cell in (0, self.num_cells - 1):
+            self.arguments(cell)
+
+    @property
+    def width(self) -> int:
+        """The trials of a block."""
+        assert self.block is not None
+        return self.block
+
+    @property
+    def parsed_measures(self) -> tuple[Measure, ...]:
+        """The measures."""
+        return tuple(measure for measure in self.measures if isinstance(measure, Measure))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of values of each axis of the grid."""
+        return tuple(len(values) for values in self.grid.values())
+
+    @property
+    def num_cells(self) -> int:
+        """The number of cells of the grid."""
+        return math.prod(self.shape)
+
+    @property
+    def num_blocks(self) -> int:
+        """The blocks of a cell."""
+        return -(-self.trials // self.width)
+
+    def place(self, cell: int) -> tuple[int, ...]:
+        """The indices of a cell in the grid."""
+        return tuple(int(i) for i in np.unravel_index(cell, self.shape)) if self.shape else ()
+
+    def values(self, cell: int) -> dict[str, Any]:
+        """The values of the grid in a cell."""
+        return {name: values[i] for (name, values), i in zip(self.grid.items(), self.place(cell), strict=True)}
+
+    @cached_property
+    def _group_of(self) -> Callable[[str], tuple[str, str]]:
+        given = {name.removeprefix("train."): value for name, value in {**self.grid, **self.fixed}.items()}
+        optimizers = given.get("optimizer", ())
+        listed = "optimizer" in self.grid or "train.optimizer" in self.grid
+        return group_of(self.data, tuple(optimizers) if listed else (optimizers,) if optimizers != () else ())
+
+    def arguments(self, cell: int) -> Arguments:
+        """The arguments of a cell, by what they are passed to."""
+        found: dict[str, dict[str, Any]] = {"data": {}, "train": {}, "svm": {}, "optimizer": {}}
+        for name, value in {**self.fixed, **self.values(cell)}.items():
+            group, own = self._group_of(name)
+            found[group][own] = value
+        return Arguments(**found)
+
+    def generators(self, cell: int, first: int) -> list[np.random.Generator]:
+        """The generators of the trials of a block."""
+        return [
+            np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(cell, trial)))
+            for trial in range(first, first + self.width)
+        ]
+
+    def training_seed(self, cell: int, first: int) -> int:
+        """The seed of the mini-batches of a block."""
+        return int(np.random.SeedSequence(self.seed, spawn_key=(cell, first, 1)).generate_state(1)[0])
+
+    def described(self) -> dict[str, Any]:
+        """The definition as JSON."""
+        return {
+            "data": described(self.data),
+            "grid": {name: described(list(values)) for name, values in self.grid.items()},
+            "fixed": described(self.fixed),
+            "measures": [measure.described() for measure in self.parsed_measures],
+            "trials": self.trials,
+            "seed": self.seed,
+            "budget": self.budget,
+            "block": self.width,
+        }
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the definition."""
+        text = json.dumps(self.described(), sort_keys=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def changed(self, **changes: Any) -> "Definition":
+        """The definition with other fields. The block follows the number of trials unless it is given."""
+        return replace(self, **{"block": None, **changes})

@@ -1,0 +1,123 @@
+"""Where chunks are computed: in this process, or by the workers of a Dask scheduler."""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from attsvm.checks import check_integer
+from attsvm.errors import ProblemError
+from attsvm.sweeps.store import Task
+from attsvm.training.engine.trials import num_threads
+
+Call = Callable[[Task], object]
+Outcome = tuple[Task, BaseException | None]
+
+AHEAD = 3
+"""Chunks that are handed out for each worker, so that none waits for the client."""
+
+
+class Executor(ABC):
+    """Computes the chunks of a queue, which may grow while it does."""
+
+    dashboard: str = ""
+
+    @abstractmethod
+    def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
+        """Each task with its error, or None, as they finish. Ends when the queue is empty and no task is running."""
+
+    @abstractmethod
+    def workers(self) -> int:
+        """The number of workers now."""
+
+
+class InProcess(Executor):
+    """One chunk after the other in this process. Dask is not needed."""
+
+    def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
+        """Each task with its error, or None."""
+        while queue:
+            task = queue.popleft()
+            try:
+                call(task)
+            except Exception as error:  # a measure may fail in any way
+                yield task, error
+            else:
+                yield task, None
+
+    def workers(self) -> int:
+        """One, this process."""
+        return 1
+
+
+class Distributed(Executor):
+    """The workers of a Dask scheduler.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.dashboard = client, client.dashboard_link or ""
+
+    def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
+        """Each task with its error, or None."""
+        from distributed import as_completed
+
+        running: dict[Any, Task] = {}
+        finished = as_completed()
+        while queue or running:
+            while queue and len(running) < AHEAD * max(1, self.workers()):
+                task = queue.popleft()
+                future = self.client.submit(call, task, pure=False)
+                running[future] = task
+                finished.add(future)
+            future = next(finished)
+            task = running.pop(future)
+            if future.status == "cancelled":
+                raise ConnectionError(f"{self.client.scheduler.address}: the Dask scheduler ended")
+            error = future.exception() if future.status == "error" else None
+            future.release()
+            yield task, error
+
+    def workers(self) -> int:
+        """The number of threads of all workers that are connected now."""
+        return sum(self.client.nthreads().values())
+
+
+@contextlib.contextmanager
+def executor(scheduler: str | None, workers: int | None) -> Iterator[Executor]:
+    """An executor: a running scheduler, this process for 0 workers, or a cluster on this machine.
+
+    Raises
+    ------
+    ProblemError
+        If the scheduler cannot be reached, or both arguments are given.
+    """
+    if workers is not None:
+        check_integer("workers", workers, 0)
+    if scheduler is not None and workers is not None:
+        raise ProblemError(f"workers: expected None with a scheduler, whose workers are used, got {workers}")
+    if workers == 0:
+        yield InProcess()
+        return
+    from distributed import Client, LocalCluster
+
+    if scheduler is not None:
+        try:
+            client = Client(scheduler, timeout=10)
+        except (OSError, ValueError) as error:
+            raise ProblemError(f"scheduler: expected the address of a Dask scheduler, got {scheduler!r}") from error
+        with client:
+            yield Distributed(client)
+        return
+    cluster = LocalCluster(
+        n_workers=workers or num_threads(),
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address="127.0.0.1:0",
+    )
+    with cluster, Client(cluster) as client:
+        yield Distributed(client)

@@ -1,0 +1,102 @@
+"""What is measured in the trials of a sweep."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.extensions import Registry, kind_check
+from attsvm.sweeps.arguments import described, read_function
+from attsvm.sweeps.block import Block
+from attsvm.sweeps.format import Output
+
+
+class Measure(ABC):
+    """A measurement of the trials of a block. A subclass sets ``name`` and ``outputs``, and provides :meth:`measure`.
+
+    A measure with arguments, as ``margin_ratio=l1,nuclear``, is a frozen dataclass and provides :meth:`from_text`.
+    """
+
+    name: str
+    outputs: ClassVar[Mapping[str, Output]] = {}
+
+    def declared(self) -> Mapping[str, Output]:
+        """The outputs, with their axes."""
+        return self.outputs
+
+    @abstractmethod
+    def measure(self, block: Block) -> dict[str, np.ndarray]:
+        """Measure the trials of a block.
+
+        What is computed from the block on first use is kept for other measures.
+
+        Returns
+        -------
+        dict of str to ndarray
+            An array (trials, ...) for each output.
+        """
+
+    def described(self) -> Any:
+        """The measure as JSON, for the hash of a sweep."""
+        return [self.name, repr(vars(self))]
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Make the measure from the text behind ``NAME=``.
+
+        Raises
+        ------
+        ProblemError
+            If it takes no arguments.
+        """
+        raise ProblemError(f"{cls.name}: expected no arguments, got {text!r}")
+
+
+class OfFunction(Measure):
+    """A function (problem, run) -> dict of arrays with one number for each trial, which are stored as float64."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.name = function, getattr(function, "__name__", "function")
+
+    def measure(self, block: Block) -> dict[str, np.ndarray]:
+        """Call the function."""
+        found = self.function(block.problem, block.run)
+        if not isinstance(found, dict):
+            raise ProblemError(f"{self.name}: expected a dict of arrays, got {type(found).__name__}")
+        return {str(name): np.asarray(array) for name, array in found.items()}
+
+    def described(self) -> Any:
+        """Its name and its source."""
+        return described(self.function)
+
+
+MEASURES: Registry[type[Measure] | Measure] = Registry(
+    "measure", group="attsvm.sweep_measures", package="attsvm.sweeps.measures", check=kind_check(Measure)
+)
+
+
+def parse_measure(measure: "str | Measure | type[Measure] | Callable[..., Any]") -> Measure:
+    """Read a measure: a name, ``NAME=ARGUMENTS``, the import path of a function, a function or a measure.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such measure, or it has other arguments.
+    """
+    if isinstance(measure, str):
+        name, equals, text = measure.partition("=")
+        if ":" in name and not equals:
+            return parse_measure(read_function(name))
+        found = MEASURES.find(name)
+        if equals:
+            return (found if isinstance(found, type) else type(found)).from_text(text)
+        return found() if isinstance(found, type) else found
+    if isinstance(measure, Measure):
+        return measure
+    if isinstance(measure, type) and issubclass(measure, Measure):
+        return measure()
+    if callable(measure):
+        return OfFunction(measure)
+    raise ProblemError(f"measures: expected names, measures or functions, got {measure!r}")

@@ -1,0 +1,28 @@
+"""The distance of the trained direction from that of the Att-SVM."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from attsvm.measures import direction_error
+from attsvm.sweeps.block import Block, where_feasible
+from attsvm.sweeps.format import Output
+from attsvm.sweeps.measure import MEASURES, Measure
+
+
+class DirectionError(Measure):
+    """1 − correlation of the weights and the Att-SVM of the selected tokens; missing where it is infeasible."""
+
+    name = "direction_error"
+    outputs: ClassVar[Mapping[str, Output]] = {"direction_error": Output("direction error")}
+
+    def measure(self, block: Block) -> dict[str, np.ndarray]:
+        """Compare the directions."""
+        solution, weights = block.solution(), block.run.weights
+        axes = (-2, -1) if block.problem.has_queries else -1
+        error = direction_error(weights, np.nan_to_num(solution.direction), axis=axes)
+        return {"direction_error": where_feasible(solution, error)}
+
+
+MEASURES.register(DirectionError.name, DirectionError)

@@ -1,0 +1,46 @@
+"""Whether the optimal tokens are separable, with the certificate."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from attsvm.results import Status
+from attsvm.sweeps.block import Block
+from attsvm.sweeps.format import MISSING, YES_NO, Output
+from attsvm.sweeps.measure import MEASURES, Measure
+
+STATUSES = tuple(status.value for status in (Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE))
+
+
+class Feasible(Measure):
+    """Whether the Att-SVM of the optimal tokens has a solution. Nothing is trained for it.
+
+    ``feasible`` is missing where neither weights nor multipliers prove the answer: the status is ``inaccurate``.
+    ``gap`` is the relative duality gap of weights, ``bound`` the bound that the multipliers of an infeasible problem
+    prove, 0 for a feasible one.
+    """
+
+    name = "feasible"
+    outputs: ClassVar[Mapping[str, Output]] = {
+        "feasible": Output("separable problems", codes=YES_NO),
+        "feasibility_status": Output("status of the Att-SVM", codes=STATUSES),
+        "gap": Output("relative duality gap"),
+        "bound": Output("Farkas bound"),
+    }
+
+    def measure(self, block: Block) -> dict[str, np.ndarray]:
+        """Solve the Att-SVMs."""
+        solution = block.optimal_solution()
+        status = np.asarray(solution.status)
+        place = np.argmax(status[..., None] == np.array(STATUSES), axis=-1)
+        feasible = np.array([1, MISSING, 0])[place]
+        return {
+            "feasible": feasible,
+            "feasibility_status": place,
+            "gap": np.asarray(solution.gap),
+            "bound": np.asarray(solution.bound),
+        }
+
+
+MEASURES.register(Feasible.name, Feasible)

@@ -1,0 +1,27 @@
+"""The number of support tokens."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from attsvm.sweeps.block import Block
+from attsvm.sweeps.format import MISSING, Output
+from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.theory.feasibility import is_feasible
+
+
+class SupportCount(Measure):
+    """The support tokens of the Att-SVM of the selected tokens; missing where it is infeasible."""
+
+    name = "support_count"
+    outputs: ClassVar[Mapping[str, Output]] = {"support_count": Output("support tokens", count=True)}
+
+    def measure(self, block: Block) -> dict[str, np.ndarray]:
+        """Count them."""
+        solution = block.solution()
+        counts = solution.support.reshape(len(solution.support), -1).sum(axis=1)
+        return {"support_count": np.where(is_feasible(solution), counts, MISSING)}
+
+
+MEASURES.register(SupportCount.name, SupportCount)

@@ -1,0 +1,82 @@
+"""Training of a block: undecided trials are continued, packed together, until they are decided or a budget ends."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attsvm.problem import Problem
+from attsvm.results import Status
+from attsvm.theory.kinds import SATURATED, largest_dropped
+from attsvm.training import Run, train
+
+SMALLEST_BATCH = 8
+
+_PER_TRIAL = ("weights", "selected", "probability", "loss", "step", "precise_until", "log_scale", "status")
+
+
+class Trained(NamedTuple):
+    """A run, and when its trials were decided.
+
+    ``decided`` (B,) is the first recorded step from which on every softmax of the trial is saturated at all records, -1
+    for an undecided trial. Continued trials are looked at once, at the end of each continuation. The history of the run
+    ends where the first continuation begins.
+    """
+
+    run: Run
+    decided: np.ndarray
+
+
+def train_until_decided(problem: Problem, arguments: Mapping[str, Any], seed: int, budget: int) -> Trained:
+    """Train the problems of a batch; double the steps of undecided trials until they are decided or ``budget`` ends."""
+    run = train(problem, **arguments, seed=seed)
+    decided = _decided(problem, run)
+    made = run.steps
+    options = {name: value for name, value in arguments.items() if name not in ("init", "steps", "record")}
+    while made < budget:
+        goes_on = (decided < 0) & (np.asarray(run.status) == Status.FINISHED.value)
+        left = np.flatnonzero(goes_on)
+        if not left.size:
+            break
+        # few sizes of batches, so that few programs are compiled; the packing is that of the block alone
+        width = max(SMALLEST_BATCH, 1 << (left.size - 1).bit_length())
+        packed = np.resize(left, min(width, len(goes_on)))
+        part, steps = problem[packed], min(made, budget - made)
+        longer = train(part, **{**options, "init": run[packed], "steps": steps, "record": 1}, seed=seed)
+        run, made = _merged(run, left, longer), made + steps
+        decided[left] = np.where(_dropped(part, longer)[: left.size] <= SATURATED, made, -1)
+    return Trained(run, decided)
+
+
+def _dropped(problem: Problem, run: Run) -> np.ndarray:
+    """The largest probability of a token that is not selected, of each trial."""
+    found = largest_dropped(problem, run.weights)
+    return np.asarray(found.reshape(len(found), -1).max(axis=1))
+
+
+def _decided(problem: Problem, run: Run) -> np.ndarray:
+    """The first recorded step from which on the probabilities of all selected tokens are saturated."""
+    kept = run.history["probability"]
+    padded = run.history["selected"] < 0
+    saturated = (padded | (kept >= 1 - SATURATED)).reshape(*kept.shape[:2], -1).all(axis=2)
+    # True from here on: cumulative, from the last record backwards
+    lasting = np.flip(np.logical_and.accumulate(np.flip(saturated, 0), axis=0), 0)
+    first = run.history["steps"][lasting.argmax(axis=0)]
+    now = _dropped(problem, run) <= SATURATED
+    return np.where(now, np.where(lasting.any(axis=0), first, run.steps), -1)
+
+
+def _merged(run: Run, left: np.ndarray, longer: Run) -> Run:
+    """The run, with the trials of ``left`` replaced by the first ones of a longer run."""
+
+    def put(old: Any, new: Any) -> np.ndarray:
+        array = np.array(old)
+        array[left] = np.asarray(new)[: left.size]
+        return array
+
+    changed: dict[str, Any] = {name: put(getattr(run, name), getattr(longer, name)) for name in _PER_TRIAL}
+    for name in ("parameters", "optimizer_state"):
+        old, new = getattr(run, name), getattr(longer, name)
+        changed[name] = {key: put(array, new[key]) for key, array in old.items()}
+    return replace(run, **changed)

@@ -1,0 +1,46 @@
+"""Initial weights of the trials of a sweep, each drawn with the generator of its trial."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.problem import Problem
+from attsvm.training.attention import Attention, parse_attention
+
+Draw = Callable[[Attention, Problem, np.random.Generator], dict[str, np.ndarray]]
+
+
+def _default(layer: Attention, problem: Problem, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    return layer.initial(problem, generator, problem.heads_shape)
+
+
+def _uniform(layer: Attention, problem: Problem, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """Entries U(−d^−1/2, d^−1/2), as in the published experiments."""
+    return {
+        name: generator.uniform(-(shape[0] ** -0.5), shape[0] ** -0.5, problem.heads_shape + shape)
+        for name, shape in layer.shapes(problem).items()
+    }
+
+
+STARTS: dict[str | None, Draw] = {None: _default, "uniform": _uniform}
+"""What ``init`` can be: None for the default of :func:`attsvm.train`, or "uniform"."""
+
+
+def start(
+    problem: Problem, arguments: Mapping[str, Any], generators: list[np.random.Generator]
+) -> dict[str, np.ndarray]:
+    """The initial parameters of the attention, with the trials in front.
+
+    Raises
+    ------
+    ProblemError
+        If ``init`` is none of :data:`STARTS`.
+    """
+    init = arguments.get("init")
+    if not (init is None or isinstance(init, str)) or init not in STARTS:
+        raise ProblemError(f"init: expected 'uniform' or None in a sweep, got {init!r}")
+    layer = parse_attention(arguments.get("attention"), problem, arguments.get("rank"))
+    drawn = [STARTS[init](layer, problem, generator) for generator in generators]
+    return {name: np.stack([each[name] for each in drawn]) for name in drawn[0]}

@@ -1,0 +1,306 @@
+"""The folder of a sweep: created, locked by one client, and filled chunk by chunk. ``format.py`` describes it."""
+
+import contextlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from attsvm._version import __version__
+from attsvm.errors import ProblemError
+from attsvm.storage import atomic_write
+from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.format import Output
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    import xarray
+
+DATA, HEADER, CHUNKS, LOCK = "data.zarr", "sweep.json", "chunks", "lock"
+DONE, FAILED = ".done", ".failed"
+
+
+class Task(NamedTuple):
+    """A chunk of trials of one cell."""
+
+    cell: int
+    first: int
+    stop: int
+    attempt: int = 1
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        return f"{self.cell}-{self.first}"
+
+
+class Store:
+    """A sweep's folder.
+
+    Parameters
+    ----------
+    path : path
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder holds a sweep that was created completely."""
+        return (self.path / HEADER).is_file()
+
+    def header(self) -> dict[str, Any]:
+        """What ``sweep.json`` holds.
+
+        Raises
+        ------
+        ProblemError
+            If the folder holds no sweep.
+        """
+        try:
+            found = json.loads((self.path / HEADER).read_bytes())
+        except (OSError, ValueError):
+            raise ProblemError(f"{self.path}: expected the folder of a sweep, got none") from None
+        if not isinstance(found, dict) or not {"hash", "version", "definition", "chunk"} <= set(found):
+            raise ProblemError(f"{self.path}: expected the folder of a sweep, got another {HEADER}")
+        return found
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the lock of the folder. The system releases it when the process ends in any way.
+
+        Raises
+        ------
+        ProblemError
+            If another process holds it, or the folder holds other files.
+        """
+        known = {DATA, HEADER, CHUNKS, LOCK}
+        if self.path.exists() and not self.path.is_dir():
+            raise ProblemError(f"{self.path}: expected a free name or the folder of a sweep, got a file")
+        others = {each.name for each in self.path.iterdir()} - known if self.path.exists() else set()
+        if others:
+            raise ProblemError(
+                f"{self.path}: expected a free name or the folder of a sweep, got one with {min(others)}"
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise ProblemError(
+                        f"{self.path}: expected a sweep that no other process runs, got one that is running"
+                    ) from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    def prepare(self, definition: Definition, chunk: int, command: str) -> int:
+        """Create the store, or check that it is of the same sweep and version; return the size of its chunks.
+
+        Raises
+        ------
+        ProblemError
+            If it is of another sweep or version.
+        """
+        if not self.exists:
+            self._create(definition, chunk, command)
+            return chunk
+        header = self.header()
+        if header["version"] != __version__:
+            raise ProblemError(
+                f"{self.path}: expected a sweep of attsvm {__version__}, got one of attsvm {header['version']}"
+            )
+        if header["hash"] != definition.hash:
+            ours, theirs = definition.described(), header["definition"]
+            differs = next((name for name in ours if ours[name] != theirs.get(name)), "hash")
+            raise ProblemError(
+                f"{self.path}: expected a store of this sweep, got one of another sweep, whose {differs} is "
+                f"{_short(theirs.get(differs))} and not {_short(ours.get(differs))}"
+            )
+        return int(header["chunk"])
+
+    def _create(self, definition: Definition, chunk: int, command: str) -> None:
+        import xarray as xr
+
+        for part in (DATA, CHUNKS):
+            shutil.rmtree(self.path / part, ignore_errors=True)  # of a process that was killed here
+        header = {
+            "version": __version__,
+            "command": command,
+            "name": definition.name,
+            "seed": definition.seed,
+            "hash": definition.hash,
+            "trials": definition.trials,
+            "block": definition.width,
+            "chunk": chunk,
+            "definition": definition.described(),
+        }
+        coordinates = {name: (name, coordinate(values), label(name)) for name, values in definition.grid.items()}
+        for measure in definition.parsed_measures:
+            for output in measure.declared().values():
+                coordinates |= {axis: (axis, coordinate(x), label(axis)) for axis, x in output.axes.items()}
+        attributes = {**header, "definition": json.dumps(header["definition"])}
+        with _quiet():
+            xr.Dataset(coords=coordinates, attrs=attributes).to_zarr(
+                self.path / DATA, mode="w", zarr_format=3, consolidated=False
+            )
+        for measure in definition.parsed_measures:
+            for name, output in measure.declared().items():
+                self._create_array(name, output, definition, chunk)
+        (self.path / CHUNKS).mkdir()
+        with atomic_write(self.path / HEADER) as stream:
+            stream.write(json.dumps(header, indent=1).encode())
+
+    def _create_array(self, name: str, output: Output, definition: Definition, chunk: int) -> None:
+        lengths = tuple(len(values) for values in output.axes.values())
+        _group(self.path).create_array(
+            name,
+            shape=(*definition.shape, definition.trials, *lengths),
+            chunks=(*(1,) * len(definition.shape), min(chunk, definition.trials), *lengths),
+            dtype=output.dtype,
+            fill_value=output.missing,
+            dimension_names=(*definition.grid, "trial", *output.axes),
+            attributes=output.attributes(name),
+        )
+
+    def write(self, definition: Definition, chunk: int, task: Task, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write the outputs of a chunk, then commit it by one file that is there or not."""
+        declared = {name: each for measure in definition.parsed_measures for name, each in measure.declared().items()}
+        at = (*definition.place(task.cell), slice(task.first, task.stop))
+        for name, array in arrays.items():
+            if name not in declared:
+                self._ensure(name, definition, chunk)
+            _array(self.path, name)[at] = array
+        (self.path / CHUNKS / f"{task.name}{DONE}").touch()
+        (self.path / CHUNKS / f"{task.name}{FAILED}").unlink(missing_ok=True)
+
+    def _ensure(self, name: str, definition: Definition, chunk: int) -> None:
+        """Create the array of an output that no measure declares, unless a worker has created it."""
+        if (self.path / DATA / name / "zarr.json").is_file():
+            return
+        # two workers write the same file, each by a rename
+        with contextlib.suppress(ValueError):
+            self._create_array(name, Output(), definition, chunk)
+
+    def fail(self, definition: Definition, task: Task, error: str, traceback: str) -> None:
+        """Record the error of a chunk."""
+        record = {
+            "cell": {name: _plain(value) for name, value in definition.values(task.cell).items()},
+            "trials": [task.first, task.stop],
+            "attempts": task.attempt,
+            "error": error,
+            "traceback": traceback,
+        }
+        with atomic_write(self.path / CHUNKS / f"{task.name}{FAILED}") as stream:
+            stream.write(json.dumps(record).encode())
+
+    def done(self) -> set[str]:
+        """The names of the committed chunks."""
+        with os.scandir(self.path / CHUNKS) as entries:
+            return {entry.name.removesuffix(DONE) for entry in entries if entry.name.endswith(DONE)}
+
+    def errors(self) -> list[dict[str, Any]]:
+        """The records of the failed chunks."""
+        return [json.loads(path.read_bytes()) for path in sorted((self.path / CHUNKS).glob(f"*{FAILED}"))]
+
+
+def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
+    """Open the result of a sweep, which may be finished, interrupted or running.
+
+    Parameters
+    ----------
+    store : path
+        The folder of the sweep.
+
+    Returns
+    -------
+    xarray.Dataset
+        Its arrays are read when they are used. :mod:`attsvm.sweeps.format` describes it.
+
+    Raises
+    ------
+    ProblemError
+        If there is no sweep at this path.
+
+    Examples
+    --------
+    >>> import attsvm, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     grid = {"dim": [2, 5]}
+    ...     _ = attsvm.sweep(grid, ["feasible"], store=f"{folder}/phase", trials=8, workers=0)
+    ...     attsvm.open_sweep(f"{folder}/phase").feasible.shape
+    (2, 8)
+    """
+    import xarray as xr
+
+    found = Store(store)
+    header = found.header()
+    with _quiet():
+        data = xr.open_zarr(found.path / DATA, consolidated=False, chunks=None)
+    grid = header["definition"]["grid"]
+    done = np.zeros((*(len(values) for values in grid.values()), header["trials"]), dtype=bool)
+    by_cell = done.reshape(-1, header["trials"])
+    for name in found.done():
+        cell, first = map(int, name.split("-"))
+        by_cell[cell, first : first + header["chunk"]] = True
+    attributes = {**data.attrs, "errors": json.dumps(found.errors())}
+    found_data: xr.Dataset = data.assign(done=((*grid, "trial"), done)).assign_attrs(attributes)
+    return found_data
+
+
+def label(name: str) -> dict[str, str]:
+    """The attributes of a coordinate."""
+    return {"long_name": name.rpartition(".")[2].replace("_", " "), "units": ""}
+
+
+def coordinate(values: Any) -> np.ndarray:
+    """The values of a grid as numbers, or as strings."""
+    numbers = [_plain(value) for value in values]
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in numbers):
+        return np.array(numbers, np.int64)
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers):
+        return np.array(numbers, np.float64)
+    return np.array([str(value) for value in numbers])
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if isinstance(value, bool | int | float | str) else str(getattr(value, "name", value))
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings of zarr that the format of strings may change."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@lru_cache(maxsize=16)
+def _group(path: Path) -> Any:
+    import zarr
+
+    return zarr.open_group(path / DATA, mode="r+")
+
+
+@lru_cache(maxsize=256)
+def _array(path: Path, name: str) -> Any:
+    return _group(path)[name]

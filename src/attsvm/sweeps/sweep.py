@@ -1,0 +1,242 @@
+"""The main function of sweeps: computes the chunks that a store lacks."""
+
+import os
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from attsvm.checks import check_callback, check_integer
+from attsvm.errors import ProblemError
+from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.executors import Executor, InProcess, executor
+from attsvm.sweeps.measure import Measure
+from attsvm.sweeps.ready import READY
+from attsvm.sweeps.store import Store, Task, open_sweep
+from attsvm.sweeps.work import run_chunk, run_chunk_in_worker
+
+if TYPE_CHECKING:
+    import xarray
+
+ATTEMPTS = 3
+"""How often a chunk is computed before its error is recorded."""
+
+MOST_CHUNK = 1024
+"""Trials of a chunk by default: seconds of training, and files of kilobytes."""
+
+
+@dataclass(frozen=True)
+class SweepProgress:
+    """What the callback of a sweep receives after each chunk.
+
+    Attributes
+    ----------
+    trials, done : int
+        Trials in total, and those that are committed.
+    cells, finished : int
+        Cells in total, and those whose trials are all committed.
+    failed : int
+        Chunks whose error is recorded.
+    rate : float
+        Trials per second in this call.
+    seconds_left : float or None
+        None until a chunk is finished.
+    workers : int
+    dashboard : str
+        Address of the Dask dashboard; "" without Dask.
+    """
+
+    trials: int
+    done: int
+    cells: int
+    finished: int
+    failed: int
+    rate: float
+    seconds_left: float | None
+    workers: int
+    dashboard: str
+
+
+def sweep(
+    grid: Mapping[str, Sequence[Any]] | str | Definition,
+    measures: Sequence[str | Measure | Callable[..., Any]] | None = None,
+    *,
+    store: str | os.PathLike[str],
+    workers: int | None = None,
+    scheduler: str | None = None,
+    chunk: int | None = None,
+    callback: Callable[[SweepProgress], object] | None = None,
+    command: str = "attsvm.sweep",
+    **options: Any,
+) -> "xarray.Dataset":
+    """Measure many random trials in each cell of a grid, on all cores or a cluster, and store them as they finish.
+
+    The result does not depend, to the bit, on the number of workers, on the chunks, or on their order. If the process
+    ends at any moment, the same call continues: only what was under way is lost. A chunk that fails three times is
+    recorded with its error, and is tried again by the next call.
+
+    Parameters
+    ----------
+    grid : mapping of str to sequence, str, or Definition
+        Values by the name of an argument of the data source, of :func:`attsvm.train`, of the optimizer or of
+        :func:`attsvm.solve_svm`; or the name of a ready sweep, as "phase-global"; or a definition.
+    measures : sequence of str, Measure or callable
+        Names, ``"margin_ratio=l1,nuclear"``, or functions (problem, run) -> dict of arrays with one number for each
+        trial. Required with a mapping.
+    store : path
+        The folder of the result.
+    workers : int, optional
+        Worker processes with one thread each, by default one for each core. With 0 the trials are computed in this
+        process, without Dask.
+    scheduler : str, optional
+        Address of a running Dask scheduler, as "tcp://10.0.0.1:8786". Its workers must see the folder of ``store``.
+    chunk : int, optional
+        Trials that are computed and committed together, a multiple of the block; 1024 at most by default. A store that
+        exists keeps its own.
+    callback : callable, optional
+        Called with a :class:`SweepProgress` after each chunk. The sweep stops when it returns True.
+    command : str
+        The command that the result names.
+    **options
+        Of :class:`attsvm.sweeps.Definition`: ``trials``, ``data``, ``fixed``, ``seed``, ``budget``, ``block``.
+
+    Returns
+    -------
+    xarray.Dataset
+        As :func:`attsvm.open_sweep` returns it.
+
+    Raises
+    ------
+    ProblemError
+        If an argument is not valid, or the store is of another sweep or another version, or in use.
+
+    Examples
+    --------
+    >>> import attsvm, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     grid = {"dim": [2, 5]}
+    ...     found = attsvm.sweep(grid, ["feasible"], store=f"{folder}/phase", trials=40, workers=0)
+    ...     found.feasible.mean("trial").values
+    array([0.225, 1.   ])
+    """
+    definition = define(grid, measures, **options)
+    check_callback(callback)
+    size = chunk_size(definition, chunk)
+    folder = Store(store)
+    with folder.claimed():
+        size = folder.prepare(definition, size, command)
+        progress = _Progress(definition, folder.done(), size)
+        queue = deque(progress.left())
+        if queue:
+            with executor(scheduler, workers) as found:
+                call = run_chunk if isinstance(found, InProcess) else run_chunk_in_worker
+                _run(found, queue, partial(call, definition, folder.path, size), folder, progress, callback)
+    return open_sweep(store)
+
+
+def define(
+    grid: Mapping[str, Sequence[Any]] | str | Definition, measures: Sequence[Any] | None = None, **options: Any
+) -> Definition:
+    """The definition that the arguments of :func:`sweep` describe.
+
+    Raises
+    ------
+    ProblemError
+        If they are not valid.
+    """
+    if isinstance(grid, Mapping):
+        if measures is None:
+            raise ProblemError("measures: expected at least one, got none")
+        return Definition(grid, measures, **options)
+    definition = grid if isinstance(grid, Definition) else READY.find(grid)
+    changes = {**options, **({} if measures is None else {"measures": measures})}
+    return definition.changed(**changes) if changes else definition
+
+
+def chunk_size(definition: Definition, chunk: int | None) -> int:
+    """The number of trials of a chunk, a multiple of the block.
+
+    Raises
+    ------
+    ProblemError
+        If the given number is not one.
+    """
+    width = definition.width
+    if chunk is None:
+        return min(definition.num_blocks, max(1, MOST_CHUNK // width)) * width
+    if check_integer("chunk", chunk, width) % width:
+        raise ProblemError(f"chunk: expected a multiple of the block, {width}, got {chunk}")
+    return chunk
+
+
+class _Progress:
+    """Which chunks are committed, and how fast."""
+
+    def __init__(self, definition: Definition, done: set[str], chunk: int) -> None:
+        self.definition, self.chunk = definition, chunk
+        self.began, self.new, self.failed = time.perf_counter(), 0, 0
+        trials = definition.trials
+        self._firsts = range(0, trials, chunk)
+        self._left = [
+            sum(f"{cell}-{first}" not in done for first in self._firsts) for cell in range(definition.num_cells)
+        ]
+        self._done = done
+        self.done = sum(self._size(int(name.split("-")[1])) for name in done)
+
+    def _size(self, first: int) -> int:
+        return min(first + self.chunk, self.definition.trials) - first
+
+    def left(self) -> list[Task]:
+        """The chunks to compute."""
+        return [
+            Task(cell, first, first + self._size(first))
+            for cell in range(self.definition.num_cells)
+            for first in self._firsts
+            if f"{cell}-{first}" not in self._done
+        ]
+
+    def finish(self, task: Task) -> None:
+        """Count a chunk that was committed."""
+        self.new += task.stop - task.first
+        self.done += task.stop - task.first
+        self._left[task.cell] -= 1
+
+    def now(self, executor: Executor) -> SweepProgress:
+        """The state after a chunk."""
+        total = self.definition.num_cells * self.definition.trials
+        rate = self.new / max(time.perf_counter() - self.began, 1e-9)
+        return SweepProgress(
+            trials=total,
+            done=self.done,
+            cells=self.definition.num_cells,
+            finished=self._left.count(0),
+            failed=self.failed,
+            rate=rate,
+            seconds_left=(total - self.done) / rate if rate else None,
+            workers=executor.workers(),
+            dashboard=executor.dashboard,
+        )
+
+
+def _run(
+    found: Executor,
+    queue: deque[Task],
+    call: Callable[[Task], object],
+    folder: Store,
+    progress: _Progress,
+    callback: Callable[[SweepProgress], object] | None,
+) -> None:
+    for task, error in found.outcomes(queue, call):
+        if error is None:
+            progress.finish(task)
+        elif task.attempt < ATTEMPTS:
+            queue.append(task._replace(attempt=task.attempt + 1))
+        else:
+            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            folder.fail(progress.definition, task, f"{type(error).__name__}: {error}", "".join(lines))
+            progress.failed += 1
+        if callback is not None and callback(progress.now(found)):
+            return

@@ -1,0 +1,86 @@
+"""The computation of one chunk, the same in every process."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from attsvm.errors import ProblemError
+from attsvm.svm.threads import threads_for
+from attsvm.sweeps.arguments import find_source
+from attsvm.sweeps.block import Block, drawn_block
+from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.format import Output
+from attsvm.sweeps.store import Store, Task
+
+
+def run_chunk(definition: Definition, path: Path, chunk: int, task: Task) -> None:
+    """Compute a chunk on one thread, and commit it to the store."""
+    with one_thread():
+        arrays = compute(definition, task)
+    Store(path).write(definition, chunk, task, arrays)
+
+
+def run_chunk_in_worker(definition: Definition, path: Path, chunk: int, task: Task) -> None:
+    """Compute a chunk in a process that does nothing else."""
+    _keep_compiled_programs()
+    run_chunk(definition, path, chunk, task)
+
+
+def compute(definition: Definition, task: Task) -> dict[str, np.ndarray]:
+    """The outputs of a chunk, block by block."""
+    blocks = [block_outputs(definition, task.cell, first) for first in range(task.first, task.stop, definition.width)]
+    wanted = task.stop - task.first
+    return {name: np.concatenate([each[name] for each in blocks])[:wanted] for name in blocks[0]}
+
+
+def block_outputs(definition: Definition, cell: int, first: int) -> dict[str, np.ndarray]:
+    """The outputs of a block, as they are stored."""
+    arguments = definition.arguments(cell)
+    generators = definition.generators(cell, first)
+    drawn = drawn_block(find_source(definition.data)(generators, **arguments.data), definition.width)
+    block = Block(drawn, arguments, generators, definition.training_seed(cell, first), definition.budget)
+    found: dict[str, np.ndarray] = {}
+    for measure in definition.parsed_measures:
+        declared = measure.declared()
+        arrays = measure.measure(block)
+        if declared and set(arrays) != set(declared):
+            expected, got = ", ".join(declared), ", ".join(map(str, arrays))
+            raise ProblemError(f"{measure.name}: expected the outputs {expected}, got {got}")
+        found |= {name: _checked(name, array, declared.get(name), definition) for name, array in arrays.items()}
+    return found
+
+
+def _checked(name: str, array: np.ndarray, output: Output | None, definition: Definition) -> np.ndarray:
+    output = output or Output()
+    expected = (definition.width, *(len(values) for values in output.axes.values()))
+    if np.shape(array) != expected:
+        raise ProblemError(f"{name}: expected an array of shape {expected}, got {np.shape(array)}")
+    return np.asarray(array).astype(output.dtype)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: how a batch is sliced depends on their number, and a worker has one core."""
+    before = os.environ.get("ATTSVM_THREADS")
+    os.environ["ATTSVM_THREADS"] = "1"
+    try:
+        with threads_for(0):
+            yield
+    finally:
+        del os.environ["ATTSVM_THREADS"]
+        if before is not None:
+            os.environ["ATTSVM_THREADS"] = before
+
+
+@cache
+def _keep_compiled_programs() -> None:
+    """Let JAX keep compiled programs in a folder, for the workers that start later."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "attsvm" / "compiled"
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
