@@ -26,8 +26,8 @@ LANES = 8
 class Definition:
     """A grid of cells, a number of trials in each, and what is measured in a trial.
 
-    The trials of a cell are divided into blocks. A block is always computed as a whole, in one batch of one size, so its
-    bits do not depend on where and when it is computed. Trials of the last block beyond ``trials`` are computed and
+    The trials of a cell are divided into blocks. A block is always computed as a whole, in one batch of one size, so
+    its bits do not depend on where and when it is computed. Trials of the last block beyond ``trials`` are computed and
     dropped.
 
     Parameters
