@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "Train softmax attention on a problem file, with any optimizer.",
     "profile": "Find the norm whose margin an optimizer of attsvm, optax or PyTorch maximises.",
     "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
+    "sweep": "Measure many random trials in each cell of a grid, on all cores or a cluster.",
     "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",
     "experiment": "Train a transformer on movie reviews or a ViT on pictures, and compare optimizers.",
 }

@@ -1,0 +1,238 @@
+"""``attsvm sweep``: grids of trials on all cores or a cluster."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attsvm.cli.interrupts import on_interruption
+from attsvm.cli.options import Json
+from attsvm.cli.shared import command_line
+from attsvm.cli.tables import columns_table
+from attsvm.errors import ProblemError
+
+if TYPE_CHECKING:
+    from attsvm.sweeps import Definition, SweepProgress
+
+HELP = """
+NAME is a ready sweep of `attsvm sweep --list`, or `package.module:NAME`. Without it, the sweep is described by `--grid`
+and `--measure`. With it, `--grid` replaces its grid, `--set` adds to its fixed arguments, and so on. The result is an
+xarray dataset in the folder of `--out`. The same command continues an interrupted sweep.
+
+Examples:
+
+    attsvm sweep --list
+
+    attsvm sweep phase-feasible --out out/feasible
+
+    attsvm sweep phase-global --grid dim=2,4,8 --trials 200 --out out/small --dry-run
+
+    attsvm sweep --grid dim=2,6,10 --grid learning_rate=0.03,0.1 --set optimizer=normalized_gradient_descent --measure kind --measure margin_ratio=frobenius,nuclear --out out/own
+
+    attsvm sweep phase-global --out /shared/phase --scheduler tcp://10.0.0.1:8786
+"""  # noqa: E501  # a command is one line
+
+SECONDS_A_LINE = 10.0
+"""Off a terminal, a line of progress is printed this often."""
+
+
+def sweep(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A ready sweep.")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List the ready sweeps, the measures and sources.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="STORE", help="Folder of the result.")] = None,
+    grid: Annotated[
+        list[str] | None, typer.Option("--grid", metavar="NAME=VALUES", help="An axis; values divided by commas.")
+    ] = None,
+    fixed: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An argument of all cells.")
+    ] = None,
+    measure: Annotated[
+        list[str] | None, typer.Option("--measure", help="A measure, or package.module:function.")
+    ] = None,
+    data: Annotated[str | None, typer.Option("--data", help="Source of the problems.  [default: random]")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", help="Trials of each cell.  [default: 100]")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of all trials.  [default: 0]")] = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", help="Most steps of a trial that is undecided before.")
+    ] = None,
+    block: Annotated[int | None, typer.Option("--block", help="Trials of a batch.")] = None,
+    chunk: Annotated[int | None, typer.Option("--chunk", help="Trials that are committed together.")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Worker processes; 0 computes in this one.  [default: all cores]")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the number of trials, and estimates of time and disk space.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run a sweep (the help is HELP)."""
+    if list_all:
+        _list()
+        return
+    from attsvm.sweeps.sweep import chunk_size, define, sweep
+
+    definition = _definition(
+        define,
+        name,
+        grid or [],
+        fixed or [],
+        {"measures": measure, "data": data, "trials": trials, "seed": seed, "budget": budget, "block": block},
+    )
+    if dry_run:
+        _show_estimate(definition, chunk_size(definition, chunk), workers, json)
+        return
+    if out is None:
+        raise ProblemError("--out: expected the folder of the result, got none")
+    on_interruption(lambda: f"finished chunks are kept in {out}, run the command again to go on")
+    with _progress() as show:
+        found = sweep(
+            definition,
+            store=out,
+            workers=workers,
+            scheduler=scheduler,
+            chunk=chunk,
+            callback=show,
+            command=command_line(),
+        )
+    _finish(found, out, json)
+
+
+def _definition(define: Any, name: str | None, grid: list[str], fixed: list[str], options: dict[str, Any]) -> Any:
+    given = {key: value for key, value in options.items() if value is not None}
+    axes = {key: [_value(text) for text in values.split(",")] for key, values in _pairs("--grid", grid)}
+    arguments = {key: _value(text) for key, text in _pairs("--set", fixed)}
+    if name is None:
+        if not axes or not given.get("measures"):
+            raise ProblemError("NAME: expected a sweep of `attsvm sweep --list`, or --grid and --measure, got neither")
+        return define(axes, given.pop("measures"), fixed=arguments, **given)
+    definition = define(name)
+    if axes:
+        given["grid"] = axes
+    if arguments:
+        given["fixed"] = {**definition.fixed, **arguments}
+    return definition.changed(**given) if given else definition
+
+
+def _pairs(option: str, texts: list[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not value:
+            raise ProblemError(f"{option}: expected NAME=VALUE, got {text!r}")
+        pairs.append((key.replace("-", "_"), value))
+    return pairs
+
+
+def _value(text: str) -> Any:
+    """A number, True, False, None, or the text itself."""
+    import ast
+
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+class _progress:
+    """One line in a terminal, and plain lines off it."""
+
+    def __enter__(self) -> "Callable[[SweepProgress], None]":
+        self.terminal, self.last, self.shown = sys.stderr.isatty(), 0.0, ""
+        return self.show
+
+    def __exit__(self, *_: object) -> None:
+        if self.terminal and self.shown:
+            print(file=sys.stderr)
+
+    def show(self, at: "SweepProgress") -> None:
+        now = time.monotonic()
+        ended = at.done == at.trials
+        if not self.shown and at.dashboard:
+            print(f"dashboard: {at.dashboard}", file=sys.stderr)
+        if self.shown and not ended and now - self.last < (0.2 if self.terminal else SECONDS_A_LINE):
+            return
+        self.last = now
+        left = "" if at.seconds_left is None else f", {_duration(at.seconds_left)} left"
+        failed = f", {at.failed} chunks failed" if at.failed else ""
+        line = (
+            f"{at.finished}/{at.cells} cells, {at.done:,}/{at.trials:,} trials, {at.rate:,.0f} trials/s{left}, "
+            f"{at.workers} worker{'s' if at.workers != 1 else ''}{failed}"
+        )
+        print(
+            f"\r\x1b[2K{line}" if self.terminal else line,
+            end="" if self.terminal else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
+        self.shown = line
+
+
+def _finish(found: Any, out: Path, json: bool) -> None:
+    from json import loads
+
+    from attsvm.report.plain import dumps
+
+    errors = loads(found.attrs["errors"])
+    if json:
+        means = {
+            name: {"dims": list(array.dims), "shape": list(array.shape), "attributes": dict(array.attrs)}
+            for name, array in found.data_vars.items()
+        }
+        print(dumps({"store": str(out), "attributes": dict(found.attrs), "variables": means}))
+    else:
+        measured = ", ".join(sorted(set(map(str, found.data_vars)) - {"done"}))
+        print(f"{out}: {found.sizes['trial']:,} trials in each of {_cells(found):,} cells: {measured}")
+    for error in errors:
+        cell = ", ".join(f"{key} = {value}" for key, value in error["cell"].items())
+        first, stop = error["trials"]
+        print(f"attsvm: warning: {cell}: trials {first} to {stop - 1} failed: {error['error']}", file=sys.stderr)
+    if errors:
+        from attsvm.cli.exits import INCOMPLETE
+
+        raise typer.Exit(INCOMPLETE)
+
+
+def _cells(found: Any) -> int:
+    return int(found["done"].isel(trial=0).size)
+
+
+def _show_estimate(definition: "Definition", chunk: int, workers: int | None, json: bool) -> None:
+    from attsvm.report.plain import dumps
+    from attsvm.sweeps.estimate import estimate
+
+    found = estimate(definition, chunk, workers)
+    if json:
+        print(dumps(vars(found)))
+        return
+    print(f"{found.trials:,} trials: {definition.num_cells:,} cells × {definition.trials:,} in {found.chunks:,} chunks")
+    print(f"about {_duration(found.seconds)} on {found.workers} workers, from {found.measured} measured blocks")
+    print(f"at most {found.bytes / 1e6:,.1f} MB on disk")
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _list() -> None:
+    from rich.console import Console
+
+    from attsvm.sweeps import MEASURES, READY, SOURCES
+
+    console = Console()
+    ready = [(f"[bold]{name}[/bold]", definition.summary) for name, definition in READY.items()]
+    console.print(columns_table(("sweep", "what it shows"), ready))
+    measures = [
+        (f"[bold]{name}[/bold]", (measure.__doc__ or "").partition("\n")[0]) for name, measure in MEASURES.items()
+    ]
+    console.print(columns_table(("measure", ""), measures))
+    sources = [(f"[bold]{name}[/bold]", (draw.__doc__ or "").partition("\n")[0]) for name, draw in SOURCES.items()]
+    console.print(columns_table(("source", ""), sources))

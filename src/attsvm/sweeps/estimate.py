@@ -1,0 +1,56 @@
+"""How long a sweep takes and how much disk space it needs, from a few blocks that are computed."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.work import block_outputs, one_thread
+from attsvm.training.engine.trials import num_threads
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a sweep takes.
+
+    Attributes
+    ----------
+    trials, chunks : int
+    seconds : float
+        On ``workers`` workers, without the time to start them and to compile.
+    bytes : int
+        On disk, without compression.
+    workers : int
+    measured : int
+        The number of blocks that were computed for it.
+    """
+
+    trials: int
+    chunks: int
+    seconds: float
+    bytes: int
+    workers: int
+    measured: int
+
+
+def estimate(definition: Definition, chunk: int, workers: int | None = None) -> Estimate:
+    """Compute a block of the first, the middle and the last cell, twice: the first time programs are compiled."""
+    cells = sorted({0, definition.num_cells // 2, definition.num_cells - 1})
+    seconds = []
+    with one_thread():
+        for cell in cells:
+            block_outputs(definition, cell, 0)
+            began = time.perf_counter()
+            outputs = block_outputs(definition, cell, 0)
+            seconds.append(time.perf_counter() - began)
+    used = workers or num_threads()
+    trials = definition.num_cells * definition.trials
+    return Estimate(
+        trials=trials,
+        chunks=definition.num_cells * -(-definition.trials // chunk),
+        seconds=float(np.mean(seconds)) * definition.num_cells * definition.num_blocks / used,
+        bytes=sum(array[0].nbytes for array in outputs.values()) * trials,
+        workers=used,
+        measured=len(cells),
+    )

@@ -1,0 +1,219 @@
+"""``attsvm.sweep``: the same bits however it is computed, nothing lost but what was under way, refusals by name."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+import attsvm
+from attsvm.errors import ProblemError
+from attsvm.sweeps.block import Block, drawn_block
+from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.sources.random import draw
+from attsvm.sweeps.sweep import sweep
+
+# the learning rate is a number of the compiled program, so that all cells share one
+TRAINED = Definition(
+    grid={"learning_rate": [0.1, 0.4]},
+    fixed={
+        "num_sequences": 2,
+        "num_tokens": 3,
+        "dim": 2,
+        "init": "uniform",
+        "optimizer": "normalized_gradient_descent",
+        "steps": 60,
+        "record": 10,
+    },
+    measures=["kind", "margin_ratio", "decision_step", "direction_error", "loss", "rank"],
+    trials=20,
+    block=8,
+    budget=400,
+)
+SOLVED = Definition(grid={"dim": [1, 2, 5], "num_tokens": [3]}, measures=["feasible"], trials=20, block=8)
+
+
+def assert_equal_bits(found, expected):
+    assert set(found.data_vars) == set(expected.data_vars)
+    assert found.done.all()
+    for name in expected.data_vars:
+        assert found[name].values.tobytes() == expected[name].values.tobytes(), name
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return sweep(TRAINED, store=tmp_path_factory.mktemp("sweep") / "store", workers=0).load()
+
+
+def test_workers_and_chunks_change_no_bit_and_a_killed_worker_loses_nothing(undisturbed, tmp_path, monkeypatch):
+    from distributed import Client, LocalCluster
+
+    # as in this process: other options of the compiler give other bits
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "compiled"))
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        with Client(cluster) as client:
+            pids = list(client.run(os.getpid).values())
+        seen = []
+
+        def kill_one_worker(progress):
+            if not seen:
+                os.kill(pids[0], signal.SIGKILL)
+            seen.append(progress)
+
+        arguments = {"scheduler": cluster.scheduler_address, "callback": kill_one_worker}
+        found = sweep(TRAINED, store=tmp_path / "store", chunk=8, **arguments).load()
+    assert_equal_bits(found, undisturbed)
+    assert (seen[-1].done, seen[-1].finished, seen[-1].failed) == (40, 2, 0)
+    assert found.attrs["chunk"] == 8
+    assert undisturbed.attrs["chunk"] == 24
+    assert found.attrs["hash"] == undisturbed.attrs["hash"] == TRAINED.hash
+
+
+def test_undecided_trials_are_those_of_one_long_training(undisturbed):
+    arguments, generators = TRAINED.arguments(0), TRAINED.generators(0, 0)
+    problem = draw(generators, **arguments.data)
+    block = Block(drawn_block(problem, 8), arguments, generators, TRAINED.training_seed(0, 0), TRAINED.budget)
+    start = np.stack([each.uniform(-(2**-0.5), 2**-0.5, (2, 2)) for each in _after_drawing(problem, arguments)])
+    steps = block.run.step
+    assert len(set(steps)) > 2, "trials are decided at several steps"
+    assert set(steps) <= {60, 120, 240, 400}
+    for made in set(steps):
+        run = attsvm.train(problem, init=start, steps=int(made), optimizer="normalized_gradient_descent")
+        # to the bit: a resumed run makes the steps of one that is not interrupted, and each trial its own
+        np.testing.assert_array_equal(run.weights[steps == made], block.run.weights[steps == made])
+    decided = undisturbed.decision_step.values[0, :8]
+    undecided = undisturbed.kind.values[0, :8] == list(attsvm.theory.Kind).index("undecided")
+    np.testing.assert_array_equal(decided < 0, undecided)
+    assert (decided <= steps).all()
+    assert (steps[undecided] == 400).all()
+
+
+def _after_drawing(problem, arguments):
+    generators = TRAINED.generators(0, 0)
+    np.testing.assert_array_equal(draw(generators, **arguments.data).tokens, problem.tokens)
+    return generators
+
+
+def test_a_trial_is_drawn_from_its_own_seed_and_feasibility_is_that_of_a_linear_program(tmp_path):
+    found = sweep(SOLVED, store=tmp_path / "store", workers=0)
+    assert found.feasible.dims == ("dim", "num_tokens", "trial")
+    n, T = 6, 3
+    for cell, d in enumerate([1, 2, 5]):
+        for trial in (0, 7, 8, 19):
+            seeds = np.random.SeedSequence(0, spawn_key=(cell, trial))
+            numbers = np.random.default_rng(seeds).standard_normal(n + d + n * T * d + n * d)
+            labels, head, tokens, queries = np.split(numbers, np.cumsum([n, d, n * T * d]))
+            tokens, queries = tokens.reshape(n, T, d), queries.reshape(n, d)
+            # lengths matter for the order of scores alone, and for no sign
+            tokens /= np.linalg.norm(tokens, axis=-1, keepdims=True)
+            best = np.argmax(np.where(labels >= 0, 1, -1)[:, None] * (tokens @ head), axis=1)
+            rows = [
+                np.outer(tokens[i, best[i]] - tokens[i, t], queries[i]).ravel()
+                for i in range(n)
+                for t in range(T)
+                if t != best[i]
+            ]
+            solved = linprog(np.zeros(d * d), -np.array(rows), -np.ones(len(rows)), bounds=(None, None))
+            assert found.feasible.values[cell, 0, trial] == (solved.status == 0)
+
+
+def test_killed_at_any_moment_it_continues_and_a_second_client_is_refused(tmp_path):
+    store = tmp_path / "store"
+    options = ["--grid", "dim=1,2,5", "--grid", "num_tokens=3", "--measure", "feasible", "--block", "8"]
+    command = [sys.executable, "-m", "attsvm", "sweep", *options, "--trials", "4000", "--chunk", "8"]
+    running = subprocess.Popen([*command, "--workers", "0", "--out", store], stderr=subprocess.PIPE)
+    chunks = store / "chunks"
+    deadline = time.monotonic() + 60
+    while not (chunks.is_dir() and any(chunks.iterdir())):
+        assert running.poll() is None, running.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    definition = Definition({"dim": [1, 2, 5], "num_tokens": [3]}, ["feasible"], trials=4000, block=8)
+    with pytest.raises(ProblemError, match="expected a sweep that no other process runs, got one that is running"):
+        sweep(definition, store=store, workers=0)
+    running.kill()
+    running.communicate()
+    left = attsvm.open_sweep(store)
+    assert 0 < left.done.sum() < 12_000
+    before = left.feasible.values[left.done.values]
+    found = sweep(definition, store=store, workers=0, callback=lambda progress: progress.done > 2000)
+    assert 0 < found.done.sum() < 12_000  # stopped by the callback, as a third part is enough to compare
+    np.testing.assert_array_equal(found.feasible.values[left.done.values], before)
+    whole = sweep(definition, store=tmp_path / "other", workers=0, chunk=1024, callback=lambda progress: True)
+    both = found.done.values & whole.done.values
+    assert both.sum() >= 1000
+    for name in found.data_vars:
+        assert found[name].values[both].tobytes() == whole[name].values[both].tobytes()
+
+
+def test_a_store_of_another_sweep_or_version_is_refused_by_name(tmp_path):
+    store = tmp_path / "store"
+    sweep(SOLVED, store=store, workers=0)
+    with pytest.raises(ProblemError, match="one of another sweep, whose seed is 0 and not 1"):
+        sweep(SOLVED, store=store, workers=0, seed=1)
+    header = json.loads((store / "sweep.json").read_text())
+    (store / "sweep.json").write_text(json.dumps(header | {"version": "0.1.0"}))
+    with pytest.raises(ProblemError, match=r"got one of attsvm 0\.1\.0"):
+        sweep(SOLVED, store=store, workers=0)
+    (store / "sweep.json").write_text("{")
+    with pytest.raises(ProblemError, match=r"expected the folder of a sweep"):
+        sweep(SOLVED, store=store, workers=0)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    with pytest.raises(ProblemError, match=r"got one with notes\.txt"):
+        sweep(SOLVED, store=tmp_path / "mine", workers=0)
+    assert os.listdir(tmp_path / "mine") == ["notes.txt"]
+
+
+def test_a_chunk_that_fails_three_times_is_recorded_and_tried_again_by_the_next_call(tmp_path):
+    broken = tmp_path / "broken"
+    broken.touch()
+    calls = []
+
+    class Largest(attsvm.sweeps.Measure):
+        name = "largest"
+
+        def measure(self, block):
+            calls.append(block.problem.dim)
+            if block.problem.dim == 2 and broken.exists():
+                raise ArithmeticError("cannot do two")
+            return {"largest": block.problem.tokens.max(axis=(1, 2, 3))}
+
+    arguments = {"store": tmp_path / "store", "trials": 8, "workers": 0}
+    found = attsvm.sweep({"dim": [1, 2, 5]}, [Largest()], **arguments)
+    assert calls == [1, 2, 5, 2, 2]
+    assert found.done.values.all(axis=1).tolist() == [True, False, True]
+    assert np.isnan(found.largest.values[1]).all()
+    assert np.isfinite(found.largest.values[::2]).all()
+    [error] = json.loads(found.attrs["errors"])
+    assert (error["cell"], error["trials"], error["attempts"]) == ({"dim": 2}, [0, 8], 3)
+    assert error["error"] == "ArithmeticError: cannot do two"
+    broken.unlink()
+    found = attsvm.sweep({"dim": [1, 2, 5]}, [Largest()], **arguments)
+    assert found.done.all()
+    assert found.attrs["errors"] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"grid": {"dims": [2]}}, "expected arguments of the sweep .*, got 'dims'"),
+        ({"grid": {"rank": [2]}}, r"rank: expected one of train\.rank, svm\.rank"),
+        ({"grid": {"dim": []}}, "dim: expected a sequence of values"),
+        ({"fixed": {"dim": 2}}, "dim: expected it in the grid or among the fixed arguments, got both"),
+        ({"measures": ["kinds"]}, "measure: expected one of .*, got 'kinds'"),
+        ({"measures": ["kind=3"]}, "kind: expected no arguments, got '3'"),
+        ({"block": 12}, "block: expected a multiple of 8, got 12"),
+        ({"trials": 0}, "trials: expected an integer >= 1, got 0"),
+    ],
+)
+def test_bad_definitions_are_refused_by_name(changes, said):
+    with pytest.raises(ProblemError, match=said):
+        SOLVED.changed(**changes)
