@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 from scipy.stats import binomtest
 
+import attsvm
 from attsvm.report.sweep.estimates import summarize
 from attsvm.report.sweep.heat_maps import map_axes
 from attsvm.report.sweep.numbers import sweep_numbers, table_csv
@@ -127,6 +128,27 @@ def test_one_cell_is_a_table():
     page = page_of(store({"dim": [3], "num": [2]}))
     assert "Complete: 1 cell, 20 trials in each." in page
     assert "<details open>" in page
+
+
+def test_the_command_shows_a_store(tmp_path, command):
+    store = tmp_path / "store"
+    attsvm.sweep({"dim": [2, 4]}, ["feasible"], fixed={"num_sequences": 3}, store=store, trials=8, workers=0)
+    code, out, error = command("sweep", "show", store, "--out", tmp_path / "page", "--json", "--level", "0.9")
+    assert code == 0, error
+    result = json.loads(out)
+    assert result == json.loads((tmp_path / "page" / "result.json").read_text())
+    assert result["axes"] == {"dim": [2, 4]}
+    assert result["finished_trials"] == [8, 8]
+    found = next(one for one in result["estimates"] if one["measure"] == "feasible")
+    successes = (attsvm.open_sweep(store).feasible == 1).sum("trial").values
+    assert found["estimate"] == [*(successes / 8)]
+    highs = [binomtest(int(k), 8).proportion_ci(0.9, method="wilson").high for k in successes]
+    np.testing.assert_allclose(found["high"], highs, rtol=1e-12)
+    assert (tmp_path / "page" / "table.csv").read_text().startswith("dim,measure,of,estimate,low,high,trials\n2,")
+    assert "90% interval" in (tmp_path / "page" / "index.html").read_text()
+    assert command("sweep", "show", store, "--out", tmp_path / "page", "--force")[0] == 0
+    assert command("sweep", "show", tmp_path)[0] != 0
+    assert command("sweep", "show", store, "--level", "95")[2].endswith("a number in (0, 1), got 95.0\n")
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.2, 17.1), (1e-9, 2e-3), (0.3, 0.9), (5.0, 5.0), (2e5, 9e8)])

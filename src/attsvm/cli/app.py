@@ -18,13 +18,14 @@ COMMANDS = {
     "profile": "Find the norm whose margin an optimizer of attsvm, optax or PyTorch maximises.",
     "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
     "sweep": "Measure many random trials in each cell of a grid, on all cores or a cluster.",
+    "sweep show": "Show the result of a sweep: heat maps and curves with intervals, and a table.",
     "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",
     "experiment": "Train a transformer on movie reviews or a ViT on pictures, and compare optimizers.",
 }
 """Every command and its summary, in the order of the help.
 
 The command ``fit-text`` is the function ``fit_text`` of the module ``attsvm.cli.fit_text``; ``HELP`` there follows the
-summary in ``attsvm fit-text --help``.
+summary in ``attsvm fit-text --help``. The command ``sweep show`` is found by two words, before ``sweep``.
 """
 
 _SETTINGS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
@@ -40,6 +41,9 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Find the command that ``args`` begins with, and import its module."""
+        two = " ".join(args[:2])
+        if len(args) > 1 and two in COMMANDS:
+            return two, load_command(two), args[2:]
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else load_command(name), rest
 
@@ -52,7 +56,7 @@ def load_command(name: str) -> Any:
     name : str
         A name of ``COMMANDS``.
     """
-    attribute = name.replace("-", "_")
+    attribute = name.replace("-", "_").replace(" ", "_")
     module = importlib.import_module(f"attsvm.cli.{attribute}")
     only = typer.Typer(**_SETTINGS)
     only.command(name, help=f"{COMMANDS[name]}\n\n{module.HELP}")(getattr(module, attribute))

@@ -11,7 +11,7 @@ from attsvm.report.sweep.estimates import Axis, Series, Summary
 from attsvm.report.sweep.heat_maps import WIDEST, colour_scale, heat_maps, map_axes
 from attsvm.report.sweep.numbers import COLUMNS, table_csv, table_rows
 from attsvm.report.sweep.scales import Scale
-from attsvm.report.sweep.words import facts, heading, notes, value_text, verdict
+from attsvm.report.sweep.words import cell_value, facts, heading, notes, verdict
 from attsvm.report.words import short
 from attsvm.report.write import write_page
 from attsvm.storage import atomic_write
@@ -43,7 +43,7 @@ def sweep_page(summary: Summary, result: dict[str, Any]) -> str:
     """The whole page as HTML, from the arguments of :func:`write_sweep`."""
     longer = sum(len(axis.values) > 1 for axis in summary.axes)
     groups = [[*group] for _, group in groupby(summary.series, key=lambda one: one.measure)]
-    rows = [[_table_cell(x) for x in row] for row in table_rows(summary)]
+    rows = [[cell_value(x) for x in row] for row in table_rows(summary)]
     return render(
         "sweep.html.j2",
         title=heading(summary),
@@ -106,7 +106,3 @@ def _legend(scale: Scale) -> dict[str, str]:
 
 def _interval(series: list[Series]) -> str:
     return "share of the trials, Wilson interval" if series[0].is_share else "mean of the trials, bootstrap interval"
-
-
-def _table_cell(value: Any) -> str:
-    return "-" if value is None else value_text(value)

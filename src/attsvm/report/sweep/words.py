@@ -16,6 +16,11 @@ def value_text(value: Any) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
+def cell_value(value: Any) -> str:
+    """A cell of the table."""
+    return "-" if value is None else value_text(value)
+
+
 def cell_text(values: dict[str, Any]) -> str:
     """A cell by the values of its axes."""
     return ", ".join(f"{name} = {value_text(value)}" for name, value in values.items())

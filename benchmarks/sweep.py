@@ -1,0 +1,262 @@
+"""Sweeps: speed of workers, overhead of a chunk, a million certified answers, and kills at random moments.
+
+    python benchmarks/sweep.py workers
+    python benchmarks/sweep.py empty
+    python benchmarks/sweep.py feasible --store out/million [--trials 1000000]
+    python benchmarks/sweep.py kills [--kills 20] [--seed 0]
+
+`workers` compares two one-thread workers, one, and a bare loop over the same trials in a process on one core. `empty`
+measures chunks that compute nothing. `feasible` continues its store, so it can be interrupted. `kills` sends SIGKILL
+to a worker, the scheduler or the client, restarts what ended, and compares the stores with those of an undisturbed
+process. The first three need an idle machine for their times.
+"""
+
+import argparse
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+import attsvm
+from attsvm.sweeps import Definition, Measure, Output, open_sweep
+from attsvm.sweeps.statistics import share
+
+SIZES = {"num_sequences": 6, "num_tokens": 8, "dim": 10, "steps": 2000, "record": 2}
+
+
+class Nothing(Measure):
+    """Measures nothing."""
+
+    name = "nothing"
+    outputs: ClassVar = {"nothing": Output()}
+
+    def measure(self, block):
+        """Zeros."""
+        return {"nothing": np.zeros(block.problem.batch_shape)}
+
+
+def seconds_of(definition, cluster, store):
+    """Wall time of a sweep on a cluster that has compiled its programs."""
+    start = time.perf_counter()
+    attsvm.sweep(definition, store=store, scheduler=cluster.scheduler_address)
+    return time.perf_counter() - start
+
+
+def local_cluster(workers):
+    from distributed import LocalCluster
+
+    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+
+
+def training(seed, trials):
+    return Definition({"learning_rate": [0.1]}, ["loss"], trials, fixed=SIZES, seed=seed, block=256)
+
+
+def bare(trials):
+    """Draw and train the same trials in batches of the same size, on one core."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    from attsvm.sweeps import SOURCES
+
+    draw, definition = SOURCES.find("random"), training(1, trials)
+    sizes = {name: SIZES[name] for name in ("num_sequences", "num_tokens", "dim")}
+    rate = attsvm.optimizers.normalized_gradient_descent(0.1)
+    for count in (1, definition.num_blocks):  # the first block compiles
+        start = time.perf_counter()
+        for block in range(count):
+            problem = draw(definition.generators(0, 256 * block), **sizes)
+            attsvm.train(problem, optimizer=rate, steps=SIZES["steps"], record=SIZES["record"])
+    print(time.perf_counter() - start)
+
+
+def compare_workers(trials):
+    times = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for workers in (1, 2):
+            with local_cluster(workers) as cluster:
+                seconds_of(training(0, 256 * 6 * workers), cluster, f"{folder}/warm{workers}")
+                times[workers] = min(
+                    seconds_of(training(1, trials), cluster, f"{folder}/{workers}-{repeat}") for repeat in range(3)
+                )
+    command = [sys.executable, __file__, "bare", "--trials", str(trials)]
+    alone = {**os.environ, "ATTSVM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    loop = min(float(subprocess.run(command, env=alone, check=True, capture_output=True).stdout) for _ in range(3))
+    print(f"{trials:,} trials of {SIZES['steps']:,} steps")
+    for name, seconds in (("bare loop", loop), ("one worker", times[1]), ("two workers", times[2])):
+        print(f"{name:12} {seconds:7.2f} s {trials / seconds:9,.0f} trials/s")
+    print(f"two workers over one: {times[1] / times[2]:.2f} (target 1.8)")
+    print(f"a worker over the bare loop: {loop / times[1]:.2f} alone, {loop / times[2] / 2:.2f} of two (target 0.9)")
+
+
+def empty_chunks(chunks):
+    sizes = {"num_sequences": 1, "num_tokens": 2, "dim": 2}
+    definition = Definition({"dim": [2]}, [Nothing()], 8 * chunks, fixed={k: sizes[k] for k in sizes if k != "dim"})
+    definition = definition.changed(block=8)
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        attsvm.sweep(definition, store=f"{folder}/0", workers=0, chunk=8)
+        print(f"in the process: {1000 * (time.perf_counter() - start) / chunks:.2f} ms a chunk")
+        for workers in (1, 2):
+            with local_cluster(workers) as cluster:
+                options = {"scheduler": cluster.scheduler_address, "chunk": 8}
+                attsvm.sweep(definition.changed(trials=80, block=8), store=f"{folder}/warm{workers}", **options)
+                start = time.perf_counter()
+                attsvm.sweep(definition, store=f"{folder}/{workers}", **options)
+                seconds = (time.perf_counter() - start) / chunks
+            print(f"{workers} worker{'s' * (workers > 1)}: {1000 * seconds:.2f} ms a chunk (target 20)")
+
+
+def million(store, trials):
+    fixed = {"num_sequences": 4, "num_tokens": 4}
+    definition = Definition({"dim": [4]}, ["feasible"], trials, fixed=fixed, name="phase-feasible")
+    before = int(open_sweep(store).done.sum()) if Path(store).exists() else 0
+    start = time.perf_counter()
+    found = attsvm.sweep(definition, store=store, callback=show)
+    seconds = time.perf_counter() - start
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    feasible, statuses = found.feasible.values[0], found.feasibility_status.values[0]
+    meanings = found.feasibility_status.attrs["flag_meanings"].split()
+    print(f"\n{trials - before:,} trials in {seconds:,.0f} s; largest memory of a process: {memory:.2f} GiB")
+    print({name: int((statuses == code).sum()) for code, name in enumerate(meanings)})
+    rate = share((feasible == 1).sum(), (feasible >= 0).sum())
+    print(f"feasible: {rate.value:.5f} [{rate.low:.5f}, {rate.high:.5f}] of {rate.trials:,} certified answers")
+
+
+def show(at):
+    left = "" if at.seconds_left is None else f", {at.seconds_left:,.0f} s left"
+    print(f"\r{at.done:,} of {at.trials:,} trials, {at.rate:,.0f}/s{left}   ", end="", file=sys.stderr)
+
+
+def disturbed(seed):
+    grid = {"num_sequences": [3, 6], "dim": [4, 8]}
+    fixed = {"num_tokens": 5, "steps": 3000, "record": 5}
+    return Definition(grid, ["kind", "loss", "decision_step"], 256, fixed=fixed, seed=seed, budget=12_000, block=32)
+
+
+def client(store, seed, scheduler):
+    attsvm.sweep(disturbed(seed), store=store, scheduler=scheduler, chunk=32)
+
+
+class Cluster:
+    """A scheduler, two workers and a client as separate processes, each of which may end at any moment."""
+
+    def __init__(self, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.folder, self.running = folder, {}
+
+    def start(self, name, *command):
+        """Start a process; what it writes is appended to a file."""
+        log = (self.folder / f"{name}.log").open("ab")
+        self.running[name] = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log)
+
+    def start_missing(self, store, seed):
+        """Start what has ended; True if the client has finished the sweep."""
+        if self.ended("client") and self.running["client"].returncode == 0:
+            return True
+        here = ("--host", "127.0.0.1")
+        if self.ended("scheduler"):
+            self.start("scheduler", "-m", "distributed.cli.dask_scheduler", *here, "--port", str(self.port),
+                       "--no-dashboard")  # fmt: skip
+        for worker in ("worker 1", "worker 2"):
+            if self.ended(worker):
+                self.start(worker, "-m", "distributed.cli.dask_worker", self.address, *here, "--nthreads", "1",
+                           "--no-nanny", "--no-dashboard", "--local-directory", str(self.folder))  # fmt: skip
+        if self.ended("client"):
+            self.start("client", __file__, "client", "--store", store, "--seed", str(seed), "--scheduler", self.address)
+        return False
+
+    def ended(self, name):
+        """Whether a process is not running."""
+        return name not in self.running or self.running[name].poll() is not None
+
+    def kill(self, name):
+        """SIGKILL; False if the process has ended by itself."""
+        if self.ended(name):
+            return False
+        os.kill(self.running[name].pid, signal.SIGKILL)
+        self.running[name].wait()
+        return True
+
+    def stop(self):
+        """Kill all processes."""
+        for name in self.running:
+            self.kill(name)
+
+
+def kill_at_random(kills, seed):
+    dice, made = random.Random(seed), dict.fromkeys(("worker 1", "worker 2", "scheduler", "client"), 0)
+    folder = Path(tempfile.mkdtemp(prefix="attsvm-kills-"))
+    stores, cluster = [], Cluster(folder)
+    try:
+        while sum(made.values()) < kills:
+            sweep_seed = len(stores)
+            stores.append(str(folder / f"store{sweep_seed}"))
+            cluster.running.pop("client", None)
+            until = time.monotonic() + dice.uniform(3, 12)
+            while not cluster.start_missing(stores[-1], sweep_seed):
+                if time.monotonic() > until:
+                    name = dice.choice([*made])
+                    if sum(made.values()) < kills and cluster.kill(name):
+                        made[name] += 1
+                        print(f"killed the {name} after {progress(stores[-1])} chunks", flush=True)
+                    until = time.monotonic() + dice.uniform(3, 12)
+                time.sleep(0.1)
+    finally:
+        cluster.stop()
+    print(f"SIGKILLs: {made}; {len(stores)} sweeps")
+    same = [equal(Path(store), folder / f"undisturbed{k}", k) for k, store in enumerate(stores)]
+    print("all arrays are equal bit for bit" if all(same) else f"different arrays: see {folder}")
+    if all(same):
+        shutil.rmtree(folder)
+    return all(same)
+
+
+def progress(store):
+    return len(list(Path(store).glob("chunks/*.done")))
+
+
+def equal(store, other, seed):
+    """Whether a store has the arrays of an undisturbed sweep in one process."""
+    expected = attsvm.sweep(disturbed(seed), store=other, workers=0, chunk=64)
+    found = open_sweep(store)
+    assert bool(found.done.all())
+    return set(found.variables) == set(expected.variables) and all(
+        found[name].dtype == expected[name].dtype and found[name].values.tobytes() == expected[name].values.tobytes()
+        for name in found.variables
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["workers", "bare", "empty", "feasible", "kills", "client"])
+    parser.add_argument("--trials", type=int)
+    parser.add_argument("--store", default="out/million")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--scheduler")
+    given = parser.parse_args()
+    parts = {
+        "workers": lambda: compare_workers(given.trials or 4096),
+        "bare": lambda: bare(given.trials),
+        "empty": lambda: empty_chunks(given.trials or 400),
+        "feasible": lambda: million(given.store, given.trials or 10**6),
+        "kills": lambda: sys.exit(not kill_at_random(given.kills, given.seed)),
+        "client": lambda: client(given.store, given.seed, given.scheduler),
+    }
+    parts[given.part]()
+
+
+if __name__ == "__main__":
+    main()
