@@ -158,10 +158,10 @@ class _progress:
         if self.shown and not ended and now - self.last < (0.2 if self.terminal else SECONDS_A_LINE):
             return
         self.last = now
-        left = "" if at.seconds_left is None else f", {_duration(at.seconds_left)} left"
+        speed = f", {at.rate:,.0f} trials/s, {_duration(at.seconds_left)} left" if at.seconds_left is not None else ""
         failed = f", {at.failed} chunks failed" if at.failed else ""
         line = (
-            f"{at.finished}/{at.cells} cells, {at.done:,}/{at.trials:,} trials, {at.rate:,.0f} trials/s{left}, "
+            f"{at.finished:,}/{at.cells:,} cells, {at.done:,}/{at.trials:,} trials{speed}, "
             f"{at.workers} worker{'s' if at.workers != 1 else ''}{failed}"
         )
         print(

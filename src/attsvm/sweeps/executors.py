@@ -1,6 +1,8 @@
 """Where chunks are computed: in this process, or by the workers of a Dask scheduler."""
 
 import contextlib
+import math
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -61,6 +63,7 @@ class Distributed(Executor):
 
     def __init__(self, client: Any) -> None:
         self.client, self.dashboard = client, client.dashboard_link or ""
+        self._counted, self._workers = -math.inf, 0
 
     def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
         """Each task with its error, or None."""
@@ -83,8 +86,10 @@ class Distributed(Executor):
             yield task, error
 
     def workers(self) -> int:
-        """The number of threads of all workers that are connected now."""
-        return sum(self.client.nthreads().values())
+        """The number of threads of all workers that were connected a second ago."""
+        if time.monotonic() - self._counted > 1:  # asking the scheduler takes milliseconds
+            self._counted, self._workers = time.monotonic(), sum(self.client.nthreads().values())
+        return self._workers
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The main function of sweeps: computes the chunks that a store lacks."""
 
+import math
 import os
 import time
 import traceback
@@ -41,9 +42,9 @@ class SweepProgress:
     failed : int
         Chunks whose error is recorded.
     rate : float
-        Trials per second in this call.
+        Trials per second since the first chunk of this call, which includes start and compilation; 0 until the second.
     seconds_left : float or None
-        None until a chunk is finished.
+        None until the second chunk.
     workers : int
     dashboard : str
         Address of the Dask dashboard; "" without Dask.
@@ -97,7 +98,7 @@ def sweep(
         Trials that are computed and committed together, a multiple of the block; 1024 at most by default. A store that
         exists keeps its own.
     callback : callable, optional
-        Called with a :class:`SweepProgress` after each chunk. The sweep stops when it returns True.
+        Called with a :class:`SweepProgress` before the first chunk and after each chunk. The sweep stops when it returns True.
     command : str
         The command that the result names.
     **options
@@ -177,7 +178,8 @@ class _Progress:
 
     def __init__(self, definition: Definition, done: set[str], chunk: int) -> None:
         self.definition, self.chunk = definition, chunk
-        self.began, self.new, self.failed = time.perf_counter(), 0, 0
+        self.first_finished: float | None = None
+        self.new, self.failed = 0, 0
         trials = definition.trials
         self._firsts = range(0, trials, chunk)
         self._left = [
@@ -200,14 +202,18 @@ class _Progress:
 
     def finish(self, task: Task) -> None:
         """Count a chunk that was committed."""
-        self.new += task.stop - task.first
+        if self.first_finished is None:
+            self.first_finished = time.perf_counter()  # what was before is start and compilation
+        else:
+            self.new += task.stop - task.first
         self.done += task.stop - task.first
         self._left[task.cell] -= 1
 
     def now(self, executor: Executor) -> SweepProgress:
         """The state after a chunk."""
         total = self.definition.num_cells * self.definition.trials
-        rate = self.new / max(time.perf_counter() - self.began, 1e-9)
+        seconds = time.perf_counter() - (self.first_finished or math.inf)
+        rate = self.new / seconds if self.new else 0.0
         return SweepProgress(
             trials=total,
             done=self.done,
@@ -229,6 +235,8 @@ def _run(
     progress: _Progress,
     callback: Callable[[SweepProgress], object] | None,
 ) -> None:
+    if callback is not None and callback(progress.now(found)):
+        return
     for task, error in found.outcomes(queue, call):
         if error is None:
             progress.finish(task)

@@ -11,5 +11,6 @@ READY.register(
         grid={"num_tokens": [3, 5, 9], "num_sequences": [2, 4, 6, 8, 10], "dim": [2, 3, 4, 5, 6, 7, 8, 9, 10, 12]},
         measures=("feasible",),
         trials=2000,
+        block=1000,  # no program is compiled for a batch, and large batches are faster
     ),
 )
