@@ -107,6 +107,32 @@ _REDUCTIONS: dict[Any, Callable[..., Array]] = {
 }
 
 
+def lanes(x: Array) -> Array:
+    """(r, c, H, B) as (r, c, H·B); arrays of up to three axes as they are.
+
+    XLA vectorises the last axis, which the trials of several heads leave too short. The reshape is free,
+    unless XLA fuses it into a loop: then it is not vectorised. So a loop reads and writes arrays stored as lanes.
+    """
+    return x if x.ndim <= 3 else x.reshape(*x.shape[:2], -1)
+
+
+def elementwise(operation: Callable[..., Array], *operands: Array) -> Array:
+    """An elementwise operation of arrays (..., B) of one shape and of numbers of each trial (B,), computed in lanes."""
+    whole = max(map(jnp.shape, operands), key=len)
+    if len(whole) <= 3:
+        return operation(*operands)
+
+    def in_lanes(x: Array) -> Array:
+        return lanes(x) if jnp.ndim(x) > 1 else settle(jnp.broadcast_to(x, whole[2:]).reshape(-1))
+
+    return operation(*map(in_lanes, operands)).reshape(whole)
+
+
+def settled_sum(x: Array, y: Array) -> Array:
+    """The sum of two arrays (..., B), computed once and in lanes."""
+    return elementwise(lambda a, b: settle(a + b), x, y)
+
+
 def settle(x: Array) -> Array:
     """Compute ``x`` once: a barrier that keeps XLA from repeating the work of ``x`` in every consumer."""
     settled: Array = jax.lax.optimization_barrier(x)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from attsvm.contractions import elementwise
 from attsvm.norms import Lp
 from attsvm.optimizers.rule import ProportionalRule
 from attsvm.optimizers.scales import Scales, Tree, subtree
@@ -36,7 +38,7 @@ class Descent(ProportionalRule):
         for group in scales.groups:
             own = subtree(gradient, group.names)
             factor = -group.factor(own)
-            updates |= {name: factor * g for name, g in own.items()}
+            updates |= {name: elementwise(jnp.multiply, factor, g) for name, g in own.items()}
         return updates, state
 
     def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:

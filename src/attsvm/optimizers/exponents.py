@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import settle
+from attsvm.contractions import elementwise, settle
 from attsvm.optimizers.sizes import Tree, over_all
 
 Array = jax.Array
@@ -50,7 +50,8 @@ def in_window(params: Tree, exponent: Array, window: Window) -> tuple[Weights, A
     true = size.astype(exponent.dtype) + exponent
     new = jnp.where(size >= np.finfo(dtype).minexp, outside(true, window), 0)
     factor = settle(power_of_two(exponent - new, dtype))
-    return Weights({name: x * factor for name, x in params.items()}, new), size < np.finfo(dtype).maxexp
+    moved = {name: elementwise(jnp.multiply, x, factor) for name, x in params.items()}
+    return Weights(moved, new), size < np.finfo(dtype).maxexp
 
 
 def largest_exponent(params: Tree) -> Array:
@@ -94,7 +95,7 @@ def _largest_bits(params: Tree) -> Array:
         return (bits >> (np.finfo(x.dtype).bits - 32)).astype(jnp.int32) & 0x7FFFFFFF
 
     # a maximum of integers takes a fraction of the time of one of floats
-    return over_all(jnp.maximum, {name: upper(x) for name, x in params.items()})
+    return over_all(jnp.maximum, params, upper)
 
 
 def _bits(dtype: Any) -> tuple[Any, int, int]:

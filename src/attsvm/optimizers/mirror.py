@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import settle
+from attsvm.contractions import elementwise, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp
 from attsvm.optimizers.exponents import (
@@ -138,7 +138,7 @@ class Mirror(Rule):
         plain = jnp.all(inside & (state.exponent == 0) & (weights.exponent == 0))
 
         def as_floats() -> tuple[Weights, Array, MirrorState]:
-            image = {name: signed_power(z, self.q - 1.0) for name, z in stepped.items()}
+            image = {name: elementwise(lambda x: signed_power(x, self.q - 1.0), z) for name, z in stepped.items()}
             state_after = MirrorState(stepped, state.exponent)
             return Weights(_moved_to(image, weights.params), weights.exponent), inside, state_after
 
@@ -157,7 +157,7 @@ class Mirror(Rule):
         for group in scales.groups:
             own = subtree(gradient, group.names)
             factor = group.factor(own) if unit is None else group.factor(own) * unit
-            stepped |= {name: settle(mirror[name] - factor * g) for name, g in own.items()}
+            stepped |= {name: elementwise(_stepped_by, mirror[name], factor, g) for name, g in own.items()}
         return stepped
 
     def size_of_weights(self, names: Iterable[str], params: Tree, state: MirrorState) -> Array:
@@ -165,9 +165,13 @@ class Mirror(Rule):
         return norm_of(self.gradient_norm, subtree(state.mirror, names))
 
 
+def _stepped_by(mirror: Array, factor: Array, gradient: Array) -> Array:
+    return settle(mirror - factor * gradient)
+
+
 def _moved_to(image: Tree, before: Tree) -> Tree:
     """The image as a sum, which rounds as the updates of other rules do."""
-    return {name: settle(x + (image[name] - x)) for name, x in before.items()}
+    return {name: elementwise(lambda x, y: settle(x + (y - x)), x, image[name]) for name, x in before.items()}
 
 
 def _inside(exponent: float, window: Window) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import settle
+from attsvm.contractions import settle, settled_sum
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.optimizers.exponents import Weights, Window, in_window, power_of_two
@@ -197,7 +197,7 @@ class Rule(ABC):
         else:
             unit = settle(power_of_two((degree - 1) * weights.exponent, value.dtype))
             updates, state = self.in_units(gradient, state, weights.params, numbers, scales, value, unit)
-        moved = {name: settle(x + updates[name]) for name, x in weights.params.items()}
+        moved = {name: settled_sum(x, updates[name]) for name, x in weights.params.items()}
         return *in_window(moved, weights.exponent, window), state
 
     def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import settle
+from attsvm.contractions import elementwise, settle
 from attsvm.norms import Norm
 from attsvm.optimizers.sizes import Tree as Tree
 from attsvm.optimizers.sizes import log_size_of, over_all, size_of
@@ -138,10 +138,10 @@ def rescaled(gradient: Tree, scales: Scales) -> tuple[Tree, Scales, Tree]:
     groups: list[Scale] = []
     largest: Tree = {}
     for group in scales.groups:
-        most = over_all(jnp.maximum, {name: jnp.abs(gradient[name]) for name in group.names})
+        most = over_all(jnp.maximum, subtree(gradient, group.names), jnp.abs)
         # 1 and no tiny number for a zero gradient: two divisions in a row are compiled into one by their product
         positive = jnp.where(most > 0, most, 1.0)
-        scaled |= {name: gradient[name] / positive for name in group.names}
+        scaled |= {name: elementwise(jnp.divide, gradient[name], positive) for name in group.names}
         groups.append(Scale(group.names, group.log + jnp.log(most)))
         largest |= dict.fromkeys(group.names, most)
     return subtree(scaled, gradient), Scales(tuple(groups)), largest

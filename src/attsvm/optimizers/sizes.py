@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import contract, over_entries, settle, total
+from attsvm.contractions import contract, elementwise, lanes, over_entries, settle, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear, OnColumns, OnRows, OnSingularValues, Scaled, Spectral
 from attsvm.norms.lifted import Lifted
@@ -42,11 +42,10 @@ def size_of(norm: Norm, tree: Tree) -> Array:
 @size_of.register
 def _(norm: Lp, tree: Tree) -> Array:
     if np.isinf(norm.p):
-        return over_all(jnp.maximum, {name: jnp.abs(x) for name, x in tree.items()})
+        return over_all(jnp.maximum, tree, jnp.abs)
     if norm.p == 2:
         return jnp.sqrt(sum_of_squares(tree))
-    powers = {name: power(jnp.abs(x), norm.p) for name, x in tree.items()}
-    return power(over_all(jnp.add, powers), 1.0 / norm.p)
+    return power(over_all(jnp.add, tree, lambda x: power(jnp.abs(x), norm.p)), 1.0 / norm.p)
 
 
 @size_of.register
@@ -85,9 +84,9 @@ def _(norm: Lp, tree: Tree) -> Array:
 
 def norm_of(norm: Norm, tree: Tree) -> Array:
     """The norm of parameters of any size, relative to their largest entry: powers neither overflow nor underflow."""
-    largest = over_all(jnp.maximum, {name: jnp.abs(x) for name, x in tree.items()})
+    largest = over_all(jnp.maximum, tree, jnp.abs)
     scale = settle(jnp.where(largest > 0, largest, 1.0))
-    return scale * size_of(norm, {name: x / scale for name, x in tree.items()})
+    return scale * size_of(norm, {name: elementwise(jnp.divide, x, scale) for name, x in tree.items()})
 
 
 @singledispatch
@@ -196,12 +195,17 @@ def has_fast_steps(norm: Norm) -> bool:
 
 def sum_of_squares(tree: Tree) -> Array:
     """Σ x² over all entries of all parameters, shape (B,)."""
-    return over_all(jnp.add, {name: x * x for name, x in tree.items()})
+    return over_all(jnp.add, tree, lambda x: x * x)
 
 
-def over_all(operation: Callable[[Array, Array], Array], tree: Tree) -> Array:
-    """Reduce all entries of all parameters: to shape (B,)."""
-    return reduce(operation, [over_entries(operation, x) for x in tree.values()])
+def over_all(operation: Callable[[Array, Array], Array], tree: Tree, of: Callable[[Array], Array]) -> Array:
+    """Reduce a function of all entries of all parameters: to shape (B,)."""
+
+    def reduced(x: Array) -> Array:
+        of_lanes = over_entries(operation, of(lanes(x)))
+        return of_lanes if x.ndim <= 3 else over_entries(operation, of_lanes.reshape(x.shape[2:]))
+
+    return reduce(operation, map(reduced, tree.values()))
 
 
 def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,6 +20,7 @@ import numpy as np
 from attsvm.contractions import settle
 from attsvm.optimizers import Limit, Scale, Scales
 from attsvm.optimizers.head_names import of_head, shared_name
+from attsvm.optimizers.scales import subtree
 from attsvm.optimizers.sizes import over_all
 from attsvm.problem import Problem
 from attsvm.training.attention import AnyArray, Parameters
@@ -147,7 +148,7 @@ class Together(AttentionHeads):
         found: Parameters = {}
         groups: list[Scale] = []
         for group in scales.groups:
-            size = over_all(jnp.maximum, {name: jnp.abs(gradient[name]) for name in group.names})
+            size = over_all(jnp.maximum, subtree(gradient, group.names), jnp.abs)
             # a head whose gradient is zero sets no scale at which others underflow
             largest = self.most(jnp.where(size > 0, group.log, -jnp.inf))
             joint = jnp.where(jnp.isneginf(largest), 0.0, largest)

@@ -58,7 +58,7 @@ def head_gradient(
         largest = over_entries(jnp.maximum, log_slope)
         log_scale = jnp.where(jnp.isneginf(largest), 0.0, largest)
         gradient = pull(settle(jnp.exp(log_slope - log_scale) * query_weight))
-        return _Scaled(gradient, log_scale, over_all(jnp.maximum, {name: jnp.abs(x) for name, x in gradient.items()}))
+        return _Scaled(gradient, log_scale, over_all(jnp.maximum, gradient, jnp.abs))
 
     def lost(search: _Search) -> Array:
         left = over_entries(jnp.maximum, search.log_slope) > -jnp.inf

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import compiler_options, over_entries, quick_to_compile, settle
+from attsvm.contractions import compiler_options, elementwise, lanes, over_entries, quick_to_compile, settled_sum
 from attsvm.optimizers import Rule, Scale, Scales, rescaled
 from attsvm.optimizers.exponents import Weights, in_window
 from attsvm.training.attention import AnyArray, Data, Parameters
@@ -104,17 +104,23 @@ class Program:
         weights, _ = in_window(trained, exponent, allowed.window)
         return State(weights.params, self.rule.begin(weights), status, none, weights.exponent, idle)
 
-    def _stretch(self, state: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
+    def _stretch(self, start: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
         def observe(state: State) -> Observation:
             return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty, state.exponent)
 
+        def in_lanes(state: State) -> State:
+            return State(*jax.tree.map(lanes, tuple(state)))
+
+        def whole(state: State) -> State:
+            return State(*jax.tree.map(lambda x, like: x.reshape(like.shape), tuple(state), tuple(start)))
+
         def step(_: Array, carry: tuple[State, Array | None]) -> tuple[State, Array | None]:
-            state, order = carry
+            state, order = whole(carry[0]), carry[1]
             if self.batches is None or order is None:
-                return self._step(state, inputs, inputs.data), order
+                return in_lanes(self._step(state, inputs, inputs.data)), order
             number = _number(state)
             order = self.batches.renewed(order, inputs.key, number)
-            return self._step(state, inputs, self.batches.take(inputs.data, order, number)), order
+            return in_lanes(self._step(state, inputs, self.batches.take(inputs.data, order, number))), order
 
         def segment(
             i: Array, carry: tuple[tuple[State, Array | None], Observation]
@@ -122,14 +128,14 @@ class Program:
             (state, order), records = carry
             length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
             state, order = jax.lax.fori_loop(0, length, step, (state, order))
-            records = jax.tree.map(partial(_put, i), records, observe(state))
+            records = jax.tree.map(partial(_put, i), records, observe(whole(state)))
             return (state, order), records
 
         # the order of the sequences follows from the number of the step, so it is not part of the state
-        order = None if self.batches is None else self.batches.order(inputs.key, _number(state))
-        empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), jax.eval_shape(observe, state))
-        (state, _), records = jax.lax.fori_loop(0, count, segment, ((state, order), empty))
-        return state, records
+        order = None if self.batches is None else self.batches.order(inputs.key, _number(start))
+        empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), jax.eval_shape(observe, start))
+        (state, _), records = jax.lax.fori_loop(0, count, segment, ((in_lanes(start), order), empty))
+        return whole(state), records
 
     def _step(self, state: State, inputs: Inputs, data: Data) -> State:
         value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
@@ -156,7 +162,7 @@ class Program:
         counted = goes_on if self.batches is None else status == RUNNING
 
         def keep(new: Array, old: Array) -> Array:
-            return jnp.where(goes_on, new, old)
+            return elementwise(jnp.where, goes_on, new, old)
 
         return State(
             jax.tree.map(keep, trained, state.trained),
@@ -179,7 +185,7 @@ class Program:
             )
             return trained, exponent, finite, optimizer
         updates, optimizer = self.rule.update(gradient, state.optimizer, state.trained, numbers, scales, value)
-        trained = {name: settle(x + updates[name]) for name, x in state.trained.items()}
+        trained = {name: settled_sum(x, updates[name]) for name, x in state.trained.items()}
         # a NaN is never below its limit
         below = [over_entries(jnp.logical_and, jnp.abs(x) <= limits[name]) for name, x in trained.items()]
         return trained, state.exponent, reduce(jnp.logical_and, below), optimizer
