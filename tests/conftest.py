@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,10 @@ os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 threadpool_limits(1, user_api="blas")
 # a program is compiled in one piece: the same code, in three quarters of the time of several pieces side by side
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_parallel_codegen_split_count=1".strip()
+
+# one cache of compiled programs for the workers and the processes that tests start, empty at first
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["ATTSVM_CACHE_DIR"] = tempfile.mkdtemp(prefix="attsvm-tests-")
 
 settings.register_profile("attsvm", deadline=None, derandomize=True)
 settings.load_profile("attsvm")
@@ -33,6 +39,11 @@ def reference():
         return json.loads(path.read_text()) if path.suffix == ".json" else np.load(path, allow_pickle=False)
 
     return load
+
+
+def pytest_unconfigure():
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["ATTSVM_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

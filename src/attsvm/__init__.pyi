@@ -1,3 +1,4 @@
+from . import cache as cache
 from . import datasets as datasets
 from . import heads as heads
 from . import losses as losses

@@ -6,10 +6,10 @@ vector registers, and one code path serves a single trial, a thousand and a GPU.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial, reduce
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,11 +47,13 @@ def contract(subscripts: str, a: Array, b: Array) -> Array:
             return jnp.einsum(subscripts, a[..., 0], b[..., 0])[..., None]
         return jnp.einsum(f"{left}...,{right}...->{out}...", a, b)
 
+    shape = *(sizes[letter] for letter in out), max(a.shape[-1], b.shape[-1])
+
     def term(at: Mapping[str, int]) -> Array:
-        return _align(a, left, out, at) * _align(b, right, out, at)
+        return jax.lax.mul(_align(a, left, out, shape, at), _align(b, right, out, shape, at))
 
     places = product(*(range(sizes[letter]) for letter in summed))
-    return settle(reduce(jnp.add, (term(dict(zip(summed, place, strict=True))) for place in places)))
+    return settle(reduce(jax.lax.add, (term(dict(zip(summed, place, strict=True))) for place in places)))
 
 
 def _forward(subscripts: str, a: Array, b: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -77,34 +79,45 @@ def row_products(rows: Array, vectors: Array) -> Array:
     products = rows * vectors[..., None, :, :]
     if rows.shape[-2] > _LONGEST_WRITTEN_OUT:
         return jnp.sum(products, axis=-2)
-    return settle(reduce(jnp.add, (products[..., k, :] for k in range(rows.shape[-2]))))
+    return settle(reduce(jax.lax.add, _entries(products, -2)))
 
 
 def total(x: Array, axis: int) -> Array:
     """Sum over one axis (not the trials'), kept with length 1."""
     if x.shape[axis] > _LONGEST_WRITTEN_OUT:
         return jnp.sum(x, axis=axis, keepdims=True)
-    return reduce(jnp.add, (jax.lax.slice_in_dim(x, i, i + 1, axis=axis) for i in range(x.shape[axis])))
+    return reduce(jax.lax.add, _entries(x, axis, keepdims=True))
 
 
 def over_entries(operation: Callable[[Array, Array], Array], x: Array) -> Array:
     """Reduce all axes but the trials' by a sum, a maximum, a minimum or a logical and: (..., B) to (B,)."""
     for length in x.shape[:-1]:
         if length > _LONGEST_WRITTEN_OUT:
-            x = settle(_REDUCTIONS[operation](x, axis=0))
+            x = settle(_REDUCTIONS[operation].whole(x, axis=0))
         else:
             # entry by entry, the loop over the trials stays the innermost one, unlike in XLA's own reduction; one axis
             # fused with the next would compute entries again
-            x = settle(reduce(operation, (x[i] for i in range(length))))
+            x = settle(reduce(_REDUCTIONS[operation].of_two, _entries(x, 0)))
     return x
 
 
-_REDUCTIONS: dict[Any, Callable[..., Array]] = {
-    jnp.add: jnp.sum,
-    jnp.maximum: jnp.max,
-    jnp.minimum: jnp.min,
-    jnp.logical_and: jnp.all,
+class _Reduction(NamedTuple):
+    whole: Callable[..., Array]
+    of_two: Callable[[Array, Array], Array]
+
+
+# the operations of jax.lax are traced in a third of the time of those of jax.numpy
+_REDUCTIONS: dict[Any, _Reduction] = {
+    jnp.add: _Reduction(jnp.sum, jax.lax.add),
+    jnp.maximum: _Reduction(jnp.max, jax.lax.max),
+    jnp.minimum: _Reduction(jnp.min, jax.lax.min),
+    jnp.logical_and: _Reduction(jnp.all, jax.lax.bitwise_and),
 }
+
+
+def _entries(x: Array, axis: int, keepdims: bool = False) -> Iterator[Array]:
+    """The slices of ``x`` along an axis."""
+    return (jax.lax.index_in_dim(x, i, axis, keepdims) for i in range(x.shape[axis]))
 
 
 def lanes(x: Array) -> Array:
@@ -173,14 +186,18 @@ def _parse(subscripts: str, a: Array, b: Array) -> tuple[str, str, str, list[str
     return left, right, out, [letter for letter in sizes if letter not in out], sizes
 
 
-def _align(x: Array, letters: str, out: str, at: Mapping[str, int]) -> Array:
-    """``x`` at one place of the summed letters, with its axes in the order of ``out``, length 1 where it lacks one."""
-    x = x[tuple(at.get(letter, slice(None)) for letter in letters)]
+def _align(x: Array, letters: str, out: str, shape: tuple[int, ...], at: Mapping[str, int]) -> Array:
+    """``x`` at one place of the summed letters, with the axes of ``out`` and the trials', repeated to ``shape``."""
+    first = [at.get(letter, 0) for letter in letters]
+    last = [at[letter] + 1 if letter in at else size for letter, size in zip(letters, x.shape[:-1], strict=True)]
+    entry = jax.lax.slice(x, (*first, 0), (*last, x.shape[-1]))
+    entry = jax.lax.squeeze(entry, [i for i, letter in enumerate(letters) if letter in at])
     kept = [letter for letter in letters if letter not in at]
     order = sorted(range(len(kept)), key=lambda i: out.index(kept[i]))
     if order != list(range(len(kept))):
-        x = jnp.transpose(x, (*order, len(kept)))
-    return jnp.expand_dims(x, [i for i, letter in enumerate(out) if letter not in kept])
+        entry = jax.lax.transpose(entry, (*order, len(kept)))
+    axes = *(i for i, letter in enumerate(out) if letter in kept), len(out)
+    return jax.lax.broadcast_in_dim(entry, shape, axes)
 
 
 def _shared(cotangent: Array, primal: Array) -> Array:

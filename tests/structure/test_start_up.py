@@ -59,7 +59,7 @@ def test_the_package_lists_the_names_of_its_stub_and_no_others():
     assert sorted(dir(attsvm)) == sorted(names) == sorted(attsvm.__all__)
 
 
-@pytest.mark.parametrize("name", ["norms", "heads", "losses", "datasets", "optimizers"])
+@pytest.mark.parametrize("name", ["cache", "norms", "heads", "losses", "datasets", "optimizers"])
 def test_a_public_module_lists_what_it_exports(name):
     module = importlib.import_module(f"attsvm.{name}")
     assert dir(module) == sorted(module.__all__)

@@ -21,6 +21,7 @@ COMMANDS = {
     "sweep show": "Show the result of a sweep: heat maps and curves with intervals, and a table.",
     "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",
     "experiment": "Train a transformer on movie reviews or a ViT on pictures, and compare optimizers.",
+    "cache": "Show where compiled programs are kept for later processes, or remove them.",
 }
 """Every command and its summary, in the order of the help.
 

@@ -5,6 +5,9 @@ of steps and spreads the trials over the cores; ``train`` is :func:`attsvm.train
 ``stopping`` ends trials that have converged; ``gradient`` has the gradient alone.
 """
 
+# first: parts of JAX's import take ten times as long when they are called from deep within other imports
+import jax  # noqa: F401
+
 from attsvm.training.gradient import LossGradient
 from attsvm.training.run import Run
 from attsvm.training.stopping import Stopping

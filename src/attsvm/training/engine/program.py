@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attsvm.compiling import compiled
 from attsvm.contractions import compiler_options, elementwise, lanes, over_entries, quick_to_compile, settled_sum
 from attsvm.optimizers import Rule, Scale, Scales, rescaled
 from attsvm.optimizers.exponents import Weights, in_window
@@ -105,8 +106,8 @@ class Program:
         return State(weights.params, self.rule.begin(weights), status, none, weights.exponent, idle)
 
     def _stretch(self, start: State, inputs: Inputs, lengths: Array, count: Array) -> tuple[State, Observation]:
-        def observe(state: State) -> Observation:
-            return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty, state.exponent)
+        # traced once: for the shapes of the records, and in the loop
+        observe = jax.jit(self._observe, inline=True)
 
         def in_lanes(state: State) -> State:
             return State(*jax.tree.map(lanes, tuple(state)))
@@ -128,14 +129,18 @@ class Program:
             (state, order), records = carry
             length = jnp.where(jnp.any(state.status == RUNNING), lengths[i], 0)
             state, order = jax.lax.fori_loop(0, length, step, (state, order))
-            records = jax.tree.map(partial(_put, i), records, observe(whole(state)))
+            records = jax.tree.map(partial(_put, i), records, observe(whole(state), inputs))
             return (state, order), records
 
         # the order of the sequences follows from the number of the step, so it is not part of the state
         order = None if self.batches is None else self.batches.order(inputs.key, _number(start))
-        empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), jax.eval_shape(observe, start))
+        shapes = jax.eval_shape(observe, start, inputs)
+        empty = jax.tree.map(lambda x: jnp.zeros((self.num_records, *x.shape), x.dtype), shapes)
         (state, _), records = jax.lax.fori_loop(0, count, segment, ((in_lanes(start), order), empty))
         return whole(state), records
+
+    def _observe(self, state: State, inputs: Inputs) -> Observation:
+        return self.objective.observe(state.trained, inputs.fixed, inputs.data, inputs.penalty, state.exponent)
 
     def _step(self, state: State, inputs: Inputs, data: Data) -> State:
         value, gradient, scales = self.objective.evaluate(state.trained, inputs.fixed, data, inputs.penalty)
@@ -222,4 +227,4 @@ def _compiled(
     options: tuple[tuple[str, Any], ...],
 ) -> Any:
     arguments = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
-    return jax.jit(getattr(owner, method)).lower(*arguments).compile(compiler_options=dict(options))
+    return compiled(getattr(owner, method), arguments, dict(options))

@@ -1,0 +1,213 @@
+"""Compiled programs on disk, so that later processes need not compile them again.
+
+Three environment variables hold the settings: ``ATTSVM_CACHE`` (``on`` or ``off``), ``ATTSVM_CACHE_DIR`` (the folder)
+and ``ATTSVM_CACHE_MB`` (its largest size). :func:`configure` sets them, so processes that are started later follow.
+"""
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from platformdirs import user_cache_path
+
+from attsvm.checks import check_flag, check_number
+from attsvm.errors import ProblemError
+from attsvm.temporaries import finish, make_folder, unfinished
+
+__all__ = ["Contents", "clear", "configure", "contents"]
+
+ENABLED, FOLDER, MEGABYTES = "ATTSVM_CACHE", "ATTSVM_CACHE_DIR", "ATTSVM_CACHE_MB"
+DEFAULT_MEGABYTES = 256.0
+
+_ENDING = ".program"
+_DIGEST = hashlib.sha256().digest_size
+_failed: set[Path] = set()  # folders that could not be written, of which the user has been warned
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is in the cache.
+
+    Attributes
+    ----------
+    folder : Path
+        Where the programs are. The folder is made when the first program is kept.
+    enabled : bool
+        Whether programs are read from it and written to it.
+    num_programs : int
+    megabytes : float
+        Their size.
+    max_megabytes : float
+        When the programs take more, those that were not used for longest are removed.
+    """
+
+    folder: Path
+    enabled: bool
+    num_programs: int
+    megabytes: float
+    max_megabytes: float
+
+
+def contents() -> Contents:
+    """Where the cache is and what it holds.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> attsvm.cache.contents().enabled
+    True
+    """
+    found = list(_entries(_folder()))
+    return Contents(_folder(), enabled(), len(found), sum(entry.size for entry in found) / 1e6, _max_megabytes())
+
+
+def clear() -> int:
+    """Remove all programs, and the folder if nothing else is in it.
+
+    Returns
+    -------
+    int
+        How many were removed.
+    """
+    removed = [_remove(entry.path) for entry in _entries(_folder())]
+    with contextlib.suppress(OSError):
+        _folder().rmdir()
+    return sum(removed)
+
+
+def configure(
+    *, enabled: bool | None = None, folder: str | os.PathLike[str] | None = None, max_megabytes: float | None = None
+) -> None:
+    """Change settings of the cache, for this process and for those that it starts later.
+
+    Parameters
+    ----------
+    enabled : bool, optional
+        Whether programs are read and written.
+    folder : path, optional
+        Where they are. Programs are machine code: use no folder in which people can write whom you do not trust.
+    max_megabytes : float, optional
+        The largest size of all programs together.
+
+    Raises
+    ------
+    ProblemError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> attsvm.cache.configure(max_megabytes=256)
+    """
+    if enabled is not None:
+        check_flag("enabled", enabled)
+        os.environ[ENABLED] = "on" if enabled else "off"
+    if folder is not None:
+        os.environ[FOLDER] = os.path.abspath(folder)
+    if max_megabytes is not None:
+        check_number("max_megabytes", max_megabytes, "a number >= 0", lambda x: x >= 0)
+        os.environ[MEGABYTES] = repr(float(max_megabytes))
+
+
+def enabled() -> bool:
+    """Whether programs are read and written."""
+    setting = os.environ.get(ENABLED, "on")
+    if setting not in ("on", "off"):
+        raise ProblemError(f"{ENABLED}: expected on or off, got {setting!r}")
+    return setting == "on"
+
+
+def read(name: str) -> bytes | None:
+    """The program of this name; None if there is none, or if it cannot be read or is damaged."""
+    path = _folder() / f"{name}{_ENDING}"
+    try:
+        packed = path.read_bytes()
+    except OSError:
+        return None
+    body = packed[_DIGEST:]
+    if hashlib.sha256(body).digest() != packed[:_DIGEST]:
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # the time of the last use
+    return zlib.decompress(body)
+
+
+def write(name: str, program: bytes) -> None:
+    """Keep a program, and remove others if they take too much. A failure gives one warning and has no other effect."""
+    folder = _folder()
+    body = zlib.compress(program, 1)
+    room = _max_megabytes() * 1e6 - len(body)
+    if room < 0 or folder in _failed:
+        return
+    path = folder / f"{name}{_ENDING}"
+    try:
+        make_folder(folder)
+        with unfinished(path) as temporary:
+            temporary.write_bytes(hashlib.sha256(body).digest() + body)
+            finish(temporary, path)
+    except OSError as error:
+        _failed.add(folder)
+        if multiprocessing.parent_process() is None:  # not from every worker process
+            warnings.warn(
+                f"compiled programs cannot be kept: {error}. Training works, but compiles again in every process. "
+                f"{ENABLED}=off turns this warning off, {FOLDER} names another folder.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return
+    for entry in sorted(_entries(folder), key=lambda entry: entry.used, reverse=True):
+        room -= entry.size if entry.path != path else 0
+        if room < 0:
+            _remove(entry.path)
+
+
+class _Entry(NamedTuple):
+    path: Path
+    size: int
+    used: float
+
+
+def _entries(folder: Path) -> Iterator[_Entry]:
+    """The programs of a folder. Another process may remove them meanwhile."""
+    try:
+        found = [Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(_ENDING)]
+    except OSError:
+        return
+    for path in found:
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            yield _Entry(path, status.st_size, status.st_mtime)
+
+
+def _remove(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _folder() -> Path:
+    return Path(os.environ.get(FOLDER) or user_cache_path("attsvm", appauthor=False) / "programs")
+
+
+def _max_megabytes() -> float:
+    setting = os.environ.get(MEGABYTES, DEFAULT_MEGABYTES)
+    try:
+        number = float(setting)
+    except ValueError:
+        number = -1.0
+    if not number >= 0:
+        raise ProblemError(f"{MEGABYTES}: expected a number >= 0, got {setting!r}")
+    return number

@@ -1,0 +1,75 @@
+"""Compiling functions for arrays of given shapes. What has been compiled before is read from ``attsvm.cache``."""
+
+import contextlib
+import hashlib
+import os
+import platform
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import jax
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+from jaxlib.version import __version__ as jaxlib_version
+
+from attsvm import cache as disk
+
+
+def compiled(function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    """Compile a function, or read the program that an earlier process has compiled.
+
+    JAX has one cache for a whole process, under settings of the user. These programs have a cache of their own.
+
+    Parameters
+    ----------
+    function : callable
+    arguments : tuple
+        Arrays, or trees of them, or their shapes.
+    options : mapping
+        Options of the compiler.
+
+    Returns
+    -------
+    jax.stages.Compiled
+        To be called with arguments of the same shapes.
+    """
+    # an argument that is not used has no effect on the text of the program, but on how it is called
+    lowered = jax.jit(function, keep_unused=True).lower(*arguments)
+    text = lowered.as_text()
+    # a callback refers to a function of this process
+    if not disk.enabled() or "callback" in text:
+        return lowered.compile(compiler_options=dict(options))
+    device = _device()
+    name = _name(text, options, device)
+    kept = disk.read(name)
+    if kept is not None:
+        with contextlib.suppress(Exception):  # whatever is wrong with it, compiling mends it
+            return deserialize_and_load(kept, lowered.in_tree, lowered.out_tree, device.client, [device])
+    program = lowered.compile(compiler_options=dict(options))
+    with contextlib.suppress(NotImplementedError, ValueError):  # what JAX cannot write is not kept
+        disk.write(name, serialize(program)[0])
+    return program
+
+
+def _name(text: str, options: Mapping[str, Any], device: jax.Device) -> str:
+    """A hash of what the machine code follows from: program, compiler and its settings, and the processor."""
+    versions = jax.__version__, jaxlib_version, device.client.platform_version
+    settings = sorted(jax.config.values.items()), os.environ.get("XLA_FLAGS"), sorted(options.items())
+    target = device.platform, device.device_kind, device.id, len(jax.devices()), _processor()
+    return hashlib.sha256(repr((text, versions, settings, target)).encode()).hexdigest()
+
+
+def _device() -> jax.Device:
+    """Where JAX runs programs that no argument ties to a device."""
+    device: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return jax.devices(device)[0] if device is None or isinstance(device, str) else device
+
+
+@cache
+def _processor() -> tuple[str, ...]:
+    """What the processor is able to do. A program must not be loaded where instructions that it uses are missing."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        for line in lines:
+            if line.lower().startswith(("flags", "features")):
+                return platform.machine(), line
+    return platform.machine(), platform.processor(), platform.node()

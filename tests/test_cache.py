@@ -1,0 +1,205 @@
+"""Compiled programs on disk: read by later processes, kept apart, and never an obstacle."""
+
+import errno
+import hashlib
+import json
+import os
+import threading
+import warnings
+import zlib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm import cache, compiling
+from attsvm.errors import ProblemError
+from attsvm.training.engine import program
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An empty cache of its own."""
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "programs"))
+    monkeypatch.setattr(cache, "_failed", set())
+    return tmp_path / "programs"
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """How often the compiler has run."""
+    made = []
+    compile_ = jax.stages.Lowered.compile
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *a, **b: made.append(1) or compile_(*a, **b))
+    return made
+
+
+def tripled(x):
+    return 3 * x
+
+
+def call(options=(), function=tripled):
+    """A new process would compile, or read, as this call does; it returns 6.0."""
+    return float(compiling.compiled(function, (np.float32(0),), dict(options))(np.float32(2)))
+
+
+def test_the_next_process_trains_without_compiling_with_the_same_bits_and_changes_no_setting(
+    compilations, capfd, recwarn
+):
+    problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    runs, counts, before = [], [], dict(jax.config.values)
+    for _ in range(2):
+        program._compiled.cache_clear()
+        runs.append(attsvm.train(problem, steps=50))
+        counts.append(len(compilations))
+    assert counts == [2, 2]
+    assert np.array_equal(runs[0].weights, runs[1].weights)
+    assert jax.config.values == before
+    assert capfd.readouterr() == ("", "")
+    assert not recwarn.list
+
+
+def test_arguments_that_are_not_used_do_not_mix_programs_up():
+    for _ in range(2):
+        for function, expected in ((lambda x, y: 3 * x, 6.0), (lambda x, y: 3 * y, 15.0)):
+            arguments = np.float32(2), np.float32(5)
+            assert float(compiling.compiled(function, arguments, {})(*arguments)) == expected
+
+
+@pytest.mark.parametrize("what", ["nothing", "processor", "versions", "flags", "options", "settings"])
+def test_another_processor_compiler_or_setting_has_programs_of_its_own(what, compilations, monkeypatch):
+    call()
+    processor = compiling._processor()
+    if what == "processor":
+        assert len(processor[-1].split()) > 5, "the features of this processor are not known"
+        without_one = processor[0], " ".join(processor[-1].split()[:-1])
+        monkeypatch.setattr(compiling, "_processor", lambda: without_one)
+    elif what == "versions":
+        monkeypatch.setattr(jax, "__version__", "0.0.1")
+    elif what == "flags":
+        monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"] + " --xla_cpu_max_isa=AVX2")
+    elif what == "settings":
+        optimised = jax.config.read("jax_disable_most_optimizations")
+        jax.config.update("jax_disable_most_optimizations", not optimised)
+    assert call({"xla_backend_optimization_level": 1} if what == "options" else ()) == 6.0
+    assert len(compilations) == (1 if what == "nothing" else 2)
+
+
+def packed(body):
+    return hashlib.sha256(body).digest() + body
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: b"",
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]),
+        lambda whole: packed(zlib.compress(b"no program")),
+    ],
+    ids=["empty", "cut", "one bit", "no program"],
+)
+def test_a_damaged_program_is_compiled_again_and_replaced(damage, folder, compilations, recwarn):
+    call()
+    (file,) = folder.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(damage(whole))
+    assert [call(), call()] == [6.0, 6.0]
+    assert len(compilations) == 2
+    assert len(file.read_bytes()) == len(whole)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("obstacle", ["a file", "a full disk"])
+def test_a_folder_that_cannot_be_written_gives_one_warning(obstacle, folder, monkeypatch):
+    if obstacle == "a file":
+        folder.write_text("")
+    else:
+
+        def full(path, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+        monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.warns(RuntimeWarning, match="cannot be kept") as found:
+        assert call() == 6.0
+    assert len(found) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert call() == 6.0
+    assert obstacle == "a file" or not list(folder.iterdir())
+
+
+def test_what_cannot_be_read_back_is_not_kept(folder):
+    def called_back(x):
+        return jax.pure_callback(lambda y: 3 * np.asarray(y), x, x)
+
+    assert call(function=called_back) == 6.0
+    assert not folder.exists()
+
+
+def test_programs_that_were_not_used_for_longest_make_room(folder, monkeypatch):
+    noise = np.random.default_rng(0)
+    monkeypatch.setenv(cache.MEGABYTES, "0.0035")
+    written = {name: noise.bytes(1000) for name in "abcd"}
+    for time, name in enumerate("abc"):
+        cache.write(name, written[name])
+        os.utime(folder / f"{name}.program", (time, time))
+    assert cache.read("a") == written["a"]
+    cache.write("d", written["d"])
+    assert [cache.read(name) for name in "abcd"] == [written["a"], None, written["c"], written["d"]]
+    cache.write("larger than the cache", noise.bytes(4000))
+    assert cache.contents().num_programs == 3
+    assert cache.contents().megabytes <= 0.0035
+    (folder / "notes.txt").write_text("not ours")
+    assert cache.clear() == 3
+    assert [file.name for file in folder.iterdir()] == ["notes.txt"]
+
+
+def test_writers_and_readers_at_once_see_whole_programs(monkeypatch):
+    monkeypatch.setenv(cache.MEGABYTES, "0.25")
+    expected = {name: np.random.default_rng(i).bytes(60_000) for i, name in enumerate("abcdef")}
+    wrong = []
+
+    def work():
+        for name, whole in [*expected.items()] * 10:
+            cache.write(name, whole)
+            found = cache.read(name)
+            if found not in (None, whole):
+                wrong.append(name)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert not cache._failed
+
+
+def test_settings_turn_it_off_and_are_checked(folder, monkeypatch):
+    for name in (cache.ENABLED, cache.MEGABYTES):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    cache.configure(enabled=False, folder=folder, max_megabytes=2)
+    assert call() == 6.0
+    assert cache.contents() == cache.Contents(folder, False, 0, 0.0, 2.0)
+    with pytest.raises(ProblemError, match="max_megabytes: expected a number >= 0, got -1"):
+        cache.configure(max_megabytes=-1)
+    monkeypatch.setenv(cache.MEGABYTES, "much")
+    with pytest.raises(ProblemError, match="ATTSVM_CACHE_MB: expected a number >= 0, got 'much'"):
+        cache.contents()
+    monkeypatch.setenv(cache.ENABLED, "no")
+    with pytest.raises(ProblemError, match="ATTSVM_CACHE: expected on or off, got 'no'"):
+        cache.enabled()
+
+
+def test_the_command_shows_and_clears(folder, command):
+    cache.write("a", b"program")
+    code, out, _ = command("cache", "--json")
+    shown = json.loads(out)
+    assert (code, shown["folder"], shown["num_programs"]) == (0, str(folder), 1)
+    assert str(folder) in command("cache")[1]
+    assert command("cache", "clear")[1] == f"removed 1 programs from {folder}\n"
+    assert not folder.exists()
