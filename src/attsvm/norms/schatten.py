@@ -82,7 +82,7 @@ class Nuclear(_OfSingularValues):
         return Spectral()
 
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
-        return np.asarray(singular.sum(axis=-1))
+        return np.asarray(np.add.reduce(singular, axis=-1))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """√r for matrices with r singular values."""
@@ -120,7 +120,7 @@ class Spectral(_OfSingularValues):
         return Nuclear()
 
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
-        return np.asarray(singular.max(axis=-1, initial=0.0))
+        return np.asarray(np.maximum.reduce(singular, axis=-1, initial=0.0))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """1: the largest singular value is at most the Frobenius norm."""

@@ -218,6 +218,8 @@ class Constraints:
         """The leading axes joined to one, of length 1 where there are none."""
         if len(self.batch_shape) == 1:
             return self
+        if not self.batch_shape:
+            return self[None]
 
         def joined(array: np.ndarray) -> np.ndarray:
             return self._in_each(array).reshape(-1, *array.shape[-3:])

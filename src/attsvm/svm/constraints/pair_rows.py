@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.unit_rows import Chosen, RowVector, UnitRows
+from attsvm.svm.stacks import orthonormal
 
 Block = Float[np.ndarray, "N d_k d_q"]
 
@@ -123,5 +124,5 @@ def _in_own_span(vectors: Float[np.ndarray, "N k D"]) -> tuple[np.ndarray, np.nd
     """
     if vectors.shape[-2] >= vectors.shape[-1]:
         return vectors, None
-    basis, triangle = np.linalg.qr(vectors.mT)
-    return np.ascontiguousarray(triangle.mT), basis
+    basis = orthonormal(vectors.mT)
+    return vectors @ basis, basis

@@ -4,6 +4,9 @@ For min ½μ'Kμ − h'μ over μ ≥ 0, a guess of the positive multipliers giv
 that violate a condition (μ ≥ 0 inside the guess, slack ≥ 0 outside) then change sides at once. On most problems this
 ends after a few exchanges, but it can cycle. So when the number of violated conditions has not fallen for a while, only
 the last violated entry changes sides.
+
+The first guess is where the solution without bounds is not small, for K with a ridge. Without the ridge, rows that are
+nearly parallel have large multipliers of both signs there.
 """
 
 import numpy as np
@@ -12,6 +15,11 @@ from scipy.linalg.lapack import dposv
 
 # Violations below this, relative to the largest right side, are ignored.
 TOLERANCE = 1e-12
+# The ridge, relative to the mean of the diagonal, and what counts as small, relative to the largest multiplier. On
+# random problems with 40 to 60 rows these values save about one exchange of four or five.
+RIDGE, SMALL = 0.1, 0.1
+# A pivot below this, relative to the largest, shows that K may be singular.
+SINGULAR = 1e-7
 FULL_EXCHANGES = 3
 MAX_EXCHANGES = 50
 
@@ -36,9 +44,13 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"
     Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
     complementarity problems*; Kim and Park (2011), *Fast nonnegative matrix factorization*, section 3.
     """
-    _, multipliers, failed = dposv(gram, right)
-    positive = multipliers >= 0
-    fewest, patience = len(right) + 1, FULL_EXCHANGES
+    count = len(right)
+    system = gram.copy()
+    diagonal = system.reshape(-1)[:: count + 1]
+    diagonal += RIDGE / count * np.add.reduce(diagonal)
+    _, guess, failed = dposv(system.T, right, overwrite_a=True)
+    positive = guess > SMALL * np.maximum.reduce(guess, initial=0.0)
+    fewest, patience = count + 1, FULL_EXCHANGES
     for _ in range(MAX_EXCHANGES):
         inside = positive.nonzero()[0]
         if failed or len(inside) == 0:
@@ -46,16 +58,17 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"
         rows = gram.take(inside, axis=0)
         # the submatrix is symmetric: its transpose is the layout that LAPACK takes without a copy
         system, own = rows.take(inside, axis=1).T, right.take(inside)
-        _, solved, failed = dposv(system, own, overwrite_a=True, overwrite_b=True)
+        factor, solved, failed = dposv(system, own, overwrite_a=True, overwrite_b=True)
         condition = solved @ rows
         condition -= right
         condition[inside] = solved
         broken = condition < -TOLERANCE
         number = int(np.count_nonzero(broken))
         if number == 0:
-            if failed:
+            pivots = factor.diagonal()
+            if failed or np.minimum.reduce(pivots) <= SINGULAR * np.maximum.reduce(pivots):
                 return None
-            multipliers = np.zeros(len(right))
+            multipliers = np.zeros(count)
             multipliers[inside] = np.maximum(solved, 0.0)
             return multipliers
         if number < fewest:

@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
-from attsvm.svm.methods.semidefinite.dense import diagonal_of, solve_definite, svd
+from attsvm.svm.stacks import diagonal_of, solve_definite, svd
 
 Values = Float[np.ndarray, " N"]
 Singular = Float[np.ndarray, "N c"]
@@ -40,11 +40,8 @@ MAX_STEPS = 15
 LAST = 1e-8
 """The step from a residual below this is the last one: convergence is quadratic, and the caller looks at the result."""
 
-FREEDOM = 1.0
-"""ρ relative to the residual."""
-
 LEAST_FREEDOM = 1e-10
-"""ρ is at least this, so that the equations keep enough digits."""
+"""ρ is the residual, but at least this, so that the equations keep enough digits."""
 
 FEW_ENTRIES = 500
 """With more entries than this in W, those that do not change are left out of the products."""
@@ -65,19 +62,19 @@ class FaceRows(NamedTuple):
         l_a, z_a and b_a.
     key_dim : int
         d_k.
-    equality : bool ndarray, shape (N, m)
+    inequality : bool ndarray, shape (N, m)
     """
 
     table: Float[np.ndarray, "N m columns"]
     key_dim: int
-    equality: Bool[np.ndarray, "N m"]
+    inequality: Bool[np.ndarray, "N m"]
 
     @classmethod
     def of(cls, rows: PairRows, right: RowVector, equality: Bool[np.ndarray, "N m"]) -> "FaceRows":
         """Those of N problems, with the larger dimension first."""
         queries = rows.queries[:, rows.query_of]
         first, second = (rows.left, queries) if rows.left.shape[2] >= queries.shape[2] else (queries, rows.left)
-        return cls(np.concatenate([first, second, right[:, :, None]], axis=2), first.shape[2], equality)
+        return cls(np.concatenate([first, second, right[:, :, None]], axis=2), first.shape[2], ~equality)
 
     @property
     def left(self) -> Float[np.ndarray, "N m d_k"]:
@@ -96,7 +93,7 @@ class FaceRows(NamedTuple):
 
     def keep(self, some: np.ndarray) -> "FaceRows":
         """The rows of some of the problems."""
-        return FaceRows(self.table[some], self.key_dim, self.equality[some])
+        return FaceRows(self.table[some], self.key_dim, self.inequality[some])
 
     def apply(self, weights: Block) -> RowVector:
         """A(W)."""
@@ -115,12 +112,14 @@ class Held(NamedTuple):
     @classmethod
     def of(cls, rows: FaceRows, held: Bool[np.ndarray, "N m"]) -> "Held":
         """The rows where ``held``."""
-        most = int(np.add.reduce(held, axis=-1).max())
+        numbers = np.add.reduce(held, axis=-1)
+        most = int(numbers.max())
         place = np.arange(len(held))[:, None], np.argsort(~held, axis=-1, kind="stable")[:, :most]
-        absent, table = ~held[place], rows.table[place]
-        table[absent] = 0.0
-        own = FaceRows(table, rows.key_dim, absent)
-        return cls(place, own.left, own.queries, own.right, absent)
+        absent, table = numbers[:, None] <= np.arange(most), rows.table[place]
+        if np.count_nonzero(absent):
+            table[absent] = 0.0
+        d = rows.key_dim
+        return cls(place, table[:, :, :d], table[:, :, d:-1], table[:, :, -1], absent)
 
 
 class Face(Protocol):
@@ -193,7 +192,7 @@ class Places(NamedTuple):
     ----------
     sign : ndarray, shape (d, c)
         −1 for sums and 1 for others: the signs of the singular values in the quotients.
-    fold : ndarray, shape (c, c)
+    fold : ndarray, shape (c, c, 1)
         1 for sums, −1 for differences, and 0 on the diagonal.
     share : ndarray, shape (d, c)
         The factor of the product of two sums or of two differences.
@@ -204,7 +203,7 @@ class Places(NamedTuple):
     """
 
     sign: Float[np.ndarray, "d c"]
-    fold: Float[np.ndarray, "c c"]
+    fold: Float[np.ndarray, "c c 1"]
     share: Float[np.ndarray, "d c"]
     inside: Float[np.ndarray, "ranks d"]
     free: Bool[np.ndarray, "ranks d c"]
@@ -218,23 +217,22 @@ class Places(NamedTuple):
         inside = np.arange(d) < np.arange(c + 1)[:, None]
         return cls(
             np.where(sums, -1.0, 1.0),
-            np.where(sums, 1.0, -1.0)[:c] - np.eye(c),
+            (np.where(sums, 1.0, -1.0)[:c] - np.eye(c))[:, :, None],
             np.where((i == j) | (i >= c), 1.0, 0.5),
             inside.astype(np.float64),
             np.stack([face.free(first, sums) for first in inside]),
         )
 
-    def folded(self, matrices: np.ndarray) -> np.ndarray:
-        """Sums and differences of the entries, overwritten; the matrices may have a last axis of vectors."""
+    def folded(self, matrices: Float[np.ndarray, "N d c k"]) -> Float[np.ndarray, "N d c k"]:
+        """Sums and differences of the entries, which are vectors and are overwritten."""
         square = matrices[:, : len(self.fold)]
-        fold = self.fold.reshape(*self.fold.shape, *[1] * (matrices.ndim - 3))
-        square += fold * square.swapaxes(1, 2)
+        square += self.fold * square.swapaxes(1, 2)
         return matrices
 
-    def unfolded(self, matrices: Block) -> Block:
+    def unfolded(self, matrices: Float[np.ndarray, "N d c k"]) -> Float[np.ndarray, "N d c k"]:
         """The transpose of ``folded``."""
         square = matrices[:, : len(self.fold)]
-        square += (self.fold * square).mT
+        square += (self.fold * square).swapaxes(1, 2)
         return matrices
 
     def diagonal(self, entries: np.ndarray) -> np.ndarray:
@@ -274,7 +272,7 @@ def solve_on_face(
     for step in range(1, MAX_STEPS + 1):
         short = rows.right - rows.apply(now.weights)
         off = np.maximum.reduce(np.abs(short * held), axis=-1)
-        wrong = (now.multipliers < 0) & ~rows.equality
+        wrong = (now.multipliers < 0) & rows.inequality
         wrong |= short > np.maximum(off, 1e-12)[:, None]
         changed = np.logical_or.reduce(wrong, axis=-1)
         if np.count_nonzero(changed):
@@ -327,14 +325,15 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
 
     dividend = of_weights[:, :, None] + places.sign * of_weights[:, None, :c]
     divisor = of_pull[:, :, None] + places.sign * of_pull[:, None, :c]
-    freedom = np.maximum(FREEDOM * error, LEAST_FREEDOM)[:, None, None]
+    freedom = np.maximum(error, LEAST_FREEDOM)[:, None, None]
     quotient = np.where(places.free[ranks], 1 / freedom, dividend / (divisor + TINY))
     scale = np.sqrt(places.share * quotient).reshape(N, d * c, 1)
     used = np.flatnonzero(scale.any(axis=(0, 2))) if d * c > FEW_ENTRIES else slice(None)
     factors = scale[:, used] * products[:, used]
     moved = (scale * pull[:, :, None])[:, used]
     system = factors.mT @ factors
-    diagonal_of(system)[:] += (face.ridge * error)[:, None] + held.absent
+    diagonal = diagonal_of(system)
+    diagonal += (face.ridge * error)[:, None] + held.absent
     try:
         change = solve_definite(system, short - (factors.mT @ moved)[:, :, 0])
     except np.linalg.LinAlgError:
@@ -344,7 +343,7 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
     diagonal = places.diagonal(scale[:, :, 0])
     face.spread(diagonal, inside)
     diagonal += of_weights[:, :c]
-    turned = places.unfolded(scale.reshape(N, d, c))
+    turned = places.unfolded(scale.reshape(N, d, c, 1))[:, :, :, 0]
     now.multipliers[held.place] = multipliers + change
     error += 0.0 * np.add.reduce(change, axis=-1)  # NaN if they are not finite
     return Iterate(U @ turned @ Vt, now.multipliers, face.size(now.size, turned), error, ranks)

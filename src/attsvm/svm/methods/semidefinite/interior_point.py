@@ -33,8 +33,8 @@ from attsvm.svm.methods.semidefinite.cone import (
     Values,
     measure,
 )
-from attsvm.svm.methods.semidefinite.dense import diagonal_of, eigh, eigvalsh
 from attsvm.svm.methods.semidefinite.directly import solve_directly
+from attsvm.svm.stacks import diagonal_of, eigh, eigvalsh
 
 Falls = Float[np.ndarray, "2 N"]
 

@@ -27,10 +27,10 @@ from attsvm.svm.methods.semidefinite.cone import (
     measure,
     start_slack,
 )
-from attsvm.svm.methods.semidefinite.dense import diagonal_of
 from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.nuclear_face import NuclearFace
 from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
+from attsvm.svm.stacks import diagonal_of
 
 BLOCKED_ROWS = 128
 """Rows up to which the equations are formed in one piece."""

@@ -19,10 +19,10 @@ from attsvm.svm.methods.generic.solve_generic import SPLITTING, Task
 from attsvm.svm.methods.growing import Growth, growing_rows
 from attsvm.svm.methods.iteration import Point, Watch
 from attsvm.svm.methods.semidefinite.cone import RIGID, Cone, Problems, Values
-from attsvm.svm.methods.semidefinite.dense import singular_values
 from attsvm.svm.methods.semidefinite.directly import solve_directly
 from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.interior_point import interior_point
+from attsvm.svm.stacks import singular_values
 
 METHOD = "semidefinite"
 

@@ -26,10 +26,10 @@ from attsvm.svm.methods.semidefinite.cone import (
     lift,
     start_slack,
 )
-from attsvm.svm.methods.semidefinite.dense import diagonal_of
 from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
 from attsvm.svm.methods.semidefinite.spectral_face import SpectralFace
+from attsvm.svm.stacks import diagonal_of
 
 COLUMNS = 1_000_000
 """Numbers in the factors that are multiplied at a time."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg.lapack import dgesdd, dposv, dsyevd
+from scipy.linalg.lapack import dgeqrf, dgesdd, dorgqr, dposv, dsyevd
 
 Stack = Float[np.ndarray, "N rows columns"]
 Vectors = Float[np.ndarray, "N k"]
@@ -48,6 +48,17 @@ def eigvalsh(matrices: Stack) -> Vectors:
     values, _, failed = dsyevd(matrices[0], compute_v=False, lower=True)
     _check(failed)
     return np.asarray(values[None])
+
+
+def orthonormal(matrices: Stack) -> Stack:
+    """Orthonormal columns that span the columns of matrices with at least as many rows."""
+    if len(matrices) > 1:
+        return np.linalg.qr(matrices)[0]
+    reflectors, factors, _, failed = dgeqrf(matrices[0])
+    _check(failed)
+    basis, _, failed = dorgqr(reflectors, factors, overwrite_a=True)
+    _check(failed)
+    return np.asarray(basis[None])
 
 
 def solve_definite(matrices: Stack, right: Vectors) -> Vectors:
