@@ -127,32 +127,28 @@ def test_a_trial_is_drawn_from_its_own_seed_and_feasibility_is_that_of_a_linear_
 def test_killed_at_any_moment_it_continues_and_a_second_client_is_refused(tmp_path):
     store = tmp_path / "store"
     options = ["--grid", "dim=1,2,5", "--grid", "num_tokens=3", "--measure", "feasible", "--block", "8"]
-    command = [sys.executable, "-m", "attsvm", "sweep", *options, "--trials", "4000", "--chunk", "8"]
+    command = [sys.executable, "-m", "attsvm", "sweep", *options, "--trials", "400", "--chunk", "8"]
     running = subprocess.Popen([*command, "--workers", "0", "--out", store], stderr=subprocess.PIPE)
     chunks = store / "chunks"
     deadline = time.monotonic() + 60
-    while not (chunks.is_dir() and any(chunks.iterdir())):
+    while not (chunks.is_dir() and len(os.listdir(chunks)) > 2):
         assert running.poll() is None, running.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    definition = Definition({"dim": [1, 2, 5], "num_tokens": [3]}, ["feasible"], trials=4000, block=8)
+    running.send_signal(signal.SIGSTOP)  # it lives, and commits nothing more
+    definition = Definition({"dim": [1, 2, 5], "num_tokens": [3]}, ["feasible"], trials=400, block=8)
     with pytest.raises(ProblemError, match="expected a sweep that no other process runs, got one that is running"):
         sweep(definition, store=store, workers=0)
     running.kill()
     running.communicate()
-    left = attsvm.open_sweep(store)
-    assert 0 < left.done.sum() < 12_000
-    before = left.feasible.values[left.done.values]
-    found = sweep(definition, store=store, workers=0, callback=lambda progress: progress.done > 2000)
-    assert 0 < found.done.sum() < 12_000  # stopped by the callback, as a third part is enough to compare
-    np.testing.assert_array_equal(found.feasible.values[left.done.values], before)
-    whole = sweep(
-        definition, store=tmp_path / "other", workers=0, chunk=1024, callback=lambda progress: progress.done > 0
-    )
-    both = found.done.values & whole.done.values
-    assert both.sum() >= 1000
-    for name in found.data_vars:
-        assert found[name].values[both].tobytes() == whole[name].values[both].tobytes()
+    left = attsvm.open_sweep(store).load()
+    assert 0 < left.done.sum() < 1200
+    assert left.attrs["command"].startswith("attsvm sweep --grid dim=1,2,5")
+    assert (left.feasible.values[~left.done.values] == -1).any()
+    counts = []
+    found = sweep(definition, store=store, workers=0, callback=lambda progress: counts.append(progress.done))
+    assert counts[0] == left.done.sum()
+    assert_equal_bits(found, sweep(definition, store=tmp_path / "other", workers=0, chunk=200).load())
 
 
 def test_a_store_of_another_sweep_or_version_is_refused_by_name(tmp_path):
@@ -201,6 +197,22 @@ def test_a_chunk_that_fails_three_times_is_recorded_and_tried_again_by_the_next_
     found = attsvm.sweep({"dim": [1, 2, 5]}, [Largest()], **arguments)
     assert found.done.all()
     assert found.attrs["errors"] == "[]"
+
+
+def test_the_command_estimates_runs_and_refuses(command, tmp_path):
+    options = ["--grid", "dim=1,2", "--measure", "feasible", "--trials", 20, "--set", "num_tokens=3", "--workers", 0]
+    status, printed, _ = command("sweep", *options, "--dry-run")
+    assert status == 0
+    # 1 + 1 + 8 + 8 bytes for the outputs of a trial
+    assert "40 trials: 2 cells × 20 in 2 chunks" in printed
+    assert "at most 0.0 MB" in printed
+    status, printed, said = command("sweep", *options, "--out", tmp_path / "store")
+    assert (status, said.splitlines()[-1].split(" trials/s")[0].rsplit(" ", 1)[0]) == (0, "2/2 cells, 40/40 trials,")
+    assert "20 trials in each of 2 cells: bound, feasibility_status, feasible, gap" in printed
+    status, _, said = command("sweep", *options, "--seed", 1, "--out", tmp_path / "store")
+    assert (status, "of another sweep, whose seed is 0 and not 1" in said) == (2, True)
+    assert command("sweep", "phase-globe", "--out", tmp_path / "other")[0] == 2
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(

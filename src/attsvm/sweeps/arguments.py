@@ -1,5 +1,6 @@
 """Which function an argument of a sweep belongs to."""
 
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -78,6 +79,8 @@ def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Cal
 def described(value: Any) -> Any:
     """A value as JSON that is the same in every process.
 
+    Functions and classes are described by their names and the hash of their source.
+
     Raises
     ------
     ProblemError
@@ -91,15 +94,21 @@ def described(value: Any) -> Any:
         return {str(name): described(each) for name, each in value.items()}
     if hasattr(value, "item") and not getattr(value, "shape", None):
         return value.item()
-    if inspect.isfunction(value):
-        try:
-            return [f"{value.__module__}:{value.__qualname__}", inspect.getsource(value)]
-        except OSError:
-            return [f"{value.__module__}:{value.__qualname__}", value.__code__.co_code.hex()]
+    if inspect.isfunction(value) or inspect.isclass(value):
+        return [f"{value.__module__}:{value.__qualname__}", _source_hash(value)]
     text = repr(value)
     if " at 0x" in text:
         raise ProblemError(f"sweep: expected values with a representation of their own, got {text}")
     return text
+
+
+def _source_hash(value: Any) -> str:
+    """SHA-256 of the source of a function or class; of its code, where it was typed into an interpreter."""
+    try:
+        source = inspect.getsource(value)
+    except (OSError, TypeError):
+        source = value.__code__.co_code.hex() if inspect.isfunction(value) else value.__qualname__
+    return hashlib.sha256(source.encode()).hexdigest()
 
 
 def read_function(text: str) -> Callable[..., Any]:

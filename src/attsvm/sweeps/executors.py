@@ -10,6 +10,7 @@ from typing import Any
 
 from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
+from attsvm.interruptions import blocked
 from attsvm.sweeps.store import Task
 from attsvm.training.engine.trials import num_threads
 
@@ -118,11 +119,12 @@ def executor(scheduler: str | None, workers: int | None) -> Iterator[Executor]:
         with client:
             yield Distributed(client)
         return
-    cluster = LocalCluster(
-        n_workers=workers or num_threads(),
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address="127.0.0.1:0",
-    )
+    with blocked():  # Ctrl-C ends this process, and its workers end with it
+        cluster = LocalCluster(
+            n_workers=workers or num_threads(),
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address="127.0.0.1:0",
+        )
     with cluster, Client(cluster) as client:
         yield Distributed(client)

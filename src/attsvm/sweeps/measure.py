@@ -40,7 +40,7 @@ class Measure(ABC):
 
     def described(self) -> Any:
         """The measure as JSON, for the hash of a sweep."""
-        return [self.name, repr(vars(self))]
+        return [self.name, described(type(self)), described(vars(self))]
 
     @classmethod
     def from_text(cls, text: str) -> Self:

@@ -7,6 +7,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -244,6 +245,7 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     ...     attsvm.open_sweep(f"{folder}/phase").feasible.shape
     (2, 8)
     """
+    check_installed()
     import xarray as xr
 
     found = Store(store)
@@ -259,6 +261,19 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     attributes = {**data.attrs, "errors": json.dumps(found.errors())}
     found_data: xr.Dataset = data.assign(done=((*grid, "trial"), done)).assign_attrs(attributes)
     return found_data
+
+
+def check_installed() -> None:
+    """Check that the extra ``sweep`` is installed.
+
+    Raises
+    ------
+    ProblemError
+        If one of its packages is missing.
+    """
+    missing = [name for name in ("dask", "distributed", "xarray", "zarr") if find_spec(name) is None]
+    if missing:
+        raise ProblemError(f"attsvm.sweep needs {missing[0]}: pip install 'attsvm[sweep]'")
 
 
 def label(name: str) -> dict[str, str]:

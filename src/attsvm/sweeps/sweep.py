@@ -16,7 +16,7 @@ from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.executors import Executor, InProcess, executor
 from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.ready import READY
-from attsvm.sweeps.store import Store, Task, open_sweep
+from attsvm.sweeps.store import Store, Task, check_installed, open_sweep
 from attsvm.sweeps.work import run_chunk, run_chunk_in_worker
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def sweep(
     ...     found.feasible.mean("trial").values
     array([0.225, 1.   ])
     """
+    check_installed()
     definition = define(grid, measures, **options)
     check_callback(callback)
     size = chunk_size(definition, chunk)

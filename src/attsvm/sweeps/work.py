@@ -1,6 +1,8 @@
 """The computation of one chunk, the same in every process."""
 
+import atexit
 import contextlib
+import gc
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -79,7 +81,8 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _keep_compiled_programs() -> None:
-    """Let JAX keep compiled programs in a folder, for the workers that start later."""
+    """Let JAX keep compiled programs in a folder, for the workers that start later, and let this one end at once."""
+    atexit.register(gc.freeze)  # the last collections take seconds with JAX
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "attsvm" / "compiled"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(folder))
