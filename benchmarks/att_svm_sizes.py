@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
 import attsvm  # noqa: E402
-from attsvm.report import style  # noqa: E402
+from attsvm.plot import style  # noqa: E402
 
 BASE = {"n": 8, "T": 16, "d": 32}
 DOUBLINGS = 3

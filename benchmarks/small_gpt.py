@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.storage import atomic_write
 from small_gpt_figure import Runs, draw, table
 from small_gpt_heads import measure, measure_together

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from attsvm.report import style
+from attsvm.plot import style
 from small_gpt_heads import JOINT, NORMS
 
 Record = dict[str, Any]

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 
 import attsvm
 from attsvm import heads, optimizers
-from attsvm.report import style
+from attsvm.plot import style
 
 BASE = {"n": 8, "T": 16, "d": 16, "trials": 1}
 GROWN = {

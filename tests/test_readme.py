@@ -10,7 +10,10 @@ pytestmark = pytest.mark.optimized
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 # the other pages need a model, or are run by tests/torch/test_recipes.py and tests/test_docs.py
-GUIDE = ("att_svm", "training", "theory", "regularization_path", "estimator", "results", "margin_profile", "sweeps")
+GUIDE = (
+    *("att_svm", "training", "theory", "regularization_path", "estimator", "results"),
+    *("margin_profile", "plots", "sweeps"),
+)
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 
 

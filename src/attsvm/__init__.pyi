@@ -4,6 +4,7 @@ from . import heads as heads
 from . import losses as losses
 from . import norms as norms
 from . import optimizers as optimizers
+from . import plot as plot
 from . import torch as torch
 from ._version import __version__ as __version__
 from .errors import ProblemError as ProblemError

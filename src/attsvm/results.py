@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from attsvm.declarations import check_fields
+from attsvm.displays import Displayed
 from attsvm.errors import ProblemError
 from attsvm.reading import read_npz, reason
 from attsvm.storage import write_npz
@@ -115,7 +116,7 @@ def unsaved(default: Any = None) -> Any:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Batched:
+class Batched(Displayed):
     """A frozen dataclass whose arrays start with the batch axes.
 
     A subclass sets ``kind`` and ``schema`` and declares each field by :func:`per_trial`, :func:`per_record`,
@@ -138,15 +139,14 @@ class Batched:
     counted: ClassVar[str] = ""
     """What the batch axes count, in the plural."""
 
+    hidden: ClassVar[tuple[str, ...]] = ()
+    """Fields that tables and summaries leave out."""
+
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes of every array: one entry for each trial or problem."""
         first = self._first()
         return first.batch_shape if isinstance(first, Batched) else np.shape(first)
-
-    @classmethod
-    def _kind(cls) -> str:
-        return cls.kind
 
     def _first(self) -> Any:
         return next(getattr(self, entry.name) for entry in fields(self) if _role(entry) == "trial")
@@ -223,6 +223,99 @@ class Batched:
             return cls._read(arrays, meta)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ProblemError(f"{path}: not a complete {cls._kind()} ({reason(error)})") from None
+
+    def to_frame(self) -> Any:
+        """The numbers and words of each trial as a pandas DataFrame, one row for each trial.
+
+        The index counts the batch axes. Arrays of a trial are left out; :meth:`to_xarray` has them.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        import pandas as pd
+
+        columns = {name: value for name, value in self._per_trial() if np.shape(value) == self.batch_shape}
+        return pd.DataFrame({name: np.ravel(value) for name, value in columns.items()}, index=self._index(()))
+
+    def to_xarray(self) -> Any:
+        """All arrays as an xarray Dataset. Its dimensions are the batch axes, records, and the axes of each field.
+
+        Raises
+        ------
+        ImportError
+            If xarray is not installed.
+        """
+        import xarray as xr
+
+        batch = self._batch_names()
+        found = {name: (batch, value) for name, value in self._per_trial()}
+        for entry in fields(self):
+            records = getattr(self, entry.name)
+            if _role(entry) == "record" and records is not None:
+                inside = records if isinstance(records, Mapping) else {entry.name: records}
+                lead = {name: ("record", *(() if name == "steps" else batch)) for name in inside}
+                found |= {
+                    name if name not in found else f"{entry.name}_{name}": (lead[name], value)
+                    for name, value in inside.items()
+                }
+        arrays = {name: self._named(name, lead, value) for name, (lead, value) in found.items()}
+        return xr.Dataset(arrays, attrs={"kind": self._kind(), **dict(self._words())})
+
+    def _per_trial(self) -> Iterator[tuple[str, Any]]:
+        """Names and values of the per-trial fields and of the entries of their dicts."""
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if _role(entry) != "trial" or value is None or entry.name in self.hidden:
+                continue
+            if isinstance(value, Batched):
+                yield from ((f"{entry.name}_{name}", inner) for name, inner in value._per_trial())
+            elif isinstance(value, Mapping):
+                yield from ((f"{entry.name}_{name}", inner) for name, inner in value.items() if np.ndim(inner))
+            else:
+                yield entry.name, value
+
+    def _batch_names(self) -> tuple[str, ...]:
+        number = len(self.batch_shape)
+        return ("trial",) if number == 1 else tuple(f"trial_{i}" for i in range(number))
+
+    def _index(self, lead: tuple[tuple[str, Any], ...]) -> Any:
+        """The pandas index over values of leading axes and over the batch axes; None without any axis."""
+        import pandas as pd
+
+        names = [*(name for name, _ in lead), *self._batch_names()]
+        levels = [*(values for _, values in lead), *(range(size) for size in self.batch_shape)]
+        if len(names) <= 1:
+            return pd.Index(levels[0], name=names[0]) if names else None
+        return pd.MultiIndex.from_product(levels, names=names)
+
+    def _dimensions(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the axes of fields behind the batch axes, for :meth:`to_xarray`; without a name, a number."""
+        return {}
+
+    def _named(self, name: str, lead: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], np.ndarray]:
+        array = np.asarray(value)
+        own = array.ndim - len(lead)
+        names = self._dimensions().get(name, ())[:own]
+        return (*lead, *names, *(f"{name}_axis_{i}" for i in range(len(names), own))), array
+
+    def _words(self) -> Iterator[tuple[str, str]]:
+        """Fields that all trials share, if they are words or numbers."""
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if _role(entry) == "shared" and isinstance(value, str | int | float) and value != "":
+                yield entry.name, str(value)
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """The summary in notebooks: numbers and words, and the shapes of arrays."""
+        if self.batch_shape:
+            yield "batch", f"{' × '.join(map(str, self.batch_shape))} {self.counted}".rstrip()
+        values = [(name, np.asarray(value)) for name, value in self._per_trial()]
+        # arrays last
+        for name, value in sorted(values, key=lambda pair: pair[1].shape != self.batch_shape):
+            yield name.replace("_", " "), _short(value, self.batch_shape)
+        yield from ((name.replace("_", " "), word) for name, word in self._words())
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -363,6 +456,24 @@ def check_index(index: Any, batch_shape: tuple[int, ...], kind: str) -> None:
     if any(part is Ellipsis or part is None for part in parts):
         raise TypeError(f"a {kind} is indexed by integers, slices and arrays")
     np.broadcast_to(False, batch_shape)[index]
+
+
+def _short(value: np.ndarray, batch_shape: tuple[int, ...]) -> str:
+    """A number or a word; of a batch the median and the range, or the counts; of another array its shape."""
+    if value.shape != batch_shape:
+        return f"array of shape {value.shape}"
+    if value.dtype.kind in "UO":
+        words, counts = np.unique(value.astype(str), return_counts=True)
+        return (
+            str(value)
+            if not batch_shape
+            else ", ".join(f"{count} {word}" for word, count in zip(words, counts, strict=True))
+        )
+    if value.dtype.kind == "b" or not batch_shape:
+        return f"{value.mean():.0%}" if batch_shape else f"{value.item():.6g}"
+    if not value.size:
+        return "none"
+    return f"median {np.median(value):.6g} ({value.min():.6g} to {value.max():.6g})"
 
 
 def _role(entry: "Field[Any]") -> str:

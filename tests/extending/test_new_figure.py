@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 import attsvm
-from attsvm.report.style import WIDTH
+from attsvm.plot.style import WIDTH
 from attsvm.reproduce import Figure, Row, verdict
 
 

@@ -2,15 +2,16 @@
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm.checks import check_integer
+from attsvm.displays import Displayed
 from attsvm.errors import ProblemError
 from attsvm.problem.checks import (
     Core,
@@ -46,7 +47,7 @@ class Canonical(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Problem:
+class Problem(Displayed):
     """n sequences of T tokens, and the arrays that attention over them needs.
 
     Arrays may be NumPy, JAX or torch (CPU) arrays or nested lists; they are copied to float64. The batch axes are the
@@ -98,6 +99,8 @@ class Problem:
     >>> attsvm.Problem(tokens, labels=[1, -1, 1, -1, 1, -1], queries=tokens[:, 0], head=np.ones(10))
     Problem(6 sequences × 8 tokens, d = 10; one query per sequence, d_q = 10; labels ±1; head)
     """
+
+    kind: ClassVar[str] = "problem"
 
     tokens: Float[np.ndarray, "*batch n T d"]
     labels: Float[np.ndarray, "*queries"] | None
@@ -351,7 +354,7 @@ class Problem:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to an ``.npz`` file whose names are the arguments of Problem."""
-        write_npz(path, "problem", self._arrays())
+        write_npz(path, self.kind, self._arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Problem":
@@ -362,7 +365,7 @@ class Problem:
         ProblemError
             If the file cannot be read, lacks tokens, holds other names, or its arrays do not make a problem.
         """
-        arrays, _ = read_npz(path, "problem")
+        arrays, _ = read_npz(path, cls.kind)
         unknown = sorted(set(arrays) - set(FILE_NAMES))
         if unknown:
             raise ProblemError(f"{path}: expected arrays named {', '.join(FILE_NAMES)}, got {unknown[0]!r}")
@@ -378,11 +381,18 @@ class Problem:
 
         An index that ends with a number or an array for the axis of heads takes single heads.
         """
-        check_index(index, self.batch_shape, "problem")
+        check_index(index, self.batch_shape, self.kind)
         arrays = {name: array[index] for name, array in self._stored().items()}
         if self.num_heads is None or takes_last(index, len(self.batch_shape)):
             return Problem(**arrays)
         return Problem(**of_one_head(arrays, arrays["tokens"].ndim - 4))
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        if self.batch_shape:
+            yield "batch", " × ".join(map(str, self.batch_shape))
+        yield "sequences × tokens × entries", f"{self.num_sequences} × {self.num_tokens} × {self.dim}"
+        for name, array in self._stored().items():
+            yield name, f"{array.dtype} array of shape {array.shape}"
 
     def __repr__(self) -> str:
         batch = f"{' × '.join(map(str, self.model_shape))} problems of " if self.model_shape else ""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.render import svg_element
 
 

@@ -7,7 +7,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from attsvm.report.style import to_svg
+from attsvm.plot.style import to_svg
 
 
 def render(template: str, *, package: str = "attsvm.report", **values: Any) -> str:

@@ -113,7 +113,7 @@ class Figure(ABC):
 
     @abstractmethod
     def draw(self, sizes: Sizes, arrays: Arrays) -> Drawing:
-        """A matplotlib figure, ``attsvm.report.style.WIDTH`` inches wide."""
+        """A matplotlib figure, ``attsvm.plot.style.WIDTH`` inches wide."""
 
 
 NEEDED = ("name", "paper", "title", "claim", "criterion", "full", "quick")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attsvm.report import style
+from attsvm.plot import style
 
 GRID_LINES: tuple[dict[str, Any], ...] = tuple(
     {"color": colour, "linestyle": dashes, "marker": marker, "markersize": 3.5}

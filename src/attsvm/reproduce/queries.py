@@ -8,7 +8,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.reproduce.figure import Arrays, Figure, Piece, Row, Sizes, Verdict, verdict
 
 SETTINGS = {"cross": "cross-attention", "self": "self-attention, z = x₁"}

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.errors import ProblemError
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.outputs import check_folder, check_holds_files
 from attsvm.report.plain import command_result, dumps
 from attsvm.reproduce.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place

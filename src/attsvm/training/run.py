@@ -10,6 +10,7 @@ from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit, from_configuration
 from attsvm.optimizers.standing import read_limit, written_limit
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
+from attsvm.training.attention import ATTENTIONS
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +72,7 @@ class Run(Result):
     """
 
     kind: ClassVar[str] = "run"
+    hidden: ClassVar[tuple[str, ...]] = ("optimizer_state",)
     equal_shapes: ClassVar[tuple[tuple[str, ...], ...]] = (("selected", "probability"),)
 
     weights: np.ndarray = per_trial()
@@ -108,6 +110,43 @@ class Run(Result):
     def steps(self) -> int:
         """Updates made by the trial that made most."""
         return int(np.max(self.step, initial=0))
+
+    def to_frame(self) -> Any:
+        """The history as a pandas DataFrame: one row for each record and trial, in this order.
+
+        The columns are ``loss``, ``log_scale``, ``logit_change``, and the lowest and the median over the queries of the
+        largest probability. The index counts ``step`` and the batch axes.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> run = attsvm.train(attsvm.datasets.random_problem(3, 4, 5, seed=0), steps=50, record=[0, 50])
+        >>> run.to_frame().index.to_list()
+        [0, 50]
+        """
+        import pandas as pd
+
+        steps, largest = self.history["steps"], self.history["probability"]
+        shape = (len(steps), *self.batch_shape)
+        rows = np.where(self.history["selected"] >= 0, largest, np.nan).reshape(*shape, -1)
+        columns = {
+            **{name: x for name, x in self.history.items() if name != "steps" and x.shape == shape},
+            "lowest_probability": np.nanmin(rows, axis=-1),
+            "median_probability": np.nanmedian(rows, axis=-1),
+        }
+        return pd.DataFrame({name: np.ravel(x) for name, x in columns.items()}, index=self._index((("step", steps),)))
+
+    def _dimensions(self) -> dict[str, tuple[str, ...]]:
+        entries = ("key_entry", "query_entry")[: 1 + ATTENTIONS[self.attention].takes_queries]
+        several = self.weights.ndim > len(self.batch_shape) + len(entries)
+        heads = ("attention_head",) if several else ()
+        queries = (*heads, "sequence", "query")
+        return {"weights": (*heads, *entries), "selected": queries, "probability": queries}
 
     def _summary(self) -> str:
         kept = self.probability[self.selected >= 0]

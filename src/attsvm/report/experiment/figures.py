@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.drawn import Drawn, Shown, draw_each
 from attsvm.report.experiment.curves import COLOURS, over_epochs
 from attsvm.report.experiment.key_words import draw_sentences, draw_share

@@ -4,7 +4,7 @@ from typing import Any
 
 from scipy import stats
 
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.drawn import Drawn
 from attsvm.report.experiment.curves import COLOURS, over_epochs
 from attsvm.report.experiment.names import name_of

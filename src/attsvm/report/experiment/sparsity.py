@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.drawn import Drawn
 from attsvm.report.experiment.names import name_of
 

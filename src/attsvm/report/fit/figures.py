@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 from attsvm.apps.fit.evaluation import Evaluation
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.datasets import Pictures, Source
+from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report import style
 from attsvm.report.drawn import Drawn, Shown, draw_each
 
 COLUMNS = 8

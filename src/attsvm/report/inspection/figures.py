@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.drawn import Drawn, Shown, draw_each
 
 if TYPE_CHECKING:

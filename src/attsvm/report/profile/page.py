@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.plot.matrix import drawn_matrix
 from attsvm.profiles import MarginProfile
 from attsvm.report.drawn import Drawn, draw_each
-from attsvm.report.matrix import drawn_matrix
 from attsvm.report.plain import command_result
 from attsvm.report.render import render
 from attsvm.report.words import number, percent

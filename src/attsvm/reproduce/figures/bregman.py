@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets import random_problem
 from attsvm.measures import bregman_divergence
 from attsvm.optimizers import mirror_descent
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES

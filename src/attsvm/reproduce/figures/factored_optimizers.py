@@ -18,7 +18,7 @@ from attsvm.optimizers import (
     spectral_descent,
     steepest_descent,
 )
-from attsvm.report.matrix import drawn_matrix, in_own_and_others
+from attsvm.plot.matrix import drawn_matrix, in_own_and_others
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.theory.margin_ratio import margin_ratio

@@ -13,7 +13,7 @@ from attsvm.datasets.papers import in_the_plane
 from attsvm.measures import direction_error
 from attsvm.norms import Lp
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.reproduce.figures import FIGURES

@@ -8,7 +8,7 @@ from matplotlib.figure import SubFigure
 from matplotlib.ticker import PercentFormatter
 
 from attsvm.datasets import random_problem
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.grid import GRID_LINES, label

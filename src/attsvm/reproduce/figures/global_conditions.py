@@ -7,8 +7,8 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
 from attsvm.optimizers import gradient_descent
+from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report import style
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.grid import GRID_LINES, label

@@ -9,8 +9,8 @@ from scipy.special import expit
 from attsvm.datasets.papers import joint_mirror
 from attsvm.measures import attention_of, bregman_divergence
 from attsvm.optimizers import mirror_descent
+from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets import random_problem
+from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report import style
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import scores

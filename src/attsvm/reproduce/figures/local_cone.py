@@ -9,8 +9,8 @@ from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.optimizers import normalized_gradient_descent
+from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES

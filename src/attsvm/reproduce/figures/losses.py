@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import unequal_scores
 from attsvm.measures import direction_error
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES

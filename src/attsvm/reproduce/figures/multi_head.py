@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.optimizers import Decaying, Optimizer, normalized_gradient_descent, spectral_descent
+from attsvm.plot.matrix import drawn_matrix, in_own_and_others
 from attsvm.problem import Problem
-from attsvm.report.matrix import drawn_matrix, in_own_and_others
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.theory.margin_ratio import margin_ratio

@@ -10,8 +10,8 @@ from scipy.stats import spearmanr
 
 from attsvm.heads import MLP
 from attsvm.measures import direction_error
+from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.reproduce.figures import FIGURES

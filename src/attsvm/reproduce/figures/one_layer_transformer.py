@@ -7,8 +7,8 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.heads import MLP, ValueMLP
 from attsvm.measures import attention_of, direction_error
+from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES

@@ -19,8 +19,8 @@ from attsvm.optimizers import (
     normalized_gradient_descent,
     steepest_descent,
 )
+from attsvm.plot.matrix import drawn_matrix, in_own_and_others
 from attsvm.problem import Problem
-from attsvm.report.matrix import drawn_matrix, in_own_and_others
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.results import Status

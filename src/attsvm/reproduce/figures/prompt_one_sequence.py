@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 
 from attsvm.datasets.papers import one_sequence
 from attsvm.measures import direction_error
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import is_locally_optimal

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from attsvm.datasets.papers import several_sequences
 from attsvm.measures import direction_error
 from attsvm.optimizers import gradient_descent, normalized_gradient_descent
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES

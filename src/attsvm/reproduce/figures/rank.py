@@ -8,7 +8,7 @@ from matplotlib.figure import SubFigure
 
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error, margin
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.figures.factored_paths import limit_optimizer

@@ -13,7 +13,7 @@ from attsvm.optimizers import (
     normalized_gradient_descent,
     steepest_descent,
 )
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.theory import Law, mirror_descent_bound, observed_rates, predict_direction

@@ -11,7 +11,7 @@ from matplotlib.figure import SubFigure
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.optimizers import Optimizer, normalized_gradient_descent
-from attsvm.report import style
+from attsvm.plot import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.reproduce.figures import FIGURES

@@ -8,8 +8,8 @@ from matplotlib.figure import SubFigure
 
 from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
+from attsvm.plot import style
 from attsvm.problem import Problem
-from attsvm.report import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES

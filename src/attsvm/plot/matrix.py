@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Rectangle
 
-from attsvm.report import style
+from attsvm.plot import style
 
 
 def drawn_matrix(
@@ -25,7 +26,19 @@ def drawn_matrix(
         Whether the frame is solid; otherwise it is dashed.
     """
     figure = Drawing(figsize=(style.WIDTH, 0.75 + 0.26 * len(names)))
-    axis = figure.subplots()
+    draw_matrix(figure.subplots(), names, norms, mean, own, claimed)
+    return figure
+
+
+def draw_matrix(
+    axis: Axes,
+    names: Sequence[str],
+    norms: Sequence[str],
+    mean: np.ndarray,
+    own: Sequence[int],
+    claimed: Sequence[bool],
+) -> None:
+    """Draw what :func:`drawn_matrix` draws on given axes."""
     axis.imshow(mean, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
     for (i, j), value in np.ndenumerate(mean):
         axis.text(
@@ -57,7 +70,6 @@ def drawn_matrix(
     axis.spines[:].set_visible(False)
     axis.grid(False)
     axis.set_xlabel("norm")
-    return figure
 
 
 def in_own_and_others(ratio: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

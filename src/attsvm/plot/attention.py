@@ -1,0 +1,68 @@
+"""The attention of each query."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from attsvm.errors import ProblemError
+from attsvm.measures import attention_of, check_weights
+from attsvm.plot import style
+from attsvm.plot.canvas import one_axes
+from attsvm.problem import Problem
+from attsvm.selection import optimal_tokens
+from attsvm.training import Run
+
+
+def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes:
+    """Draw the attention as a heat map, a row for each query. A dot marks the optimal tokens, if they are known.
+
+    Parameters
+    ----------
+    problem : Problem
+        Without batch axes.
+    weights : Run, or ndarray, shape (d_k, d_q) or (d_k,)
+    ax : Axes, optional
+
+    Raises
+    ------
+    ProblemError
+        If the problem or the weights have batch axes.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> attsvm.plot.attention(problem, attsvm.train(problem, steps=50)).get_xlabel()
+    'token'
+    """
+    rows = attention_of(problem, single_weights(problem, weights))
+    rows = rows[problem.canonical.active]
+    axis = one_axes(ax)
+    with style.applied():
+        image = axis.imshow(rows, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        axis.figure.colorbar(image, ax=axis, label="attention")
+        if problem.labels is not None and problem.head is not None and problem.num_classes is None:
+            optimal = optimal_tokens(problem)
+            optimal = optimal[optimal >= 0]
+            axis.plot(optimal, np.arange(len(optimal)), "o", color=style.ORANGE, markersize=4, label="optimal token")
+            axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+        axis.grid(False)
+        axis.set_xlabel("token")
+        axis.set_ylabel("query" if problem.has_query_axis else "sequence")
+    return axis
+
+
+def single_weights(problem: Problem, weights: Any) -> np.ndarray:
+    """The weights of one problem without several heads.
+
+    Raises
+    ------
+    ProblemError
+        If there are batch axes or several heads.
+    """
+    problem.check_one_head()
+    found = check_weights(problem, weights.weights if isinstance(weights, Run) else weights)
+    if problem.batch_shape or found.ndim != 1 + problem.has_queries:
+        raise ProblemError("problem, weights: expected no batch axes; index both, as in problem[0], run[0]")
+    return found

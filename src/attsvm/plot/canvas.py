@@ -1,0 +1,61 @@
+"""Axes to draw on, and the small figures of notebooks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from attsvm.displays import PLOTS, Displayed
+from attsvm.errors import ProblemError
+from attsvm.plot import style
+
+LINES = ("-", "--", "-.", ":")
+COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
+
+
+def one_axes(ax: Axes | None) -> Axes:
+    """The given axes, or those of a new figure.
+
+    Raises
+    ------
+    ProblemError
+        If several axes are given.
+    """
+    if ax is None:
+        with style.applied():
+            return plt.subplots(figsize=(1.4 * style.WIDTH, style.WIDTH))[1]
+    return several_axes(ax, 1)[0]
+
+
+def several_axes(ax: Axes | Sequence[Axes] | None, number: int) -> list[Axes]:
+    """The given axes, or those of a new figure side by side.
+
+    Raises
+    ------
+    ProblemError
+        If there are more or fewer than ``number``, or something else than axes is given.
+    """
+    if ax is None:
+        with style.applied():
+            return list(np.atleast_1d(plt.subplots(1, number, figsize=(1.1 * style.WIDTH * number, 2.4))[1]))
+    found = list(np.ravel(np.asarray(ax, dtype=object)))
+    if len(found) != number or not all(isinstance(one, Axes) for one in found):
+        given = ", ".join(type(one).__name__ for one in found)
+        raise ProblemError(f"ax: expected {number} Matplotlib axes, got {given or 'none'}")
+    return found
+
+
+def small_figure(shown: Displayed, kind: str) -> str:
+    """The plot of an object of this kind as a small SVG element."""
+    with style.applied():
+        figure = Figure(figsize=(style.WIDTH, 2.2))
+        PLOTS.find(kind)(shown, ax=figure.subplots())
+    return style.to_svg(figure, f"attsvm-{id(shown):x}").replace("<svg", '<svg style="max-width: 24em"', 1)
+
+
+def line(number: int) -> dict[str, Any]:
+    """Colour and dashes of the line of this number; they differ in grey, too."""
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": LINES[number % len(LINES)]}

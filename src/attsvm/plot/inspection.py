@@ -1,0 +1,44 @@
+"""``inspection.plot()``: one measure of every head of a transformer."""
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from attsvm.displays import PLOTS
+from attsvm.errors import ProblemError
+from attsvm.plot import style
+from attsvm.plot.canvas import one_axes
+
+
+def inspection(inspection: object, measure: str | None = None, *, ax: Axes | None = None) -> Axes:
+    """Draw one measure as a heat map, layers by heads.
+
+    Parameters
+    ----------
+    inspection : Inspection
+    measure : str, optional
+        A name of ``inspection.numbers``, or an attribute of the margins; by default the first of the numbers.
+    ax : Axes, optional
+
+    Raises
+    ------
+    ProblemError
+        If the measure is unknown.
+    """
+    found = {**inspection.numbers, **(inspection.margins or {})}  # type: ignore[attr-defined]
+    measure = next(iter(found)) if measure is None else measure
+    if measure not in found:
+        raise ProblemError(f"measure: expected one of {', '.join(found)}, got {measure!r}")
+    layer, head = inspection.layer, inspection.head  # type: ignore[attr-defined]
+    values = np.full((layer.max() + 1, head.max() + 1), np.nan)
+    values[layer, head] = found[measure]
+    axis = one_axes(ax)
+    with style.applied():
+        image = axis.imshow(values, cmap="viridis", aspect="auto")
+        axis.figure.colorbar(image, ax=axis, label=measure.replace("_", " "))
+        axis.grid(False)
+        axis.set_xlabel("head")
+        axis.set_ylabel("layer")
+    return axis
+
+
+PLOTS.register("inspection", inspection)

@@ -1,0 +1,60 @@
+"""``problem.plot()``: the tokens in the plane."""
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from attsvm.displays import PLOTS
+from attsvm.plot import style
+from attsvm.plot.canvas import COLOURS, one_axes
+from attsvm.problem import Problem
+from attsvm.selection import optimal_tokens
+
+_MOST_SEQUENCES = 6
+
+
+def problem(problem: Problem, *, ax: Axes | None = None) -> Axes:
+    """Draw the tokens of the first six sequences, in the plane of their first two principal components if d > 2.
+
+    Each sequence has its colour. A circle surrounds the optimal tokens if labels ±1 and a head are given. Of a batch,
+    the first problem is drawn.
+
+    Parameters
+    ----------
+    problem : Problem
+    ax : Axes, optional
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> attsvm.datasets.random_problem(3, 4, 5, seed=0).plot().get_xlabel()
+    'first principal component'
+    """
+    first = problem if not problem.batch_shape else problem[(0,) * len(problem.batch_shape)]
+    some = first.tokens[:_MOST_SEQUENCES]
+    used = np.asarray(first.canonical.allowed.any(axis=-2))[:_MOST_SEQUENCES]
+    points, names = _in_the_plane(some, used)
+    axis = one_axes(ax)
+    with style.applied():
+        for i, (row, mask) in enumerate(zip(points, used, strict=True)):
+            axis.scatter(row[mask, 0], row[mask, 1], s=14, color=COLOURS[i % len(COLOURS)])
+        if first.labels is not None and first.head is not None and first.num_classes is None:
+            optimal = optimal_tokens(first)[:_MOST_SEQUENCES].reshape(len(points), -1)[:, 0]
+            best = points[np.arange(len(points)), optimal][optimal >= 0]
+            axis.scatter(best[:, 0], best[:, 1], s=70, facecolors="none", edgecolors=style.INK, linewidths=0.9)
+        axis.set_xlabel(names[0])
+        axis.set_ylabel(names[1])
+    return axis
+
+
+def _in_the_plane(tokens: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, tuple[str, str]]:
+    if tokens.shape[-1] == 1:
+        return np.concatenate([tokens, np.zeros_like(tokens)], axis=-1), ("entry 0", "")
+    if tokens.shape[-1] == 2:
+        return tokens, ("entry 0", "entry 1")
+    centre = tokens[used].mean(axis=0)
+    _, _, directions = np.linalg.svd(tokens[used] - centre, full_matrices=False)
+    directions = np.concatenate([directions, np.zeros((2, tokens.shape[-1]))])[:2]
+    return (tokens - centre) @ directions.T, ("first principal component", "second principal component")
+
+
+PLOTS.register(Problem.kind, problem)

@@ -1,0 +1,28 @@
+"""``profile.plot()``: the margin ratios of an optimiser."""
+
+from matplotlib.axes import Axes
+
+from attsvm.displays import PLOTS
+from attsvm.plot import style
+from attsvm.plot.canvas import one_axes
+from attsvm.plot.matrix import draw_matrix
+from attsvm.profiles import MarginProfile
+
+
+def profile(profile: MarginProfile, *, ax: Axes | None = None) -> Axes:
+    """Draw the mean margin ratios, a row for each schedule. The row that the verdict rests on has a solid frame.
+
+    Parameters
+    ----------
+    profile : MarginProfile
+    ax : Axes, optional
+    """
+    axis = one_axes(ax)
+    largest = [int(row.argmax()) for row in profile.mean]
+    rests = [name == profile.chosen and profile.norm is not None for name in profile.schedules]
+    with style.applied():
+        draw_matrix(axis, profile.schedules, profile.norms, profile.mean, largest, rests)
+    return axis
+
+
+PLOTS.register(MarginProfile.kind, profile)

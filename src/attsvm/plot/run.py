@@ -1,0 +1,114 @@
+"""``run.plot()``: loss, probability and direction error against the steps."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from attsvm.displays import PLOTS
+from attsvm.errors import ProblemError
+from attsvm.measures import direction_error
+from attsvm.plot import style
+from attsvm.plot.canvas import line, several_axes
+from attsvm.problem import Problem
+from attsvm.svm import Solution
+from attsvm.theory import Prediction, predict_direction
+from attsvm.training import Run
+
+LABELS = {
+    "loss": "loss",
+    "dropped probability": "1 − largest probability",
+    "direction error": "direction error",
+}
+
+
+def run(run: Run, target: Any = None, *, quantities: Sequence[str] | None = None, ax: Any = None) -> Any:
+    """Draw the history of a run. Of a batch, the median and the 10-90 % range over its trials.
+
+    Parameters
+    ----------
+    run : Run
+    target : Problem, Prediction, Solution or ndarray, optional
+        What the direction error is measured to: the direction that is predicted for the run on a problem, or a given
+        direction.
+    quantities : sequence of str, optional
+        Of "loss", "dropped probability" (1 minus the largest probability, of the query where it is largest) and
+        "direction error". By default the first two, and the third if there is a target. On a single ``ax``, the last
+        of them.
+    ax : Axes, or sequence of one Axes for each quantity, optional
+
+    Returns
+    -------
+    Axes, or ndarray of Axes if there are several quantities
+
+    Raises
+    ------
+    ProblemError
+        If a quantity is unknown or needs a target.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> axes = attsvm.train(problem, steps=50).plot(problem)
+    >>> [axis.get_ylabel() for axis in axes]
+    ['loss', '1 − largest probability', 'direction error']
+    """
+    names = ["loss", "dropped probability", *(["direction error"] if target is not None else [])]
+    names = (names[-1:] if isinstance(ax, Axes) else names) if quantities is None else list(quantities)
+    axes = several_axes(ax, len(names))
+    for axis, name in zip(axes, names, strict=True):
+        draw(axis, run, name, target, 0, None)
+    return axes[0] if len(axes) == 1 else np.array(axes)
+
+
+def draw(axis: Axes, run: Run, name: str, target: Any, number: int, label: str | None) -> None:
+    """Draw one quantity of a run as the line of this number."""
+    steps, values = run.history["steps"], history(run, name, target)
+    later = steps > 0  # step 0 has no place on a logarithmic axis
+    steps, values = steps[later], values[later].reshape(int(later.sum()), -1)
+    with style.applied():
+        look = line(number)
+        if values.shape[1] > 1:
+            low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
+            style.band(axis, steps, low, high, look["color"])
+        axis.plot(steps, np.nanmedian(values, axis=1), label=label, **look)
+        axis.set_xscale("log")
+        style.log_scale(axis, values)
+        axis.set_xlabel("steps")
+        axis.set_ylabel(LABELS[name])
+
+
+def history(run: Run, name: str, target: Any) -> np.ndarray:
+    """One quantity at each record, (R, *batch_shape).
+
+    Raises
+    ------
+    ProblemError
+        If it is unknown, or the direction error has no target.
+    """
+    if name == "loss":
+        return run.history["loss"]
+    if name == "dropped probability":
+        dropped = 1 - np.where(run.history["selected"] >= 0, run.history["probability"], 1.0)
+        return np.asarray(dropped.reshape(*dropped.shape[: 1 + len(run.batch_shape)], -1).max(axis=-1))
+    if name != "direction error":
+        raise ProblemError(f"quantities: expected {', '.join(map(repr, LABELS))}, got {name!r}")
+    direction = _direction(run, target)
+    weights = run.history["weights"]
+    own = weights.ndim - 1 - len(run.batch_shape)
+    return np.asarray(direction_error(weights, direction, axis=tuple(range(-own, 0))))
+
+
+def _direction(run: Run, target: Any) -> np.ndarray:
+    if target is None:
+        raise ProblemError("target: expected a problem, a prediction, a solution or a direction, got None")
+    if isinstance(target, Problem):
+        target = predict_direction(target, run)
+    if isinstance(target, Prediction):
+        target = target.direction
+    return np.asarray(target.direction if isinstance(target, Solution) else target, dtype=float)
+
+
+PLOTS.register(Run.kind, run)

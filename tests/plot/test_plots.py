@@ -1,0 +1,144 @@
+"""Plots draw the numbers of results, on given axes; tables hold them; summaries in notebooks stay short."""
+
+import json
+
+import matplotlib as mpl
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm import plot
+from attsvm.datasets import random_problem
+from attsvm.errors import ProblemError
+
+pd, xr = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+
+
+@pytest.fixture(autouse=True)
+def _no_figure_stays_open():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return random_problem(6, 8, 10, seed=0)
+
+
+@pytest.fixture(scope="module")
+def run(problem):
+    return attsvm.train(problem, steps=300)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    problem = random_problem(6, 8, 10, seed=0, batch=(3,))
+    return problem, attsvm.train(problem, steps=30, record=4)
+
+
+def test_a_run_draws_its_history_and_the_error_to_a_direction(problem, run):
+    solution = attsvm.solve_svm(problem, run.selected)
+    axes = run.plot(solution)
+    later = run.history["steps"] > 0
+    errors = [attsvm.direction_error(W, solution.direction) for W in run.history["weights"][later]]
+    expected = [run.history["loss"][later], 1 - run.history["probability"][later].min(axis=1), errors]
+    for axis, values in zip(axes, expected, strict=True):
+        (line,) = axis.lines
+        np.testing.assert_array_equal(line.get_xdata(), run.history["steps"][later])
+        np.testing.assert_allclose(line.get_ydata(), values, rtol=1e-12, atol=1e-300)
+    # the prediction for plain gradient descent is that solution
+    (line,) = run.plot(problem)[-1].lines
+    np.testing.assert_allclose(line.get_ydata(), errors, rtol=1e-6)
+
+
+def test_every_plot_takes_axes_and_draws_on_them_alone(problem, run, batch):
+    selected = attsvm.optimal_tokens(problem)
+    solution = attsvm.solve_svm(problem, selected)
+    drawings = [
+        problem.plot,
+        batch[0].plot,
+        run.plot,
+        batch[1].plot,
+        solution.plot,
+        attsvm.solve_svm(batch[0], attsvm.optimal_tokens(batch[0])).plot,
+        attsvm.predict_direction(problem, run).plot,
+        attsvm.regularization_path(problem, [1.0, 10.0]).plot,
+        lambda ax: plot.compare({"a": run, "b": run}, solution, ax=ax),
+        lambda ax: plot.attention(problem, run, ax=ax),
+        lambda ax: plot.margins(problem, run, run.selected, ax=ax),
+        lambda ax: plot.selection(problem, run, ax=ax),
+        lambda ax: plot.paths({"GD": run}, {"Att-SVM": solution}, ax=ax),
+    ]
+    for draw in drawings:
+        figure, axis = plt.subplots()
+        assert draw(ax=axis) is axis
+        assert axis.has_data()
+        assert plt.get_fignums() == [figure.number]
+        plt.close(figure)
+    with pytest.raises(ProblemError, match="ax: expected 1 Matplotlib axes, got Axes, Axes"):
+        solution.plot(ax=plt.subplots(1, 2)[1])
+    with pytest.raises(ProblemError, match=r"plot: expected one of .*, got 'classification'"):
+        attsvm.classify(problem, run.weights).plot()
+
+
+def test_margins_attention_selection_and_paths_show_the_numbers(problem, run):
+    logits = np.einsum("ntd,de,ne->nt", problem.tokens, run.weights, problem.queries)
+    kept = np.take_along_axis(logits, run.selected[:, None], axis=1)
+    dropped = (kept - logits)[np.arange(8) != run.selected[:, None]]
+    points = plot.margins(problem, run, run.selected).collections[0].get_offsets()
+    np.testing.assert_allclose(points[:, 1], dropped / dropped.min(), rtol=1e-9)
+    image = plot.attention(problem, run).images[0].get_array()
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(image, exponentials / exponentials.sum(axis=1, keepdims=True), rtol=1e-9)
+    shares = plot.selection(problem, run).lines[0].get_ydata()
+    hits = run.history["selected"] == attsvm.optimal_tokens(problem)
+    np.testing.assert_allclose(shares, hits[run.history["steps"] > 0].mean(axis=1))
+    # in two dimensions a path is drawn as it is
+    source = random_problem(3, 4, 2, seed=0)
+    plane = attsvm.Problem(source.tokens, labels=source.labels, head=source.head)
+    path = attsvm.train(plane, steps=20)
+    drawn = plot.paths(path).lines[0].get_xydata()
+    weights = path.history["weights"]
+    radius = np.linalg.norm(weights, axis=1)
+    np.testing.assert_allclose(np.linalg.norm(drawn, axis=1), np.log10(1 + radius), rtol=1e-9)
+    np.testing.assert_allclose(drawn[1:, 0] * weights[1:, 1], drawn[1:, 1] * weights[1:, 0], atol=1e-9)
+
+
+def test_tables_hold_the_numbers(run, batch):
+    frame = run.to_frame()
+    assert list(frame.index) == run.history["steps"].tolist()
+    assert frame["loss"].tolist() == run.history["loss"].tolist()
+    assert frame["lowest_probability"].tolist() == run.history["probability"].min(axis=1).tolist()
+    _, several = batch
+    frame = several.to_frame()
+    assert frame.index.names == ["step", "trial"]
+    step = several.history["steps"][-1]
+    assert frame.loc[(step, 2), "loss"] == several.history["loss"][-1, 2]
+    dataset = several.to_xarray()
+    assert dataset["weights"].dims == ("trial", "key_entry", "query_entry")
+    np.testing.assert_array_equal(dataset["history_weights"][-1], several.weights)
+    assert dataset["loss"].dims == ("trial",)
+    solution = attsvm.solve_svm(batch[0], attsvm.optimal_tokens(batch[0]))
+    rows = solution.to_frame()
+    assert rows["value"].tolist() == solution.value.tolist()
+    assert rows["status"].tolist() == ["optimal"] * 3
+    assert "direction" not in rows
+    assert solution[0].to_frame()["value"].tolist() == [solution[0].value]
+
+
+def test_summaries_in_notebooks_are_short_and_have_a_figure(problem, run, batch):
+    solution = attsvm.solve_svm(problem, run.selected)
+    shown = [problem, run, solution, attsvm.predict_direction(problem, run), *batch]
+    for one in shown:
+        page = one._repr_html_()
+        assert "<svg" in page
+        assert len(page) < 60_000
+    assert f"{solution.value:.6g}" in solution._repr_html_()
+    assert "array of shape (6, 8, 10)" in problem._repr_html_()
+    assert not plt.get_fignums()
+    infeasible = attsvm.solve_svm(attsvm.Problem([[[1.0], [2.0], [3.0]]]), [1])
+    assert "infeasible" in infeasible._repr_html_()
+    assert json.dumps(infeasible.to_frame()["status"].tolist()) == '["infeasible"]'
