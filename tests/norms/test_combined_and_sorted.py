@@ -12,6 +12,7 @@ from attsvm.norms import (
     KSupport,
     Largest,
     LargestEntries,
+    LargestWithLength,
     Lp,
     Nuclear,
     OnRows,
@@ -130,7 +131,8 @@ def test_their_pieces_agree_and_their_names_are_read(name):
 
 def test_combinations_of_one_kind_of_sizes_are_norms_of_these_sizes():
     assert sum_of([Nuclear(), Lp(2)], [1, 0.5]) == OnSingularValues(SumWithLength([Lp(1), Lp(2)], [1, 0.5]))
-    assert max_of([OnRows(Lp(1)), Scaled(Lp(2), 2.0)]) == OnRows(Largest([Lp(1), Lp(2)], [1, 2]))
+    assert max_of([OnRows(Lp(1)), Scaled(Lp(2), 2.0)]) == OnRows(LargestWithLength([Lp(1), Lp(2)], [1, 2]))
+    assert max_of([Lp(2), Lp(2)], [1, 2]) == Largest([Lp(2), Lp(2)], [1, 2])  # the form of ‖W‖₂ is itself
     assert sum_of([Nuclear(), Lp(1)]) == Sum([Nuclear(), Lp(1)])
     assert parse_norm("0.5*frobenius+2*l2,1") == OnRows(SumWithLength([Lp(1), Lp(2)], [2, 0.5]))
     assert parse_norm("2*max(l1;3*linf)") == Scaled(SumAndLargest(((1.0, 0.0), (0.0, 3.0))), 2)

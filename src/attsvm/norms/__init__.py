@@ -8,7 +8,7 @@ in this package or outside it.
 
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
-from attsvm.norms.combined import Largest, Sum, SumWithLength, max_of, sum_of
+from attsvm.norms.combined import Largest, LargestWithLength, Sum, SumWithLength, max_of, sum_of
 from attsvm.norms.fused import DualFusedHeads, DualFusedKeysQueries, FusedHeads, FusedKeysQueries
 from attsvm.norms.gamma2 import DualGamma2, Gamma2
 from attsvm.norms.heads import JointNorm, MaxOfHeads, SumOfHeads
@@ -40,6 +40,7 @@ __all__ = [
     "KSupport",
     "Largest",
     "LargestEntries",
+    "LargestWithLength",
     "Lp",
     "MaxOfHeads",
     "MissingNorm",

@@ -257,14 +257,15 @@ class Largest(_Combined):
     def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
         """As for the sum with the weights θ c_1 and (1 − θ) c_2, whose proximal point has the same size in both."""
 
-        def parts_at(share: float) -> Parts:
-            return nearest_parts(self.norms, self._levels(share, step), x, most_rounds)
-
         def excess(share: float) -> float:
-            left = x - sum(parts_at(share).arrays)
+            left = self._left(x, self._levels(share, step), most_rounds)
             return self._excess(left, left)
 
-        return parts_at(share_between(excess))
+        return nearest_parts(self.norms, self._levels(share_between(excess), step), x, most_rounds)
+
+    def _left(self, x: np.ndarray, levels: tuple[float, float], most_rounds: int) -> np.ndarray:
+        """The proximal point of the sum with these levels; its length does not matter unless it is 0."""
+        return np.asarray(x - sum(nearest_parts(self.norms, levels, x, most_rounds).arrays))
 
     def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
         """The proximal maps of the norms for the share at which both have the same size."""
@@ -298,6 +299,19 @@ class Largest(_Combined):
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """The largest of those of the norms."""
         return max(c * norm.frobenius_factor(shape) for norm, c in zip(self.norms, self.weights, strict=True))
+
+
+@dataclass(frozen=True, init=False)
+class LargestWithLength(Largest):
+    """max(c_1 N_1(W), c_2 N_2(W)) with ‖W‖₂ for N_1 or N_2. :func:`max_of` makes one.
+
+    The proximal map of ‖W‖₂ comes last and changes the length alone, so that of the other norm determines the share at
+    which both have the same size.
+    """
+
+    def _left(self, x: np.ndarray, levels: tuple[float, float], most_rounds: int) -> np.ndarray:
+        norm, level = next((norm, level) for norm, level in zip(self.norms, levels, strict=True) if norm != EUCLIDEAN)
+        return norm.prox(x, level) if level > 0 else x
 
 
 def sum_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Norm:
@@ -342,7 +356,9 @@ def max_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Nor
     >>> norm.value(np.eye(3)), norm.value(np.eye(9))
     (2.0, 3.0)
     """
-    return _put_on_sizes(_unscaled(Largest(norms, weights)))
+    whole = _unscaled(Largest(norms, weights))
+    kind = LargestWithLength if whole.norms.count(EUCLIDEAN) == 1 else Largest
+    return _put_on_sizes(kind(whole.norms, whole.weights))
 
 
 def _largest_of(norms: Sequence[Norm]) -> Norm:
@@ -372,7 +388,7 @@ def _put_on_sizes(whole: _Combined) -> Norm:
         return largest_of_pairs(whole.merged_pairs(weighted))
     for onto in (OnSingularValues, OnRows, OnColumns):
         forms = [vector_forms(norm).get(onto) for norm in whole.norms]
-        if None not in forms:
+        if None not in forms and forms != list(whole.norms):  # the form of ‖W‖₂ is itself
             return onto(_put_on_sizes(type(whole)([form for form in forms if form is not None], whole.weights)))
     return whole
 
