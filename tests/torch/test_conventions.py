@@ -32,6 +32,7 @@ def parameter(*shape, dtype=torch.float32):
         (MirrorDescent, {"nonfinite": "ignore"}, "nonfinite: expected .*'ignore'"),
         (SignDescent, {"momentum": -0.1}, "momentum: expected .*-0.1"),
         (SpectralDescent, {"iterations": 0}, "iterations: expected .*got 0"),
+        (SpectralDescent, {"dtype": torch.bfloat16}, "dtype: expected None, or .* with iterations"),
     ],
 )
 def test_options_out_of_range_are_refused_by_name(optimizer_class, options, says):

@@ -154,3 +154,21 @@ def test_newton_schulz_brings_singular_values_near_one():
     inside = exact.U[:, :30].T @ -parameter.detach().double() @ exact.Vh.T
     off = inside - torch.diag(torch.diagonal(inside))
     assert off.abs().max() < 1e-3
+
+
+def test_iterations_in_bfloat16_step_as_muon_does():
+    # without momentum and decay, and with Muon's rate for square matrices; both round to bfloat16 (2^-8) five times
+    generator = torch.Generator().manual_seed(5)
+    gradients = [torch.randn(shape, generator=generator) for shape in [(32, 32), (12, 40), (40, 12)]]
+    weights = []
+    for make in (
+        lambda x: torch.optim.Muon(x, lr=1.0, momentum=0.0, weight_decay=0.0, nesterov=False),
+        lambda x: SpectralDescent(x, lr=1.0, iterations=5, dtype=torch.bfloat16),
+    ):
+        parameters = [torch.nn.Parameter(torch.zeros_like(x)) for x in gradients]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        make(parameters).step()
+        weights.append([x.detach() / x.detach().norm() for x in parameters])
+    for muon, ours in zip(*weights, strict=True):
+        assert (muon - ours).norm() < 0.02

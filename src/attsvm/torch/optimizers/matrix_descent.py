@@ -66,10 +66,10 @@ class MatrixDescent(MirrorOptimizer):
         shaped = []
         for tensors in directions:
             along = [self._direction(group, x) for x in tensors]
+            ones = [x.new_ones(()) for x in tensors]
             # ⟨b, D⟩ is the dual norm
-            duals = [(x * y).sum() for x, y in zip(tensors, along, strict=True)]
-            ones = [torch.ones_like(dual) for dual in duals]
-            shaped.append((along, [lr * x for x in (ones if group["normalize"] else duals)], ones))
+            lengths = ones if group["normalize"] else [(x * y).sum() for x, y in zip(tensors, along, strict=True)]
+            shaped.append((along, [lr * x for x in lengths], ones))
         return shaped
 
     def _direction(self, group: dict[str, Any], tensor: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from attsvm.torch.optimizers.matrix_descent import MatrixDescent
 from attsvm.torch.optimizers.options import SharedOptions, check_number
 
 _MUON = (3.4445, -4.7750, 2.0315)
+_DTYPES = (torch.bfloat16, torch.float32, torch.float64)
 
 
 class SpectralDescent(MatrixDescent):
@@ -37,6 +38,10 @@ class SpectralDescent(MatrixDescent):
         iterations between about 0.7 and 1.2).
     coefficients : tuple of float, default (3.4445, -4.775, 2.0315)
         a, b and c of an iteration X ← aX + (bXX' + c(XX')²)X. With (2, -1.5, 0.5) singular values converge to 1.
+    dtype : torch.dtype or None, default None
+        Of the products of the iterations; None is that of the state. ``torch.bfloat16`` is several times as fast where
+        the processor multiplies in it, and changes the direction by about 1 %. With 5 iterations it is the direction of
+        `torch.optim.Muon`.
 
     Raises
     ------
@@ -66,10 +71,12 @@ class SpectralDescent(MatrixDescent):
         normalize: bool = True,
         iterations: int | None = None,
         coefficients: Sequence[float] = _MUON,
+        dtype: torch.dtype | None = None,
         **shared: Unpack[SharedOptions],
     ) -> None:
         own = {"lr": lr, "heads": heads, "fused": fused, "normalize": normalize}
-        super().__init__(params, {**own, "iterations": iterations, "coefficients": tuple(coefficients)}, shared)
+        own |= {"iterations": iterations, "coefficients": tuple(coefficients), "dtype": dtype}
+        super().__init__(params, own, shared)
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
@@ -77,6 +84,10 @@ class SpectralDescent(MatrixDescent):
             check_number("iterations", group["iterations"], 1, 100)
         if len(group["coefficients"]) != 3:
             raise ValueError(f"coefficients: expected three numbers, got {group['coefficients']!r}")
+        dtype = group["dtype"]
+        if dtype is not None and (group["iterations"] is None or dtype not in _DTYPES):
+            known = " or ".join(map(str, _DTYPES))
+            raise ValueError(f"dtype: expected None, or {known} with iterations, got {dtype!r}")
 
     def _along(self, group: dict[str, Any], matrices: Tensor) -> Tensor:
         if min(matrices.shape[1:]) == 1:
@@ -85,7 +96,7 @@ class SpectralDescent(MatrixDescent):
             return units
         if group["iterations"] is None:
             return _exact_factors(matrices)
-        return _newton_schulz(matrices, group["iterations"], group["coefficients"])
+        return _newton_schulz(matrices, group["iterations"], group["coefficients"], group["dtype"] or matrices.dtype)
 
 
 def _exact_factors(matrices: Tensor) -> Tensor:
@@ -96,13 +107,20 @@ def _exact_factors(matrices: Tensor) -> Tensor:
     return factors
 
 
-def _newton_schulz(matrices: Tensor, iterations: int, coefficients: tuple[float, float, float]) -> Tensor:
+def _newton_schulz(
+    matrices: Tensor, iterations: int, coefficients: tuple[float, float, float], dtype: torch.dtype
+) -> Tensor:
     # the shipped ones: the odd polynomial whose slope at 0 is steepest among those that keep [0, 1] near 1
     a, b, c = coefficients
-    wide: Tensor = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
+    tall = matrices.shape[1] > matrices.shape[2]
+    wide: Tensor = matrices.mT if tall else matrices
     lengths = torch.linalg.matrix_norm(wide, keepdim=True)
-    wide = wide / lengths.clamp(min=torch.finfo(wide.dtype).tiny)
+    wide = (wide / lengths.clamp(min=torch.finfo(wide.dtype).tiny)).to(dtype)
+    # products of single matrices take less time outside a batch
+    single = len(wide) == 1
+    wide, plus_product = (wide[0], torch.addmm) if single else (wide, torch.baddbmm)
     for _ in range(iterations):
         gram = wide @ wide.mT
-        wide = a * wide + (b * gram + c * (gram @ gram)) @ wide
-    return wide if matrices.shape[1] <= matrices.shape[2] else wide.mT
+        wide = plus_product(wide, plus_product(gram, gram, gram, beta=b, alpha=c), wide, beta=a)
+    wide = (wide[None] if single else wide).to(matrices.dtype)
+    return wide.mT if tall else wide
