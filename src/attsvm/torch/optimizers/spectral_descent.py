@@ -74,7 +74,7 @@ class SpectralDescent(MatrixDescent):
         dtype: torch.dtype | None = None,
         **shared: Unpack[SharedOptions],
     ) -> None:
-        own = {"lr": lr, "heads": heads, "fused": fused, "normalize": normalize}
+        own: dict[str, Any] = {"lr": lr, "heads": heads, "fused": fused, "normalize": normalize}
         own |= {"iterations": iterations, "coefficients": tuple(coefficients), "dtype": dtype}
         super().__init__(params, own, shared)
 
