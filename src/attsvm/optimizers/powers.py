@@ -42,22 +42,27 @@ def _whole_power(x: Array, exponent: int) -> Array:
 
 
 def cube_root(x: Array) -> Array:
-    """x^(1/3) for normal x ≥ 0 by Halley's iteration; subnormal numbers count as zero.
+    """x^(1/3) for normal x ≥ 0, to one unit in the last place; subnormal numbers count as zero.
 
-    Dividing the bits by three gives a first guess with a relative error below 6 %; each iteration cubes the error.
+    It is computed from y = x^(-1/3), whose iteration needs no division. Dividing the bits by three gives a first guess
+    with |1 − xy³| below 0.103; the series of (1 − e)^(-1/3) then corrects it twice.
     """
     if x.dtype != jnp.float64:
         return jnp.cbrt(x)
     bits = jax.lax.bitcast_convert_type(x, jnp.int64)
     # only the upper half of the bits is guessed from: 32-bit integers convert to floats in vector registers
     upper = (bits >> 32).astype(jnp.int32).astype(x.dtype)
-    guess = (upper / 3.0 + _BIAS).astype(jnp.int32)
+    guess = (_BIAS - upper * (1 / 3)).astype(jnp.int32)
     y = jax.lax.bitcast_convert_type(guess.astype(jnp.int64) << 32, x.dtype)
-    for _ in range(3):
-        cube = y * y * y
-        y = y * ((cube + 2.0 * x) / (2.0 * cube + x))
-    return jnp.where(x >= float(np.finfo(x.dtype).tiny), y, 0.0)
+    e = 1.0 - x * y * y * y
+    y = y * (1.0 + e * (1 / 3 + e * (2 / 9 + e * (14 / 81 + e * (35 / 243)))))
+    e = 1.0 - x * y * y * y
+    y = y * (1.0 + e * (1 / 3 + e * (2 / 9)))
+    root = x * (y * y)
+    # a Newton step from the root, which has the rounding errors of y
+    root = root - (root * root * root - x) * (y * y * (1 / 3))
+    return jnp.where(x >= float(np.finfo(x.dtype).tiny), root, 0.0)
 
 
-# two thirds of the exponent's offset 1023, less what makes the guess's errors even: (682 - 0.03306235651) 2^20
-_BIAS = 715094163.0
+# four thirds of the exponent's offset 1023, less what makes the guess's errors even: (1364 - 0.068) 2^20
+_BIAS = 1430186361.0

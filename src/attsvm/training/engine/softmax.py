@@ -63,7 +63,7 @@ def pool(logits: Array, tokens: Array, allowed: Array | None) -> Pooled:
     weight = settle(jnp.where(is_winner, 0.0, jnp.exp(shortfall)))
     probability = settle(1.0 / (1.0 + total(weight, axis=2)))
     hot = is_winner.astype(logits.dtype)
-    output = contract("nqt,ntd->nqd", (weight + hot) * probability, tokens)
+    output = contract("nqt,ntd->nqd", settle((weight + hot) * probability), tokens)
     winning_token = contract("nqt,ntd->nqd", hot, tokens)
     return Pooled(output, winner, is_winner, shortfall, weight, probability, winning_token)
 
