@@ -163,7 +163,7 @@ class Cluster:
 
     def start_missing(self, store, seed):
         """Start what has ended; True if the client has finished the sweep."""
-        if self.ended("client") and self.running["client"].returncode == 0:
+        if "client" in self.running and self.running["client"].poll() == 0:
             return True
         here = ("--host", "127.0.0.1")
         if self.ended("scheduler"):
@@ -195,6 +195,23 @@ class Cluster:
             self.kill(name)
 
 
+class Moment:
+    """A random moment after the next chunk is committed, so that something is under way."""
+
+    def __init__(self, dice, store):
+        self.store, self.before, self.delay = store, committed(store), dice.uniform(0, 4)
+        self.at, self.latest = None, time.monotonic() + 600
+
+    def has_come(self):
+        """Whether it is now."""
+        now = time.monotonic()
+        if self.at is None and committed(self.store) > self.before:
+            self.at = now + self.delay
+        if self.at is None and now > self.latest:
+            raise TimeoutError(f"{self.store}: no chunk was committed in 600 s")
+        return self.at is not None and now >= self.at
+
+
 def kill_at_random(kills, seed):
     dice, made = random.Random(seed), dict.fromkeys(("worker 1", "worker 2", "scheduler", "client"), 0)
     folder = Path(tempfile.mkdtemp(prefix="attsvm-kills-"))
@@ -204,15 +221,14 @@ def kill_at_random(kills, seed):
             sweep_seed = len(stores)
             stores.append(str(folder / f"store{sweep_seed}"))
             cluster.running.pop("client", None)
-            until = time.monotonic() + dice.uniform(3, 12)
+            moment = Moment(dice, stores[-1])
             while not cluster.start_missing(stores[-1], sweep_seed):
-                if time.monotonic() > until:
-                    name = dice.choice([*made])
-                    if sum(made.values()) < kills and cluster.kill(name):
-                        made[name] += 1
-                        print(f"killed the {name} after {progress(stores[-1])} chunks", flush=True)
-                    until = time.monotonic() + dice.uniform(3, 12)
-                time.sleep(0.1)
+                name = dice.choice([*made]) if moment.has_come() else None
+                if name and sum(made.values()) < kills and cluster.kill(name):
+                    made[name] += 1
+                    print(f"killed the {name} after {committed(stores[-1])} of 32 chunks", flush=True)
+                    moment = Moment(dice, stores[-1])
+                time.sleep(0.05)
     finally:
         cluster.stop()
     print(f"SIGKILLs: {made}; {len(stores)} sweeps")
@@ -223,7 +239,7 @@ def kill_at_random(kills, seed):
     return all(same)
 
 
-def progress(store):
+def committed(store):
     return len(list(Path(store).glob("chunks/*.done")))
 
 
