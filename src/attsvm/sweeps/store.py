@@ -147,13 +147,15 @@ class Store:
             "trials": definition.trials,
             "block": definition.width,
             "chunk": chunk,
+            "outputs": [name for measure in definition.parsed_measures for name in measure.declared()],
             "definition": definition.described(),
         }
         coordinates = {name: (name, coordinate(values), label(name)) for name, values in definition.grid.items()}
         for measure in definition.parsed_measures:
             for output in measure.declared().values():
                 coordinates |= {axis: (axis, coordinate(x), label(axis)) for axis, x in output.axes.items()}
-        attributes = {**header, "definition": json.dumps(header["definition"])}
+        attributes = {name: value for name, value in header.items() if name != "outputs"}
+        attributes["definition"] = json.dumps(header["definition"])
         with _quiet():
             xr.Dataset(coords=coordinates, attrs=attributes).to_zarr(
                 self.path / DATA, mode="w", zarr_format=3, consolidated=False
@@ -259,6 +261,9 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
         cell, first = map(int, name.split("-"))
         by_cell[cell, first : first + header["chunk"]] = True
     attributes = {**data.attrs, "errors": json.dumps(found.errors())}
+    # zarr lists its arrays in any order
+    declared = header.get("outputs", [])
+    data = data[[*declared, *sorted(set(map(str, data.data_vars)) - set(declared))]]
     found_data: xr.Dataset = data.assign(done=((*grid, "trial"), done)).assign_attrs(attributes)
     return found_data
 
