@@ -121,9 +121,10 @@ def test_page_is_self_contained_and_shows_the_numbers(digits_out):
     assert html.count("<figure>") == len(list((out / "figures").iterdir()))
 
 
-def test_the_same_seed_gives_the_same_numbers(digits_out):
+@pytest.mark.optimized  # as in the process of the fixture
+def test_the_same_seed_gives_the_same_numbers(digits_out, fit_here):
     _, first = digits_out
-    again = json.loads(attsvm_fit("digits", "--no-train-head", "--steps", 5_000, "--json").stdout)
+    again = fit_here("digits", "--no-train-head", "--steps", 5_000)
     for volatile in ("command", "seconds"):
         del again[volatile]
     del again["training"]["seconds"]

@@ -46,7 +46,7 @@ class NormByTokens(Figure):
 
 import pytest  # noqa: E402
 
-from attsvm.reproduce import Standing, run  # noqa: E402
+from attsvm.reproduce import Standing, run, several  # noqa: E402
 
 HERE = "test_new_figure:NormByTokens"
 
@@ -59,7 +59,8 @@ def test_it_is_measured_and_judged(figure, tmp_path):
     assert outcome.pieces == 2
 
 
-def test_the_command_line_measures_it_beside_a_built_in_one_and_writes_the_page(command, tmp_path):
+def test_the_command_line_measures_it_beside_a_built_in_one_and_writes_the_page(command, tmp_path, monkeypatch):
+    monkeypatch.setattr(several, "num_threads", lambda: 1)  # no processes
     code, out, error = command("reproduce", HERE, "feasibility", "--quick", "--json", "--out", tmp_path)
     assert code == 0, error
     result = json.loads(out)["norm-by-tokens"]

@@ -51,6 +51,7 @@ FIGURE = Halving()
 def outside(tmp_path, monkeypatch):
     """A module in the current folder, and the function that imports it anew."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which a change in the same second would not replace
     monkeypatch.syspath_prepend(tmp_path)  # before the folders of earlier tests
     (tmp_path / "outside_figure.py").write_text(SOURCE)
 

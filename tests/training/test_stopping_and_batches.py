@@ -113,9 +113,11 @@ def test_a_plateau_of_the_margin_ends_a_trial():
     run = attsvm.train(problems, steps=1_000_000, init=starts, stop=attsvm.Stopping(margin_tol=tolerance))
     assert (run.status == "converged").all()
     assert len(set(run.step)) > 1
+    all_checks = [check for check in sorted({round(2 ** (k / 2)) for k in range(41)}) if check <= run.step.max()]
+    history = attsvm.train(problems, steps=all_checks[-1], init=starts, record=all_checks).history
     for i in range(4):
-        checks = sorted({round(2 ** (k / 2)) for k in range(41)} & set(range(int(run.step[i]) + 1)))
-        again = attsvm.train(problems[i], steps=checks[-1], init=starts[i], record=checks).history
+        checks = [check for check in all_checks if check <= run.step[i]]
+        again = {name: history[name][: len(checks), i] for name in ("weights", "selected")}
         margins = attsvm.margin(problems[i], again["weights"], run.selected[i])
         lengths = np.linalg.norm(again["weights"], axis=(1, 2))
         # the first check at which a doubling gained less than the tolerance, and no check before it
