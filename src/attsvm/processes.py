@@ -36,7 +36,7 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
     with parallel_config("loky", inner_max_num_threads=1, **ending), threadpool_limits(1, user_api="blas"):
         call, ended = delayed(function), Event()
         jobs = (call(*arguments) for arguments in calls if not ended.is_set())
-        with _silent_trackers():
+        with silent_trackers():
             if workers > 1:
                 resource_tracker.ensure_running()  # starting it in the block would unblock the signals again
             with blocked():
@@ -52,7 +52,7 @@ def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
 
 
 @contextlib.contextmanager
-def _silent_trackers() -> Iterator[None]:
+def silent_trackers() -> Iterator[None]:
     """Start trackers that warn of nothing when a signal ends this process. They tidy up all the same."""
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))

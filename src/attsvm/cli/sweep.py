@@ -90,7 +90,7 @@ def sweep(
     if out is None:
         raise ProblemError("--out: expected the folder of the result, got none")
     on_interruption(lambda: f"finished chunks are kept in {out}, run the command again to go on")
-    with _progress() as show:
+    with _Progress() as show:
         found = sweep(
             definition,
             store=out,
@@ -139,7 +139,7 @@ def _value(text: str) -> Any:
         return text
 
 
-class _progress:
+class _Progress:
     """One line in a terminal, and plain lines off it."""
 
     def __enter__(self) -> "Callable[[SweepProgress], None]":
@@ -180,11 +180,11 @@ def _finish(found: Any, out: Path, json: bool) -> None:
 
     errors = loads(found.attrs["errors"])
     if json:
-        means = {
+        variables = {
             name: {"dims": list(array.dims), "shape": list(array.shape), "attributes": dict(array.attrs)}
             for name, array in found.data_vars.items()
         }
-        print(dumps({"store": str(out), "attributes": dict(found.attrs), "variables": means}))
+        print(dumps({"store": str(out), "attributes": dict(found.attrs), "variables": variables}))
     else:
         measured = ", ".join(sorted(set(map(str, found.data_vars)) - {"done"}))
         print(f"{out}: {found.sizes['trial']:,} trials in each of {_cells(found):,} cells: {measured}")

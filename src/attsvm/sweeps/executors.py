@@ -11,7 +11,9 @@ from typing import Any
 from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.interruptions import blocked
+from attsvm.processes import silent_trackers
 from attsvm.sweeps.store import Task
+from attsvm.sweeps.work import in_worker
 from attsvm.training.engine.trials import num_threads
 
 Call = Callable[[Task], object]
@@ -75,12 +77,12 @@ class Distributed(Executor):
         while queue or running:
             while queue and len(running) < AHEAD * max(1, self.workers()):
                 task = queue.popleft()
-                future = self.client.submit(call, task, pure=False)
+                future = self.client.submit(in_worker, call, task, pure=False)
                 running[future] = task
                 finished.add(future)
             future = next(finished)
             task = running.pop(future)
-            if future.status == "cancelled":
+            if future.status not in ("finished", "error"):
                 raise ConnectionError(f"{self.client.scheduler.address}: the Dask scheduler ended")
             error = future.exception() if future.status == "error" else None
             future.release()
@@ -119,7 +121,7 @@ def executor(scheduler: str | None, workers: int | None) -> Iterator[Executor]:
         with client:
             yield Distributed(client)
         return
-    with blocked():  # Ctrl-C ends this process, and its workers end with it
+    with silent_trackers(), blocked():  # Ctrl-C ends this process, and its workers end with it
         cluster = LocalCluster(
             n_workers=workers or num_threads(),
             threads_per_worker=1,

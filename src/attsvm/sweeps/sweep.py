@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from attsvm.checks import check_callback, check_integer
 from attsvm.errors import ProblemError
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.executors import Executor, InProcess, executor
+from attsvm.sweeps.executors import Executor, executor
 from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.ready import READY
 from attsvm.sweeps.store import Store, Task, check_installed, open_sweep
-from attsvm.sweeps.work import run_chunk, run_chunk_in_worker
+from attsvm.sweeps.work import run_chunk
 
 if TYPE_CHECKING:
     import xarray
@@ -135,8 +135,7 @@ def sweep(
         queue = deque(progress.left())
         if queue:
             with executor(scheduler, workers) as found:
-                call = run_chunk if isinstance(found, InProcess) else run_chunk_in_worker
-                _run(found, queue, partial(call, definition, folder.path, size), folder, progress, callback)
+                _run(found, queue, partial(run_chunk, definition, folder.path, size), folder, progress, callback)
     return open_sweep(store)
 
 

@@ -4,7 +4,7 @@ import atexit
 import contextlib
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -27,10 +27,10 @@ def run_chunk(definition: Definition, path: Path, chunk: int, task: Task) -> Non
     Store(path).write(definition, chunk, task, arrays)
 
 
-def run_chunk_in_worker(definition: Definition, path: Path, chunk: int, task: Task) -> None:
-    """Compute a chunk in a process that does nothing else."""
-    _keep_compiled_programs()
-    run_chunk(definition, path, chunk, task)
+def in_worker(call: Callable[[Task], object], task: Task) -> None:
+    """Make a call in a process that does nothing else."""
+    _prepare_worker()
+    call(task)
 
 
 def compute(definition: Definition, task: Task) -> dict[str, np.ndarray]:
@@ -80,7 +80,7 @@ def one_thread() -> Iterator[None]:
 
 
 @cache
-def _keep_compiled_programs() -> None:
+def _prepare_worker() -> None:
     """Let JAX keep compiled programs in a folder, for the workers that start later, and let this one end at once."""
     atexit.register(gc.freeze)  # the last collections take seconds with JAX
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "attsvm" / "compiled"
