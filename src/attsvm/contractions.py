@@ -7,7 +7,7 @@ vector registers, and one code path serves a single trial, a thousand and a GPU.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -152,7 +152,17 @@ def settle(x: Array) -> Array:
     return settled
 
 
-@cache
+def default_device() -> Any:
+    """What ``jax.default_device`` has set, or None."""
+    return jax.config.jax_default_device  # type: ignore[attr-defined]
+
+
+def platform() -> str:
+    """The kind of JAX's default device, such as "cpu", which ``jax.default_device`` changes."""
+    device: Any = default_device()
+    return jax.default_backend() if device is None else str(getattr(device, "platform", device))
+
+
 def compiler_options(num_trials: int) -> dict[str, Any]:
     """Options under which the barriers of :func:`settle` outlive XLA's fusion on the CPU.
 
@@ -163,7 +173,7 @@ def compiler_options(num_trials: int) -> dict[str, Any]:
     default the compiler uses half of an AVX-512 register; with whole ones a batch is a fifth to a third faster. JAX's
     setting ``jax_disable_most_optimizations`` gives programs that compile in half the time, for few steps.
     """
-    if jax.default_backend() != "cpu":
+    if platform() != "cpu":
         return {}
     passes = {"xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"}
     if jax.config.read("jax_disable_most_optimizations"):
@@ -171,10 +181,9 @@ def compiler_options(num_trials: int) -> dict[str, Any]:
     return passes | {"xla_cpu_use_fusion_emitters": num_trials > 1, "xla_cpu_prefer_vector_width": 512}
 
 
-@cache
 def quick_to_compile() -> dict[str, Any]:
     """Options for a program that takes longer to compile than to run."""
-    if jax.default_backend() != "cpu":
+    if platform() != "cpu":
         return {}
     return {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 

@@ -17,6 +17,11 @@ ForceFile = Annotated[bool, typer.Option("--force", help="Replace FILE if it exi
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="Number of cores to use at most.  [default: all]")]
 
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="NAME", help="`cpu`, `gpu`, `cuda` or `cuda:1`.  [default: a GPU, if any]"),
+]
+
 Exponent = Annotated[float | None, typer.Option("--p", help="Exponent p > 1 of the potential of mirror descent.")]
 SplitSeed = Annotated[int, typer.Option("--seed", help="Seed of the split into training and test.")]
 TestFraction = Annotated[float, typer.Option(help="Share of each class that is set apart for testing.")]

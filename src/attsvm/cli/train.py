@@ -7,7 +7,17 @@ import typer
 
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
-from attsvm.cli.options import Exponent, ForceFile, Json, OutFile, ProblemFile, Threads, named_option, named_values
+from attsvm.cli.options import (
+    Device,
+    Exponent,
+    ForceFile,
+    Json,
+    OutFile,
+    ProblemFile,
+    Threads,
+    named_option,
+    named_values,
+)
 from attsvm.cli.shared import announce, command_line, finish, limit_threads, progress
 from attsvm.cli.tables import pairs_table
 from attsvm.heads import HEADS
@@ -111,6 +121,7 @@ def train(
     out: OutFile = None,
     force: ForceFile = False,
     threads: Threads = None,
+    device: Device = None,
     json: Json = False,
 ) -> None:
     """Train softmax attention on a problem file."""
@@ -145,6 +156,7 @@ def train(
             init=None if init is None else Run.load(init),
             seed=seed,
             record=record,
+            device=device,
             callback=callback,
         )
     seconds = time.perf_counter() - began

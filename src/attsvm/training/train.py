@@ -20,6 +20,7 @@ from attsvm.training.collect import collect
 from attsvm.training.engine.attention_heads import attention_heads
 from attsvm.training.engine.marks import observed_steps, record_steps
 from attsvm.training.engine.range import check_range
+from attsvm.training.memory import find_device, on_device
 from attsvm.training.run import Run, optimizer_of
 from attsvm.training.session import Session
 from attsvm.training.setup import (
@@ -55,6 +56,7 @@ def train(
     seed: int = 0,
     record: int | Sequence[int] | None = None,
     dtype: str = "float64",
+    device: str | None = None,
     callback: Callback | None = None,
 ) -> Run:
     """Train a softmax attention layer, as far as the limit that the theorems describe.
@@ -105,6 +107,9 @@ def train(
     record : int or sequence of int, optional
         How many log-spaced steps the history holds, or which steps; 50 by default.
     dtype : {"float64", "float32"}
+    device : str, optional
+        "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX, a GPU if there is
+        one.
     callback : callable, optional
         Called with a :class:`~attsvm.Progress` between stretches of about a quarter of a second. Training stops
         when it returns True.
@@ -117,7 +122,9 @@ def train(
     Raises
     ------
     ProblemError
-        If an argument does not fit the problem or another argument.
+        If an argument does not fit the problem or another argument, or there is no such device.
+    MemoryError
+        If memory does not suffice. The message says how many trials would fit.
 
     References
     ----------
@@ -138,6 +145,7 @@ def train(
     check_numbers(steps, dtype, penalty, seed)
     check_flag("train_head", train_head)
     check_callback(callback)
+    home = find_device(device)
     stop = parse_stop(stop)
     batches = mini_batches(batch_size, stop, problem)
     resumed = init if isinstance(init, Run) else None
@@ -182,7 +190,7 @@ def train(
         batches,
         seed,
     )
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), on_device(home, setup):
         session = Session(setup)
         if resumed is not None:
             session.resume(resumed)

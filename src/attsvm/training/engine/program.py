@@ -10,7 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from attsvm.compiling import compiled
-from attsvm.contractions import compiler_options, elementwise, lanes, over_entries, quick_to_compile, settled_sum
+from attsvm.contractions import (
+    compiler_options,
+    default_device,
+    elementwise,
+    lanes,
+    over_entries,
+    quick_to_compile,
+    settled_sum,
+)
 from attsvm.optimizers import Rule, Scale, Scales, rescaled
 from attsvm.optimizers.exponents import Weights, in_window
 from attsvm.training.attention import AnyArray, Data, Parameters
@@ -89,7 +97,7 @@ class Program:
         shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         options = compiler_options(leaves[0].shape[-1]) if method == "_stretch" else quick_to_compile()
         with self._lock:  # so that threads compile a program once
-            return _compiled(self, method, structure, shapes, tuple(options.items()))
+            return _compiled(self, method, structure, shapes, tuple(options.items()), default_device())
 
     @cached_property
     def _lock(self) -> Lock:
@@ -225,6 +233,7 @@ def _compiled(
     structure: Any,
     shapes: tuple[tuple[Any, Any], ...],
     options: tuple[tuple[str, Any], ...],
+    device: Any,
 ) -> Any:
     arguments = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
     return compiled(getattr(owner, method), arguments, dict(options))

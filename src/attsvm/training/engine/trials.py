@@ -6,9 +6,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
 
+from attsvm.contractions import platform
 from attsvm.problem import Problem
 from attsvm.training.attention import Data
 from attsvm.training.engine.attention_heads import fold
@@ -33,7 +33,7 @@ def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndar
 
     If the lengths are not equal, the last slice repeats its last trial, so that one executable serves all slices.
     """
-    if jax.default_backend() != "cpu":
+    if platform() != "cpu":
         return [np.arange(num_trials)]
     most = 1 if trial_size > _LARGE_TRIAL else int(np.clip(_CACHED_NUMBERS // trial_size, 8, _MOST_TRIALS))
     most = max(1, most // num_heads)
