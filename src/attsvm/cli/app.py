@@ -13,6 +13,7 @@ from attsvm.temporaries import remove_unfinished
 COMMANDS = {
     "fit": "Train attention on a labelled problem, and compare its weights with the Att-SVM of the tokens it selects.",
     "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
+    "problem": "Describe a problem file, or write an example.",
     "solve": "Solve the Att-SVM of a selection: the weights of smallest norm that select its tokens with margin 1.",
     "train": "Train softmax attention on a problem file, with any optimizer.",
     "profile": "Find the norm whose margin an optimizer of attsvm, optax or PyTorch maximises.",
