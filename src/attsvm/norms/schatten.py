@@ -11,6 +11,7 @@ import numpy as np
 from attsvm.norms.base import Norm
 from attsvm.norms.lp import Lp, shrunk_to_sum_one
 from attsvm.norms.registry import NORMS
+from attsvm.stacks import singular_values
 
 
 class _OfSingularValues(Norm):
@@ -45,7 +46,7 @@ class _OfSingularValues(Norm):
         """The norm over the last ``axes`` axes, without overflow or underflow."""
         if axes == 1:
             return self.of_vectors.values(x, axes)
-        return values_at_unit_scale(x, lambda matrices: self._reduce(np.linalg.svd(matrices, compute_uv=False)))
+        return values_at_unit_scale(x, lambda matrices: self._reduce(singular_values(matrices)))
 
 
 def values_at_unit_scale(x: Any, values: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm.stacks import orthonormal
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.unit_rows import Chosen, RowVector, UnitRows
-from attsvm.svm.stacks import orthonormal
 
 Block = Float[np.ndarray, "N d_k d_q"]
 

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from attsvm.stacks import diagonal_of
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.semidefinite.face import Face
-from attsvm.svm.stacks import diagonal_of
 
 Matrix = Float[np.ndarray, "N K K"]
 Values = Float[np.ndarray, " N"]

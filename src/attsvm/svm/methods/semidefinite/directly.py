@@ -3,12 +3,12 @@
 import numpy as np
 from jaxtyping import Bool
 
+from attsvm.stacks import singular_values
 from attsvm.svm.constraints.pair_rows import Block
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.semidefinite.cone import Problems, Values, measure
 from attsvm.svm.methods.semidefinite.face import Face, FaceRows, solve_on_face
-from attsvm.svm.stacks import singular_values
 
 
 def solve_directly(

@@ -28,9 +28,9 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.stacks import diagonal_of, solve_definite, svd
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
-from attsvm.svm.stacks import diagonal_of, solve_definite, svd
 
 Values = Float[np.ndarray, " N"]
 Singular = Float[np.ndarray, "N c"]

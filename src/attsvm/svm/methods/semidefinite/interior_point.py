@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.linalg.lapack import dpotrf
 
+from attsvm.stacks import diagonal_of, eigh, eigvalsh
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Report
 from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
@@ -34,7 +35,6 @@ from attsvm.svm.methods.semidefinite.cone import (
     measure,
 )
 from attsvm.svm.methods.semidefinite.directly import solve_directly
-from attsvm.svm.stacks import diagonal_of, eigh, eigvalsh
 
 Falls = Float[np.ndarray, "2 N"]
 

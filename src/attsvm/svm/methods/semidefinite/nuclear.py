@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.norms import Norm, Nuclear
+from attsvm.stacks import diagonal_of
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block
 from attsvm.svm.constraints.unit_rows import RowVector
@@ -30,7 +31,6 @@ from attsvm.svm.methods.semidefinite.cone import (
 from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.nuclear_face import NuclearFace
 from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
-from attsvm.svm.stacks import diagonal_of
 
 BLOCKED_ROWS = 128
 """Rows up to which the equations are formed in one piece."""

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm.norms import Norm
+from attsvm.stacks import singular_values
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import Block, Reduced, reduced_rows
 from attsvm.svm.constraints.unit_rows import RowVector
@@ -22,7 +23,6 @@ from attsvm.svm.methods.semidefinite.cone import RIGID, Cone, Problems, Values
 from attsvm.svm.methods.semidefinite.directly import solve_directly
 from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.interior_point import interior_point
-from attsvm.svm.stacks import singular_values
 
 METHOD = "semidefinite"
 

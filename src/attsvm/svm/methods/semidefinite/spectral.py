@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.norms import Norm, Spectral
+from attsvm.stacks import diagonal_of
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
@@ -29,7 +30,6 @@ from attsvm.svm.methods.semidefinite.cone import (
 from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
 from attsvm.svm.methods.semidefinite.spectral_face import SpectralFace
-from attsvm.svm.stacks import diagonal_of
 
 COLUMNS = 1_000_000
 """Numbers in the factors that are multiplied at a time."""

@@ -1,8 +1,10 @@
 """Factorisations of stacked matrices. One matrix goes to LAPACK without NumPy's wrapper, which takes half the time."""
 
+import math
+
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.linalg.lapack import dgeqrf, dgesdd, dorgqr, dposv, dsyevd
 
 Stack = Float[np.ndarray, "N rows columns"]
 Vectors = Float[np.ndarray, "N k"]
@@ -18,25 +20,26 @@ def svd(matrices: Stack) -> tuple[Stack, Vectors, Stack]:
     """
     if len(matrices) > 1:
         return np.linalg.svd(matrices)
-    U, sigma, Vt, failed = dgesdd(matrices[0])
+    U, sigma, Vt, failed = scipy.linalg.lapack.dgesdd(matrices[0])
     _check(failed)
     return U[None], sigma[None], Vt[None]
 
 
-def singular_values(matrices: Stack) -> Vectors:
-    """The singular values."""
-    if len(matrices) > 1:
+def singular_values(matrices: Float[np.ndarray, "*N rows columns"]) -> Float[np.ndarray, "*N k"]:
+    """The singular values; there may be any number of axes in front."""
+    *lead, rows, columns = matrices.shape
+    if math.prod(lead) != 1:
         return np.linalg.svd(matrices, compute_uv=False)
-    _, sigma, _, failed = dgesdd(matrices[0], compute_uv=False)
+    _, sigma, _, failed = scipy.linalg.lapack.dgesdd(matrices.reshape(rows, columns), compute_uv=False)
     _check(failed)
-    return np.asarray(sigma[None])
+    return np.asarray(sigma.reshape(*lead, -1))
 
 
 def eigh(matrices: Stack) -> tuple[Vectors, Stack]:
     """Eigenvalues in ascending order, and eigenvectors."""
     if len(matrices) > 1:
         return np.linalg.eigh(matrices)
-    values, vectors, failed = dsyevd(matrices[0], lower=True)
+    values, vectors, failed = scipy.linalg.lapack.dsyevd(matrices[0], lower=True)
     _check(failed)
     return values[None], vectors[None]
 
@@ -45,7 +48,7 @@ def eigvalsh(matrices: Stack) -> Vectors:
     """Eigenvalues in ascending order."""
     if len(matrices) > 1:
         return np.linalg.eigvalsh(matrices)
-    values, _, failed = dsyevd(matrices[0], compute_v=False, lower=True)
+    values, _, failed = scipy.linalg.lapack.dsyevd(matrices[0], compute_v=False, lower=True)
     _check(failed)
     return np.asarray(values[None])
 
@@ -54,9 +57,9 @@ def orthonormal(matrices: Stack) -> Stack:
     """Orthonormal columns that span the columns of matrices with at least as many rows."""
     if len(matrices) > 1:
         return np.linalg.qr(matrices)[0]
-    reflectors, factors, _, failed = dgeqrf(matrices[0])
+    reflectors, factors, _, failed = scipy.linalg.lapack.dgeqrf(matrices[0])
     _check(failed)
-    basis, _, failed = dorgqr(reflectors, factors, overwrite_a=True)
+    basis, _, failed = scipy.linalg.lapack.dorgqr(reflectors, factors, overwrite_a=True)
     _check(failed)
     return np.asarray(basis[None])
 
@@ -66,7 +69,7 @@ def solve_definite(matrices: Stack, right: Vectors) -> Vectors:
     if len(matrices) > 1:
         return np.asarray(np.linalg.solve(matrices, right[:, :, None])[:, :, 0])
     # the matrix is symmetric: its transpose is the layout that LAPACK takes without a copy
-    _, found, failed = dposv(matrices[0].T, right[0], overwrite_a=True, overwrite_b=True)
+    _, found, failed = scipy.linalg.lapack.dposv(matrices[0].T, right[0], overwrite_a=True, overwrite_b=True)
     _check(failed)
     return np.asarray(found[None])
 
