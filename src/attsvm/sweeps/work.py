@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm.errors import ProblemError
 from attsvm.svm.threads import threads_for
@@ -74,15 +75,19 @@ def one_thread() -> Iterator[None]:
         with threads_for(0):
             yield
     finally:
-        del os.environ["ATTSVM_THREADS"]
-        if before is not None:
+        if before is None:
+            del os.environ["ATTSVM_THREADS"]
+        else:
             os.environ["ATTSVM_THREADS"] = before
 
 
 @cache
 def _prepare_worker() -> None:
-    """Let JAX keep compiled programs in a folder, for the workers that start later, and let this one end at once."""
+    """Compute on one thread, keep compiled programs in a folder for other workers, and end without delay."""
     atexit.register(gc.freeze)  # the last collections take seconds with JAX
+    # for good, because a worker may have several threads
+    os.environ["ATTSVM_THREADS"] = "1"
+    threadpool_limits(1, user_api="blas")
     folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "attsvm" / "compiled"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(folder))
