@@ -23,7 +23,7 @@ from attsvm.norms import FusedHeads, MaxOfHeads, Nuclear, Spectral, SumOfHeads
 from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
 from attsvm.reproduce.figures.multi_head import MultiHead, problems
 
-HEADS, REPEATS = 8, 5
+HEADS, REPEATS = 8, 15
 
 
 def seconds_a_step(problem: attsvm.Problem, attention: str, steps: int) -> float:
@@ -41,10 +41,11 @@ def seconds_a_step(problem: attsvm.Problem, attention: str, steps: int) -> float
 def cost() -> None:
     print(f"{'':12}{'trials':>8}{'one head, us':>14}{f'{HEADS} heads, us':>14}{'ratio':>8}")
     for attention in ("combined", "factored"):
-        for trials, steps in (((), 20_000), ((64,), 500)):
+        for trials, steps in (((), 8_000), ((64,), 480)):
+            # calls of about the same length, so that other work on the machine slows both alike
             one, several = (
-                seconds_a_step(random_problem(seed=0, num_heads=number, batch=trials), attention, steps)
-                for number in (None, HEADS)
+                seconds_a_step(random_problem(seed=0, num_heads=number, batch=trials), attention, number_of_steps)
+                for number, number_of_steps in ((None, steps), (HEADS, steps // HEADS))
             )
             count = int(np.prod(trials, dtype=int))
             print(f"{attention:12}{count:8}{1e6 * one:14.1f}{1e6 * several:14.1f}{several / one:8.1f}", flush=True)

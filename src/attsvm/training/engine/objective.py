@@ -108,9 +108,8 @@ class Objective:
             # labels of padded queries are 0, where a loss may be undefined
             direction = jnp.where(_over_outputs(data.query_weight, direction) > 0, direction, 0.0)
         direction, log_slope, query_weight = (
-            self.heads.repeated(x, of_heads.shape[-1]) for x in (direction, log_slope, data.query_weight)
+            self.heads.repeated(x, of_heads.shape[-1]) for x in (direction, settle(log_slope), data.query_weight)
         )
-        log_slope = settle(log_slope)
         _, output_gradient = pull_outputs(_like(direction, of_heads))
         gradient_of_logits, log_scale = logit_gradient(pooled, data.tokens, output_gradient, log_slope, query_weight)
         (gradient,) = pull_logits(gradient_of_logits)
