@@ -61,6 +61,15 @@ def test_the_next_process_trains_without_compiling_with_the_same_bits_and_change
     assert not recwarn.list
 
 
+def test_a_function_is_compiled_once_for_each_shape(compilations):
+    for _ in range(2):
+        of_trees = compiling.by_shape(lambda pair: {"sum": pair[0] + pair[1]})
+        for length in (2, 3, 2):
+            x = np.arange(length, dtype=np.float32)
+            assert np.array_equal(of_trees((x, 1 + x))["sum"], 1 + 2 * x)
+    assert len(compilations) == 2
+
+
 def test_arguments_that_are_not_used_do_not_mix_programs_up():
     for _ in range(2):
         for function, expected in ((lambda x, y: 3 * x, 6.0), (lambda x, y: 3 * y, 15.0)):

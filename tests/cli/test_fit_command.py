@@ -257,7 +257,7 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing"], "source: expected digits, npz, a file .npz, or package.module:name, got 'nothing'"),
+        (["nothing"], "source: expected digits, signal-noise, npz, a file .npz, or package.module:name, got 'nothing'"),
         (["absent.npz"], "absent.npz: no such file"),
         (["digits", "--classes", "3,3"], "two different digits"),
         (["digits", "--classes", "3,x"], "classes: expected two different digits, like 3,8, got '3,x'"),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attsvm.compiling import by_shape
 from attsvm.heads import Head
 
 Array = jax.Array
@@ -59,7 +60,7 @@ def _of_head(head: Head) -> _Compiled:
         return head.outputs(parameters, pooled[None, None, :, None])[0, 0, 0]
 
     def over(function: Callable[..., Array]) -> Callable[..., Array]:
-        return jax.jit(jax.vmap(function, (None, 0)))
+        return by_shape(jax.vmap(function, (None, 0)))
 
     def all_at_once(parameters: dict[str, Any], pooled: Array) -> Array:
         return head.outputs(parameters, pooled[:, None, :, None])[:, 0, 0]
@@ -68,4 +69,4 @@ def _of_head(head: Head) -> _Compiled:
         (pulled,) = jax.vjp(lambda o: all_at_once(parameters, o), pooled)[1](jnp.ones(len(pooled)))
         return jnp.asarray(pulled)
 
-    return _Compiled(jax.jit(all_at_once), jax.jit(gradients), over(jax.jacrev(jax.grad(one, argnums=1), argnums=1)))
+    return _Compiled(by_shape(all_at_once), by_shape(gradients), over(jax.jacrev(jax.grad(one, argnums=1), argnums=1)))
