@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,6 +164,9 @@ def test_a_store_of_another_sweep_or_version_is_refused_by_name(tmp_path):
     (store / "sweep.json").write_text("{")
     with pytest.raises(ProblemError, match=r"expected the folder of a sweep"):
         sweep(SOLVED, store=store, workers=0)
+    shutil.rmtree(store)
+    found = sweep(SOLVED, store=store, workers=0, trials=40, block=16)
+    assert (found.feasible.shape, (found.feasible.values >= 0).all()) == ((3, 1, 40), True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
     with pytest.raises(ProblemError, match=r"got one with notes\.txt"):

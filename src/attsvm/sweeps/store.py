@@ -168,8 +168,10 @@ class Store:
             stream.write(json.dumps(header, indent=1).encode())
 
     def _create_array(self, name: str, output: Output, definition: Definition, chunk: int) -> None:
+        import zarr
+
         lengths = tuple(len(values) for values in output.axes.values())
-        _group(self.path).create_array(
+        zarr.open_group(self.path / DATA, mode="r+").create_array(
             name,
             shape=(*definition.shape, definition.trials, *lengths),
             chunks=(*(1,) * len(definition.shape), min(chunk, definition.trials), *lengths),
@@ -183,10 +185,11 @@ class Store:
         """Write the outputs of a chunk, then commit it by one file that is there or not."""
         declared = {name: each for measure in definition.parsed_measures for name, each in measure.declared().items()}
         at = (*definition.place(task.cell), slice(task.first, task.stop))
+        created = (self.path / HEADER).stat().st_mtime_ns
         for name, array in arrays.items():
             if name not in declared:
                 self._ensure(name, definition, chunk)
-            _array(self.path, name)[at] = array
+            _array(self.path, created, name)[at] = array
         (self.path / CHUNKS / f"{task.name}{DONE}").touch()
         (self.path / CHUNKS / f"{task.name}{FAILED}").unlink(missing_ok=True)
 
@@ -314,13 +317,9 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-@lru_cache(maxsize=16)
-def _group(path: Path) -> Any:
+@lru_cache(maxsize=256)
+def _array(path: Path, created: int, name: str) -> Any:
+    """An array of a store, opened once. A store that was created later at the same path has other arrays."""
     import zarr
 
-    return zarr.open_group(path / DATA, mode="r+")
-
-
-@lru_cache(maxsize=256)
-def _array(path: Path, name: str) -> Any:
-    return _group(path)[name]
+    return zarr.open_array(path / DATA / name, mode="r+")
