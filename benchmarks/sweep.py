@@ -55,11 +55,12 @@ def seconds_of(definition, cluster, store):
 def local_cluster(workers):
     from distributed import LocalCluster
 
-    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+    return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0")
 
 
 def training(seed, trials):
-    return Definition({"learning_rate": [0.1]}, ["loss"], trials, fixed=SIZES, seed=seed, block=256)
+    fixed = {**SIZES, "optimizer": "normalized_gradient_descent"}
+    return Definition({"learning_rate": [0.1]}, ["loss"], trials, fixed=fixed, seed=seed, block=256)
 
 
 def bare(trials):
@@ -120,12 +121,12 @@ def million(store, trials):
     definition = Definition({"dim": [4]}, ["feasible"], trials, fixed=fixed, name="phase-feasible")
     before = int(open_sweep(store).done.sum()) if Path(store).exists() else 0
     start = time.perf_counter()
-    found = attsvm.sweep(definition, store=store, callback=show)
+    found = attsvm.sweep(definition, store=store, callback=show if sys.stderr.isatty() else None)
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
     feasible, statuses = found.feasible.values[0], found.feasibility_status.values[0]
     meanings = found.feasibility_status.attrs["flag_meanings"].split()
-    print(f"\n{trials - before:,} trials in {seconds:,.0f} s; largest memory of a process: {memory:.2f} GiB")
+    print(f"{trials - before:,} trials in {seconds:,.0f} s; largest memory of a process: {memory:.2f} GiB")
     print({name: int((statuses == code).sum()) for code, name in enumerate(meanings)})
     rate = share((feasible == 1).sum(), (feasible >= 0).sum())
     print(f"feasible: {rate.value:.5f} [{rate.low:.5f}, {rate.high:.5f}] of {rate.trials:,} certified answers")
@@ -133,7 +134,11 @@ def million(store, trials):
 
 def show(at):
     left = "" if at.seconds_left is None else f", {at.seconds_left:,.0f} s left"
-    print(f"\r{at.done:,} of {at.trials:,} trials, {at.rate:,.0f}/s{left}   ", end="", file=sys.stderr)
+    print(
+        f"\r{at.done:,} of {at.trials:,} trials, {at.rate:,.0f}/s{left}   ",
+        end="\n" * (at.done == at.trials),
+        file=sys.stderr,
+    )
 
 
 def disturbed(seed):
@@ -264,7 +269,7 @@ def main():
     parser.add_argument("--scheduler")
     given = parser.parse_args()
     parts = {
-        "workers": lambda: compare_workers(given.trials or 4096),
+        "workers": lambda: compare_workers(given.trials or 8192),
         "bare": lambda: bare(given.trials),
         "empty": lambda: empty_chunks(given.trials or 400),
         "feasible": lambda: million(given.store, given.trials or 10**6),
