@@ -81,7 +81,9 @@ def needs(setup: Setup) -> Needs:
     data = sum(x.size for x in _arrays(problem)) * size
     of_trial = sum(x[0].size for x in setup.trained.values())
     logits = math.prod(problem.query_shape[len(problem.batch_shape) :]) * problem.num_tokens
-    working = (ARRAYS_OF_LOGITS * logits + ARRAYS_OF_PARAMETERS * of_trial) * size
+    # XLA's programs hold an array as large as the tokens for each query and trial: benchmarks/training_memory.py
+    products = logits * problem.dim
+    working = (ARRAYS_OF_LOGITS * logits + products + ARRAYS_OF_PARAMETERS * of_trial) * size
     # the data of a batch of problems belong to its trials
     return Needs(data, working) if one == 1 else Needs(0, working + data // one)
 

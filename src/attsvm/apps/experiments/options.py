@@ -7,6 +7,7 @@ import torch
 
 from attsvm.apps.experiments.optimizers import find_optimizer
 from attsvm.checks import check_integer, check_positive, check_seed
+from attsvm.devices import parse_device
 from attsvm.errors import ProblemError
 
 Reduction = Literal["sum", "mean"]
@@ -68,8 +69,8 @@ class Options:
         for name, values in (("reduction", get_args(Reduction)), ("precision", get_args(Precision))):
             if getattr(self, name) not in values:
                 raise ProblemError(f"{name}: expected {' or '.join(map(repr, values))}, got {getattr(self, name)!r}")
-        if self.device.split(":")[0] == "cuda" and not torch.cuda.is_available():
-            raise ProblemError(f"device: expected one that PyTorch finds here, got {self.device!r}")
+        if self.device.split(":")[0] == "cuda":
+            parse_device(self.device, torch.cuda.device_count())
         find_optimizer(self.optimizer)
 
     def identity(self) -> dict[str, Any]:

@@ -1,0 +1,76 @@
+"""Cases of a benchmark, each measured in a process of its own, and kept in a file so that a later call resumes."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+Case = dict[str, Any]
+
+
+def peak_bytes() -> int:
+    """The largest memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def seconds_of_step(run: Callable[[int], object], least: float = 0.3) -> float:
+    """Seconds of one step, from the difference of a long and a short run, which removes what both share."""
+    run(2)
+    steps, taken, base = 4, 0.0, _seconds(lambda: run(2))
+    while taken < least and steps <= 1 << 20:
+        steps *= 4
+        taken = _seconds(partial(run, steps)) - base
+    return taken / (steps - 2)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def measured(script: str, cases: list[Case], results: Path, limit: float, threads: int) -> list[dict[str, Any]]:
+    """The results of cases, those in the file first; a case that fails or takes too long is a result with an error."""
+    known = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    done = {json.dumps(row["case"], sort_keys=True): row for row in known}
+    found = []
+    for case in cases:
+        key = json.dumps(case, sort_keys=True)
+        if key not in done:
+            done[key] = {"case": case, **_in_process(script, key, limit, threads)}
+            with results.open("a") as file:
+                file.write(json.dumps(done[key]) + "\n")
+            print(done[key], file=sys.stderr, flush=True)
+        found.append(done[key])
+    return found
+
+
+def _in_process(script: str, case: str, limit: float, threads: int) -> dict[str, Any]:
+    environment = os.environ | {"ATTSVM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    try:
+        ended = subprocess.run(
+            [sys.executable, script, "--case", case],
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            env=environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"took more than {limit:g} s"}
+    if ended.returncode:
+        return {"error": (ended.stderr.strip().splitlines() or [f"ended with {ended.returncode}"])[-1]}
+    row: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return row
+
+
+def markdown(columns: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown; the first column is text, the others are numbers."""
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
