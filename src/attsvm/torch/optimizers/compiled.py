@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attsvm.torch.optimizers.powers import power, signed_power
+from attsvm.torch.optimizers.powers import TENSOR_WITH_POW, power, signed_power
 
 SLOTS = 16
 # with fewer entries the seconds of compilation are not worth it: a million take about 4 ms a step without
@@ -191,7 +191,8 @@ def _update_kernel(
 @cache
 def _power_sum_kernel(q: float, dtype: torch.dtype, device: torch.device, threads: int) -> _Kernel:
     def sums(tensors: list[Tensor], largest: Tensor) -> list[Tensor]:
-        return [power((tensors[i] / largest[i]).abs(), q).sum() for i in range(SLOTS)]
+        # with cube roots these sums take minutes to compile
+        return [power((tensors[i] / largest[i]).abs(), q, TENSOR_WITH_POW).sum() for i in range(SLOTS)]
 
     return _Kernel(sums, (dtype,), device, torch.ones(SLOTS, dtype=dtype, device=device))
 

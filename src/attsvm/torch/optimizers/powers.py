@@ -64,6 +64,7 @@ def inverse_cube_root(x: torch.Tensor) -> torch.Tensor:
 
 
 TENSOR = Arithmetic(torch.mul, torch.abs, torch.sqrt, torch.pow, torch.copysign, inverse_cube_root)
+TENSOR_WITH_POW = TENSOR._replace(inverse_cube_root=None)
 LIST = Arithmetic(
     torch._foreach_mul,
     torch._foreach_abs,
