@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attsvm.torch.optimizers.powers import TENSOR_WITH_POW, power, signed_power
+from attsvm.torch.optimizers.powers import TENSOR, TENSOR_WITH_POW, power, signed_power
 
 SLOTS = 16
 # with fewer entries the seconds of compilation are not worth it: a million take about 4 ms a step without
@@ -178,12 +178,14 @@ def _update_kernel(
             moved = decay * mirror - step * direction
             mirror.copy_(moved)
             if weights is not None:
-                linked = signed_power(moved, recipe.exponent)
+                linked = signed_power(moved, recipe.exponent, arithmetic)
                 # A processor fetches a line of memory before it writes to it, and fetches lines that are read earlier.
                 # So the weights are read, in a condition that never selects them.
                 weights[i].copy_(torch.where(scalars[4] > 0, linked, weights[i]) if on_cpu else linked)
 
     mirror_dtype, on_cpu = dtypes[0], device.type == "cpu"
+    # cube roots in float64 take minutes to compile
+    arithmetic = TENSOR if mirror_dtype == torch.float32 else TENSOR_WITH_POW
     scaling = tuple(torch.ones(SLOTS, dtype=mirror_dtype, device=device) for _ in range(2)) if scaled else None
     return _Kernel(update, dtypes, device, torch.ones(5, dtype=mirror_dtype, device=device), scaling)
 
