@@ -10,7 +10,7 @@ import pytest
 
 import attsvm
 from attsvm import ProblemError
-from attsvm.cli.app import COMMANDS
+from attsvm.cli.app import COMMANDS, load_command
 from attsvm.cli.main import main
 from attsvm.report.claim import claim_folder
 from attsvm.report.experiment.folder import claim_experiment
@@ -109,7 +109,14 @@ def commands(folder):
         "inspect": ["inspect", str(folder / "model"), "--text", str(folder / "sentences.txt")],
         "experiment": ["experiment", "imdb", "--preset", "tiny", "--data", str(folder / "data")],
         "reproduce": ["reproduce", "losses", "--quick"],
+        "sweep": ["sweep", "phase-feasible", "--trials", "1", "--workers", "0"],
+        "sweep show": ["sweep", "show", str(folder / "store")],
     }
+
+
+WRITING = [name for name in COMMANDS if any("--out" in each.opts for each in load_command(name).params)]
+CONTINUING = {"reproduce", "sweep"}
+"""Commands without ``--force``: they continue what is at ``--out``."""
 
 
 def things(folder):
@@ -131,11 +138,11 @@ def state(folder):
     return {path: (entry.st_ino, entry.st_mode, entry.st_size) for path, entry in found.items()}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", WRITING)
 def test_what_is_neither_a_file_nor_a_folder_of_ours_is_never_replaced(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     arguments = commands(tmp_path)[command]
-    force = [] if command == "reproduce" else ["--force"]
+    force = [] if command in CONTINUING else ["--force"]
     for name in things(tmp_path):
         before = state(tmp_path)
         monkeypatch.setattr(sys, "argv", ["attsvm", *arguments, "--out", name, *force])

@@ -15,7 +15,7 @@ import numpy as np
 
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
-from attsvm.storage import atomic_write
+from attsvm.storage import atomic_write, kind_of
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.format import Output
 
@@ -54,7 +54,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).absolute()
+        self.given, self.path = path, Path(path).absolute()
 
     @property
     def exists(self) -> bool:
@@ -72,9 +72,9 @@ class Store:
         try:
             found = json.loads((self.path / HEADER).read_bytes())
         except (OSError, ValueError):
-            raise ProblemError(f"{self.path}: expected the folder of a sweep, got none") from None
+            raise ProblemError(f"{self.given}: expected the folder of a sweep, got none") from None
         if not isinstance(found, dict) or not {"hash", "version", "definition", "chunk"} <= set(found):
-            raise ProblemError(f"{self.path}: expected the folder of a sweep, got another {HEADER}")
+            raise ProblemError(f"{self.given}: expected the folder of a sweep, got another {HEADER}")
         return found
 
     @contextlib.contextmanager
@@ -87,22 +87,26 @@ class Store:
             If another process holds it, or the folder holds other files.
         """
         known = {DATA, HEADER, CHUNKS, LOCK}
-        if self.path.exists() and not self.path.is_dir():
-            raise ProblemError(f"{self.path}: expected a free name or the folder of a sweep, got a file")
-        others = {each.name for each in self.path.iterdir()} - known if self.path.exists() else set()
+        kind = kind_of(self.path)
+        if kind not in (None, "a folder"):
+            raise ProblemError(f"{self.given}: expected a free name or the folder of a sweep, got {kind}")
+        others = {each.name for each in self.path.iterdir()} - known if kind else set()
         if others:
             raise ProblemError(
-                f"{self.path}: expected a free name or the folder of a sweep, got one with {min(others)}"
+                f"{self.given}: expected a free name or the folder of a sweep, got one with {min(others)}"
             )
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ProblemError(f"{self.given}: cannot be written ({error.strerror or error})") from error
         try:
             if fcntl is not None:
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     raise ProblemError(
-                        f"{self.path}: expected a sweep that no other process runs, got one that is running"
+                        f"{self.given}: expected a sweep that no other process runs, got one that is running"
                     ) from None
             yield
         finally:
@@ -122,13 +126,13 @@ class Store:
         header = self.header()
         if header["version"] != __version__:
             raise ProblemError(
-                f"{self.path}: expected a sweep of attsvm {__version__}, got one of attsvm {header['version']}"
+                f"{self.given}: expected a sweep of attsvm {__version__}, got one of attsvm {header['version']}"
             )
         if header["hash"] != definition.hash:
             ours, theirs = definition.described(), header["definition"]
             differs = next((name for name in ours if ours[name] != theirs.get(name)), "hash")
             raise ProblemError(
-                f"{self.path}: expected a store of this sweep, got one of another sweep, whose {differs} is "
+                f"{self.given}: expected a store of this sweep, got one of another sweep, whose {differs} is "
                 f"{_short(theirs.get(differs))} and not {_short(ours.get(differs))}"
             )
         return int(header["chunk"])
