@@ -1,9 +1,11 @@
 """How results and problems are shown: a plot for each kind, tables, and a summary in notebooks."""
 
+import contextlib
 from collections.abc import Iterable
 from html import escape
 from typing import Any, ClassVar
 
+from attsvm.errors import ProblemError
 from attsvm.extensions import Registry, import_object
 
 PLOTS: Registry[Any] = Registry("plot", group="attsvm.plots", package="attsvm.plot")
@@ -57,5 +59,8 @@ class Displayed:
         table = f'<table style="border-collapse: collapse; margin: 0"><caption style="{cell}">'
         table += f"<b>{escape(type(self).__name__)}</b></caption>{rows}</table>"
         small_figure: Any = import_object("attsvm.plot.canvas:small_figure")
-        figure = small_figure(self, self._kind()) if self._kind() in PLOTS else ""
+        figure = ""
+        if self._kind() in PLOTS:
+            with contextlib.suppress(ProblemError):  # there may be nothing to draw
+                figure = small_figure(self, self._kind())
         return f'<div style="display: flex; flex-wrap: wrap; gap: 1.5em; align-items: center">{table}{figure}</div>'

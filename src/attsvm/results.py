@@ -261,7 +261,9 @@ class Batched(Displayed):
                     for name, value in inside.items()
                 }
         arrays = {name: self._named(name, lead, value) for name, (lead, value) in found.items()}
-        return xr.Dataset(arrays, attrs={"kind": self._kind(), **dict(self._words())})
+        records = {"record": arrays.pop("steps")[1]} if "steps" in arrays else {}
+        coordinates = {**records, **{name: list(values) for name, values in self._coordinates().items()}}
+        return xr.Dataset(arrays, coordinates, {"kind": self._kind(), **dict(self._words())})
 
     def _per_trial(self) -> Iterator[tuple[str, Any]]:
         """Names and values of the per-trial fields and of the entries of their dicts."""
@@ -294,18 +296,23 @@ class Batched(Displayed):
         """Names of the axes of fields behind the batch axes, for :meth:`to_xarray`; without a name, a number."""
         return {}
 
+    def _coordinates(self) -> Mapping[str, Any]:
+        """Values along named axes, for :meth:`to_xarray`."""
+        return {}
+
     def _named(self, name: str, lead: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], np.ndarray]:
         array = np.asarray(value)
         own = array.ndim - len(lead)
-        names = self._dimensions().get(name, ())[:own]
+        names = self._dimensions().get(name.removeprefix("history_"), ())[:own]
         return (*lead, *names, *(f"{name}_axis_{i}" for i in range(len(names), own))), array
 
-    def _words(self) -> Iterator[tuple[str, str]]:
-        """Fields that all trials share, if they are words or numbers."""
+    def _words(self) -> Iterator[tuple[str, str | int | float]]:
+        """Fields that all trials share, if they are words or numbers; of an object with a name, the name."""
         for entry in fields(self):
             value = getattr(self, entry.name)
+            value = getattr(value, "name", value) if not isinstance(value, str) else str(value)
             if _role(entry) == "shared" and isinstance(value, str | int | float) and value != "":
-                yield entry.name, str(value)
+                yield entry.name, value
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: numbers and words, and the shapes of arrays."""
@@ -315,7 +322,7 @@ class Batched(Displayed):
         # arrays last
         for name, value in sorted(values, key=lambda pair: pair[1].shape != self.batch_shape):
             yield name.replace("_", " "), _short(value, self.batch_shape)
-        yield from ((name.replace("_", " "), word) for name, word in self._words())
+        yield from ((name.replace("_", " "), str(word)) for name, word in self._words())
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -469,11 +476,15 @@ def _short(value: np.ndarray, batch_shape: tuple[int, ...]) -> str:
             if not batch_shape
             else ", ".join(f"{count} {word}" for word, count in zip(words, counts, strict=True))
         )
-    if value.dtype.kind == "b" or not batch_shape:
-        return f"{value.mean():.0%}" if batch_shape else f"{value.item():.6g}"
-    if not value.size:
+    if value.dtype.kind == "b":
+        return f"{value.mean():.0%}" if batch_shape else ("yes" if value else "no")
+    if not batch_shape:
+        return f"{value.item():,}" if value.dtype.kind in "iu" else f"{value.item():.6g}"
+    known = value[np.isfinite(value)]
+    if not known.size:
         return "none"
-    return f"median {np.median(value):.6g} ({value.min():.6g} to {value.max():.6g})"
+    said = f"median {np.median(known):.6g} ({known.min():.6g} to {known.max():.6g})"
+    return said if known.size == value.size else f"{said}; {value.size - known.size} without"
 
 
 def _role(entry: "Field[Any]") -> str:

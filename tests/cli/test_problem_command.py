@@ -49,4 +49,8 @@ def test_masks_batches_prompts_and_missing_labels_are_described(run):
     for words in ("batch of problems", "3 × 4 × 5", "a prompt p", "75.0%"):
         assert words in said.out
     assert "Att-SVM" not in said.out
+    queries, query_mask = np.ones((3, 2, 5)), np.array([[True, True], [True, False], [True, False]])
+    padded = attsvm.Problem(tokens[0], labels=np.ones((3, 2)), queries=queries, query_mask=query_mask)
+    padded.save("padded.npz")
+    assert json.loads(run("padded.npz", "--json")[1].out)["labels"] == {"+1": 4}
     assert run("missing.npz")[0] == 2

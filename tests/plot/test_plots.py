@@ -121,6 +121,11 @@ def test_tables_hold_the_numbers(run, batch):
     assert dataset["weights"].dims == ("trial", "key_entry", "query_entry")
     np.testing.assert_array_equal(dataset["history_weights"][-1], several.weights)
     assert dataset["loss"].dims == ("trial",)
+    assert dataset["history_weights"].dims == ("record", *dataset["weights"].dims)
+    assert dataset["record"].values.tolist() == several.history["steps"].tolist()
+    path = attsvm.regularization_path(batch[0][0], [1.0, 10.0])
+    assert path.to_frame()["direction_error"].tolist() == path.direction_errors.tolist()
+    assert path.to_xarray()["record"].values.tolist() == [1.0, 10.0]
     solution = attsvm.solve_svm(batch[0], attsvm.optimal_tokens(batch[0]))
     rows = solution.to_frame()
     assert rows["value"].tolist() == solution.value.tolist()
@@ -139,6 +144,32 @@ def test_summaries_in_notebooks_are_short_and_have_a_figure(problem, run, batch)
     assert f"{solution.value:.6g}" in solution._repr_html_()
     assert "array of shape (6, 8, 10)" in problem._repr_html_()
     assert not plt.get_fignums()
+    assert "frobenius" in solution._repr_html_()
     infeasible = attsvm.solve_svm(attsvm.Problem([[[1.0], [2.0], [3.0]]]), [1])
     assert "infeasible" in infeasible._repr_html_()
     assert json.dumps(infeasible.to_frame()["status"].tolist()) == '["infeasible"]'
+
+
+def test_summaries_and_plots_of_empty_long_and_joint_results(problem, run, batch):
+    stopped = attsvm.train(problem, steps=0)
+    for one in (stopped, batch[1][0:0], attsvm.solve_svm(batch[0], attsvm.optimal_tokens(batch[0]))[0:0]):
+        assert "<table" in one._repr_html_()
+        one.to_frame()
+        one.to_xarray()
+    long = attsvm.Problem(np.random.default_rng(0).standard_normal((6, 3000, 2)))
+    assert len(long._repr_html_()) < 200_000
+    prompt = attsvm.solve_svm(attsvm.Problem(np.eye(2000)[None, :2]), [0])
+    assert len(prompt._repr_html_()) < 200_000
+    heads = attsvm.Problem(problem.tokens, queries=problem.queries, num_heads=2)
+    selected = np.stack([run.selected, (run.selected + 1) % 8])
+    joint = attsvm.solve_svm(heads, selected, attsvm.norms.SumOfHeads(attsvm.norms.parse_norm("nuclear")))
+    assert "<svg" in joint._repr_html_()
+    # every optimal token of a sequence with two queries is circled
+    two = attsvm.Problem(
+        problem.tokens[:2],
+        queries=problem.tokens[:2, :2],
+        labels=[[1, -1], [1, -1]],
+        head=problem.head,
+    )
+    circles = two.plot().collections[-1].get_offsets()
+    assert len(circles) == len({(i, t) for i, row in enumerate(attsvm.optimal_tokens(two)) for t in row})

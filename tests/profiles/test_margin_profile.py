@@ -1,6 +1,9 @@
 """Which norm's margin an optimizer maximises, for optimizers of JAX and of PyTorch."""
 
+from functools import partial
+
 import cvxpy as cp
+import jax
 import numpy as np
 import optax
 import pytest
@@ -11,7 +14,7 @@ from attsvm.norms import parse_norm
 from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import SCHEDULES, _MarginRatios, _standard, _start
 from attsvm.profiles.stepped import Task
-from attsvm.profiles.verdict import Outcome, chosen, reason
+from attsvm.profiles.verdict import Outcome, chosen, disagreement, reason
 
 torch = pytest.importorskip("torch")
 
@@ -39,8 +42,8 @@ def task():
 def test_both_libraries_make_the_same_steps(task, normalize, in_torch, in_optax):
     one, other = stepped(in_torch, None), stepped(in_optax, 0.1)
     assert (
-        one.decays_weights()
-        == other.decays_weights()
+        one.decays_weights({"W": (2, 2)})
+        == other.decays_weights({"W": (2, 2)})
         == ("AdamW" in str(one._make([torch.nn.Parameter(torch.ones(1))])))
     )
     task = Task(task.problem, task.attention, task.start, task.steps, normalize)
@@ -98,6 +101,8 @@ def _outcome(**changed):
             "schedule": "constant",
             "norm": "linf",
             "mean": 0.97,
+            "second": "l3",
+            "second_mean": 0.86,
             "leads": 1.0,
             "rise": 0.001,
             "decided": 1.0,
@@ -119,6 +124,7 @@ def _outcome(**changed):
         ({"mean": 0.9, "rise": 0.1}, False, "still rising"),
         ({"leads": 0.5}, False, "in 50% of the problems another norm"),
         ({"mean": 0.85}, False, "none of these norms"),
+        ({"mean": 0.988, "second_mean": 0.987}, False, "0.987 in the l3 norm: too close to tell them apart"),
     ],
 )
 def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
@@ -128,6 +134,10 @@ def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
     # long steps with a larger ratio do not outweigh short ones
     long = _outcome(norm="l3", mean=0.99, change=20.0)
     assert chosen([long, _outcome()]).norm == "linf"
+    # two short schedules that name different norms name none
+    other = _outcome(norm="l3", schedule="decaying")
+    assert "linf with constant steps, l3 with decaying steps" in disagreement([_outcome(), other])
+    assert not disagreement([_outcome(), long])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +155,10 @@ def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
         ("torch.optim.Nope", {}, "'torch.optim.Nope' cannot be imported"),
         ("nope", {}, "or a name such as torch.optim.Adam, got 'nope'"),
         (optax.adam, {"steps": 3}, "steps: expected an integer >= 4"),
-        (optax.adam, {"norms": []}, "norms: expected at least one"),
+        (optax.adam, {"norms": ["frobenius", "l2"]}, "norms: expected at least two different ones, got 1"),
+        (partial(optax.adam, 1e-3), {}, "expected a function of a learning rate, got adam with one"),
+        (torch.optim.SparseAdam, {}, "SparseAdam"),
+        ("steepest_descent", {}, "norm"),
         (optax.adam, {"problems": attsvm.Problem(np.ones((1, 2, 3)))}, "problems: expected labels ±1"),
     ],
 )
@@ -161,3 +174,38 @@ def test_a_callback_ends_it_without_a_verdict():
     )
     assert (profile.status, profile.verdict, profile.raw_ratios) == ("interrupted", "inconclusive", None)
     assert seen == [40]
+
+
+def test_a_callback_ends_training_in_jax_too():
+    profile = attsvm.margin_profile(optax.sgd(0.1), seeds=1, steps=2_000_000, norms=NORMS, callback=lambda at: True)
+    assert (profile.status, profile.verdict) == ("interrupted", "inconclusive")
+
+
+def test_problems_do_not_share_the_state_of_an_optimizer(task):
+    # one norm over all parameters of the optimizer
+    def make(parameters):
+        return attsvm.torch.MirrorDescent(parameters, lr=0.1, p=3.0, normalize=True, scope="all")
+
+    one = Task(_first(task.problem), "combined", {"W": task.start["W"][:1]}, task.steps, normalize=True)
+    alone, together = (stepped(make, None).trajectory(each, SCHEDULES["constant"]).weights for each in (one, task))
+    np.testing.assert_allclose(together[:, 0], alone[:, 0], rtol=1e-9)
+
+
+def _first(problem):
+    names = ("tokens", "labels", "queries", "head")
+    return attsvm.Problem(**{name: getattr(problem, name)[:1] for name in names})
+
+
+def test_norms_that_are_one_norm_of_a_prompt_count_once_and_optimizers_of_numbers_are_taken():
+    problem = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]], [[2.0, 1.0], [0.0, 2.0]]], labels=[1, 1], head=[1.0, 0.0])
+
+    def descent(rate):
+        def update(gradient, state, params=None):
+            return jax.tree.map(lambda g: -rate * g, gradient), state
+
+        return optax.GradientTransformation(lambda params: (), update)
+
+    profile = attsvm.margin_profile(descent, problem, norms=["frobenius", "spectral", "l1"], steps=400)
+    assert profile.norms == ("frobenius", "l1")
+    assert profile.ratios.shape[1:] == (1, 2)
+    assert (profile.status, profile.optimizer) == ("finished", descent.__qualname__)

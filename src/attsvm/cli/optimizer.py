@@ -1,10 +1,11 @@
 """The optimizer that a command line describes."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attsvm.checks import check_number
+from attsvm.cli.options import named_values
 from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS, LearningRate, optimizer_options, parse_optimizer
 
@@ -72,6 +73,11 @@ def _growing(name: str, learning_rate: Any, growth: float) -> Any:
         return rate * (1 + growth * step)
 
     return schedule
+
+
+def option_values(texts: Iterable[str]) -> dict[str, Any]:
+    """Booleans, numbers and strings of ``--option NAME=VALUE``."""
+    return {name: _value(text) for name, text in named_values(texts).items()}
 
 
 def _value(text: str) -> Any:

@@ -68,17 +68,15 @@ def _example(sequences: int, tokens: int, dim: int, prompt: bool, seed: int) -> 
 
 def as_numbers(problem: "Problem", *, source: str, command: str) -> dict[str, Any]:
     """The description as JSON-able numbers, as documented in docs/guide/results.md."""
-    from attsvm.problem import ARRAY_NAMES
     from attsvm.report.plain import command_result
 
-    arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}
     canonical = problem.canonical
     return command_result(
         SCHEMA,
         command,
         {
             "data": {"source": source, "sha256": problem.data_hash},
-            "batch_shape": list(problem.batch_shape),
+            "batch_shape": list(problem.model_shape),
             "sequences": problem.num_sequences,
             "tokens": problem.num_tokens,
             "dim": problem.dim,
@@ -89,7 +87,7 @@ def as_numbers(problem: "Problem", *, source: str, command: str) -> dict[str, An
             "attention_heads": problem.num_heads,
             "allowed_tokens": float(canonical.allowed.mean()),
             "active_queries": float(canonical.active.mean()),
-            "shapes": {name: list(array.shape) for name, array in arrays.items() if array is not None},
+            "shapes": {name: list(array.shape) for name, array in problem.arrays().items()},
             "labels": _label_counts(problem),
             "optimal_tokens": _optimal(problem),
         },
@@ -101,7 +99,9 @@ def _label_counts(problem: "Problem") -> dict[str, int] | None:
 
     if problem.labels is None:
         return None
-    labels, counts = np.unique(problem.labels, return_counts=True)
+    arrays = problem.arrays()
+    active = arrays.get("query_mask", np.ones((), bool))
+    labels, counts = np.unique(arrays["labels"][np.broadcast_to(active, arrays["labels"].shape)], return_counts=True)
     sign = "+" if problem.num_classes is None else ""
     return {f"{int(label):{sign}d}": int(n) for label, n in zip(labels, counts, strict=True)}
 

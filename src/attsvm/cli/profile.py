@@ -1,10 +1,12 @@
 """``attsvm profile``: which norm's margin an optimizer maximises."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
+from attsvm.cli.optimizer import option_values
+from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads, named_option
 from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
 
 HELP = """
@@ -19,6 +21,8 @@ Examples:
 
     attsvm profile optax.lion --learning-rate 0.01
 
+    attsvm profile steepest_descent --option norm=linf
+
     attsvm profile normalized_gradient_descent --seeds 4 --steps 5000 --norm frobenius --norm l1 --norm linf --json
 """
 
@@ -26,6 +30,7 @@ Examples:
 def profile(
     optimizer: Annotated[str, typer.Argument(metavar="OPTIMIZER", help="A name or an import path.")],
     out: OutFolder = None,
+    option: Annotated[list[str] | None, named_option("optimizer")] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="What the schedules multiply.  [default: the optimizer's, or 0.1]")
     ] = None,
@@ -42,8 +47,10 @@ def profile(
     """Find the norm whose margin an optimizer maximises."""
     limit_threads(threads)
     command = command_line()
+    options = option_values(option or [])
 
     from attsvm.profiles import margin_profile
+    from attsvm.profiles.named import import_optimizer
     from attsvm.profiles.profile import NORMS
     from attsvm.report.plain import dumps
     from attsvm.report.profile.page import numbers, write_folder
@@ -51,7 +58,7 @@ def profile(
     with result_folder(out, force) as folder:
         with progress() as callback:
             found = margin_profile(
-                optimizer,
+                partial(import_optimizer(optimizer), **options) if options else optimizer,
                 norms=norm or NORMS,
                 seeds=seeds,
                 steps=steps,

@@ -11,6 +11,7 @@ from attsvm.plot import style
 from attsvm.plot.canvas import one_axes
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens
+from attsvm.svm import Solution
 from attsvm.training import Run
 
 
@@ -21,7 +22,7 @@ def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes
     ----------
     problem : Problem
         Without batch axes.
-    weights : Run, or ndarray, shape (d_k, d_q) or (d_k,)
+    weights : Run, Solution, or ndarray, shape (d_k, d_q) or (d_k,)
     ax : Axes, optional
 
     Raises
@@ -62,7 +63,13 @@ def single_weights(problem: Problem, weights: Any) -> np.ndarray:
         If there are batch axes or several heads.
     """
     problem.check_one_head()
-    found = check_weights(problem, weights.weights if isinstance(weights, Run) else weights)
+    found = check_weights(problem, _array(weights))
     if problem.batch_shape or found.ndim != 1 + problem.has_queries:
         raise ProblemError("problem, weights: expected no batch axes; index both, as in problem[0], run[0]")
     return found
+
+
+def _array(weights: Any) -> Any:
+    if isinstance(weights, Solution):
+        return weights.direction
+    return weights.weights if isinstance(weights, Run) else weights

@@ -41,6 +41,8 @@ def compare(
     >>> attsvm.plot.compare(runs, problem).get_ylabel()
     'direction error'
     """
+    if isinstance(runs, Run):
+        raise ProblemError("runs: expected a dict of runs by their names, got a run; run.plot() draws one")
     if not runs:
         raise ProblemError("runs: expected at least one, got none")
     quantity = ("loss" if target is None else "direction error") if quantity is None else quantity

@@ -28,7 +28,9 @@ def inspection(inspection: object, measure: str | None = None, *, ax: Axes | Non
     measure = next(iter(found)) if measure is None else measure
     if measure not in found:
         raise ProblemError(f"measure: expected one of {', '.join(found)}, got {measure!r}")
-    layer, head = inspection.layer, inspection.head  # type: ignore[attr-defined]
+    layer, head = np.atleast_1d(inspection.layer), np.atleast_1d(inspection.head)  # type: ignore[attr-defined]
+    if not layer.size:
+        raise ProblemError("inspection: expected at least one head, got none")
     values = np.full((layer.max() + 1, head.max() + 1), np.nan)
     values[layer, head] = found[measure]
     axis = one_axes(ax)

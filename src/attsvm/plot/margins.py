@@ -21,7 +21,7 @@ def margins(problem: Problem, weights: Any, selected: Any, *, ax: Axes | None = 
     ----------
     problem : Problem
         Without batch axes.
-    weights : Run, or ndarray, shape (d_k, d_q) or (d_k,)
+    weights : Run, Solution, or ndarray, shape (d_k, d_q) or (d_k,)
     selected : int ndarray, shape (n[, Q])
         One token for each query.
     ax : Axes, optional

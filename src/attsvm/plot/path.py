@@ -32,7 +32,7 @@ def regularization_path(path: RegularizationPath, *, ax: Axes | None = None) -> 
 def penalty_path(path: PenaltyPath, *, ax: Axes | None = None) -> Axes:
     """Draw the direction error against the logarithm of the penalty; of a batch, the median and the 10-90 % range."""
     axis = _draw(path.log_penalties, path.direction_errors, "logarithm of the penalty", ax)
-    axis.invert_xaxis()  # the penalty vanishes to the right
+    axis.xaxis.set_inverted(True)  # the penalty vanishes to the right
     return axis
 
 

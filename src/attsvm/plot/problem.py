@@ -36,10 +36,11 @@ def problem(problem: Problem, *, ax: Axes | None = None) -> Axes:
     axis = one_axes(ax)
     with style.applied():
         for i, (row, mask) in enumerate(zip(points, used, strict=True)):
-            axis.scatter(row[mask, 0], row[mask, 1], s=14, color=COLOURS[i % len(COLOURS)])
+            axis.scatter(row[mask, 0], row[mask, 1], s=14, rasterized=True, color=COLOURS[i % len(COLOURS)])
         if first.labels is not None and first.head is not None and first.num_classes is None:
-            optimal = optimal_tokens(first)[:_MOST_SEQUENCES].reshape(len(points), -1)[:, 0]
-            best = points[np.arange(len(points)), optimal][optimal >= 0]
+            optimal = optimal_tokens(first)[:_MOST_SEQUENCES].reshape(len(points), -1)
+            rows, queries = np.nonzero(optimal >= 0)
+            best = np.unique(points[rows, optimal[rows, queries]], axis=0)
             axis.scatter(best[:, 0], best[:, 1], s=70, facecolors="none", edgecolors=style.INK, linewidths=0.9)
         axis.set_xlabel(names[0])
         axis.set_ylabel(names[1])

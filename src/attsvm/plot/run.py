@@ -1,5 +1,6 @@
 """``run.plot()``: loss, probability and direction error against the steps."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,16 +67,19 @@ def run(run: Run, target: Any = None, *, quantities: Sequence[str] | None = None
 def draw(axis: Axes, run: Run, name: str, target: Any, number: int, label: str | None) -> None:
     """Draw one quantity of a run as the line of this number."""
     steps, values = run.history["steps"], history(run, name, target)
+    if not values.size:
+        raise ProblemError("run: expected a history with records, got none")
     later = steps > 0  # step 0 has no place on a logarithmic axis
-    steps, values = steps[later], values[later].reshape(int(later.sum()), -1)
+    steps, values = steps[later], values[later].reshape(int(later.sum()), math.prod(values.shape[1:]))
     with style.applied():
         look = line(number)
-        if values.shape[1] > 1:
+        if values.shape[1] > 1 and len(steps):
             low, high = np.nanquantile(values, [0.1, 0.9], axis=1)
             style.band(axis, steps, low, high, look["color"])
-        axis.plot(steps, np.nanmedian(values, axis=1), label=label, **look)
-        axis.set_xscale("log")
-        style.log_scale(axis, values)
+        if len(steps):
+            axis.plot(steps, np.nanmedian(values, axis=1), label=label, **look)
+            axis.set_xscale("log")
+            style.log_scale(axis, values)
         axis.set_xlabel("steps")
         axis.set_ylabel(LABELS[name])
 
@@ -92,7 +96,7 @@ def history(run: Run, name: str, target: Any) -> np.ndarray:
         return run.history["loss"]
     if name == "dropped probability":
         dropped = 1 - np.where(run.history["selected"] >= 0, run.history["probability"], 1.0)
-        return np.asarray(dropped.reshape(*dropped.shape[: 1 + len(run.batch_shape)], -1).max(axis=-1))
+        return np.asarray(dropped.max(axis=tuple(range(1 + len(run.batch_shape), dropped.ndim))))
     if name != "direction error":
         raise ProblemError(f"quantities: expected {', '.join(map(repr, LABELS))}, got {name!r}")
     direction = _direction(run, target)

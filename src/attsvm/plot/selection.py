@@ -41,6 +41,8 @@ def selection(problem: Problem, run: Run, *, ax: Axes | None = None) -> Axes:
         raise ProblemError(
             f"run: expected selections of shape (..., {str(optimal.shape)[1:-1]}), got {chosen.shape[1:]}"
         )
+    if not chosen.size:
+        raise ProblemError("run: expected a history with records, got none")
     active = chosen[-1] >= 0
     shares = {"optimal": chosen == optimal, "as at the end": chosen == chosen[-1]}
     axis = one_axes(ax)

@@ -265,7 +265,7 @@ class Problem(Displayed):
     def data_hash(self) -> str:
         """SHA-256 of the names, shapes and contents of the arrays."""
         digest = hashlib.sha256()
-        for name, array in self._arrays().items():
+        for name, array in self.arrays().items():
             digest.update(f"{name}{array.shape}{array.dtype}".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -354,7 +354,7 @@ class Problem(Displayed):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to an ``.npz`` file whose names are the arguments of Problem."""
-        write_npz(path, self.kind, self._arrays())
+        write_npz(path, self.kind, self.arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Problem":
@@ -388,10 +388,10 @@ class Problem(Displayed):
         return Problem(**of_one_head(arrays, arrays["tokens"].ndim - 4))
 
     def _rows(self) -> Iterator[tuple[str, str]]:
-        if self.batch_shape:
-            yield "batch", " × ".join(map(str, self.batch_shape))
+        if self.model_shape:
+            yield "batch", " × ".join(map(str, self.model_shape))
         yield "sequences × tokens × entries", f"{self.num_sequences} × {self.num_tokens} × {self.dim}"
-        for name, array in self._stored().items():
+        for name, array in self.arrays().items():
             yield name, f"{array.dtype} array of shape {array.shape}"
 
     def __repr__(self) -> str:
@@ -419,6 +419,6 @@ class Problem(Displayed):
     def _stored(self) -> dict[str, np.ndarray]:
         return {name: getattr(self, name) for name in ARRAY_NAMES if getattr(self, name) is not None}
 
-    def _arrays(self) -> dict[str, np.ndarray]:
-        """What the constructor takes."""
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays that the constructor takes, by name; of several attention heads, what they share is there once."""
         return self._stored() if self.num_heads is None else of_one_head(self._stored(), len(self.model_shape))

@@ -1,18 +1,20 @@
 """The optimizer that a profile steps, from what a caller gives."""
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
 import optax
 
 from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.extensions import import_object
 from attsvm.optimizers import OPTIMIZERS
-from attsvm.profiles.of_optax import OfOptax
+from attsvm.profiles.of_optax import OfOptax, update_of_ones
 from attsvm.profiles.of_torch import OfTorch
 from attsvm.profiles.stepped import Stepped
 
@@ -34,7 +36,7 @@ def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
     if learning_rate is not None:
         learning_rate = check_number("learning_rate", learning_rate, "a positive number", lambda rate: rate > 0)
     name = optimizer if isinstance(optimizer, str) else _name(optimizer)
-    found: Any = _import(optimizer) if isinstance(optimizer, str) else optimizer
+    found: Any = import_optimizer(optimizer) if isinstance(optimizer, str) else optimizer
     if isinstance(found, optax.GradientTransformation):
         if learning_rate is not None:
             raise ProblemError(
@@ -47,21 +49,37 @@ def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
         bound = ", whose parameters are given already; give its class" if instance else ""
         raise ProblemError(f"optimizer: {_EXPECTED}; got {type(found).__name__}{bound}")
     if inspect.isclass(found) and _is_of_torch(found):
-        of_torch: Any = found
-        return OfTorch(of_torch if learning_rate is None else partial(of_torch, lr=learning_rate), name)
+        return _of_torch_class(found, name, learning_rate)
+    if isinstance(found, partial) and "learning_rate" in {*_parameters(found.func)} - {*_parameters(found)}:
+        raise ProblemError(f"optimizer: expected a function of a learning rate, got {name} with one; call it")
     return _of_function(found, name, learning_rate)
+
+
+def _of_torch_class(found: Any, name: str, learning_rate: float | None) -> Stepped:
+    """A class of PyTorch optimizers with its own learning rate, the given one, or a default if it needs one."""
+    attempts = [found] if learning_rate is None else []
+    failure = None
+    for make in [*attempts, partial(found, lr=_DEFAULT_RATE if learning_rate is None else learning_rate)]:
+        try:
+            return OfTorch(make, name)
+        except Exception as error:  # a constructor may refuse its arguments in any way
+            failure = error
+    raise ProblemError(f"optimizer: {name} cannot be made ({_first_line(failure)})")
 
 
 def _of_function(function: Callable[..., Any], name: str, learning_rate: float | None) -> Stepped:
     """What the result of a function tells: it is called with a schedule, with a number, and with parameters."""
     make = _by_keyword(function)
     rate = _rate(function) if learning_rate is None else learning_rate
-    failures = []
+    failures: list[Exception] = []
+    made: Any = None
     for argument in (lambda k: rate + 0.0 * k, rate):
         try:
             made = make(argument)
-        except (TypeError, ValueError) as error:  # ProblemError is a ValueError
-            failures.append(str(error))
+            if isinstance(made, optax.GradientTransformation):
+                _check_steps(made)
+        except Exception as error:  # a function of somebody else may fail in any way
+            failures.append(error)
             continue
         if isinstance(made, optax.GradientTransformation):
             takes_schedules = callable(argument)
@@ -71,8 +89,8 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
 
         try:
             made = function([torch.nn.Parameter(torch.ones(2, 2))])
-        except (TypeError, ValueError) as error:
-            failures.append(str(error))
+        except Exception as error:
+            failures.append(error)
         else:
             if isinstance(made, torch.optim.Optimizer):
                 if learning_rate is not None:
@@ -80,7 +98,18 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
                         f"learning_rate: expected None for {name}, which sets its own, got {learning_rate:g}"
                     )
                 return OfTorch(function, name)
-    raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned none of them ({failures[0] if failures else made!r})")
+    why = _first_line(failures[0]) if failures else f"{type(made).__name__}"
+    raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned none of them ({why})")
+
+
+def _check_steps(transformation: optax.GradientTransformation) -> None:
+    """Make one update, since a schedule where a number is expected shows then."""
+    with jax.enable_x64(True), contextlib.suppress(ProblemError):  # it may be one for K and Q
+        update_of_ones(transformation, {"W": (2, 2)})
+
+
+def _first_line(error: Exception | None) -> str:
+    return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
 def _by_keyword(function: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -112,7 +141,7 @@ def _is_of_torch(found: Any) -> bool:
     )
 
 
-def _import(name: str) -> Any:
+def import_optimizer(name: str) -> Any:
     """A registered optimizer, ``package.module:name`` or ``package.module.name``."""
     if name in OPTIMIZERS.names():
         return OPTIMIZERS.find(name)

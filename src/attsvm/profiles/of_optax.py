@@ -1,6 +1,6 @@
 """Profiles of optax transformations, those of :mod:`attsvm.optimizers` included."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -46,13 +46,11 @@ class OfOptax(Stepped):
 
         return cls(make, name, learning_rate)
 
-    def decays_weights(self) -> bool:
+    def decays_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether its update of ones is not zero where the gradient is."""
         with jax.enable_x64(True):
-            ones = {"W": jnp.ones((2, 2))}
-            extended = optax.with_extra_args_support(self._make(lambda k: 1.0 + 0.0 * k))
-            updates, _ = extended.update(jax.tree.map(jnp.zeros_like, ones), extended.init(ones), ones, value=0.0)
-            return bool(jnp.any(updates["W"] != 0))
+            updates = update_of_ones(self._make(lambda k: 1.0 + 0.0 * k), shapes)
+            return any(bool(jnp.any(x != 0)) for x in updates.values())
 
     def trajectory(self, task: Task, factor: Factor) -> Trajectory:
         """By :func:`attsvm.train`."""
@@ -67,14 +65,26 @@ class OfOptax(Stepped):
             callback=task.callback,
         )
         status = np.asarray(run.status)
+        interrupted = bool((status == Status.INTERRUPTED).any())
+        if not len(run.history["steps"]):
+            return Trajectory(np.stack([run.weights] * 4), np.zeros(len(run.weights)), True, interrupted)
         # a run that ends early holds fewer records, and its last weights in place of the others
         places = np.searchsorted(run.history["steps"], task.records).clip(max=len(run.history["steps"]) - 1)
         return Trajectory(
             run.history["weights"][places],
             run.history["logit_change"][places].max(axis=0),
             finite=not (status == Status.NON_FINITE).any(),
-            interrupted=bool((status == Status.INTERRUPTED).any()),
+            interrupted=interrupted,
         )
+
+
+def update_of_ones(transformation: optax.GradientTransformation, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    """The first update of parameters that are all 1, for a gradient of zero."""
+    ones = {name: jnp.ones(shape) for name, shape in shapes.items()}
+    zero = jax.tree.map(jnp.zeros_like, ones)
+    extended = optax.with_extra_args_support(transformation)
+    updates, _ = extended.update(zero, extended.init(ones), ones, value=jnp.zeros(()), grad=zero)
+    return updates
 
 
 def _real(steps: Any) -> jax.Array:

@@ -1,7 +1,7 @@
 """Profiles of PyTorch optimizers, stepped on the exact gradient."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,54 +22,58 @@ _STEPS_BETWEEN_CALLS = 500
 class OfTorch(Stepped):
     """A PyTorch optimizer.
 
-    The parameters of each problem are float64 tensors of their own, so that an optimizer for matrices gets matrices.
+    Each problem has float64 tensors and an optimizer of its own. The function is called with a list of the tensors of
+    one problem: W or p, or K and Q.
 
     Parameters
     ----------
     make : callable
-        From a list of parameters to the optimizer.
+        From the list of the parameters of a problem to the optimizer.
     name : str
     """
 
     def __init__(self, make: Callable[[list[Any]], "torch.optim.Optimizer"], name: str) -> None:
-        import torch
-
         self._make, self.name = make, name
-        self.learning_rate = float(make([torch.nn.Parameter(torch.ones(2, 2))]).param_groups[0]["lr"])
+        rates = [group.get("lr") for group in make(_parameters({"W": np.ones((2, 2))})).param_groups]
+        self.learning_rate = None if rates[0] is None else float(rates[0])
 
-    def decays_weights(self) -> bool:
+    def decays_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether a step with a gradient of zero moves ones."""
         import torch
 
-        parameter = torch.nn.Parameter(torch.ones(2, 2, dtype=torch.float64))
-        parameter.grad = torch.zeros_like(parameter)
-        self._make([parameter]).step()
-        return bool((parameter != 1).any())
+        parameters = _parameters({name: np.ones(shape) for name, shape in shapes.items()})
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        _step(self._make(parameters))
+        return any(bool((parameter != 1).any()) for parameter in parameters)
 
     def trajectory(self, task: Task, factor: Factor) -> Trajectory:
         """By a loop over the steps; the gradients of all problems are computed together."""
         import torch
 
         began = time.perf_counter()
-        parameters = {
-            name: [torch.nn.Parameter(torch.tensor(row, dtype=torch.float64)) for row in rows]
-            for name, rows in task.start.items()
-        }
-        optimizer = self._make([parameter for each in parameters.values() for parameter in each])
-        rates = [group["lr"] for group in optimizer.param_groups]
+        # an optimizer of its own for each problem: some have a state that all their parameters share
+        number = len(next(iter(task.start.values())))
+        parameters = [_parameters({name: rows[s] for name, rows in task.start.items()}) for s in range(number)]
+        optimizers = [self._make(each) for each in parameters]
+        groups = [group for each in optimizers for group in each.param_groups]
+        rates = [group.get("lr") for group in groups]
         gradient_at = LossGradient(task.problem, task.attention)
         records: dict[int, Arrays] = {}
-        values, finite, interrupted = _values(parameters), True, False
+        values, finite, interrupted = _values(task, parameters), True, False
         for step in range(task.steps):
             if step in task.records:
                 records[step] = values
-            for name, rows in _gradients(gradient_at, values, task.normalize).items():
-                for parameter, row in zip(parameters[name], rows, strict=True):
-                    parameter.grad = torch.from_numpy(row)
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * float(factor(step))
-            _step(optimizer)
-            moved = _values(parameters)
+            gradients = _gradients(gradient_at, values, task.normalize)
+            for s, each in enumerate(parameters):
+                for parameter, rows in zip(each, gradients.values(), strict=True):
+                    parameter.grad = torch.from_numpy(rows[s])
+            for group, rate in zip(groups, rates, strict=True):
+                if rate is not None:
+                    group["lr"] = rate * float(factor(step))
+            for optimizer in optimizers:
+                _step(optimizer)
+            moved = _values(task, parameters)
             finite = all(np.isfinite(rows).all() for rows in moved.values())
             if not finite:
                 break
@@ -84,8 +88,18 @@ class OfTorch(Stepped):
         return Trajectory(weights, changes.max(axis=0), finite, interrupted)
 
 
-def _values(parameters: dict[str, list[Any]]) -> Arrays:
-    return {name: np.stack([parameter.detach().numpy() for parameter in each]) for name, each in parameters.items()}
+def _parameters(arrays: Arrays) -> list[Any]:
+    import torch
+
+    return [torch.nn.Parameter(torch.tensor(array, dtype=torch.float64)) for array in arrays.values()]
+
+
+def _values(task: Task, parameters: list[list[Any]]) -> Arrays:
+    columns = zip(*parameters, strict=True)
+    return {
+        name: np.stack([parameter.detach().numpy() for parameter in each])
+        for name, each in zip(task.start, columns, strict=True)
+    }
 
 
 def _gradients(gradient_at: LossGradient, values: Arrays, normalize: bool) -> Arrays:
@@ -103,9 +117,7 @@ def _gradients(gradient_at: LossGradient, values: Arrays, normalize: bool) -> Ar
 def _step(optimizer: "torch.optim.Optimizer") -> None:
     try:
         optimizer.step()
-    except TypeError as error:
-        if "closure" not in str(error):
-            raise
-        raise ProblemError(
-            f"optimizer: expected one that steps on a gradient, got {type(optimizer).__name__}, which needs a closure"
-        ) from None
+    except Exception as error:  # an optimizer may refuse these parameters in any way
+        name, why = type(optimizer).__name__, (str(error).splitlines() or [type(error).__name__])[0]
+        needs = "needs a closure" if "closure" in why else f"refused a step ({why})"
+        raise ProblemError(f"optimizer: expected one that steps on a gradient, got {name}, which {needs}") from error

@@ -16,7 +16,7 @@ from attsvm.problem import ARRAY_NAMES, Problem
 from attsvm.profiles.named import stepped
 from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.stepped import Arrays, Factor, Task
-from attsvm.profiles.verdict import Outcome, chosen, outcome, reason
+from attsvm.profiles.verdict import Outcome, chosen, disagreement, outcome, reason
 from attsvm.results import Callback, Status
 from attsvm.selection import selected_tokens
 from attsvm.svm import solve_svm
@@ -51,8 +51,9 @@ def margin_profile(
 
     Each problem is trained with several schedules of the steps, on the exact gradient divided by its norm, and once on
     the gradient itself. The norm with the largest margin ratio is the answer if the attention is saturated, the steps
-    are short, the mean ratio is at least 0.95, and it is the largest in nine of ten problems. Otherwise the profile is
-    inconclusive and says why.
+    are short, the mean ratio is at least 0.95, it is the largest in nine of ten problems, and the second largest is
+    clearly smaller. Otherwise the profile is inconclusive and says why. A norm that is not compared cannot be the
+    answer: ℓ2.2 mirror descent is closest to the Frobenius norm in the default list.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def margin_profile(
     problems : Problem, optional
         A batch of labelled problems with linear heads. By default ``random_problem(6, 8, 10, seed)`` of several seeds.
     norms : iterable of str, float or Norm
-        As for :func:`attsvm.solve_svm`.
+        As for :func:`attsvm.solve_svm`; at least two that differ.
     seeds : int
         Number of default problems.
     steps : int
@@ -103,9 +104,10 @@ def margin_profile(
     one = stepped(optimizer, learning_rate)
     problem = _standard(seeds) if problems is None else _batch(problems)
     layer = parse_attention(attention, problem, None)
-    parsed = [parse_norm(norm) for norm in norms]
-    if not parsed:
-        raise ProblemError("norms: expected at least one, got none")
+    parsed = _distinct(problem, [parse_norm(norm) for norm in norms])
+    if len(parsed) < 2:
+        raise ProblemError(f"norms: expected at least two different ones, got {len(parsed)}")
+    decays = one.decays_weights(layer.shapes(problem))
     names = tuple(norm.name for norm in parsed)
     ratios = _MarginRatios(problem, parsed)
     task = Task(problem, layer.name, _start(problem, layer.shapes(problem)), steps, normalize=True)
@@ -128,9 +130,12 @@ def margin_profile(
     interrupted = of_raw is None or of_raw.interrupted
     raw = None if of_raw is None else ratios(of_raw.weights[-1])
     own = names.index(best.norm)
-    underflows = raw is not None and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
-    conclusive = best.conclusive and not interrupted
-    why = "interrupted." if interrupted else reason(best, one.decays_weights())
+    underflows = (
+        raw is not None and of_raw is not None and of_raw.finite and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
+    )
+    contrary = disagreement(outcomes)
+    conclusive = best.conclusive and not contrary and not interrupted
+    why = "interrupted." if interrupted else contrary or reason(best, decays)
     if underflows and raw is not None:
         why += (
             f" On the gradient itself, which is not divided by its norm, the ratio is {raw[:, own].mean():.3f}: the "
@@ -191,6 +196,11 @@ def _decided(problem: Problem, weights: Float[np.ndarray, "S ..."]) -> Bool[np.n
     """Whether every query drops all tokens but one."""
     dropped = 1 - attention_of(problem, weights).max(axis=-1)
     return np.asarray(((dropped <= _DECIDED) | ~problem.canonical.active).all(axis=(-2, -1)))
+
+
+def _distinct(problem: Problem, norms: list[Norm]) -> list[Norm]:
+    """The norms that differ; of a prompt several norms of matrices are the same norm of vectors."""
+    return list(dict.fromkeys(norm if problem.has_queries else norm.of_vectors for norm in norms))
 
 
 def _standard(seeds: int) -> Problem:

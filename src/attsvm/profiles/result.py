@@ -1,7 +1,7 @@
 """What a profile holds."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class MarginProfile(Result):
     decided : bool ndarray, shape (C, S)
         Whether the softmax of every query is saturated: each dropped probability is at most 1e-6.
     logit_change : ndarray, shape (C, S)
-        The largest change of a logit in a step of the later half.
+        The largest change of a logit in the step at half of the steps and in the last one.
     norm : Norm or None
         The norm whose margin the optimizer maximises; None if the profile is inconclusive.
     verdict : str
@@ -66,6 +66,28 @@ class MarginProfile(Result):
     attention: str = shared()
     learning_rate: float | None = shared()
     steps: int = shared()
+
+    def to_frame(self) -> Any:
+        """The ratios as a pandas DataFrame: one row for each schedule, problem and norm.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        import pandas as pd
+
+        levels = [self.schedules, range(self.ratios.shape[1]), self.norms]
+        index = pd.MultiIndex.from_product(levels, names=["schedule", "problem", "norm"])
+        return pd.DataFrame({"ratio": self.ratios.ravel(), "half_ratio": self.half_ratios.ravel()}, index=index)
+
+    def _dimensions(self) -> dict[str, tuple[str, ...]]:
+        table = ("schedule", "problem", "norm_name")
+        names = dict.fromkeys(("ratios", "half_ratios"), table) | dict.fromkeys(("decided", "logit_change"), table[:2])
+        return {**names, "raw_ratios": table[1:]}
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {"schedule": self.schedules, "norm_name": self.norms}
 
     @property
     def mean(self) -> np.ndarray:

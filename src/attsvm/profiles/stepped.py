@@ -1,7 +1,7 @@
 """What a profile needs of an optimizer."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ class Trajectory:
     weights : ndarray, shape (4, S, ...)
         Of the Att-SVM, up to a factor.
     logit_change : ndarray, shape (S,)
-        The largest change of a logit in a recorded step.
+        The largest change of a logit in the steps to the second and the last record.
     finite : bool
         Whether all weights stayed finite.
     """
@@ -81,8 +81,8 @@ class Stepped(ABC):
     learning_rate: float | None
 
     @abstractmethod
-    def decays_weights(self) -> bool:
-        """Whether a gradient of zero moves the weights."""
+    def decays_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether a gradient of zero moves parameters of these shapes that are all 1."""
 
     @abstractmethod
     def trajectory(self, task: Task, factor: Factor) -> Trajectory:

@@ -8,6 +8,7 @@ _LARGE_RATIO = 0.95
 _MOST_PROBLEMS = 0.9
 _SHORT_STEP = 1.0
 _STILL_RISING = 0.005
+_CLEAR_LEAD = 1.5
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Outcome:
         The norm has the largest mean ratio.
     mean : float
         That ratio.
+    second, second_mean : str, float
+        The norm with the second largest mean ratio, and that ratio.
     leads : float
         The share of the problems in which this norm has the largest ratio.
     rise : float
@@ -34,6 +37,8 @@ class Outcome:
     schedule: str
     norm: str
     mean: float
+    second: str
+    second_mean: float
     leads: float
     rise: float
     decided: float
@@ -51,9 +56,14 @@ class Outcome:
         return self.finite and self.short and self.decided >= _MOST_PROBLEMS
 
     @property
+    def clear(self) -> bool:
+        """Whether the norm is told apart from the second: by more than what its own ratio lacks."""
+        return self.mean - self.second_mean >= _CLEAR_LEAD * (1 - self.mean)
+
+    @property
     def conclusive(self) -> bool:
         """Whether they say which norm it is."""
-        return self.usable and self.mean >= _LARGE_RATIO and self.leads >= _MOST_PROBLEMS
+        return self.usable and self.mean >= _LARGE_RATIO and self.leads >= _MOST_PROBLEMS and self.clear
 
 
 def outcome(
@@ -67,11 +77,13 @@ def outcome(
 ) -> Outcome:
     """Sum up ratios (S, N) at the end and after half of the steps."""
     mean = ratios.mean(axis=0)
-    top = int(mean.argmax())
+    second, top = (int(i) for i in np.argsort(mean, kind="stable")[-2:])
     return Outcome(
         schedule,
         norms[top],
         float(mean[top]),
+        norms[second],
+        float(mean[second]),
         float((ratios.argmax(axis=1) == top).mean()),
         float(mean[top] - half[:, top].mean()),
         float(decided.mean()),
@@ -85,11 +97,23 @@ def chosen(outcomes: list[Outcome]) -> Outcome:
     return max(outcomes, key=lambda one: (one.conclusive, one.usable, one.finite, one.decided, one.mean))
 
 
+def disagreement(outcomes: list[Outcome]) -> str:
+    """What to say if several schedules are conclusive and name different norms; empty otherwise."""
+    said = {one.norm: one.schedule for one in outcomes if one.conclusive}
+    if len(said) < 2:
+        return ""
+    listed = ", ".join(f"{norm} with {schedule} steps" for norm, schedule in said.items())
+    return f"the norm depends on the steps: {listed}."
+
+
 def reason(best: Outcome, decays: bool) -> str:
     """Why the verdict is what it is, and what to change if there is none."""
     where = f"mean margin ratio {_down(best.mean)} with {best.schedule} steps"
     if best.conclusive:
-        return f"{where}, the largest of all norms in {best.leads:.0%} of the problems."
+        return (
+            f"{where}, the largest of the norms that were compared in {best.leads:.0%} of the problems "
+            f"({best.second}: {_down(best.second_mean)})."
+        )
     if not best.finite:
         return "the weights left the finite numbers. Use a smaller learning rate."
     if best.decided < _MOST_PROBLEMS:
@@ -107,6 +131,11 @@ def reason(best: Outcome, decays: bool) -> str:
     if best.rise > _STILL_RISING:
         return f"{leading}, and it is still rising (by {best.rise:.2g} in the later half). Use more steps."
     decay = " Weight decay can be the cause." if decays else ""
+    if best.mean >= _LARGE_RATIO and best.leads >= _MOST_PROBLEMS:
+        return (
+            f"{leading}, and {_down(best.second_mean)} in the {best.second} norm: too close to tell them apart. "
+            "Use more steps, or compare with norms between the two."
+        )
     if best.mean >= _LARGE_RATIO:
         return f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}"
     return f"{leading}, and it has stopped rising: the optimizer maximises the margin of none of these norms.{decay}"

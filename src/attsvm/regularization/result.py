@@ -46,6 +46,27 @@ class Path(Result):
         """1 − cosine between the weights and ``limit``, shape (L, *batch_shape); 1 at W = 0, NaN without a limit."""
         return _errors(self.weights, self.limit, self._axes)
 
+    def to_frame(self) -> Any:
+        """The numbers along the path as a pandas DataFrame: one row for each point and problem.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        import pandas as pd
+
+        columns = {name: getattr(self, name) for name in ("loss", "log_excess", "residual")}
+        columns["direction_error"] = self.direction_errors
+        return pd.DataFrame({name: np.ravel(x) for name, x in columns.items()}, index=self._index((self._points(),)))
+
+    def _points(self) -> tuple[str, np.ndarray]:
+        """What the points of the path are counted by."""
+        raise NotImplementedError
+
+    def _coordinates(self) -> dict[str, Any]:
+        return {"record": self._points()[1]}
+
     @property
     def _axes(self) -> int:
         return self.limit.ndim - len(self.batch_shape)
@@ -148,6 +169,9 @@ class RegularizationPath(Path):
             return None
         return _errors(self.head_weights, self.head_limit, 1)
 
+    def _points(self) -> tuple[str, np.ndarray]:
+        return "radius", self.radii
+
     def _batch_summary(self) -> str:
         span = f"{len(self.radii)} radii, {self.radii[0]:g} to {self.radii[-1]:g}"
         parts = self._parts(f"{self.attention}, {self.norm.name}: {span}")
@@ -217,6 +241,9 @@ class PenaltyPath(Path):
     rank: int | None = shared()
     power: float = shared()
     scale: float = shared()
+
+    def _points(self) -> tuple[str, np.ndarray]:
+        return "log_penalty", self.log_penalties
 
     def _batch_summary(self) -> str:
         span = f"{len(self.log_penalties)} penalties, log {self.log_penalties[0]:g} to {self.log_penalties[-1]:g}"

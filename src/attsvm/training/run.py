@@ -1,5 +1,6 @@
 """What training returns."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -133,7 +134,8 @@ class Run(Result):
 
         steps, largest = self.history["steps"], self.history["probability"]
         shape = (len(steps), *self.batch_shape)
-        rows = np.where(self.history["selected"] >= 0, largest, np.nan).reshape(*shape, -1)
+        rows = np.where(self.history["selected"] >= 0, largest, np.nan)
+        rows = rows.reshape(*shape, math.prod(largest.shape[len(shape) :]))
         columns = {
             **{name: x for name, x in self.history.items() if name != "steps" and x.shape == shape},
             "lowest_probability": np.nanmin(rows, axis=-1),
