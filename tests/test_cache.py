@@ -4,6 +4,9 @@ import errno
 import hashlib
 import json
 import os
+import shutil
+import subprocess
+import sys
 import threading
 import warnings
 import zlib
@@ -59,6 +62,38 @@ def test_the_next_process_trains_without_compiling_with_the_same_bits_and_change
     assert jax.config.values == before
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
+
+
+_PROCESS = """
+import sys, jax, numpy as np
+from attsvm import compiling
+made, compile_ = [], jax.stages.Lowered.compile
+jax.stages.Lowered.compile = lambda *a, **b: made.append(1) or compile_(*a, **b)
+x = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+solve = lambda x: jax.numpy.sin(jax.lax.fori_loop(0, 3, lambda _, y: jax.nn.softmax(y @ x), x))
+program = compiling.compiled(solve, (x,), {})
+print(len(made), np.asarray(program(x)).tobytes().hex())
+"""
+
+
+@pytest.mark.parametrize("jax_cache", [False, True])
+def test_later_processes_give_the_same_bits_also_where_jax_keeps_programs(jax_cache, folder, tmp_path):
+    def process():
+        found = subprocess.run([sys.executable, "-c", _PROCESS], env=settings, capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr
+        return found.stdout.split()
+
+    settings = dict(os.environ)
+    if jax_cache:
+        settings["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path / "jax")
+        settings["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    first = process()
+    if jax_cache:  # then the second process reads from JAX's cache, and must not write what it has read
+        shutil.rmtree(folder, ignore_errors=True)
+    later = [process() for _ in range(2 if jax_cache else 1)]
+    assert all(bits == first[1] for _, bits in later)
+    assert [int(made) for made, _ in (first, *later)] == ([1, 1, 1] if jax_cache else [1, 0])
+    assert any((tmp_path / "jax").glob("*-cache")) == jax_cache
 
 
 def test_a_function_is_compiled_once_for_each_shape(compilations):

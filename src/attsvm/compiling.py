@@ -14,11 +14,14 @@ from jaxlib.version import __version__ as jaxlib_version
 
 from attsvm import cache as disk
 
+_FORMAT = 2  # to be raised when programs that earlier versions kept must not be read
+
 
 def compiled(function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
     """Compile a function, or read the program that an earlier process has compiled.
 
-    JAX has one cache for a whole process, under settings of the user. These programs have a cache of their own.
+    JAX has one cache for a whole process, under settings of the user. These programs have a cache of their own, which
+    is not used while JAX's is on.
 
     Parameters
     ----------
@@ -37,7 +40,7 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...], options: 
     lowered = jax.jit(function, keep_unused=True).lower(*arguments)
     text = lowered.as_text()
     # a callback refers to a function of this process
-    if not disk.enabled() or "callback" in text:
+    if not disk.enabled() or _jax_keeps_programs() or "callback" in text:
         return lowered.compile(compiler_options=dict(options))
     device = _device()
     name = _name(text, options, device)
@@ -68,12 +71,18 @@ def by_shape(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _jax_keeps_programs() -> bool:
+    """Whether JAX's own cache is on. What JAX has read from it cannot be written: its functions are missing."""
+    config: Any = jax.config
+    return bool(config.jax_enable_compilation_cache and config.jax_compilation_cache_dir)
+
+
 def _name(text: str, options: Mapping[str, Any], device: jax.Device) -> str:
     """A hash of what the machine code follows from: program, compiler and its settings, and the processor."""
     versions = jax.__version__, jaxlib_version, device.client.platform_version
     settings = sorted(jax.config.values.items()), os.environ.get("XLA_FLAGS"), sorted(options.items())
     target = device.platform, device.device_kind, device.id, len(jax.devices()), _processor()
-    return hashlib.sha256(repr((text, versions, settings, target)).encode()).hexdigest()
+    return hashlib.sha256(repr((_FORMAT, text, versions, settings, target)).encode()).hexdigest()
 
 
 def _device() -> jax.Device:
