@@ -142,8 +142,9 @@ def packed(body):
         lambda whole: whole[: len(whole) // 2],
         lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]),
         lambda whole: packed(zlib.compress(b"no program")),
+        lambda whole: packed(b"not compressed"),
     ],
-    ids=["empty", "cut", "one bit", "no program"],
+    ids=["empty", "cut", "one bit", "no program", "not compressed"],
 )
 def test_a_damaged_program_is_compiled_again_and_replaced(damage, folder, compilations, recwarn):
     call()
@@ -154,6 +155,26 @@ def test_a_damaged_program_is_compiled_again_and_replaced(damage, folder, compil
     assert len(compilations) == 2
     assert len(file.read_bytes()) == len(whole)
     assert not recwarn.list
+
+
+@pytest.mark.skipif(os.name != "posix", reason="owners and modes are those of POSIX")
+def test_what_others_may_have_written_is_not_read(folder, compilations, monkeypatch):
+    before = os.umask(0o002)
+    try:
+        call()
+    finally:
+        os.umask(before)
+    (file,) = folder.iterdir()
+    assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+    for path, safe in ((folder, 0o700), (file, 0o600)):
+        for others in (0o020, 0o002):
+            path.chmod(safe | others)
+            assert cache.read(file.stem) is None
+        path.chmod(safe)
+    assert cache.read(file.stem) is not None
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    assert call() == 6.0
+    assert len(compilations) == 2
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a full disk"])
@@ -186,24 +207,29 @@ def test_what_cannot_be_read_back_is_not_kept(folder):
 def test_programs_that_were_not_used_for_longest_make_room(folder, monkeypatch):
     noise = np.random.default_rng(0)
     monkeypatch.setenv(cache.MEGABYTES, "0.0035")
-    written = {name: noise.bytes(1000) for name in "abcd"}
-    for time, name in enumerate("abc"):
+    names = [letter * 64 for letter in "abcd"]
+    written = {name: noise.bytes(1000) for name in names}
+    folder.mkdir(0o700)
+    not_ours = {"notes.txt", "game.program"}
+    for name in not_ours:
+        (folder / name).write_bytes(noise.bytes(4000))
+        os.utime(folder / name, (0, 0))
+    for time, name in enumerate(names[:3]):
         cache.write(name, written[name])
         os.utime(folder / f"{name}.program", (time, time))
-    assert cache.read("a") == written["a"]
-    cache.write("d", written["d"])
-    assert [cache.read(name) for name in "abcd"] == [written["a"], None, written["c"], written["d"]]
-    cache.write("larger than the cache", noise.bytes(4000))
+    assert cache.read(names[0]) == written[names[0]]
+    cache.write(names[3], written[names[3]])
+    assert [cache.read(name) for name in names] == [written[names[0]], None, written[names[2]], written[names[3]]]
+    cache.write("e" * 64, noise.bytes(4000))  # larger than the cache
     assert cache.contents().num_programs == 3
     assert cache.contents().megabytes <= 0.0035
-    (folder / "notes.txt").write_text("not ours")
     assert cache.clear() == 3
-    assert [file.name for file in folder.iterdir()] == ["notes.txt"]
+    assert {file.name for file in folder.iterdir()} == not_ours
 
 
 def test_writers_and_readers_at_once_see_whole_programs(monkeypatch):
     monkeypatch.setenv(cache.MEGABYTES, "0.25")
-    expected = {name: np.random.default_rng(i).bytes(60_000) for i, name in enumerate("abcdef")}
+    expected = {name * 64: np.random.default_rng(i).bytes(60_000) for i, name in enumerate("abcdef")}
     wrong = []
 
     def work():
@@ -240,7 +266,7 @@ def test_settings_turn_it_off_and_are_checked(folder, monkeypatch):
 
 
 def test_the_command_shows_and_clears(folder, command):
-    cache.write("a", b"program")
+    cache.write("a" * 64, b"program")
     code, out, _ = command("cache", "--json")
     shown = json.loads(out)
     assert (code, shown["folder"], shown["num_programs"]) == (0, str(folder), 1)

@@ -8,6 +8,8 @@ import contextlib
 import hashlib
 import multiprocessing
 import os
+import re
+import stat
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -27,6 +29,8 @@ ENABLED, FOLDER, MEGABYTES = "ATTSVM_CACHE", "ATTSVM_CACHE_DIR", "ATTSVM_CACHE_M
 DEFAULT_MEGABYTES = 256.0
 
 _ENDING = ".program"
+_NAME = re.compile(r"[0-9a-f]{64}\.program")
+_WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _DIGEST = hashlib.sha256().digest_size
 _failed: set[Path] = set()  # folders that could not be written, of which the user has been warned
 
@@ -129,18 +133,23 @@ def enabled() -> bool:
 
 
 def read(name: str) -> bytes | None:
-    """The program of this name; None if there is none, or if it cannot be read or is damaged."""
-    path = _folder() / f"{name}{_ENDING}"
+    """The program of this name; None if there is none, or if it cannot be read, is damaged, or others may write it."""
+    folder = _folder()
+    path = folder / f"{name}{_ENDING}"
     try:
-        packed = path.read_bytes()
-    except OSError:
-        return None
-    body = packed[_DIGEST:]
-    if hashlib.sha256(body).digest() != packed[:_DIGEST]:
+        with path.open("rb") as file:
+            if not (_ours(os.stat(folder)) and _ours(os.fstat(file.fileno()))):
+                return None
+            packed = file.read()
+        body = packed[_DIGEST:]
+        if hashlib.sha256(body).digest() != packed[:_DIGEST]:
+            return None
+        program = zlib.decompress(body)
+    except (OSError, zlib.error):
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # the time of the last use
-    return zlib.decompress(body)
+    return program
 
 
 def write(name: str, program: bytes) -> None:
@@ -152,8 +161,10 @@ def write(name: str, program: bytes) -> None:
         return
     path = folder / f"{name}{_ENDING}"
     try:
-        make_folder(folder)
+        if folder in make_folder(folder):
+            folder.chmod(0o700)
         with unfinished(path) as temporary:
+            temporary.chmod(0o600)
             temporary.write_bytes(hashlib.sha256(body).digest() + body)
             finish(temporary, path)
     except OSError as error:
@@ -181,13 +192,20 @@ class _Entry(NamedTuple):
 def _entries(folder: Path) -> Iterator[_Entry]:
     """The programs of a folder. Another process may remove them meanwhile."""
     try:
-        found = [Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(_ENDING)]
+        found = [Path(entry.path) for entry in os.scandir(folder) if _NAME.fullmatch(entry.name)]
     except OSError:
         return
     for path in found:
         with contextlib.suppress(OSError):
             status = path.stat()
             yield _Entry(path, status.st_size, status.st_mtime)
+
+
+def _ours(status: os.stat_result) -> bool:
+    """Whether nobody but the user can have written a file or folder: loading a program runs what is in it."""
+    if os.name != "posix":
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & _WRITTEN_BY_OTHERS
 
 
 def _remove(path: Path) -> bool:
