@@ -92,6 +92,8 @@ def test_undecided_trials_are_those_of_one_long_training(undisturbed):
     decided = undisturbed.decision_step.values[0, :8]
     undecided = undisturbed.kind.values[0, :8] == list(attsvm.theory.Kind).index("undecided")
     np.testing.assert_array_equal(decided < 0, undecided)
+    for name in ("margin_ratio", "direction_error"):
+        assert np.isnan(undisturbed[name].values[0, :8][undecided]).all(), "undecided trials do not enter averages"
     assert (decided <= steps).all()
     assert (steps[undecided] == 400).all()
 

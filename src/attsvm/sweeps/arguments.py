@@ -14,7 +14,7 @@ from attsvm.sweeps.sources import SOURCES
 from attsvm.training import train
 
 _NOT_TRAIN = {"problem", "callback", "seed", "optimizer"}
-_NOT_SVM = {"problem", "selected", "relaxed", "warm_start", "callback"}
+_NOT_SVM = {"problem", "selected", "relaxed", "slack", "warm_start", "callback"}
 
 
 @dataclass(frozen=True)

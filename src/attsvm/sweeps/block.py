@@ -1,5 +1,6 @@
 """The trials that are computed together: what is drawn, the run and the Att-SVMs, each computed on first use."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -7,15 +8,17 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
+from attsvm.optimizers import Limit
 from attsvm.problem import Problem
+from attsvm.results import Status
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 from attsvm.sweeps.arguments import Arguments
 from attsvm.sweeps.format import Drawn
 from attsvm.sweeps.runs import Trained, train_until_decided
 from attsvm.sweeps.starts import start
-from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.standing import norm_for
+from attsvm.theory.trained import trained_part
 from attsvm.training import Run
 
 
@@ -74,14 +77,58 @@ class Block:
         """The optimal tokens."""
         return optimal_tokens(self.problem)
 
+    @cached_property
+    def trained_problem(self) -> Problem:
+        """The problem of the trained parameters of the attention: that of the block, unless some are fixed."""
+        return self._trained_part[0]
+
+    @property
+    def trained_weights(self) -> np.ndarray:
+        """The weights of :attr:`trained_problem` after the last step."""
+        return self._trained_part[1]
+
+    @cached_property
+    def _trained_part(self) -> tuple[Problem, np.ndarray]:
+        run = self.run
+        ends = {name: run.parameters[name][None] for name in run.history if name in run.parameters}
+        last = {name: array[-1:] for name, array in run.history.items()}
+        # the history may end before continued trials do
+        ended = replace(run, history={**last, **ends, "weights": run.weights[None]})
+        part = trained_part(self.problem, ended)
+        return part.problem, part.history[0]
+
     @property
     def norm(self) -> Norm:
-        """The norm of the Att-SVM that a run is compared with: the argument ``norm``, or that of the run."""
-        return norm_for(self.run, self.arguments.svm.get("norm"))
+        """The norm of the Att-SVM that a run is compared with: the argument ``svm.norm``, or that of the run.
+
+        Raises
+        ------
+        ProblemError
+            If it is not given, and not known or another one for longer steps: then it would depend on the trials that
+            are computed together.
+        """
+        given, norms = self.arguments.svm.get("norm"), _norms(self.run.limit)
+        if given is None and len(norms) > 1:
+            listed = ", ".join(sorted(map(str, norms)))
+            raise ProblemError(
+                f"svm.norm: expected the norm of the Att-SVM to compare with, got None; that of {self.run.optimizer} "
+                f"depends on the length of the steps ({listed})"
+            )
+        return norm_for(self.run, given)
 
     def solution(self, norm: str | Norm | None = None) -> Solution:
-        """The Att-SVMs of the tokens that the run selects, by default in the norm of :attr:`norm`."""
+        """The Att-SVMs of the tokens that the run selects, in the problem of its trained parameters.
+
+        By default in the norm of :attr:`norm`.
+        """
         return self._solved(self.norm if norm is None else parse_norm(norm), of_run=True)
+
+    def comparable(self, solution: Solution) -> np.ndarray:
+        """Where a run can be compared with the Att-SVM of its tokens: the trial is decided, the Att-SVM solved."""
+        optimal = np.asarray(np.asarray(solution.status) == Status.OPTIMAL)
+        decided: np.ndarray = self.trained.decided >= 0
+        found: np.ndarray = decided.reshape(-1, *(1,) * (optimal.ndim - 1)) & optimal
+        return found
 
     def optimal_solution(self) -> Solution:
         """The Att-SVMs of the optimal tokens. No run is needed."""
@@ -91,14 +138,14 @@ class Block:
         key = repr(norm), of_run
         if key not in self._solutions:
             options = {name: value for name, value in self.arguments.svm.items() if name != "norm"}
-            selected = self.run.selected if of_run else self.optimal
-            self._solutions[key] = solve_svm(self.problem, selected, norm, **options)
+            problem, selected = (self.trained_problem, self.run.selected) if of_run else (self.problem, self.optimal)
+            self._solutions[key] = solve_svm(problem, selected, norm, **options)
         return self._solutions[key]
 
 
-def where_feasible(solution: Solution, values: Any) -> np.ndarray:
-    """The values of the trials whose Att-SVM has a solution, and NaN for the others."""
-    return np.where(is_feasible(solution), values, np.nan)
+def _norms(limit: Limit) -> set[Norm | None]:
+    """The norms of a limit after steps of any length."""
+    return {limit.norm} | (_norms(limit.beyond) if limit.beyond else set())
 
 
 def drawn_block(found: Any, width: int) -> Drawn:

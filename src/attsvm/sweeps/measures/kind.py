@@ -21,7 +21,7 @@ class KindOfConvergence(Measure):
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
         """Classify the run."""
-        kinds = classify(block.problem, block.run.weights, block.norm).kind
+        kinds = classify(block.problem, block.run, block.norm).kind
         return {"kind": np.argmax(np.asarray(kinds)[..., None] == np.array(KINDS), axis=-1)}
 
 

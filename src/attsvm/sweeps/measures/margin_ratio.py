@@ -8,14 +8,16 @@ import numpy as np
 
 from attsvm.measures import margin
 from attsvm.norms import parse_norm
-from attsvm.sweeps.block import Block, where_feasible
+from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import Output
 from attsvm.sweeps.measure import MEASURES, Measure
 
 
 @dataclass(frozen=True)
 class MarginRatio(Measure):
-    """The margin ratio of the selected tokens in each norm; missing where their Att-SVM is infeasible.
+    """The margin ratio of the selected tokens in each norm.
+
+    Missing where the trial is undecided or the Att-SVM has no solution of status ``optimal``.
 
     Parameters
     ----------
@@ -38,8 +40,9 @@ class MarginRatio(Measure):
         ratios = []
         for norm in self.norms:
             solution = block.solution(norm)
-            achieved = margin(block.problem, block.run.weights, block.run.selected, norm)
-            ratios.append(where_feasible(solution, np.asarray(achieved) * np.asarray(solution.value)))
+            achieved = margin(block.trained_problem, block.trained_weights, block.run.selected, norm)
+            ratio = np.asarray(achieved) * np.asarray(solution.value)
+            ratios.append(np.where(block.comparable(solution), ratio, np.nan))
         return {"margin_ratio": np.stack(ratios, axis=-1)}
 
     @classmethod

@@ -8,11 +8,13 @@ import numpy as np
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import MISSING, Output
 from attsvm.sweeps.measure import MEASURES, Measure
-from attsvm.theory.feasibility import is_feasible
 
 
 class SupportCount(Measure):
-    """The support tokens of the Att-SVM of the selected tokens; missing where it is infeasible."""
+    """The support tokens of the Att-SVM of the selected tokens.
+
+    Missing where the trial is undecided or the Att-SVM has no solution of status ``optimal``.
+    """
 
     name = "support_count"
     outputs: ClassVar[Mapping[str, Output]] = {"support_count": Output("support tokens", count=True)}
@@ -21,7 +23,7 @@ class SupportCount(Measure):
         """Count them."""
         solution = block.solution()
         counts = solution.support.reshape(len(solution.support), -1).sum(axis=1)
-        return {"support_count": np.where(is_feasible(solution), counts, MISSING)}
+        return {"support_count": np.where(block.comparable(solution), counts, MISSING)}
 
 
 MEASURES.register(SupportCount.name, SupportCount)

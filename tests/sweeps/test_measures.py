@@ -1,0 +1,77 @@
+"""What a run is compared with: decided trials, solved Att-SVMs of the trained parameters, a norm of its own."""
+
+from types import SimpleNamespace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Nuclear
+from attsvm.optimizers import Limit
+from attsvm.results import Status
+from attsvm.sweeps.arguments import Arguments
+from attsvm.sweeps.block import Block
+from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.format import Drawn
+from attsvm.sweeps.measures.direction_error import DirectionError
+from attsvm.sweeps.measures.kind import KINDS, KindOfConvergence
+from attsvm.sweeps.measures.margin_ratio import MarginRatio
+from attsvm.sweeps.measures.support_count import SupportCount
+from attsvm.sweeps.sources.random import draw
+
+
+def test_a_run_with_a_fixed_matrix_is_compared_in_its_prompt_and_undecided_trials_are_missing():
+    generators = [np.random.default_rng(seed) for seed in range(8)]
+    problem = draw(generators, num_sequences=2, num_tokens=3, dim=3, prompt=True)
+    train = {"attention": "key_prompt", "fixed": ("W",), "init": "uniform", "steps": 300, "record": 100}
+    train |= {"optimizer": "normalized_gradient_descent"}
+    block = Block(Drawn(problem), Arguments(train=train, optimizer={"learning_rate": 1.0}), generators)
+    decided = block.trained.decided >= 0
+    assert decided.sum() > 0
+    decided[0] = False  # as if its steps had ended before
+    block.trained.decided[0] = -1
+    kinds = KindOfConvergence().measure(block)["kind"]
+    expected = attsvm.classify(problem, block.run).kind
+    assert [KINDS[kind] for kind in kinds] == list(expected)
+    error = DirectionError().measure(block)["direction_error"]
+    ratio = MarginRatio().measure(block)["margin_ratio"][:, 0]
+    count = SupportCount().measure(block)["support_count"]
+    for trial in range(8):
+        W, p, selected = (block.run.parameters["W"][trial], block.run.parameters["p"][trial], block.run.selected[trial])
+        keys = problem.tokens[trial] @ W
+        rows = np.array([keys[i, selected[i]] - keys[i, t] for i in range(2) for t in range(3) if t != selected[i]])
+        x = cp.Variable(3)
+        cp.Problem(cp.Minimize(cp.sum_squares(x)), [rows @ x >= 1]).solve(solver="CLARABEL")
+        if x.value is None or not decided[trial]:
+            assert np.isnan([error[trial], ratio[trial]]).all()
+            assert count[trial] == -1
+            continue
+        # Clarabel solves to 1e-8
+        value = np.linalg.norm(x.value)
+        np.testing.assert_allclose(error[trial], 1 - p @ x.value / np.linalg.norm(p) / value, atol=1e-6)
+        np.testing.assert_allclose(ratio[trial], (rows @ p).min() / np.linalg.norm(p) * value, atol=1e-6)
+        assert count[trial] == (rows @ x.value < 1 + 1e-5).sum()
+
+
+def test_an_inaccurate_svm_is_no_comparison():
+    block = Block(Drawn(SimpleNamespace()), Arguments(), [])
+    block.trained = SimpleNamespace(decided=np.array([5, 5, 5, -1]))
+    statuses = np.array([Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE, Status.OPTIMAL])
+    assert block.comparable(SimpleNamespace(status=statuses)).tolist() == [True, False, False, False]
+
+
+def test_the_norm_of_a_run_never_depends_on_the_trials_beside_it():
+    limit = Limit(Nuclear(), logit_change=0.1, beyond=Limit(Lp(2.0)))
+    block = Block(Drawn(SimpleNamespace()), Arguments(), [])
+    block.trained = SimpleNamespace(run=SimpleNamespace(limit=limit, optimizer="sgd", attention="factored", history={}))
+    with pytest.raises(ProblemError, match=r"^svm\.norm: expected the norm .*, got None; that of sgd depends on"):
+        _ = block.norm
+    block.arguments = Arguments(svm={"norm": "nuclear"})
+    assert block.norm == Nuclear()
+
+
+def test_slack_is_refused():
+    with pytest.raises(ProblemError, match=r"expected arguments of the sweep .*, got 'slack'"):
+        Definition({"dim": [2]}, ["feasible"], fixed={"slack": 1.0})
