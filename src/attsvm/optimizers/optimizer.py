@@ -6,6 +6,7 @@ exact where the gradient itself underflows. Any other optax optimizer gets gradi
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -101,6 +102,16 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         optimizer.arguments, optimizer.gradient_step = arguments, gradient_step
         optimizer.limits = conjectured(norm) if limits is None else limits
         return optimizer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = partial(
+            Optimizer,
+            norm=self.norm,
+            arguments=self.arguments,
+            limits=self.limits,
+            gradient_step=self.gradient_step,
+        )
+        return made, (self.rule, self.name)
 
     @property
     def standing(self) -> Standing:

@@ -1,6 +1,5 @@
 """Which function an argument of a sweep belongs to."""
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -74,41 +73,6 @@ def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Cal
         raise ProblemError(f"grid: expected arguments of the sweep ({listed}), got {name!r}")
 
     return place
-
-
-def described(value: Any) -> Any:
-    """A value as JSON that is the same in every process.
-
-    Functions and classes are described by their names and the hash of their source.
-
-    Raises
-    ------
-    ProblemError
-        If it has no representation but its address in memory.
-    """
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [described(each) for each in value]
-    if isinstance(value, Mapping):
-        return {str(name): described(each) for name, each in value.items()}
-    if hasattr(value, "item") and not getattr(value, "shape", None):
-        return value.item()
-    if inspect.isfunction(value) or inspect.isclass(value):
-        return [f"{value.__module__}:{value.__qualname__}", _source_hash(value)]
-    text = repr(value)
-    if " at 0x" in text:
-        raise ProblemError(f"sweep: expected values with a representation of their own, got {text}")
-    return text
-
-
-def _source_hash(value: Any) -> str:
-    """SHA-256 of the source of a function or class; of its code, where it was typed into an interpreter."""
-    try:
-        source = inspect.getsource(value)
-    except (OSError, TypeError):
-        source = value.__code__.co_code.hex() if inspect.isfunction(value) else value.__qualname__
-    return hashlib.sha256(source.encode()).hexdigest()
 
 
 def read_function(text: str) -> Callable[..., Any]:

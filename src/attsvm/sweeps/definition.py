@@ -12,7 +12,8 @@ import numpy as np
 
 from attsvm.checks import check_integer, check_seed
 from attsvm.errors import ProblemError
-from attsvm.sweeps.arguments import Arguments, described, group_of
+from attsvm.sweeps.arguments import Arguments, group_of
+from attsvm.sweeps.description import described
 from attsvm.sweeps.measure import Measure, parse_measure
 
 MOST_BLOCK = 256
@@ -90,6 +91,7 @@ class Definition:
             raise ProblemError(f"measures: expected different names, got {', '.join(names)}")
         for cell in (0, self.num_cells - 1):
             self.arguments(cell)
+        self.described()
 
     @property
     def width(self) -> int:
@@ -154,9 +156,9 @@ class Definition:
     def described(self) -> dict[str, Any]:
         """The definition as JSON."""
         return {
-            "data": described(self.data),
-            "grid": {name: described(list(values)) for name, values in self.grid.items()},
-            "fixed": described(self.fixed),
+            "data": described(self.data, "data"),
+            "grid": {name: described(list(values), name) for name, values in self.grid.items()},
+            "fixed": {name: described(value, name) for name, value in sorted(self.fixed.items())},
             "measures": [measure.described() for measure in self.parsed_measures],
             "trials": self.trials,
             "seed": self.seed,
@@ -171,5 +173,5 @@ class Definition:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def changed(self, **changes: Any) -> "Definition":
-        """The definition with other fields. The block follows the number of trials unless it is given."""
-        return replace(self, **{"block": None, **changes})
+        """The definition with other fields. The block follows a new number of trials unless it is given."""
+        return replace(self, **{**({"block": None} if "trials" in changes else {}), **changes})

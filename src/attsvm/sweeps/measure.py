@@ -8,8 +8,9 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.extensions import Registry, kind_check
-from attsvm.sweeps.arguments import described, read_function
+from attsvm.sweeps.arguments import read_function
 from attsvm.sweeps.block import Block
+from attsvm.sweeps.description import described
 from attsvm.sweeps.format import Output
 
 
@@ -40,7 +41,7 @@ class Measure(ABC):
 
     def described(self) -> Any:
         """The measure as JSON, for the hash of a sweep."""
-        return [self.name, described(type(self)), described(vars(self))]
+        return [self.name, described(type(self)), described(vars(self), self.name)]
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -69,7 +70,7 @@ class OfFunction(Measure):
 
     def described(self) -> Any:
         """Its name and its source."""
-        return described(self.function)
+        return described(self.function, self.name)
 
 
 MEASURES: Registry[type[Measure] | Measure] = Registry(

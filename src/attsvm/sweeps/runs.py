@@ -30,7 +30,7 @@ class Trained(NamedTuple):
 
 def train_until_decided(problem: Problem, arguments: Mapping[str, Any], seed: int, budget: int) -> Trained:
     """Train the problems of a batch; double the steps of undecided trials until they are decided or ``budget`` ends."""
-    run = train(problem, **arguments, seed=seed)
+    run = _train(problem, arguments, seed)
     decided = _decided(problem, run)
     made = run.steps
     options = {name: value for name, value in arguments.items() if name not in ("init", "steps", "record")}
@@ -43,10 +43,18 @@ def train_until_decided(problem: Problem, arguments: Mapping[str, Any], seed: in
         width = max(SMALLEST_BATCH, 1 << (left.size - 1).bit_length())
         packed = np.resize(left, min(width, len(goes_on)))
         part, steps = problem[packed], min(made, budget - made)
-        longer = train(part, **{**options, "init": run[packed], "steps": steps, "record": 1}, seed=seed)
+        longer = _train(part, {**options, "init": run[packed], "steps": steps, "record": 1}, seed)
         run, made = _merged(run, left, longer), made + steps
         decided[left] = np.where(_dropped(part, longer)[: left.size] <= SATURATED, made, -1)
     return Trained(run, decided)
+
+
+def _train(problem: Problem, arguments: Mapping[str, Any], seed: int) -> Run:
+    """A run to its end: ``train`` returns an interrupted run at Ctrl-C, which is no result of a trial."""
+    run = train(problem, **arguments, seed=seed)
+    if np.any(np.asarray(run.status) == Status.INTERRUPTED.value):
+        raise KeyboardInterrupt
+    return run
 
 
 def _dropped(problem: Problem, run: Run) -> np.ndarray:
