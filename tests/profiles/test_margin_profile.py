@@ -15,6 +15,7 @@ from attsvm.profiles.named import stepped
 from attsvm.profiles.profile import SCHEDULES, _MarginRatios, _standard, _start
 from attsvm.profiles.stepped import Task
 from attsvm.profiles.verdict import Outcome, chosen, disagreement, reason
+from attsvm.training import LossGradient
 
 torch = pytest.importorskip("torch")
 
@@ -209,3 +210,12 @@ def test_norms_that_are_one_norm_of_a_prompt_count_once_and_optimizers_of_number
     assert profile.norms == ("frobenius", "l1")
     assert profile.ratios.shape[1:] == (1, 2)
     assert (profile.status, profile.optimizer) == ("finished", descent.__qualname__)
+
+
+def test_the_gradient_refuses_parameters_of_another_shape(task):
+    gradient_at = LossGradient(task.problem)
+    for parameters in ({"W": np.zeros((4, 10, 10))}, {"K": np.zeros((3, 10, 10))}):
+        with pytest.raises(ProblemError, match=r"parameters: expected shapes \{'W': \(3, 10, 10\)\}, got"):
+            gradient_at(parameters)
+    with pytest.raises(ProblemError, match="problem: expected labels and a head"):
+        LossGradient(attsvm.Problem(task.problem.tokens[0], queries=task.problem.queries[0]))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from attsvm.errors import ProblemError
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
@@ -27,7 +28,13 @@ class LossGradient:
     attention, loss : str, optional
         As for :func:`attsvm.train`.
     trials : int
-        How often the problems of the batch are repeated: trial j has problem j mod their number.
+        Trial j has problem j mod their number; by default one for each problem.
+
+    Raises
+    ------
+    ProblemError
+        If the problem has no labels or no head, or several attention heads, or the parameters of a call have other
+        names or shapes.
 
     Examples
     --------
@@ -42,8 +49,13 @@ class LossGradient:
     def __init__(
         self, problem: Problem, attention: str | None = None, loss: str = "logistic", trials: int | None = None
     ) -> None:
+        problem.check_one_head()
+        if problem.labels is None or problem.head is None:
+            raise ProblemError("problem: expected labels and a head")
         layer = parse_attention(attention, problem, None)
+        self._shapes = layer.shapes(problem)
         size = int(np.prod(problem.batch_shape, dtype=np.int64)) if trials is None else trials
+        self._trials = size
         self._evaluate = _evaluation(Objective(layer, Linear(), parse_loss(loss, problem.num_classes)))
         with jax.enable_x64(True):
             data = TrialData(problem, np.dtype(np.float64))
@@ -68,6 +80,10 @@ class LossGradient:
             Times exp(−log_scale).
         log_scale : ndarray, shape (trials,)
         """
+        expected = {name: (self._trials, *shape) for name, shape in self._shapes.items()}
+        found = {name: np.shape(x) for name, x in parameters.items()}
+        if found != expected:
+            raise ProblemError(f"parameters: expected shapes {expected}, got {found}")
         with jax.enable_x64(True):
             gradient, log_scale = self._evaluate(dict(parameters), *self._given)
             return {name: np.asarray(x) for name, x in gradient.items()}, np.asarray(log_scale)
