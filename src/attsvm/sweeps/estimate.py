@@ -44,7 +44,7 @@ def estimate(definition: Definition, chunk: int, workers: int | None = None) -> 
             began = time.perf_counter()
             outputs = block_outputs(definition, cell, 0)
             seconds.append(time.perf_counter() - began)
-    used = workers or num_threads()
+    used = num_threads() if workers is None else max(1, workers)  # 0 workers are this process
     trials = definition.num_cells * definition.trials
     return Estimate(
         trials=trials,

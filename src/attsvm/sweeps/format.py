@@ -4,7 +4,7 @@ A store is a folder::
 
     STORE/
       data.zarr/    a zarr group, which ``xarray.open_zarr`` reads
-      sweep.json    the definition: version, command, seed, hash, trials, block, chunk
+      sweep.json    the definition: version, command, seed, hash, trials, block, chunk; a random id of the store
       chunks/       one small file for each finished or failed chunk
       lock          held by the client that runs
 

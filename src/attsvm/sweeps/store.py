@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
@@ -104,10 +105,12 @@ class Store:
             if fcntl is not None:
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
+                except BlockingIOError:
                     raise ProblemError(
                         f"{self.given}: expected a sweep that no other process runs, got one that is running"
                     ) from None
+                except OSError as error:
+                    raise ProblemError(f"{self.given}: cannot be locked ({error.strerror or error})") from error
             yield
         finally:
             os.close(descriptor)
@@ -143,6 +146,7 @@ class Store:
         for part in (DATA, CHUNKS):
             shutil.rmtree(self.path / part, ignore_errors=True)  # of a process that was killed here
         header = {
+            "id": secrets.token_hex(16),
             "version": __version__,
             "command": command,
             "name": definition.name,
@@ -158,7 +162,7 @@ class Store:
         for measure in definition.parsed_measures:
             for output in measure.declared().values():
                 coordinates |= {axis: (axis, coordinate(x), label(axis)) for axis, x in output.axes.items()}
-        attributes = {name: value for name, value in header.items() if name != "outputs"}
+        attributes = {name: value for name, value in header.items() if name not in ("outputs", "id")}
         attributes["definition"] = json.dumps(header["definition"])
         with _quiet():
             xr.Dataset(coords=coordinates, attrs=attributes).to_zarr(
@@ -185,8 +189,25 @@ class Store:
             attributes=output.attributes(name),
         )
 
-    def write(self, definition: Definition, chunk: int, task: Task, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write the outputs of a chunk, then commit it by one file that is there or not."""
+    def identity(self) -> str:
+        """The random id that it was created with."""
+        return str(self.header().get("id"))
+
+    def _check_identity(self, identity: str) -> None:
+        if self.identity() != identity:
+            raise ProblemError(f"{self.given}: expected the store of this sweep, got one that was created later")
+
+    def write(
+        self, definition: Definition, chunk: int, identity: str, task: Task, arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Write the outputs of a chunk, then commit it by one file that is there or not.
+
+        Raises
+        ------
+        ProblemError
+            If another store was created at the path: a worker may outlive its client.
+        """
+        self._check_identity(identity)
         declared = {name: each for measure in definition.parsed_measures for name, each in measure.declared().items()}
         at = (*definition.place(task.cell), slice(task.first, task.stop))
         created = (self.path / HEADER).stat().st_mtime_ns
@@ -194,6 +215,7 @@ class Store:
             if name not in declared:
                 self._ensure(name, definition, chunk)
             _array(self.path, created, name)[at] = array
+        self._check_identity(identity)
         (self.path / CHUNKS / f"{task.name}{DONE}").touch()
         (self.path / CHUNKS / f"{task.name}{FAILED}").unlink(missing_ok=True)
 
@@ -223,8 +245,13 @@ class Store:
             return {entry.name.removesuffix(DONE) for entry in entries if entry.name.endswith(DONE)}
 
     def errors(self) -> list[dict[str, Any]]:
-        """The records of the failed chunks."""
-        return [json.loads(path.read_bytes()) for path in sorted((self.path / CHUNKS).glob(f"*{FAILED}"))]
+        """The records of the failed chunks. That of a chunk that was committed later no longer counts."""
+        found = []
+        for path in sorted((self.path / CHUNKS).glob(f"*{FAILED}")):
+            if not path.with_suffix(DONE).exists():
+                with contextlib.suppress(FileNotFoundError):  # of a chunk that is committed now
+                    found.append(json.loads(path.read_bytes()))
+        return found
 
 
 def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
@@ -300,7 +327,12 @@ def coordinate(values: Any) -> np.ndarray:
         return np.array(numbers, np.int64)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers):
         return np.array(numbers, np.float64)
-    return np.array([str(value) for value in numbers])
+    texts = [str(value) for value in numbers]
+    if len(set(texts)) < len(texts):  # optimizers of one name
+        texts = [str(value) for value in values]
+    if len(set(texts)) < len(texts):
+        raise ProblemError(f"grid: expected values of different names, got {', '.join(texts)}")
+    return np.array(texts)
 
 
 def _plain(value: Any) -> Any:

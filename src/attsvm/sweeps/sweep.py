@@ -1,9 +1,11 @@
 """The main function of sweeps: computes the chunks that a store lacks."""
 
+import logging
 import math
 import os
 import time
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +24,10 @@ from attsvm.sweeps.work import run_chunk
 if TYPE_CHECKING:
     import xarray
 
+_log = logging.getLogger(__name__)
+
 ATTEMPTS = 3
-"""How often a chunk is computed before its error is recorded."""
+"""How often a chunk is computed before its error is recorded; once after a :class:`ProblemError`."""
 
 MOST_CHUNK = 1024
 """Trials of a chunk by default: seconds of training, and files of kilobytes."""
@@ -77,7 +81,7 @@ def sweep(
 
     The result does not depend, to the bit, on the number of workers, on the chunks, or on their order. If the process
     ends at any moment, the same call continues: only what was under way is lost. A chunk that fails three times is
-    recorded with its error, and is tried again by the next call.
+    recorded with its error, which is warned of, and is tried again by the next call.
 
     Parameters
     ----------
@@ -135,7 +139,14 @@ def sweep(
         queue = deque(progress.left())
         if queue:
             with executor(scheduler, workers) as found:
-                _run(found, queue, partial(run_chunk, definition, folder.path, size), folder, progress, callback)
+                call = partial(run_chunk, definition, folder.path, size, folder.identity())
+                _run(found, queue, call, folder, progress, callback)
+    if progress.failed:
+        warnings.warn(
+            f"{store}: {progress.failed} chunks failed, the first one with {progress.first_error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return open_sweep(store)
 
 
@@ -180,7 +191,7 @@ class _Progress:
     def __init__(self, definition: Definition, done: set[str], chunk: int) -> None:
         self.definition, self.chunk = definition, chunk
         self.first_finished: float | None = None
-        self.new, self.failed = 0, 0
+        self.new, self.failed, self.first_error = 0, 0, ""
         trials = definition.trials
         self._firsts = range(0, trials, chunk)
         self._left = [
@@ -241,11 +252,16 @@ def _run(
     for task, error in found.outcomes(queue, call):
         if error is None:
             progress.finish(task)
-        elif task.attempt < ATTEMPTS:
-            queue.append(task._replace(attempt=task.attempt + 1))
         else:
-            lines = traceback.format_exception(type(error), error, error.__traceback__)
-            folder.fail(progress.definition, task, f"{type(error).__name__}: {error}", "".join(lines))
-            progress.failed += 1
+            text = f"{type(error).__name__}: {error}"
+            if not progress.first_error:
+                progress.first_error = text
+                _log.warning("%s: chunk %s failed with %s", folder.given, task.name, text)
+            if task.attempt < ATTEMPTS and not isinstance(error, ProblemError):
+                queue.appendleft(task._replace(attempt=task.attempt + 1))
+            else:
+                lines = traceback.format_exception(type(error), error, error.__traceback__)
+                folder.fail(progress.definition, task, text, "".join(lines))
+                progress.failed += 1
         if callback is not None and callback(progress.now(found)):
             return

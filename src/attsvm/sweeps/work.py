@@ -21,11 +21,11 @@ from attsvm.sweeps.format import Output
 from attsvm.sweeps.store import Store, Task
 
 
-def run_chunk(definition: Definition, path: Path, chunk: int, task: Task) -> None:
+def run_chunk(definition: Definition, path: Path, chunk: int, identity: str, task: Task) -> None:
     """Compute a chunk on one thread, and commit it to the store."""
     with one_thread():
         arrays = compute(definition, task)
-    Store(path).write(definition, chunk, task, arrays)
+    Store(path).write(definition, chunk, identity, task, arrays)
 
 
 def in_worker(call: Callable[[Task], object], task: Task) -> None:

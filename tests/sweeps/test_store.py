@@ -1,0 +1,51 @@
+"""The folder of a sweep: what a worker that outlives its client may write, and the names of its coordinates."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from attsvm.errors import ProblemError
+from attsvm.optimizers import gradient_descent
+from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.estimate import estimate
+from attsvm.sweeps.store import Store, Task, coordinate
+from attsvm.sweeps.sweep import sweep
+
+SOLVED = Definition({"dim": [2]}, ["feasible"], trials=8)
+
+
+def test_a_worker_that_outlives_its_client_commits_nothing_into_a_later_store(tmp_path):
+    store = Store(tmp_path / "store")
+    arrays = {"feasible": np.ones(8)}
+    store.prepare(SOLVED, 8, "")
+    old = store.identity()
+    shutil.rmtree(store.path)
+    store.prepare(SOLVED.changed(seed=1), 8, "")
+    with pytest.raises(ProblemError, match="got one that was created later"):
+        store.write(SOLVED, 8, old, Task(0, 0, 8), arrays)
+    assert store.done() == set()
+    store.write(SOLVED, 8, store.identity(), Task(0, 0, 8), arrays)
+    assert store.done() == {"0-0"}
+
+
+def test_optimizers_of_one_name_have_coordinates_of_their_own():
+    assert len(set(coordinate([gradient_descent(0.1), gradient_descent(0.2)]))) == 2
+    with pytest.raises(ProblemError, match="grid: expected values of different names"):
+        coordinate(["l1", "l1"])
+
+
+def test_a_problem_error_is_not_tried_again(tmp_path):
+    calls = []
+
+    def refused(problem, run):
+        calls.append(0)
+        raise ProblemError("no")
+
+    with pytest.warns(RuntimeWarning, match="ProblemError: no"):
+        sweep({"dim": [2]}, [refused], store=tmp_path / "store", trials=8, workers=0, fixed={"steps": 1})
+    assert len(calls) == 1
+
+
+def test_an_estimate_for_this_process_is_for_one_worker():
+    assert estimate(SOLVED, 8, 0).workers == 1
