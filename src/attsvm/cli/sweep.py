@@ -44,13 +44,18 @@ def sweep(
     list_all: Annotated[bool, typer.Option("--list", help="List the ready sweeps, the measures and sources.")] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="STORE", help="Folder of the result.")] = None,
     grid: Annotated[
-        list[str] | None, typer.Option("--grid", metavar="NAME=VALUES", help="An axis; values divided by commas.")
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="NAME=VALUES",
+            help="An axis; values divided by commas, norms also by semicolons, as in 'norm=l2,1;nuclear'.",
+        ),
     ] = None,
     fixed: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An argument of all cells.")
     ] = None,
     measure: Annotated[
-        list[str] | None, typer.Option("--measure", help="A measure, or package.module:function.")
+        list[str] | None, typer.Option("--measure", help="A measure, or package.module:function. Norms as for --grid.")
     ] = None,
     data: Annotated[str | None, typer.Option("--data", help="Source of the problems.  [default: random]")] = None,
     trials: Annotated[int | None, typer.Option("--trials", help="Trials of each cell.  [default: 100]")] = None,
@@ -105,7 +110,7 @@ def sweep(
 
 def _definition(define: Any, name: str | None, grid: list[str], fixed: list[str], options: dict[str, Any]) -> Any:
     given = {key: value for key, value in options.items() if value is not None}
-    axes = {key: [_value(text) for text in values.split(",")] for key, values in _pairs("--grid", grid)}
+    axes = {key: [_value(text) for text in _divided(key, values)] for key, values in _pairs("--grid", grid)}
     arguments = {key: _value(text) for key, text in _pairs("--set", fixed)}
     if name is None:
         if not axes or not given.get("measures"):
@@ -127,6 +132,13 @@ def _pairs(option: str, texts: list[str]) -> list[tuple[str, str]]:
             raise ProblemError(f"{option}: expected NAME=VALUE, got {text!r}")
         pairs.append((key.replace("-", "_"), value))
     return pairs
+
+
+def _divided(key: str, values: str) -> list[str]:
+    """The texts of the values of an axis; the name of a norm may have a comma."""
+    from attsvm.norms.registry import norms_in
+
+    return norms_in(values) if key.rpartition(".")[2] == "norm" else values.split(",")
 
 
 def _value(text: str) -> Any:

@@ -1,6 +1,7 @@
 """The norms that are known by name, and how they are written to files."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
@@ -58,6 +59,28 @@ def terms_of(text: str, separator: str) -> list[str]:
         else:
             terms[-1] += letter
     return terms
+
+
+def norms_in(text: str) -> list[str]:
+    """The names of norms in a text: divided by semicolons, or by commas unless the whole text names one norm.
+
+    Examples
+    --------
+    >>> from attsvm.norms.registry import norms_in
+    >>> norms_in("l2,1"), norms_in("l2,1;nuclear"), norms_in("l2,nuclear"), norms_in("1,2")
+    (['l2,1'], ['l2,1', 'nuclear'], ['l2', 'nuclear'], ['1', '2'])
+    """
+    terms = terms_of(text, ";")
+    if len(terms) > 1:
+        return terms
+    by_commas = text.split(",")
+    if all(re.fullmatch(r"\s*[\d.]+\s*", each) for each in by_commas):
+        return by_commas
+    try:
+        parse_norm(text)
+    except ProblemError:
+        return by_commas
+    return [text]
 
 
 def as_one_term(name: str) -> str:

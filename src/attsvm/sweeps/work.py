@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-import jax
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -83,12 +82,8 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _prepare_worker() -> None:
-    """Compute on one thread, keep compiled programs in a folder for other workers, and end without delay."""
+    """Compute on one thread, and end without delay."""
     atexit.register(gc.freeze)  # the last collections take seconds with JAX
     # for good, because a worker may have several threads
     os.environ["ATTSVM_THREADS"] = "1"
     threadpool_limits(1, user_api="blas")
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "attsvm" / "compiled"
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

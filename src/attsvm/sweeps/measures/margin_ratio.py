@@ -8,6 +8,7 @@ import numpy as np
 
 from attsvm.measures import margin
 from attsvm.norms import parse_norm
+from attsvm.norms.registry import norms_in
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import Output
 from attsvm.sweeps.measure import MEASURES, Measure
@@ -47,8 +48,8 @@ class MarginRatio(Measure):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Norms, divided by commas."""
-        return cls(tuple(text.split(",")))
+        """Norms, divided by semicolons, or by commas unless the whole text names one norm."""
+        return cls(tuple(norms_in(text)))
 
 
 MEASURES.register(MarginRatio.name, MarginRatio)
