@@ -14,12 +14,14 @@ from attsvm.results import Status
 from attsvm.sweeps.arguments import Arguments
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.format import Drawn
+from attsvm.sweeps.format import Drawn, Output
+from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.measures.direction_error import DirectionError
 from attsvm.sweeps.measures.kind import KINDS, KindOfConvergence
 from attsvm.sweeps.measures.margin_ratio import MarginRatio
 from attsvm.sweeps.measures.support_count import SupportCount
 from attsvm.sweeps.sources.random import draw
+from attsvm.sweeps.work import block_outputs
 
 
 def test_a_run_with_a_fixed_matrix_is_compared_in_its_prompt_and_undecided_trials_are_missing():
@@ -75,3 +77,41 @@ def test_the_norm_of_a_run_never_depends_on_the_trials_beside_it():
 def test_slack_is_refused():
     with pytest.raises(ProblemError, match=r"expected arguments of the sweep .*, got 'slack'"):
         Definition({"dim": [2]}, ["feasible"], fixed={"slack": 1.0})
+
+
+def test_codes_are_integers_of_their_range_and_nan_is_missing():
+    output = Output(codes=("no", "yes"))
+    assert output.stored("x", np.array([0.0, 1.0, np.nan])).tolist() == [0, 1, -1]
+    for bad in (0.5, 2.0, np.inf):
+        with pytest.raises(ProblemError, match=r"^x: expected integers from -1 to 1, got"):
+            output.stored("x", np.array([bad]))
+    assert Output(count=True).stored("x", np.array([np.nan, 300.0])).tolist() == [-1, 300]
+    for codes in (("not local",), tuple(map(str, range(128)))):
+        with pytest.raises(ProblemError, match="codes: expected at most 127 names without spaces"):
+            Output(codes=codes)
+
+
+def test_booleans_of_a_function_are_shares(tmp_path):
+    class Large(Measure):
+        name = "large"
+
+        def measure(self, block):
+            return {"large": block.problem.tokens.max(axis=(1, 2, 3)) > 0.5}
+
+    found = attsvm.sweep({"dim": [3]}, [Large()], trials=8, workers=0, store=tmp_path / "store")
+    assert (found.large.dtype, found.large.attrs["interval"]) == ("int8", "wilson")
+    assert set(np.unique(found.large)) <= {0, 1}
+
+
+def test_names_that_would_overwrite_each_other_are_refused(tmp_path):
+    with pytest.raises(ProblemError, match=r"^measures: expected outputs with names of their own, got loss$"):
+        Definition({"loss": ["logistic", "exponential"]}, ["loss"])
+
+    class Shadow(Measure):
+        name = "shadow"
+
+        def measure(self, block):
+            return {"feasible": np.zeros(8)}
+
+    with pytest.raises(ProblemError, match=r"^measures: expected outputs with names of their own, got feasible$"):
+        block_outputs(Definition({"dim": [3]}, ["feasible", Shadow()], trials=8), 0, 0)

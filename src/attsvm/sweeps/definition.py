@@ -14,6 +14,7 @@ from attsvm.checks import check_integer, check_seed
 from attsvm.errors import ProblemError
 from attsvm.sweeps.arguments import Arguments, group_of
 from attsvm.sweeps.description import described
+from attsvm.sweeps.format import check_names
 from attsvm.sweeps.measure import Measure, parse_measure
 
 MOST_BLOCK = 256
@@ -89,6 +90,7 @@ class Definition:
         names = [measure.name for measure in self.parsed_measures]
         if len(set(names)) < len(names):
             raise ProblemError(f"measures: expected different names, got {', '.join(names)}")
+        check_names(self.names)
         for cell in (0, self.num_cells - 1):
             self.arguments(cell)
         self.described()
@@ -103,6 +105,13 @@ class Definition:
     def parsed_measures(self) -> tuple[Measure, ...]:
         """The measures."""
         return tuple(measure for measure in self.measures if isinstance(measure, Measure))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the grid, and of the outputs that measures declare and their axes."""
+        declared = [measure.declared() for measure in self.parsed_measures]
+        axes = {axis for outputs in declared for output in outputs.values() for axis in output.axes}
+        return [*self.grid, *(name for outputs in declared for name in outputs), *sorted(axes)]
 
     @property
     def shape(self) -> tuple[int, ...]:

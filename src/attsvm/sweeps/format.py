@@ -22,16 +22,21 @@ A store is a folder::
   "traceback"}``, one for each failed chunk.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
 MISSING = -1
 """The code of a missing value in an output of codes or counts."""
+
+MOST_CODES = 127
+"""The most codes of an output: they are stored in int8."""
 
 YES_NO = ("no", "yes")
 """The codes of an output that is True or False."""
@@ -60,6 +65,28 @@ class Output:
     count: bool = False
     axes: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if len(self.codes) > MOST_CODES or any(code != "".join(code.split()) for code in self.codes):
+            raise ProblemError(f"codes: expected at most {MOST_CODES} names without spaces, got {self.codes}")
+
+    def stored(self, name: str, array: np.ndarray) -> np.ndarray:
+        """An array as it is stored; NaN is missing.
+
+        Raises
+        ------
+        ProblemError
+            If a code or a count is no integer, or out of its range.
+        """
+        if not (self.codes or self.count):
+            return np.asarray(array).astype(self.dtype)
+        values = np.asarray(array).astype(float)
+        values = np.where(np.isnan(values), MISSING, values)
+        most = len(self.codes) - 1 if self.codes else np.iinfo(self.dtype).max
+        bad = (values != np.round(values)) | (values < MISSING) | (values > most)
+        if bad.any():
+            raise ProblemError(f"{name}: expected integers from {MISSING} to {most}, got {values[bad][0]:g}")
+        return values.astype(self.dtype)
+
     @property
     def dtype(self) -> str:
         """The type that is stored."""
@@ -77,6 +104,25 @@ class Output:
         if self.codes or self.count:
             found["missing"] = MISSING
         return found | ({"flag_meanings": " ".join(self.codes)} if self.codes else {})
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names of outputs, of their axes and of the grid that would overwrite each other in a store.
+
+    Raises
+    ------
+    ProblemError
+        If a name occurs twice, or is one that every store has.
+    """
+    counted = Counter([*names, "trial", "done"])
+    twice = [name for name, number in counted.items() if number > 1]
+    if twice:
+        raise ProblemError(f"measures: expected outputs with names of their own, got {', '.join(twice)}")
+
+
+def undeclared(array: np.ndarray) -> Output:
+    """The output of a function: yes or no for booleans, and for what is stored of them; else numbers."""
+    return Output(codes=YES_NO) if array.dtype in (np.bool_, np.int8) else Output()
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Measure(ABC):
 
 
 class OfFunction(Measure):
-    """A function (problem, run) -> dict of arrays with one number for each trial, which are stored as float64."""
+    """A function (problem, run) -> dict of arrays with one number, or True or False, for each trial."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.name = function, getattr(function, "__name__", "function")

@@ -18,7 +18,7 @@ from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.storage import atomic_write, kind_of
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.format import Output
+from attsvm.sweeps.format import Output, undeclared
 
 try:
     import fcntl
@@ -213,19 +213,19 @@ class Store:
         created = (self.path / HEADER).stat().st_mtime_ns
         for name, array in arrays.items():
             if name not in declared:
-                self._ensure(name, definition, chunk)
+                self._ensure(name, array, definition, chunk)
             _array(self.path, created, name)[at] = array
         self._check_identity(identity)
         (self.path / CHUNKS / f"{task.name}{DONE}").touch()
         (self.path / CHUNKS / f"{task.name}{FAILED}").unlink(missing_ok=True)
 
-    def _ensure(self, name: str, definition: Definition, chunk: int) -> None:
+    def _ensure(self, name: str, array: np.ndarray, definition: Definition, chunk: int) -> None:
         """Create the array of an output that no measure declares, unless a worker has created it."""
         if (self.path / DATA / name / "zarr.json").is_file():
             return
         # two workers write the same file, each by a rename
         with contextlib.suppress(ValueError):
-            self._create_array(name, Output(), definition, chunk)
+            self._create_array(name, undeclared(array), definition, chunk)
 
     def fail(self, definition: Definition, task: Task, error: str, traceback: str) -> None:
         """Record the error of a chunk."""

@@ -16,7 +16,7 @@ from attsvm.svm.threads import threads_for
 from attsvm.sweeps.arguments import find_source
 from attsvm.sweeps.block import Block, drawn_block
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.format import Output
+from attsvm.sweeps.format import Output, check_names, undeclared
 from attsvm.sweeps.store import Store, Task
 
 
@@ -53,16 +53,17 @@ def block_outputs(definition: Definition, cell: int, first: int) -> dict[str, np
         if declared and set(arrays) != set(declared):
             expected, got = ", ".join(declared), ", ".join(map(str, arrays))
             raise ProblemError(f"{measure.name}: expected the outputs {expected}, got {got}")
+        check_names([*definition.names, *(set(found) - set(definition.names)), *(set(arrays) - set(declared))])
         found |= {name: _checked(name, array, declared.get(name), definition) for name, array in arrays.items()}
     return found
 
 
 def _checked(name: str, array: np.ndarray, output: Output | None, definition: Definition) -> np.ndarray:
-    output = output or Output()
+    output = output or undeclared(np.asarray(array))
     expected = (definition.width, *(len(values) for values in output.axes.values()))
     if np.shape(array) != expected:
         raise ProblemError(f"{name}: expected an array of shape {expected}, got {np.shape(array)}")
-    return np.asarray(array).astype(output.dtype)
+    return output.stored(name, array)
 
 
 @contextlib.contextmanager
