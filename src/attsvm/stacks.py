@@ -18,7 +18,7 @@ def svd(matrices: Stack) -> tuple[Stack, Vectors, Stack]:
     LinAlgError
         If it fails, as with NaN; so do the others.
     """
-    if len(matrices) > 1:
+    if len(matrices) != 1 or not matrices.size:
         return np.linalg.svd(matrices)
     U, sigma, Vt, failed = scipy.linalg.lapack.dgesdd(matrices[0])
     _check(failed)
@@ -28,7 +28,7 @@ def svd(matrices: Stack) -> tuple[Stack, Vectors, Stack]:
 def singular_values(matrices: Float[np.ndarray, "*N rows columns"]) -> Float[np.ndarray, "*N k"]:
     """The singular values; there may be any number of axes in front."""
     *lead, rows, columns = matrices.shape
-    if math.prod(lead) != 1:
+    if math.prod(lead) != 1 or not matrices.size:
         return np.linalg.svd(matrices, compute_uv=False)
     _, sigma, _, failed = scipy.linalg.lapack.dgesdd(matrices.reshape(rows, columns), compute_uv=False)
     _check(failed)
@@ -37,7 +37,7 @@ def singular_values(matrices: Float[np.ndarray, "*N rows columns"]) -> Float[np.
 
 def eigh(matrices: Stack) -> tuple[Vectors, Stack]:
     """Eigenvalues in ascending order, and eigenvectors."""
-    if len(matrices) > 1:
+    if len(matrices) != 1:
         return np.linalg.eigh(matrices)
     values, vectors, failed = scipy.linalg.lapack.dsyevd(matrices[0], lower=True)
     _check(failed)
@@ -46,7 +46,7 @@ def eigh(matrices: Stack) -> tuple[Vectors, Stack]:
 
 def eigvalsh(matrices: Stack) -> Vectors:
     """Eigenvalues in ascending order."""
-    if len(matrices) > 1:
+    if len(matrices) != 1:
         return np.linalg.eigvalsh(matrices)
     values, _, failed = scipy.linalg.lapack.dsyevd(matrices[0], compute_v=False, lower=True)
     _check(failed)
@@ -55,7 +55,7 @@ def eigvalsh(matrices: Stack) -> Vectors:
 
 def orthonormal(matrices: Stack) -> Stack:
     """Orthonormal columns that span the columns of matrices with at least as many rows."""
-    if len(matrices) > 1:
+    if len(matrices) != 1:
         return np.linalg.qr(matrices)[0]
     reflectors, factors, _, failed = scipy.linalg.lapack.dgeqrf(matrices[0])
     _check(failed)
@@ -66,7 +66,7 @@ def orthonormal(matrices: Stack) -> Stack:
 
 def solve_definite(matrices: Stack, right: Vectors) -> Vectors:
     """The solutions of linear equations with positive definite matrices, one right side each; they are overwritten."""
-    if len(matrices) > 1:
+    if len(matrices) != 1:
         return np.asarray(np.linalg.solve(matrices, right[:, :, None])[:, :, 0])
     # the matrix is symmetric: its transpose is the layout that LAPACK takes without a copy
     _, found, failed = scipy.linalg.lapack.dposv(matrices[0].T, right[0], overwrite_a=True, overwrite_b=True)

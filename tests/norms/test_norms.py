@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
+from attsvm import stacks
 from attsvm.norms import (
     Lp,
     Norm,
@@ -229,6 +230,18 @@ def test_each_of_the_two_maps_follows_from_the_other():
 def test_a_missing_piece_is_named(piece):
     with pytest.raises(attsvm.ProblemError, match=f"value-only does not provide `{piece}`"):
         getattr(ValueOnly(), piece)(*([np.eye(2), 1.0] if piece == "prox" else [np.eye(2)]))
+
+
+@pytest.mark.parametrize("norm", [Nuclear(), Spectral(), schatten(3)], ids=str)
+def test_a_matrix_without_entries_has_norm_0(norm):
+    assert norm.value(np.zeros((0, 3))) == norm.value(np.zeros((3, 0))) == 0.0
+    for shape in ((1, 0, 3), (2, 0, 3), (0, 3, 3)):
+        assert np.array_equal(norm.value(np.zeros(shape)), np.zeros(shape[0]))
+
+
+def test_no_matrix_has_no_factors():
+    U, sigma, Vt = stacks.svd(np.zeros((0, 3, 2)))
+    assert (U.shape, sigma.shape, Vt.shape) == ((0, 3, 3), (0, 2), (0, 2, 2))
 
 
 def test_the_module_lists_exactly_its_documented_names():

@@ -86,6 +86,20 @@ def test_a_copy_goes_on_by_itself_as_the_original_does(make, clone):
     assert copied_optimizer.nonfinite == optimizer.nonfinite
 
 
+def test_a_state_that_was_saved_before_spectral_steps_had_a_dtype_is_loaded():
+    weight = torch.nn.Parameter(torch.ones(3, 4))
+    optimizer = SpectralDescent([weight], lr=0.1, iterations=5)
+    saved = optimizer.state_dict()
+    del saved["param_groups"][0]["dtype"]
+    optimizer.load_state_dict(through_a_file(saved))
+    weight.grad = torch.linspace(-1, 1, 12).reshape(3, 4)
+    other = torch.nn.Parameter(torch.ones(3, 4))
+    other.grad = weight.grad.clone()
+    optimizer.step()
+    SpectralDescent([other], lr=0.1, iterations=5).step()
+    assert torch.equal(weight, other)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_mirror_variable_is_held_in_float32_at_least(dtype):
     network = model(dtype)

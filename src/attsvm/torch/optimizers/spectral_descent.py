@@ -84,7 +84,7 @@ class SpectralDescent(MatrixDescent):
             check_number("iterations", group["iterations"], 1, 100)
         if len(group["coefficients"]) != 3:
             raise ValueError(f"coefficients: expected three numbers, got {group['coefficients']!r}")
-        dtype = group["dtype"]
+        dtype = group.get("dtype")  # absent from states that earlier versions have saved
         if dtype is not None and (group["iterations"] is None or dtype not in _DTYPES):
             known = " or ".join(map(str, _DTYPES))
             raise ValueError(f"dtype: expected None, or {known} with iterations, got {dtype!r}")
@@ -96,7 +96,8 @@ class SpectralDescent(MatrixDescent):
             return units
         if group["iterations"] is None:
             return _exact_factors(matrices)
-        return _newton_schulz(matrices, group["iterations"], group["coefficients"], group["dtype"] or matrices.dtype)
+        dtype = group.get("dtype") or matrices.dtype
+        return _newton_schulz(matrices, group["iterations"], group["coefficients"], dtype)
 
 
 def _exact_factors(matrices: Tensor) -> Tensor:
