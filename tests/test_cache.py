@@ -123,7 +123,7 @@ def test_another_processor_compiler_or_setting_has_programs_of_its_own(what, com
     elif what == "versions":
         monkeypatch.setattr(jax, "__version__", "0.0.1")
     elif what == "flags":
-        monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"] + " --xla_cpu_max_isa=AVX2")
+        monkeypatch.setattr(compiling, "_FLAGS", compiling._FLAGS + " --xla_cpu_max_isa=AVX2")
     elif what == "settings":
         optimised = jax.config.read("jax_disable_most_optimizations")
         jax.config.update("jax_disable_most_optimizations", not optimised)
@@ -201,6 +201,18 @@ def test_what_cannot_be_read_back_is_not_kept(folder):
         return jax.pure_callback(lambda y: 3 * np.asarray(y), x, x)
 
     assert call(function=called_back) == 6.0
+    assert not folder.exists()
+
+
+def test_nothing_is_kept_where_the_flags_are_in_a_file_or_jax_cannot_write_a_program(folder, monkeypatch):
+    def fail(program):
+        raise RuntimeError("not implemented for this device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compiling, "serialize", fail)
+        assert call() == 6.0
+    monkeypatch.setattr(compiling, "_FLAGS", "flags.txt")
+    assert call() == 6.0
     assert not folder.exists()
 
 

@@ -14,6 +14,7 @@ from jaxlib.version import __version__ as jaxlib_version
 
 from attsvm import cache as disk
 
+_FLAGS = os.environ.get("XLA_FLAGS", "").strip()  # XLA reads them once; later changes have no effect
 _FORMAT = 2  # to be raised when programs that earlier versions kept must not be read
 
 
@@ -40,7 +41,7 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...], options: 
     lowered = jax.jit(function, keep_unused=True).lower(*arguments)
     text = lowered.as_text()
     # a callback refers to a function of this process
-    if not disk.enabled() or _jax_keeps_programs() or "callback" in text:
+    if not disk.enabled() or _flags_in_a_file() or _jax_keeps_programs() or "callback" in text:
         return lowered.compile(compiler_options=dict(options))
     device = _device()
     name = _name(text, options, device)
@@ -49,7 +50,7 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...], options: 
         with contextlib.suppress(Exception):  # whatever is wrong with it, compiling mends it
             return deserialize_and_load(kept, lowered.in_tree, lowered.out_tree, device.client, [device])
     program = lowered.compile(compiler_options=dict(options))
-    with contextlib.suppress(NotImplementedError, ValueError):  # what JAX cannot write is not kept
+    with contextlib.suppress(Exception):  # what JAX cannot write is not kept
         disk.write(name, serialize(program)[0])
     return program
 
@@ -71,6 +72,11 @@ def by_shape(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _flags_in_a_file() -> bool:
+    """Whether XLA's flags are the name of a file, which may change."""
+    return bool(_FLAGS) and not _FLAGS.startswith("-")
+
+
 def _jax_keeps_programs() -> bool:
     """Whether JAX's own cache is on. What JAX has read from it cannot be written: its functions are missing."""
     config: Any = jax.config
@@ -80,7 +86,7 @@ def _jax_keeps_programs() -> bool:
 def _name(text: str, options: Mapping[str, Any], device: jax.Device) -> str:
     """A hash of what the machine code follows from: program, compiler and its settings, and the processor."""
     versions = jax.__version__, jaxlib_version, device.client.platform_version
-    settings = sorted(jax.config.values.items()), os.environ.get("XLA_FLAGS"), sorted(options.items())
+    settings = sorted(jax.config.values.items()), _FLAGS, sorted(options.items())
     target = device.platform, device.device_kind, device.id, len(jax.devices()), _processor()
     return hashlib.sha256(repr((_FORMAT, text, versions, settings, target)).encode()).hexdigest()
 

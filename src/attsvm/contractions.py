@@ -170,7 +170,7 @@ def compiler_options(num_trials: int) -> dict[str, Any]:
     which is four times slower on small problems. Another pass turns loops over less than 1 kB into functions, whose
     emitter does not know barriers: it must not run. A compiler without such passes ignores the option. A single trial
     uses the older of the compiler's two loop emitters, which is 10 % faster for one trial and slower for many. By
-    default the compiler uses half of an AVX-512 register; with whole ones a batch is a fifth to a third faster. JAX's
+    default the compiler uses half of an AVX-512 register; with whole ones a batch is faster. JAX's
     setting ``jax_disable_most_optimizations`` gives programs that compile in half the time, for few steps.
     """
     if platform() != "cpu":
