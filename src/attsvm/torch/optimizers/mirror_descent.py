@@ -33,7 +33,8 @@ class MirrorDescent(MirrorOptimizer):
         :func:`attsvm.torch.lr_from_sgd` and :func:`attsvm.torch.lr_from_adam`.
     p : float, default 1.1
         Exponent of the potential, 1 < p < ∞. A step is fastest where 4/(p−1) is an integer (p = 1.05, 1.1, 1.2, 1.25,
-        1.5, 2, 3, 5, ...) or, compiled, where 3/(p−1) is (1.3, 1.6, 1.75, 2.5, 4), because it needs no `pow`.
+        1.5, 2, 3, 5, ...), because it needs no `pow`. Compiled steps of float32 weights without ``normalize`` need none
+        where 3/(p−1) is an integer (1.3, 1.6, 1.75, 2.5, 4) either.
     momentum : float, default 0
         b ← momentum·b + g; the step is taken (and normalized) along b.
     nesterov : bool, default False
