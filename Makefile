@@ -7,7 +7,9 @@ BIN := $(VENV)/bin
 CAMPAIGNS ?=
 MINUTES ?= 60
 
-.PHONY: install develop test test-long soak check demo reproduce benchmarks clean
+PLAYGROUND := src/attsvm/playground/page/index.html
+
+.PHONY: install develop playground check-playground test test-long soak check docs demo reproduce benchmarks clean
 
 install: $(VENV)/installed
 
@@ -25,7 +27,7 @@ $(VENV)/installed-to-develop: $(VENV)/installed
 
 demo: install  ## the main job on real data, both ways; open demo/*/index.html
 	$(BIN)/attsvm fit digits --classes 3,8 --out demo/digits-joint --force
-	$(BIN)/attsvm fit digits --classes 3,8 --no-train-head --out demo/digits-fixed-head --force
+	$(BIN)/attsvm fit digits --classes 3,8 --no-train-head --seeds 1 --out demo/digits-fixed-head --force
 
 reproduce: install  ## every figure and table at full size; open out/reproduce/index.html
 	$(BIN)/attsvm reproduce all
@@ -44,9 +46,23 @@ check: develop
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+playground:  ## builds the page of `attsvm playground`, which is kept in the repository
+	cd playground && npm ci --no-audit --no-fund && npm run build
+
+# everything of the page that needs Node: the page is what the source builds, and its tests
+check-playground:
+	@command -v npm >/dev/null || { echo "check-playground: skipped, Node is not installed"; exit 0; }; \
+	cd playground && npm ci --no-audit --no-fund && npm run build -- --outDir ../build/playground && \
+	cmp ../build/playground/index.html ../$(PLAYGROUND) && npm test && \
+	if command -v chromium >/dev/null; then npm run browser; \
+	else echo "check-playground: tests in the browser skipped, Chromium is not installed"; fi
+
+docs: develop  ## the site; open docs/_build/html/index.html
+	$(BIN)/sphinx-build -W --keep-going --quiet -b html docs docs/_build/html
+
 benchmarks: develop
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/att_svm.py
 
 clean:
-	rm -rf $(VENV) demo build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) demo build dist docs/_build docs/generated .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -23,30 +23,34 @@ from attsvm.norms import FusedHeads, MaxOfHeads, Nuclear, Spectral, SumOfHeads
 from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
 from attsvm.reproduce.figures.multi_head import MultiHead, problems
 
-HEADS, REPEATS = 8, 15
+HEADS, REPEATS, SHORT = 8, 40, 2
 
 
-def seconds_a_step(problem: attsvm.Problem, attention: str, steps: int) -> float:
-    """Processor time, without that of a call without steps; the least of several calls."""
-    times: dict[int, list[float]] = {0: [], steps: []}
-    attsvm.train(problem, attention=attention, steps=1, record=1)
+def seconds_a_step(problems: list[attsvm.Problem], attention: str, steps: list[int]) -> list[float]:
+    """Processor time of a step of each problem: the least of several calls, less that of calls of ``SHORT`` steps.
+
+    All problems are measured in turn, so that other work on the machine slows all alike. A call without steps would
+    not do as the short one: the history of each other call has one record more.
+    """
+    times: dict[tuple[int, int], list[float]] = {}
+    for problem in problems:
+        attsvm.train(problem, attention=attention, steps=SHORT, record=1)
     for _ in range(REPEATS):
-        for number, found in times.items():
-            begin = time.process_time()
-            attsvm.train(problem, attention=attention, steps=number, record=1)
-            found.append(time.process_time() - begin)
-    return (min(times[steps]) - min(times[0])) / steps
+        for i, problem in enumerate(problems):
+            for number in (SHORT, steps[i]):
+                begin = time.process_time()
+                attsvm.train(problem, attention=attention, steps=number, record=1)
+                times.setdefault((i, number), []).append(time.process_time() - begin)
+    return [(min(times[i, n]) - min(times[i, SHORT])) / (n - SHORT) for i, n in enumerate(steps)]
 
 
 def cost() -> None:
     print(f"{'':12}{'trials':>8}{'one head, us':>14}{f'{HEADS} heads, us':>14}{'ratio':>8}")
     for attention in ("combined", "factored"):
-        for trials, steps in (((), 8_000), ((64,), 480)):
-            # calls of about the same length, so that other work on the machine slows both alike
-            one, several = (
-                seconds_a_step(random_problem(seed=0, num_heads=number, batch=trials), attention, number_of_steps)
-                for number, number_of_steps in ((None, steps), (HEADS, steps // HEADS))
-            )
+        for trials, steps in (((), 8_000), ((64,), 960)):
+            problems = [random_problem(seed=0, num_heads=number, batch=trials) for number in (None, HEADS)]
+            # calls of about the same length
+            one, several = seconds_a_step(problems, attention, [steps, steps // HEADS])
             count = int(np.prod(trials, dtype=int))
             print(f"{attention:12}{count:8}{1e6 * one:14.1f}{1e6 * several:14.1f}{several / one:8.1f}", flush=True)
 

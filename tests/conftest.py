@@ -12,6 +12,8 @@ import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
+from oracles.schemas import check_result
+
 SHARED = Path(__file__).parents[1].parent / "shared"
 
 # the tests run side by side: one thread each for linear algebra and PyTorch, also in the processes that they start
@@ -76,3 +78,21 @@ def command(monkeypatch, capsys):
         return int(ended.value.code or 0), *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture(autouse=True, scope="session")
+def results_follow_their_schemas():
+    """Check every result that a command or a figure makes in a test against the schema of its name."""
+    from attsvm.report import plain
+
+    jsonable_dict = plain.jsonable_dict
+
+    def checked(values):
+        made = jsonable_dict(values)
+        if "schema" in made:
+            check_result(made)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "jsonable_dict", checked)
+        yield

@@ -169,12 +169,30 @@ def test_what_others_may_have_written_is_not_read(folder, compilations, monkeypa
     for path, safe in ((folder, 0o700), (file, 0o600)):
         for others in (0o020, 0o002):
             path.chmod(safe | others)
-            assert cache.read(file.stem) is None
+            cache._failed.clear()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                assert cache.read(file.stem) is None
+                assert cache.read(file.stem) is None
+            # a folder that is of no use is warned of once; a single file is compiled again
+            assert [str(one.message).partition(":")[0] for one in caught] == (
+                [f"compiled programs are not kept in {folder}"] if path == folder else []
+            )
         path.chmod(safe)
     assert cache.read(file.stem) is not None
+    cache._failed.clear()
     monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
-    assert call() == 6.0
+    with pytest.warns(RuntimeWarning, match="it must be yours"):
+        assert call() == 6.0
     assert len(compilations) == 2
+
+
+def test_the_folder_may_be_below_the_home_of_the_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cache.configure(folder="~/mine")
+    assert cache.contents().folder == tmp_path / "mine"
+    monkeypatch.setenv(cache.FOLDER, "~/theirs")
+    assert cache.contents().folder == tmp_path / "theirs"
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a full disk"])

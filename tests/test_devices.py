@@ -1,12 +1,19 @@
 """Names of devices, and the error of memory that does not suffice."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
 
 import attsvm
+from attsvm import devices
+from attsvm.apps.fit.fit import fit
 from attsvm.devices import Needs, out_of_memory, parse_device
 from attsvm.training import memory, session
+from attsvm.training.engine import program
 
 PROBLEM = attsvm.datasets.random_problem(3, 4, 5, seed=0)
 
@@ -60,3 +67,99 @@ def test_other_errors_of_xla_are_not_changed(monkeypatch):
     monkeypatch.setattr(session.Program, "compiled", fail)
     with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
         attsvm.train(PROBLEM, steps=1)
+
+
+def test_a_memory_error_of_a_callback_is_its_own():
+    def fail(_):
+        raise MemoryError("the list of the callback")
+
+    with pytest.raises(MemoryError, match=r"^the list of the callback$"):
+        attsvm.train(PROBLEM, steps=1, callback=fail)
+
+
+def test_naming_the_default_device_compiles_nothing():
+    attsvm.train(PROBLEM, steps=1)
+    compiled = program._compiled.cache_info().misses
+    attsvm.train(PROBLEM, steps=1, device="cpu")
+    assert program._compiled.cache_info().misses == compiled
+
+
+CONTROL_GROUPS = {
+    "version 2": ("0::/jobs/mine", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    "version 1": (
+        "4:cpu,memory:/jobs/mine",
+        "sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+}
+
+
+@pytest.mark.parametrize("version", CONTROL_GROUPS)
+def test_control_groups_limit_the_free_memory(version, tmp_path):
+    line, mount, most, used, cached = CONTROL_GROUPS[version]
+    files = {"proc/self/cgroup": f"9:name=systemd:/\n{line}\n"}
+    # the group of the process has no limit; the one above it has 1000 bytes, of which 700 are in use, 50 of them cached
+    of_groups = {"jobs/mine": ("max", "600", "0"), "jobs": ("1000", "700", "50"), ".": ("5000", "4000", "0")}
+    for group, (limit, use, cache) in of_groups.items():
+        for name, content in ((most, limit), (used, use), ("memory.stat", f"anon 1\n{cached} {cache}\n")):
+            files[f"{mount}/{group}/{name}"] = content
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert sorted(devices._of_control_groups(tmp_path)) == [350, 1000]
+
+
+ON_DEVICES = """
+import jax, numpy as np, attsvm
+from attsvm.jax_devices import default_device
+
+first, second = jax.devices()
+problem = attsvm.datasets.random_problem(4, 3, 2, seed=0)
+optimizer = attsvm.optimizers.gradient_descent
+
+def used(work):
+    seen = []
+    work(lambda _: seen.append(default_device()) or True)
+    return seen[0]
+
+def fit(callback, **options):
+    attsvm.AttentionClassifier("gradient_descent", max_steps=25, early_stopping=False, **options).fit(
+        problem.tokens, [1, -1, 1, -1], callback=callback
+    )
+
+def profile(callback, **options):
+    attsvm.margin_profile(optimizer, seeds=1, norms=["l1", "l2"], steps=4, callback=callback, **options)
+
+for work in (lambda callback, **options: attsvm.train(problem, steps=1, callback=callback, **options), fit, profile):
+    with jax.default_device(second):
+        assert used(lambda callback: work(callback, device="cpu")) == first
+"""
+
+
+def test_the_named_device_is_used_where_jax_has_several():
+    several = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ON_DEVICES], env={**os.environ, **several}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def fit_in_place(device):
+    attsvm.AttentionClassifier(device=device).fit(PROBLEM.tokens, PROBLEM.labels)
+
+
+def profile_in_place(device):
+    attsvm.margin_profile(attsvm.optimizers.gradient_descent, seeds=1, steps=4, device=device)
+
+
+def fit_and_compare(device):
+    fit(attsvm.datasets.random_problem(16, 4, 5, seed=1), steps=1, device=device)
+
+
+@pytest.mark.parametrize("work", [fit_in_place, profile_in_place, fit_and_compare])
+def test_every_call_refuses_a_device_that_does_not_exist(work):
+    with pytest.raises(attsvm.errors.ProblemError, match="device: expected one that exists here, 'cpu', got 'cuda:7'"):
+        work("cuda:7")

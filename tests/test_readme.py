@@ -12,7 +12,7 @@ README = ROOT / "README.md"
 # the other pages need a model, or are run by tests/torch/test_recipes.py and tests/test_docs.py
 GUIDE = (
     *("att_svm", "training", "theory", "regularization_path", "estimator", "results"),
-    *("margin_profile", "plots", "sweeps"),
+    *("margin_profile", "plots", "sweeps", "next_token"),
 )
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 

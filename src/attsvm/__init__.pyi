@@ -15,6 +15,8 @@ from .measures import correlation as correlation
 from .measures import direction_error as direction_error
 from .measures import in_cone as in_cone
 from .measures import margin as margin
+from .next_token import TokenGraph as TokenGraph
+from .next_token import token_graph as token_graph
 from .problem import Problem as Problem
 from .profiles import MarginProfile as MarginProfile
 from .profiles import margin_profile as margin_profile

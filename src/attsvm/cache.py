@@ -32,7 +32,7 @@ _ENDING = ".program"
 _NAME = re.compile(r"[0-9a-f]{64}\.program")
 _WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _DIGEST = hashlib.sha256().digest_size
-_failed: set[Path] = set()  # folders that could not be written, of which the user has been warned
+_failed: set[Path] = set()  # folders that cannot be used, of which the user has been warned
 
 
 def __dir__() -> list[str]:
@@ -54,6 +54,17 @@ class Contents:
         Their size.
     max_megabytes : float
         When the programs take more, those that were not used for longest are removed.
+
+    See Also
+    --------
+    attsvm.cache.contents : Makes one.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> found = attsvm.cache.contents()
+    >>> found.num_programs >= 0, found.megabytes <= found.max_megabytes
+    (True, True)
     """
 
     folder: Path
@@ -65,6 +76,10 @@ class Contents:
 
 def contents() -> Contents:
     """Where the cache is and what it holds.
+
+    See Also
+    --------
+    attsvm.cache.configure, attsvm.cache.clear
 
     Examples
     --------
@@ -83,6 +98,20 @@ def clear() -> int:
     -------
     int
         How many were removed.
+
+    See Also
+    --------
+    attsvm.cache.contents, attsvm.cache.configure
+
+    Examples
+    --------
+    >>> import attsvm, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     before = attsvm.cache.contents().folder
+    ...     attsvm.cache.configure(folder=folder)
+    ...     attsvm.cache.clear()
+    ...     attsvm.cache.configure(folder=before)
+    0
     """
     removed = [_remove(entry.path) for entry in _entries(_folder())]
     with contextlib.suppress(OSError):
@@ -109,6 +138,10 @@ def configure(
     ProblemError
         If an argument is none of these.
 
+    See Also
+    --------
+    attsvm.cache.contents, attsvm.cache.clear
+
     Examples
     --------
     >>> import attsvm
@@ -118,7 +151,7 @@ def configure(
         check_flag("enabled", enabled)
         os.environ[ENABLED] = "on" if enabled else "off"
     if folder is not None:
-        os.environ[FOLDER] = os.path.abspath(folder)
+        os.environ[FOLDER] = str(Path(folder).expanduser().absolute())
     if max_megabytes is not None:
         check_number("max_megabytes", max_megabytes, "a number >= 0", lambda x: x >= 0)
         os.environ[MEGABYTES] = repr(float(max_megabytes))
@@ -138,7 +171,7 @@ def read(name: str) -> bytes | None:
     path = folder / f"{name}{_ENDING}"
     try:
         with path.open("rb") as file:
-            if not (_ours(os.stat(folder)) and _ours(os.fstat(file.fileno()))):
+            if not _trusted(folder) or not _ours(os.fstat(file.fileno())):
                 return None
             packed = file.read()
         body = packed[_DIGEST:]
@@ -163,24 +196,43 @@ def write(name: str, program: bytes) -> None:
     try:
         if folder in make_folder(folder):
             folder.chmod(0o700)
+        elif not _trusted(folder):
+            return
         with unfinished(path) as temporary:
             temporary.chmod(0o600)
             temporary.write_bytes(hashlib.sha256(body).digest() + body)
             finish(temporary, path)
     except OSError as error:
-        _failed.add(folder)
-        if multiprocessing.parent_process() is None:  # not from every worker process
-            warnings.warn(
-                f"compiled programs cannot be kept: {error}. Training works, but compiles again in every process. "
-                f"{ENABLED}=off turns this warning off, {FOLDER} names another folder.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        _warn(folder, f"compiled programs cannot be kept: {error}")
         return
     for entry in sorted(_entries(folder), key=lambda entry: entry.used, reverse=True):
         room -= entry.size if entry.path != path else 0
         if room < 0:
             _remove(entry.path)
+
+
+def _trusted(folder: Path) -> bool:
+    """Whether programs of the folder may be run; if not, the user is warned once."""
+    trusted = _ours(folder.stat())
+    if not trusted:
+        _warn(
+            folder, f"compiled programs are not kept in {folder}: it must be yours, and closed to others (chmod go-w)"
+        )
+    return trusted
+
+
+def _warn(folder: Path, reason: str) -> None:
+    """Warn once of a folder that cannot be used."""
+    if folder in _failed:
+        return
+    _failed.add(folder)
+    if multiprocessing.parent_process() is None:  # not from every worker process
+        warnings.warn(
+            f"{reason}. Training works, but compiles again in every process. "
+            f"{ENABLED}=off turns this warning off, {FOLDER} names another folder.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 class _Entry(NamedTuple):
@@ -217,7 +269,8 @@ def _remove(path: Path) -> bool:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get(FOLDER) or user_cache_path("attsvm", appauthor=False) / "programs")
+    given = os.environ.get(FOLDER)
+    return Path(given).expanduser() if given else user_cache_path("attsvm", appauthor=False) / "programs"
 
 
 def _max_megabytes() -> float:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import logging
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -13,7 +14,9 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 from jaxlib.version import __version__ as jaxlib_version
 
 from attsvm import cache as disk
+from attsvm.jax_devices import default_device
 
+_log = logging.getLogger(__name__)
 _FLAGS = os.environ.get("XLA_FLAGS", "").strip()  # XLA reads them once; later changes have no effect
 _FORMAT = 2  # to be raised when programs that earlier versions kept must not be read
 
@@ -43,12 +46,15 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...], options: 
     # a callback refers to a function of this process
     if not disk.enabled() or _flags_in_a_file() or _jax_keeps_programs() or "callback" in text:
         return lowered.compile(compiler_options=dict(options))
-    device = _device()
+    device = default_device()
     name = _name(text, options, device)
     kept = disk.read(name)
     if kept is not None:
         with contextlib.suppress(Exception):  # whatever is wrong with it, compiling mends it
-            return deserialize_and_load(kept, lowered.in_tree, lowered.out_tree, device.client, [device])
+            program = deserialize_and_load(kept, lowered.in_tree, lowered.out_tree, device.client, [device])
+            _log.info("read a compiled program of %s from the cache", device)
+            return program
+    _log.info("compile a program for %s", device)
     program = lowered.compile(compiler_options=dict(options))
     with contextlib.suppress(Exception):  # what JAX cannot write is not kept
         disk.write(name, serialize(program)[0])
@@ -86,15 +92,11 @@ def _jax_keeps_programs() -> bool:
 def _name(text: str, options: Mapping[str, Any], device: jax.Device) -> str:
     """A hash of what the machine code follows from: program, compiler and its settings, and the processor."""
     versions = jax.__version__, jaxlib_version, device.client.platform_version
-    settings = sorted(jax.config.values.items()), _FLAGS, sorted(options.items())
+    # of the default device, what it is counts, and not whether it was chosen
+    config = {name: value for name, value in jax.config.values.items() if name != "jax_default_device"}
+    settings = sorted(config.items()), _FLAGS, sorted(options.items())
     target = device.platform, device.device_kind, device.id, len(jax.devices()), _processor()
     return hashlib.sha256(repr((_FORMAT, text, versions, settings, target)).encode()).hexdigest()
-
-
-def _device() -> jax.Device:
-    """Where JAX runs programs that no argument ties to a device."""
-    device: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return jax.devices(device)[0] if device is None or isinstance(device, str) else device
 
 
 @cache

@@ -20,6 +20,8 @@ Array = jax.Array
 # into one vectorised loop (each term adds an instruction, which limits the length of the sum).
 _LONGEST_WRITTEN_OUT = 64
 _LARGEST_WRITTEN_OUT = 32_768
+# The terms that one pass of a loop over a longer sum writes out: what it copies for them should fit in the cache.
+_PART = 16
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -71,15 +73,30 @@ def _backward(subscripts: str, operands: tuple[Array, Array], cotangent: Array) 
 contract.defvjp(_forward, _backward)
 
 
-def row_products(rows: Array, vectors: Array) -> Array:
-    """⟨row, vector⟩ along the last axis before the trials': (..., T, d, B) and (..., d, B) to (..., T, B).
+def gap_products(points: Array, rows: Array, vectors: Array) -> Array:
+    """⟨point − row, vector⟩ for each row: (n, Q, d, B), (n, T, d, B or 1) and (n, Q, d, B) to (n, Q, T, B).
 
-    This takes one pass over ``rows``, which are never stored: XLA fuses their computation into the pass.
+    The difference is taken before the product: that of the products would lose what near rows differ by. The sum over d
+    is written term by term, and in a loop over parts of a long one, so that no array (n, Q, T, d, B) is stored.
     """
-    products = rows * vectors[..., None, :, :]
-    if rows.shape[-2] > _LONGEST_WRITTEN_OUT:
-        return jnp.sum(products, axis=-2)
-    return settle(reduce(jax.lax.add, _entries(products, -2)))
+    operands = points, rows, vectors
+
+    def terms(points: Array, rows: Array, vectors: Array) -> Iterator[Array]:
+        for k in range(points.shape[2]):
+            yield (points[:, :, None, k] - rows[:, None, :, k]) * vectors[:, :, None, k]
+
+    d = points.shape[2]
+    if d <= _LONGEST_WRITTEN_OUT:
+        return settle(reduce(jax.lax.add, terms(*operands)))
+
+    def with_part(i: Array, found: Array) -> Array:
+        parts = (jax.lax.dynamic_slice_in_dim(x, i * _PART, _PART, 2) for x in operands)
+        return reduce(jax.lax.add, terms(*parts), found)
+
+    found = jnp.zeros((*points.shape[:2], rows.shape[1], points.shape[-1]), points.dtype)
+    found = jax.lax.fori_loop(0, d // _PART, with_part, found)
+    rest = (x[:, :, d - d % _PART :] for x in operands)
+    return settle(reduce(jax.lax.add, terms(*rest), found))
 
 
 def total(x: Array, axis: int) -> Array:

@@ -42,6 +42,16 @@ class Displayed:
         ------
         ProblemError
             If there is no plot of this kind.
+
+        See Also
+        --------
+        attsvm.plot.compare, attsvm.plot.paths
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> axes = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).plot()
         """
         return PLOTS.find(self._kind())(self, *args, ax=ax, **options)
 

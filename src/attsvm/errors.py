@@ -2,4 +2,13 @@
 
 
 class ProblemError(ValueError):
-    """An argument is not valid. The message names the argument, what was expected and what was given."""
+    """An argument is not valid. The message names the argument, what was expected and what was given.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> attsvm.solve_svm(attsvm.datasets.random_problem(3, 4, 5), [0, 1, 7])
+    Traceback (most recent call last):
+        ...
+    attsvm.errors.ProblemError: selected: expected tokens 0..3, got 7 for query (2,)
+    """

@@ -34,6 +34,10 @@ class Registry(Generic[T]):
         Applied to what an entry point or an import path refers to. It returns the extension, or raises
         :class:`ProblemError`.
 
+    See Also
+    --------
+    attsvm.extensions.import_object
+
     Examples
     --------
     >>> from attsvm.extensions import Registry
@@ -146,7 +150,18 @@ class Registry(Generic[T]):
 
 
 def kind_check(base: type) -> Callable[[object], Any]:
-    """The ``check`` of a registry whose extensions are instances or subclasses of a base class."""
+    """The ``check`` of a registry whose extensions are instances or subclasses of a base class.
+
+    See Also
+    --------
+    attsvm.extensions.Registry
+
+    Examples
+    --------
+    >>> from attsvm.extensions import kind_check
+    >>> kind_check(int)(True)
+    True
+    """
 
     def check(found: object) -> Any:
         if isinstance(found, base) or (isinstance(found, type) and issubclass(found, base)):
@@ -163,6 +178,16 @@ def import_object(path: str) -> object:
     ------
     ImportError, AttributeError, ValueError
         If there is no such module or name. A module can also raise any other exception on import.
+
+    See Also
+    --------
+    attsvm.extensions.Registry
+
+    Examples
+    --------
+    >>> from attsvm.extensions import import_object
+    >>> import_object("attsvm.norms:Nuclear").__name__
+    'Nuclear'
     """
     module, _, name = path.partition(":")
     here = str(Path.cwd())

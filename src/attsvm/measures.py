@@ -35,6 +35,16 @@ def correlation(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
     ProblemError
         If the shapes do not fit or an entry is not finite.
 
+    See Also
+    --------
+    attsvm.direction_error : More accurate near 1.
+    attsvm.margin_ratio : Where the optimum is not unique.
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, which measures convergence
+    in direction by it.
+
     Examples
     --------
     >>> import attsvm
@@ -67,6 +77,12 @@ def direction_error(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
     ------
     ProblemError
         If the shapes do not fit or an entry is not finite.
+
+    See Also
+    --------
+    attsvm.correlation
+    attsvm.margin_ratio : Where the optimum is not unique.
+    attsvm.bregman_divergence
 
     Examples
     --------
@@ -109,6 +125,10 @@ def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, a
     ------
     ProblemError
         If shapes do not fit, an entry is not finite, or a number is out of range.
+
+    See Also
+    --------
+    attsvm.local_convergence_conditions : A cone that gradient descent does not leave.
 
     References
     ----------
@@ -162,6 +182,11 @@ def bregman_divergence(a: Any, b: Any, p: float, axis: Axis = None) -> np.ndarra
     ------
     ProblemError
         If the shapes do not fit, an entry is not finite, or p is out of range.
+
+    See Also
+    --------
+    attsvm.direction_error
+    attsvm.optimizers.mirror_descent : Its potential.
 
     References
     ----------
@@ -262,6 +287,16 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
     ------
     ProblemError
         If shapes do not fit, an entry is not finite, or every token is selected.
+
+    See Also
+    --------
+    attsvm.margin_ratio : Relative to the best margin.
+    attsvm.solve_svm
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, the constraints of
+    equation (Att-SVM).
 
     Examples
     --------

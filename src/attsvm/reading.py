@@ -151,6 +151,39 @@ def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
         return array
 
 
+def read_arrays(path: str | os.PathLike[str], kind: str) -> dict[str, np.ndarray]:
+    """The arrays of an archive, or of a JSON object whose values are nested lists.
+
+    The value of the key "playground" of a JSON object, which the page of the playground writes for itself, is left out.
+
+    Parameters
+    ----------
+    path : path
+        An ``.npz`` or a JSON file; the content decides.
+    kind : str
+        The expected content, such as "problem".
+
+    Raises
+    ------
+    ProblemError
+        If the file cannot be read, or holds something else.
+    """
+    with regular_file(path).open("rb") as stream:
+        is_json = stream.read(1) == b"{"
+    if not is_json:
+        return read_npz(path, kind)[0]
+    with reading(path, "not a readable JSON object"):
+        found = json.loads(read_text(path))
+        if found.pop("kind", kind) != kind:
+            raise ValueError(f"expected the kind {kind!r}")
+        found.pop("playground", None)
+        arrays = {name: np.asarray(values) for name, values in found.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "bif":
+            raise ProblemError(f"{path}: {name}: expected nested lists of numbers, got {array.dtype}")
+    return arrays
+
+
 def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read the arrays and the meta data of an archive.
 

@@ -1,5 +1,6 @@
 """What all results share: their status, the progress that callbacks see, and saving, loading and indexing."""
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
@@ -31,6 +32,19 @@ class Status(StrEnum):
     ``non_finite``  Iteration: the next step would have left the finite numbers; the result is the last finite point.
     ``degenerate``  Derivative of a solve: the answer is optimal, but does not depend smoothly on the data.
     =============== ==========================================================================================
+
+    See Also
+    --------
+    attsvm.Solution, attsvm.Run
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).status
+    <Status.OPTIMAL: 'optimal'>
+    >>> attsvm.Status("optimal") == "optimal"
+    True
     """
 
     OPTIMAL = "optimal"
@@ -65,6 +79,20 @@ class Progress:
         Training: the mean loss, and the median over queries of the largest softmax probability.
     gap : float or None
         Solves: the relative duality gap.
+    stage : str or None
+        The part of the computation that is under way, such as "epoch 2 of 5".
+
+    See Also
+    --------
+    attsvm.train, attsvm.solve_svm
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> run = attsvm.train(problem, steps=2000, callback=lambda progress: progress.step >= 100)
+    >>> run.status
+    <Status.INTERRUPTED: 'interrupted'>
     """
 
     step: int
@@ -73,6 +101,19 @@ class Progress:
     loss: float | None = None
     probability: float | None = None
     gap: float | None = None
+    stage: str | None = None
+
+    def details(self) -> list[str]:
+        """What is known beside the steps, in words.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> attsvm.Progress(10, 100, loss=0.25, gap=float("nan")).details()
+        ['loss 0.25']
+        """
+        numbers = {"loss": self.loss, "gap": self.gap}
+        return [f"{name} {x:.4g}" for name, x in numbers.items() if x is not None and math.isfinite(x)]
 
 
 Callback = Callable[[Progress], object]
@@ -194,6 +235,20 @@ class Batched(Displayed):
             If the file cannot be written.
         TypeError
             If a field holds objects other than numbers, strings and booleans.
+
+        See Also
+        --------
+        attsvm.Run, attsvm.Solution
+
+        Examples
+        --------
+        >>> import attsvm, tempfile
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     solution.save(f"{folder}/solution.npz")
+        ...     attsvm.Solution.load(f"{folder}/solution.npz").status
+        <Status.OPTIMAL: 'optimal'>
         """
         arrays, meta = self._written()
         for name, array in arrays.items():
@@ -211,6 +266,16 @@ class Batched(Displayed):
         ------
         ProblemError
             If the file cannot be read, or holds something else.
+
+        Examples
+        --------
+        >>> import attsvm, tempfile
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     solution.save(f"{folder}/solution.npz")
+        ...     bool((attsvm.Solution.load(f"{folder}/solution.npz").direction == solution.direction).all())
+        True
         """
         arrays, meta = read_npz(path, cls._kind())
         schema = meta.get("schema", cls.schema)
@@ -233,6 +298,14 @@ class Batched(Displayed):
         ------
         ImportError
             If pandas is not installed.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, batch=(2,))
+        >>> solutions = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+        >>> solutions.to_frame().status.to_list()
+        ['optimal', 'optimal']
         """
         import pandas as pd
 
@@ -246,6 +319,14 @@ class Batched(Displayed):
         ------
         ImportError
             If xarray is not installed.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, batch=(2,))
+        >>> solutions = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+        >>> solutions.to_xarray().direction.dims
+        ('trial', 'direction_axis_0', 'direction_axis_1')
         """
         import xarray as xr
 

@@ -33,6 +33,10 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
         If the problem has no labels or no head, if it has classes and no run is given or the other way round, or if
         the head of the run is not linear.
 
+    See Also
+    --------
+    attsvm.optimal_tokens
+
     References
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Definition 1.
@@ -92,6 +96,10 @@ def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
     ------
     ProblemError
         If the problem has no labels or no head, or has class labels.
+
+    See Also
+    --------
+    attsvm.scores, attsvm.solve_svm
 
     References
     ----------

@@ -33,6 +33,17 @@ def test_words_gather_their_attention_text_by_text(data):
         assert found.documents[word] == sum(word in text for text in texts)
         assert found.frequency[word] == pytest.approx(np.mean([text.count(word) / len(text) for text in texts]))
         assert found.attention[word] == pytest.approx(np.mean(received))
+        if found.documents[word] > 1:
+            # the linearised ratio estimator, written out over the texts that the word occurs in
+            pairs = [
+                (got, text.count(word) / len(text)) for got, text in zip(received, texts, strict=True) if word in text
+            ]
+            above, below = np.array(pairs).T
+            rest = above - above.sum() / below.sum() * below
+            expected = rest.std(ddof=1) * np.sqrt(len(rest)) / below.sum()  # the residuals sum to 0
+            assert found.error[word] == pytest.approx(expected, abs=1e-12)
+        else:
+            assert np.isnan(found.error[word])
         if not found.documents[word]:
             assert np.isnan(found.over_frequency[word])
             continue

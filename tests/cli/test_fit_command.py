@@ -13,6 +13,7 @@ import cvxpy
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 
 import attsvm
 from attsvm.cli.main import main
@@ -55,9 +56,9 @@ def saturating_problem(**more) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def digits_out(tmp_path_factory):
-    """A fixed-head run on digits, short but long enough to saturate."""
+    """A fixed-head run on patches of digits, short but long enough to saturate."""
     out = tmp_path_factory.mktemp("digits") / "result"
-    done = attsvm_fit("digits", "--classes", "3,8", "--no-train-head", "--steps", 5_000, "--out", out, "--json")
+    done = attsvm_fit("digit-patches", "--classes", "3,8", "--no-train-head", "--steps", 5_000, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     return out, json.loads(done.stdout)
 
@@ -113,6 +114,9 @@ def test_page_is_self_contained_and_shows_the_numbers(digits_out):
     assert "url(http" not in html
     for shown in (
         f"{result['accuracy']['test']:.1%}",
+        "{:.1%} ({:.1f}-{:.1f}%)".format(
+            result["accuracy"]["test"], *(100 * end for end in result["accuracy"]["test_interval"])
+        ),
         f"{result['accuracy']['baseline_test']:.1%}",
         number(result["direction_error"]["plain"]["final"]),
         result["data"]["sha256"],
@@ -121,10 +125,9 @@ def test_page_is_self_contained_and_shows_the_numbers(digits_out):
     assert html.count("<figure>") == len(list((out / "figures").iterdir()))
 
 
-@pytest.mark.optimized  # as in the process of the fixture
-def test_the_same_seed_gives_the_same_numbers(digits_out, fit_here):
+def test_the_same_seed_gives_the_same_numbers(digits_out):
     _, first = digits_out
-    again = fit_here("digits", "--no-train-head", "--steps", 5_000)
+    again = json.loads(attsvm_fit("digit-patches", "--no-train-head", "--steps", 5_000, "--json").stdout)
     for volatile in ("command", "seconds"):
         del again[volatile]
     del again["training"]["seconds"]
@@ -156,7 +159,80 @@ def test_a_joint_run_names_both_errors_when_saturated_and_none_when_soft(tmp_pat
     assert saturated["accuracy"]["test"] is None
 
 
-def test_every_field_is_documented(digits_out, tmp_path, fit_here):
+@pytest.fixture(scope="module")
+def canvases_out(tmp_path_factory):
+    """A short fixed-head run on canvases of digits, with two draws."""
+    out = tmp_path_factory.mktemp("canvases") / "result"
+    sizes = ["--option", "train=120", "--option", "test=100", "--seeds", 2, "--seed", 5]
+    done = attsvm_fit("digits", "--no-train-head", "--steps", 1_000, *sizes, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    return out, json.loads(done.stdout)
+
+
+def test_canvases_are_compared_on_the_same_rows(canvases_out):
+    """Re-derived from the saved run and scikit-learn's digits: accuracy, right picks, intervals, baselines."""
+    out, result = canvases_out
+    canvases = attsvm.datasets.digit_canvases(120, 100, test_fraction=0.25, seed=5)
+    tokens = canvases.test.tokens
+    run = Run.load(out / "run.npz")
+    p, v = run.parameters["p"], run.parameters["v"]
+    attention = softmax(tokens @ p)
+    correct = canvases.test.labels * np.einsum("nt,ntd,d->n", attention, tokens, v) > 0
+    right = attention.argmax(axis=1) == canvases.test_places
+    assert result["accuracy"]["test"] == correct.mean()
+    assert result["selection"]["right"]["test"] == right.mean()
+    for value, (low, high) in (
+        (correct.mean(), result["accuracy"]["test_interval"]),
+        (right.mean(), result["selection"]["right"]["test_interval"]),
+    ):
+        for end in (low, high):  # Wilson's ends are the shares that are z standard errors of their own away
+            assert abs(value - end) == pytest.approx(1.959963985 * np.sqrt(end * (1 - end) / 100), rel=1e-8)
+        assert low < value < high
+    compared = {one["classifier"]: one for one in result["comparison"]["classifiers"]}
+    assert result["comparison"]["seeds"] == [5, 6]
+    assert compared["this layer"]["accuracies"][0] == correct.mean()
+    assert compared["this layer"]["right_shares"][0] == right.mean()
+    # an exhaustive choice on the test rows bounds what cross-validation can find
+    features = {
+        "mean token": lambda part, _: part.tokens.mean(axis=1),
+        "all tokens side by side": lambda part, _: part.tokens.reshape(len(part.tokens), -1),
+        "largest entries over the tokens": lambda part, _: part.tokens.max(axis=1),
+        "the right token alone": lambda part, places: part.tokens[np.arange(len(places)), places],
+    }
+    for name, of in features.items():
+        scores = [
+            LogisticRegression(C=C, max_iter=2000, tol=1e-3)
+            .fit(of(canvases.train, canvases.train_places), canvases.train.labels)
+            .score(of(canvases.test, canvases.test_places), canvases.test.labels)
+            for C in (1e-2, 1e-1, 1.0, 10.0)
+        ]
+        assert min(scores) - 0.04 <= compared[name]["accuracies"][0] <= max(scores) + 0.04, name
+    for one in compared.values():
+        values = one["accuracies"]
+        half = 12.7062047 * abs(values[0] - values[1]) / 2  # Student's quantile with one degree of freedom
+        low, high = np.clip([np.mean(values) - half, np.mean(values) + half], 0, 1)
+        assert one["mean_accuracy_interval"] == pytest.approx([low, high], abs=1e-8)
+    html = (out / "index.html").read_text()
+    for name in ("picks", "direction"):
+        assert (out / "figures" / f"{name}.png").exists()
+    assert html.count("<figure>") == len(list((out / "figures").iterdir()))
+    assert "Theorem 3" in result["theory"]["theorem"]
+    assert "Theorem 3" in html
+
+
+def test_few_test_sequences_have_no_percentage(tmp_path, fit_here):
+    """Of fewer than 20 test sequences the page and the terminal state the counts."""
+    np.savez(tmp_path / "problem.npz", **saturating_problem())
+    result = fit_here(tmp_path / "problem.npz", "--steps", 3, "--test-fraction", 0.5, "--out", tmp_path / "out")
+    html = (tmp_path / "out" / "index.html").read_text()
+    headline = re.search(r'<p class="verdict">(.*?)</p>', html, re.DOTALL)[1]
+    cards = re.search(r'<dl class="cards">.*?</div>', html, re.DOTALL)[0]
+    assert f"{round(6 * result['accuracy']['test'])} of the 6 test sequences" in headline
+    for shown in (headline, cards):
+        assert "%" not in shown
+
+
+def test_every_field_is_documented(digits_out, canvases_out, tmp_path, fit_here):
     np.savez(tmp_path / "problem.npz", **saturating_problem())
     joint = fit_here(tmp_path / "problem.npz", "--steps", 4000)
     written: set[str] = set()
@@ -164,10 +240,11 @@ def test_every_field_is_documented(digits_out, tmp_path, fit_here):
     def collect(value):
         if isinstance(value, dict):
             written.update(value)
-            for entry in value.values():
+        if isinstance(value, dict | list):
+            for entry in value.values() if isinstance(value, dict) else value:
                 collect(entry)
 
-    for result in (joint, digits_out[1]):
+    for result in (joint, digits_out[1], canvases_out[1]):
         collect(result)
     of_fit = re.search(r"^## attsvm fit\n.*?(?=^## )", DOCS.read_text(), re.MULTILINE | re.DOTALL)[0]
     first_cells = [line.split("|")[1] for line in of_fit.splitlines() if line.startswith("| `")]
@@ -257,12 +334,20 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing"], "source: expected digits, signal-noise, npz, a file .npz, or package.module:name, got 'nothing'"),
+        (
+            ["nothing"],
+            "source: expected digits, signal-noise, digit-patches, npz, a file .npz, or package.* got 'nothing'",
+        ),
         (["absent.npz"], "absent.npz: no such file"),
         (["digits", "--classes", "3,3"], "two different digits"),
         (["digits", "--classes", "3,x"], "classes: expected two different digits, like 3,8, got '3,x'"),
-        (["digits", "--option", "patch=3"], "patch: expected 1, 2 or 4"),
-        (["digits", "--option", "size=3"], "digits: expected one of the options classes, patch, got 'size'"),
+        (["digit-patches", "--option", "patch=3"], "patch: expected 1, 2 or 4"),
+        (["digit-patches", "--option", "size=3"], "expected one of the options classes, patch, got 'size'"),
+        (["digits", "--option", "patch=2"], "digits: expected one of the options classes, train, test, got 'patch'"),
+        (["digits", "--option", "train=1"], "num_train: expected an integer >= 2, got 1"),
+        (["digits", "--seeds", "0"], "--seeds: expected an integer >= 1, got 0"),
+        (["digit-patches", "--seeds", "2"], "--seeds: expected an integer .* 1, got 2"),
+        (["digits", "--test-fraction", "0"], r"test_fraction: expected a number in \(0, 1\), got 0"),
         (["digits", "--option", "patch"], "--option: expected NAME=VALUE, got 'patch'"),
         (["problem.npz", "--classes", "3,8"], "npz: expected one of the options path, got 'classes'"),
         (["reviews.csv"], "source: expected .*got 'reviews.csv'"),
@@ -271,7 +356,7 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["digits", "--seed", "-1"], "seed: expected an integer >= 0, got -1"),
         (["digits", "--threads", "0"], "--threads: expected an integer >= 1, got 0"),
         (["digits", "--learning-rate", "nan"], "learning_rate: expected a positive number, got nan"),
-        (["digits", "--test-fraction", "1.5"], r"test_fraction: expected a number in \[0, 1\), got 1.5"),
+        (["digit-patches", "--test-fraction", "1.5"], r"test_fraction: expected a number in \[0, 1\), got 1.5"),
         (["digits", "--out", "taken"], "taken: exists already; use --force"),
         (["digits", "--out", "file/below"], "cannot be written"),
         (["digits", "--out", "strangers", "--force"], "holds more than a result"),

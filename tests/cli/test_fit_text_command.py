@@ -10,7 +10,9 @@ import sys
 import numpy as np
 import pytest
 
+from attsvm.apps.texts.text import read_texts
 from attsvm.cli.main import main
+from attsvm.errors import ProblemError
 from attsvm.report.texts.words import number_of_words
 
 ATTSVM = [sys.executable, "-m", "attsvm"]
@@ -112,13 +114,40 @@ def test_a_browser_shows_the_numbers_and_reports_no_error(fitted, tmp_path):
     assert cards["Mean token"] == f"{result['accuracy']['mean_token']['test']:.1%}"
     assert cards["TF-IDF"] == f"{result['accuracy']['tf_idf']['test']:.1%}"
     assert cards["Effective words"] == number_of_words(result["effective_words"]["median"])
-    rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>([\d.]+)</td><td>(\d+)% in “(\w+)”</td></tr>', done.stdout)
+    cells = r"<td>([\d.e-]+)</td><td>([\d.e-]+)–([\d.e-]+)</td><td>(\d+)</td><td>(\d+)% in “(\w+)”</td>"
+    rows = re.findall(rf'<tr><th scope="row">(\w+)</th>{cells}</tr>', done.stdout)
     assert len(rows) >= 12
-    for word, over, *_ in rows:
+    known = {row["word"]: row for name in ("most", "least") for row in result["words"][name]}
+    for word, over, low, high, texts, *_ in rows:
         assert float(over) == pytest.approx(result["words"]["over_frequency"][word], rel=1e-3)
+        assert float(low) <= float(over) * 1.05
+        assert float(high) >= float(over) * 0.95
+        assert int(texts) >= result["words"]["listed_from"] >= 10
+        if word in known:
+            assert int(texts) == known[word]["documents"]
+    for name, side in (("most", 1), ("least", -1)):
+        for row in result["words"][name]:
+            assert all(side * (end - 1) > 0 for end in row["over_frequency_interval"])
     for example in re.findall(r"<article>.*?</article>", done.stdout, flags=re.DOTALL):
         shares = [float(share) for share in re.findall(r'<mark[^>]*title="([\d.]+)%"', example)]
         assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.1)
+
+
+def test_labels_have_the_names_that_are_given_or_that_a_file_holds(tmp_path):
+    rows = [(text, "1" if label == "pos" else "0") for text, label in reviews(8, 0)]
+    given = read_texts(write_csv(tmp_path / "a.csv", rows), names={"0": "negative", "1": "positive"})
+    assert given.labels.tolist() == ["negative", "positive"] * 4
+    with pytest.raises(ProblemError, match="classes: expected different names for different labels, got positive"):
+        read_texts(tmp_path / "a.csv", names={"0": "positive", "1": "positive"})
+    with pytest.raises(ProblemError, match="--classes: expected labels among 0, 1, got 'gud'"):
+        read_texts(tmp_path / "a.csv", names={"gud": "positive"})
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"text": [text for text, _ in rows], "label": [int(label) for _, label in rows]})
+    features = {"info": {"features": {"label": {"names": ["neg", "pos"], "_type": "ClassLabel"}}}}
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), tmp_path / "a.parquet")
+    assert read_texts(tmp_path / "a.parquet").classes == ["neg", "pos"]
+    pq.write_table(table.replace_schema_metadata({"huggingface": "[1"}), tmp_path / "b.parquet")
+    assert read_texts(tmp_path / "b.parquet").classes == ["0", "1"]
 
 
 def test_labels_seen_once_words_never_seen_and_endless_texts_are_answered(tmp_path, monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """``attsvm`` itself: which commands it has, and their help."""
 
 import re
+import shlex
 import sys
 
 import numpy as np
@@ -21,7 +22,13 @@ def test_every_command_has_examples_and_its_summary_in_both_helps(name):
     command = load_command(name)
     assert command.name == name
     assert command.help.startswith(COMMANDS[name])
-    assert f"attsvm {name} " in command.help.partition("Examples:")[2]
+    lines = [line.partition(" > ")[0] for line in command.epilog.splitlines()]
+    examples = [shlex.split(line) for line in lines if line.startswith("    attsvm")]
+    assert examples
+    words = name.split()
+    for program, *arguments in examples:
+        assert [program, *arguments[: len(words)]] == ["attsvm", *words]
+        command.make_context(name, arguments[len(words) :])  # raises where an example does not parse
 
 
 @pytest.fixture
@@ -73,6 +80,38 @@ def test_a_run_or_a_solve_that_does_not_end_as_requested_has_a_warning_and_an_ex
     assert status == 3
     assert stderr == "attsvm: warning: the solution is inaccurate: the gap or the violation exceeds the tolerance\n"
     assert run("train", "problem.npz", "--steps", 5) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("attsvm re", {"reproduce"}),
+        ("attsvm reproduce prompt-", {"prompt-one-sequence", "prompt-several-sequences"}),
+        ("attsvm sweep phase", {"phase-feasible", "phase-global"}),
+        ("attsvm solve problem.npz --norm nu", {"nu", "nuclear"}),
+        ("attsvm train problem.npz --optimizer mirror", {"mirror_descent"}),
+        ("attsvm train problem.npz --qui", {"--quiet"}),
+    ],
+)
+def test_a_shell_completes_commands_options_and_names(words, completed):
+    variables = {"_ATTSVM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    found = CliRunner().invoke(app, prog_name="attsvm", env=variables).output
+    assert {*found.split()} == completed
+
+
+def test_every_command_is_quiet_or_verbose_alike(run, capsys):
+    problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    problem.save("problem.npz")
+    for command in ("train problem.npz --steps 5 --out run.npz", "problem problem.npz"):
+        assert run(*command.split(), "--quiet", "--json") == (0, "")
+    status, stderr = run("train", "problem.npz", "--steps", 5, "--out", "loud.npz", "--verbose")
+    assert status == 0
+    assert stderr.endswith("loud.npz: the run\n")
+    status, stderr = run("train", "nothing.npz", "-v")
+    traceback, line = stderr.split("\nattsvm: ")
+    assert "Traceback" in traceback
+    assert run("train", "nothing.npz", "-q") == (status, f"attsvm: {line}")
+    assert run("train", "nothing.npz", "-q", "-v")[1] == "attsvm: --quiet, --verbose: expected one of them, got both\n"
 
 
 def test_the_exit_status_follows_from_the_worst_status(capsys):

@@ -9,12 +9,12 @@ from sklearn.datasets import load_digits
 import attsvm
 from attsvm.datasets import find_source, papers, random_problem
 from attsvm.datasets.arrays import sequences, split
-from attsvm.datasets.digits import digit_pictures, digits
+from attsvm.datasets.patches import digit_patches, digit_pictures
 
 
 @pytest.mark.parametrize("patch", [1, 2, 4])
 def test_patches_put_together_are_the_pictures(patch):
-    problem = digits((4, 9), patch)
+    problem = digit_patches((4, 9), patch)
     data = load_digits()
     chosen = np.isin(data.target, (4, 9))
     assert np.array_equal(digit_pictures(problem.tokens) * 16, data.images[chosen])
@@ -143,3 +143,36 @@ def test_the_examples_in_the_plane_come_from_their_seeds(num_tokens, seed, sprea
 def test_sizes_and_seeds_of_random_problems_are_integers(changes, message):
     with pytest.raises(attsvm.ProblemError, match=message):
         random_problem(**changes)
+
+
+def test_canvases_hold_one_digit_of_the_classes_and_share_no_picture():
+    made = attsvm.datasets.digit_canvases(150, 100, classes=(4, 9), test_fraction=0.4, seed=3)
+    data = load_digits()
+    of_picture = {picture.tobytes(): digit for picture, digit in zip(data.data, data.target, strict=True)}
+    shown = []
+    for part, places, digits in (
+        (made.train, made.train_places, made.train_digits),
+        (made.test, made.test_places, made.test_digits),
+    ):
+        pictures = [[(16 * token).tobytes() for token in tokens] for tokens in part.tokens]
+        assert np.array_equal([[of_picture[picture] for picture in row] for row in pictures], digits)
+        telling = np.isin(digits, (4, 9))
+        assert (telling.sum(axis=1) == 1).all()
+        assert np.array_equal(telling.argmax(axis=1), places)
+        assert np.array_equal(part.labels, np.where(digits[telling] == 4, 1, -1))
+        assert abs(part.labels.sum()) <= 1
+        assert all(len(set(row)) == 9 for row in pictures)
+        assert set(places) == set(range(9))
+        shown.append({picture for row in pictures for picture in row})
+    assert not shown[0] & shown[1]
+
+
+def test_the_canvas_is_its_nine_pictures():
+    source = find_source("digits", {"train": "20", "test": "10"})
+    drawing = source.drawing(2, 0.3)
+    canvases, regions = source.pictures(drawing.problem.tokens)
+    for token, (top, left, height, width) in enumerate(regions):
+        cut = canvases[:, top : top + height, left : left + width]
+        assert np.array_equal(cut.reshape(-1, 64), drawing.problem.tokens[:, token])
+    assert (regions[:, 0] * 3 // 8 + regions[:, 1] // 8).tolist() == list(range(9))
+    assert drawing.test_rows.tolist() == list(range(20, 30))

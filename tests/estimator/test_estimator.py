@@ -82,8 +82,9 @@ def test_outputs_attention_and_selection_are_those_of_the_definition(classes):
     assert classifier.selected(arrays).tolist() == [weights.argmax() for weights, _ in expected]
 
 
-def test_it_learns_the_token_that_tells_the_class():
-    arrays, labels, places = bags(n=400, T=9, d=6, classes=4)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_it_learns_the_token_that_tells_the_class(classes):
+    arrays, labels, places = bags(n=400, T=9, d=6, classes=classes)
     classifier = short(alpha=1.0, max_steps=800).fit(arrays[:300], labels[:300])
     assert classifier.score(arrays[300:], labels[300:]) > 0.95
     assert (classifier.selected(arrays[300:]) == places[300:]).mean() > 0.95

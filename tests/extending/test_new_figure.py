@@ -63,7 +63,7 @@ def test_the_command_line_measures_it_beside_a_built_in_one_and_writes_the_page(
     monkeypatch.setattr(several, "num_threads", lambda: 1)  # no processes
     code, out, error = command("reproduce", HERE, "feasibility", "--quick", "--json", "--out", tmp_path)
     assert code == 0, error
-    result = json.loads(out)["norm-by-tokens"]
+    result = json.loads(out)["figures"]["norm-by-tokens"]
     assert result["verdict"] == "quick: criterion met"
     assert result["claim"] == NormByTokens.claim
     page = (tmp_path / "index.html").read_text()

@@ -194,7 +194,9 @@ STATEFUL = ("adam", "muon", "momentum")
 def combinations() -> tuple[tuple[str, str, str, str], ...]:
     """(attention, head, loss, optimizer), in an order that mixes them."""
     known = {id(LOSSES.find(name)): name for name in MARGIN_LOSSES}
-    losses = sorted({known.get(id(LOSSES.find(name)), name) for name in LOSSES.names()})
+    # a loss that is not defined for all outputs needs problems of its own, and has a test of its own
+    everywhere = [name for name in LOSSES.names() if LOSSES.find(name).defined_everywhere]
+    losses = sorted({known.get(id(LOSSES.find(name)), name) for name in everywhere})
     pairs = [(head, loss) for head, loss in product(HEADS, losses) if loss != "cross_entropy" or head in OF_CLASSES]
     names = [name for name in OPTIMIZERS.names() if not _needs_two_factors(name)]
     every = [(a, *pair, o) for a, pair, o in product(ATTENTIONS, pairs, names)]

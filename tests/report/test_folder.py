@@ -105,6 +105,7 @@ def commands(folder):
         "fit-text": ["fit-text", str(folder / "texts.csv"), "--steps", "3", "--min-documents", "1"],
         "train": ["train", source, "--steps", "3"],
         "solve": ["solve", source, "--selected", "optimal"],
+        "playground": ["playground"],
         "profile": ["profile", "adam", "--steps", "4", "--seeds", "1"],
         "inspect": ["inspect", str(folder / "model"), "--text", str(folder / "sentences.txt")],
         "experiment": ["experiment", "imdb", "--preset", "tiny", "--data", str(folder / "data")],

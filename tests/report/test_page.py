@@ -114,8 +114,8 @@ def test_a_figure_that_cannot_be_drawn_leaves_a_note_and_the_whole_result(tmp_pa
 
 @pytest.mark.parametrize("attention", [0.0, 1e-320, 1e-200])
 def test_words_without_attention_are_drawn(attention):
-    rows = [f"{word} the film" for word in ("good", "bad")] * 10
-    texts = Texts(tuple(rows), np.array(["+", "-"] * 10), "here")
+    rows = [f"{word} the film" for word in ("good", "bad")] * 50
+    texts = Texts(tuple(rows), np.array(["+", "-"] * 50), "here")
     done = fit_text(texts, options=TextOptions(min_documents=1, dim=2), classifier=text_classifier(max_steps=3))
     occurs = done.words.frequency > 0
     words = replace(

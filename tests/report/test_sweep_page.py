@@ -16,6 +16,7 @@ from attsvm.report.sweep.heat_maps import map_axes
 from attsvm.report.sweep.numbers import sweep_numbers, table_csv
 from attsvm.report.sweep.page import sweep_page
 from attsvm.report.sweep.scales import Scale
+from attsvm.report.sweep.words import notes
 
 TRIALS = 20
 ERROR = "ValueError: <tokens> are not finite"
@@ -51,6 +52,25 @@ def store(axes, finished=TRIALS, errors=()):
 def page_of(dataset):
     summary = summarize(dataset)
     return sweep_page(summary, sweep_numbers(summary, "attsvm sweep show mine", 0.95))
+
+
+def test_trials_that_are_undecided_or_left_out_are_counted():
+    data = store({"dim": [8, 2]}, finished=12)
+    data.kind.values[0, :5] = 3
+    data.loss.values[0, :4] = [np.inf, -np.inf, np.nan, np.inf]
+    data.feasible.values[1, :2] = -1
+    summary = summarize(data)
+    counted = [line for line in notes(summary) if " of 32 finished trials are " in line]
+    assert counted == [
+        "feasible: 2 of 32 finished trials are without a value, and left out.",
+        "kind of convergence: 5 of 32 finished trials are undecided.",
+        "margin ratio, nuclear: 6 of 32 finished trials are without a value, and left out.",
+        "training loss: 1 of 32 finished trials are without a value, and left out.",
+        "training loss: 3 of 32 finished trials are infinite, and left out.",
+    ]
+    assert all(line in page_of(data) for line in counted)
+    [loss] = [one for one in summary.series if one.measure == "loss"]
+    assert loss.estimate.value[0] == pytest.approx(data.loss.values[0, 4:].mean(), rel=1e-12)
 
 
 def test_the_table_is_recomputed_from_the_finished_trials_of_each_cell():

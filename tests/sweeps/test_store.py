@@ -9,6 +9,8 @@ from attsvm.errors import ProblemError
 from attsvm.optimizers import gradient_descent
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.estimate import estimate
+from attsvm.sweeps.format import Output
+from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.store import Store, Task, coordinate
 from attsvm.sweeps.sweep import sweep
 
@@ -45,6 +47,24 @@ def test_a_problem_error_is_not_tried_again(tmp_path):
     with pytest.warns(RuntimeWarning, match="ProblemError: no"):
         sweep({"dim": [2]}, [refused], store=tmp_path / "store", trials=8, workers=0, fixed={"steps": 1})
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("chunk", [8, 2000])
+def test_a_store_takes_at_most_the_estimated_space(tmp_path, chunk):
+    class Noise(Measure):
+        """Numbers that cannot be compressed."""
+
+        name = "noise"
+        outputs = {"noise": Output()}
+
+        def measure(self, block):
+            return {"noise": np.random.default_rng(0).random(8)}
+
+    definition = Definition({"dim": [2]}, [Noise()], trials=2000, block=8)
+    sweep(definition, store=tmp_path / "store", workers=0, chunk=chunk)
+    files = [path.lstat().st_size for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    used = sum(-(-size // 4096) * 4096 for size in files)
+    assert used <= estimate(definition, chunk, 0).bytes <= 1.1 * used + 2**16
 
 
 def test_an_estimate_for_this_process_is_for_one_worker():

@@ -14,8 +14,10 @@ from scipy.optimize import linprog
 
 import attsvm
 from attsvm.errors import ProblemError
+from attsvm.progress import Lines
 from attsvm.sweeps.block import Block, drawn_block
 from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.memory import measured
 from attsvm.sweeps.sources.random import draw
 from attsvm.sweeps.sweep import sweep
 
@@ -102,6 +104,23 @@ def _after_drawing(problem, arguments):
     generators = TRAINED.generators(0, 0)
     np.testing.assert_array_equal(draw(generators, **arguments.data).tokens, problem.tokens)
     return generators
+
+
+def test_in_memory_it_has_the_same_bits_and_needs_no_extra(undisturbed, monkeypatch):
+    for name in ("dask", "distributed", "xarray", "zarr"):
+        monkeypatch.setitem(sys.modules, name, None)  # importing them fails
+    found = measured(TRAINED)
+    assert set(found) == set(undisturbed.data_vars) - {"done"}
+    for name, array in found.items():
+        assert array.tobytes() == undisturbed[name].values.tobytes(), name
+
+
+def test_in_this_process_it_needs_no_dask(tmp_path, monkeypatch):
+    for name in ("dask", "distributed"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert sweep(SOLVED, store=tmp_path / "store", workers=0).done.all()
+    with pytest.raises(ProblemError, match=r"attsvm\.sweep needs dask: pip install 'attsvm\[sweep\]'"):
+        sweep(SOLVED, store=tmp_path / "other", workers=1)
 
 
 def test_a_trial_is_drawn_from_its_own_seed_and_feasibility_is_that_of_a_linear_program(tmp_path):
@@ -200,6 +219,7 @@ def test_a_chunk_that_fails_three_times_is_recorded_and_tried_again_by_the_next_
     [error] = json.loads(found.attrs["errors"])
     assert (error["cell"], error["trials"], error["attempts"]) == ({"dim": 2}, [0, 8], 3)
     assert error["error"] == "ArithmeticError: cannot do two"
+    assert 'raise ArithmeticError("cannot do two")' in error["traceback"], "the line that failed"
     stale = (tmp_path / "store" / "chunks" / "1-0.failed").read_bytes()
     broken.unlink()
     found = attsvm.sweep({"dim": [1, 2, 5]}, [Largest()], **arguments)
@@ -208,18 +228,23 @@ def test_a_chunk_that_fails_three_times_is_recorded_and_tried_again_by_the_next_
     assert attsvm.open_sweep(tmp_path / "store").attrs["errors"] == "[]"
 
 
-def test_the_command_estimates_runs_and_refuses(command, tmp_path):
+def test_the_command_estimates_runs_and_refuses(command, tmp_path, monkeypatch):
+    # a line at each change, not after seconds
+    monkeypatch.setattr("attsvm.progress._SECONDS_A_STAGE", 0.0)
+    monkeypatch.setattr("attsvm.cli.messages.Lines", lambda name, seconds: Lines(name, 0.0))
     options = ["--grid", "dim=1,2", "--measure", "feasible", "--trials", 20, "--set", "num_tokens=3", "--workers", 0]
     status, printed, _ = command("sweep", *options, "--dry-run")
     assert status == 0
-    # 1 + 1 + 8 + 8 bytes for the outputs of a trial
     assert "40 trials: 2 cells × 20 in 2 chunks" in printed
-    assert "at most 0.0 MB" in printed
+    assert "at most 0.1 MB" in printed
     status, printed, said = command("sweep", *options, "--out", tmp_path / "store")
-    assert (status, said.splitlines()[-1].split(" trials/s")[0].rsplit(" ", 1)[0]) == (0, "2/2 cells, 40/40 trials,")
+    assert status == 0
+    assert "40/40, 2/2 cells, " in said.splitlines()[-1]
     assert "20 trials in each of 2 cells: bound, feasibility_status, feasible, gap" in printed
     status, _, said = command("sweep", *options, "--seed", 1, "--out", tmp_path / "store")
     assert (status, "of another sweep, whose seed is 0 and not 1" in said) == (2, True)
+    status, _, said = command("sweep", *options, "--grid", "dim=3", "--out", tmp_path / "other")
+    assert (status, "--grid: expected each name once, got dim twice" in said) == (2, True)
     assert command("sweep", "phase-globe", "--out", tmp_path / "other")[0] == 2
     assert not (tmp_path / "other").exists()
 

@@ -1,5 +1,6 @@
 """What a run is compared with: decided trials, solved Att-SVMs of the trained parameters, a norm of its own."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import cvxpy as cp
@@ -16,6 +17,7 @@ from attsvm.sweeps.block import Block
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.format import Drawn, Output
 from attsvm.sweeps.measure import Measure
+from attsvm.sweeps.measures.all_support import AllSupport
 from attsvm.sweeps.measures.direction_error import DirectionError
 from attsvm.sweeps.measures.kind import KINDS, KindOfConvergence
 from attsvm.sweeps.measures.margin_ratio import MarginRatio
@@ -55,6 +57,50 @@ def test_a_run_with_a_fixed_matrix_is_compared_in_its_prompt_and_undecided_trial
         np.testing.assert_allclose(error[trial], 1 - p @ x.value / np.linalg.norm(p) / value, atol=1e-6)
         np.testing.assert_allclose(ratio[trial], (rows @ p).min() / np.linalg.norm(p) * value, atol=1e-6)
         assert count[trial] == (rows @ x.value < 1 + 1e-5).sum()
+
+
+def test_all_support_where_every_constraint_of_the_svm_is_active():
+    generators = [np.random.default_rng(seed) for seed in range(16)]
+    problem = draw(generators, num_sequences=2, num_tokens=3, dim=4)
+    # in trial 0 nothing is separable, in trial 1 a padded token is no constraint
+    tokens = problem.tokens.copy()
+    tokens[0] = tokens[0, :, :1]
+    mask = np.ones(tokens.shape[:-1], bool)
+    mask[1, 0, 2] = False
+    problem = replace(problem, tokens=tokens, mask=mask)
+    found = AllSupport().measure(Block(Drawn(problem), Arguments(), generators))["all_support"]
+    assert not found[0]
+    assert 0 < found.sum() < 15
+    for trial in range(1, 16):
+        best = np.argmax(np.where(mask[trial], attsvm.scores(problem)[trial], -np.inf), axis=-1)
+        tokens, queries = problem.tokens[trial], problem.queries[trial]
+        rows = [
+            np.outer(tokens[i, best[i]] - tokens[i, t], queries[i]).ravel()
+            for i in range(2)
+            for t in range(3)
+            if t != best[i] and mask[trial, i, t]
+        ]
+        x = cp.Variable(16)
+        cp.Problem(cp.Minimize(cp.sum_squares(x)), [np.array(rows) @ x >= 1]).solve(solver="CLARABEL")
+        # Clarabel solves to 1e-8
+        assert found[trial] == (np.array(rows) @ x.value < 1 + 1e-5).all()
+
+
+def test_several_heads_are_measured_by_the_loss_and_by_functions_and_refused_by_the_others():
+    def draw_heads(generators):
+        return attsvm.datasets.random_problem(2, 3, 4, 0, num_heads=2, batch=(len(generators),))
+
+    def largest(problem, run):
+        return {"largest": np.abs(run.weights).max(axis=(1, 2, 3))}
+
+    shared = {"trials": 8, "data": draw_heads}
+    definition = Definition({"steps": [5]}, ["loss", largest], **shared)
+    found = block_outputs(definition, 0, 0)
+    run = attsvm.train(draw_heads(range(8)), steps=5)
+    np.testing.assert_allclose(found["loss"], run.loss, rtol=1e-12)  # another program may round differently
+    np.testing.assert_allclose(found["largest"], np.abs(run.weights).max(axis=(1, 2, 3)), rtol=1e-12)
+    with pytest.raises(ProblemError, match=r"^kind: expected problems with one attention head, got 2 heads$"):
+        block_outputs(Definition({"steps": [5]}, ["kind"], **shared), 0, 0)
 
 
 def test_an_inaccurate_svm_is_no_comparison():

@@ -1,5 +1,6 @@
 """Training reaches the direction that the theorem names, to more digits the longer it goes on."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -92,14 +93,32 @@ def test_a_run_of_factors_in_parts_makes_the_steps_of_a_whole_one(tmp_path):
     [
         ("frobenius", optimizers.normalized_gradient_descent(lambda k: 0.1 * (1 + k / 100)), 20_000, 1e-6),
         (1.5, optimizers.mirror_descent(learning_rate=lambda k: 0.1 * (1 + k / 100), p=1.5), 50_000, 1e-6),
+        (1.75, optimizers.mirror_descent(learning_rate=lambda k: 0.1 * (1 + k / 100), p=1.75), 50_000, 1e-6),
         (3.0, optimizers.mirror_descent(learning_rate=lambda k: 0.1 * (1 + k / 100) ** 1.5, p=3.0), 100_000, 1e-6),
+        (
+            "nuclear",
+            optimizers.normalized_gradient_descent(
+                lambda k: jnp.select([k < 20_000, k < 40_000, k < 60_000], [1e-2, 3e-3, 1e-3], 1e-4), relative=True
+            ),
+            80_000,
+            1e-4,
+        ),
     ],
-    ids=["W", "p=1.5", "p=3"],
+    ids=["W", "p=1.5", "p=1.75", "p=3", "KQ"],
 )
 def test_every_way_of_training_reaches_the_att_svm_of_its_norm(norm, optimizer, steps, below):
     """Four of the twenty seeds of benchmarks/limit.py."""
     problem = together(4)
-    run = attsvm.train(problem, optimizer=optimizer, steps=steps, record=2)
+    generator = np.random.default_rng(0)
+    factored = norm == "nuclear"
+    run = attsvm.train(
+        problem,
+        attention="factored" if factored else "combined",
+        optimizer=optimizer,
+        steps=steps,
+        record=2,
+        init=tuple(generator.standard_normal((4, 10, 10)) for _ in "KQ") if factored else None,
+    )
     assert (1 - run.probability).max() < 1e-6
     solution = attsvm.solve_svm(problem, run.selected, norm)
     assert (attsvm.direction_error(run.weights, solution.direction, axis=(-2, -1)) < below).all()

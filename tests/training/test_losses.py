@@ -44,6 +44,16 @@ def test_slopes_keep_their_accuracy_from_one_end_to_the_other(name):
                 assert abs(error) <= 1e-15 * (4 + abs(m))
 
 
+def test_the_logistic_slope_has_its_derivatives_at_every_margin():
+    log_slope = LOSSES.find("logistic").log_slope
+    with jax.enable_x64(True):
+        for m in (-40.0, -1.0, 0.0, 1e-9, 3.0):
+            sigmoid = 1 / (1 + mpmath.exp(-mpmath.mpf(m)))
+            # two and four roundings in a sigmoid and its derivative
+            assert jax.grad(log_slope)(m) == pytest.approx(float(-sigmoid), rel=1e-15)
+            assert jax.grad(jax.grad(log_slope))(m) == pytest.approx(float(-sigmoid * (1 - sigmoid)), rel=4e-15)
+
+
 def test_cross_entropy_keeps_the_accuracy_of_every_class():
     scores = np.array([[0.0, 1.0, -2.0], [900.0, 0.0, -900.0], [-900.0, 0.0, 3.0], [5.0, 5.0, 5.0]])
     with jax.enable_x64(True):

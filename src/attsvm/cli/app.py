@@ -8,6 +8,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from attsvm.cli.exits import run_command
 from attsvm.cli.interrupts import on_interruption
+from attsvm.cli.messages import with_level
 from attsvm.temporaries import remove_unfinished
 
 COMMANDS = {
@@ -22,6 +23,7 @@ COMMANDS = {
     "sweep show": "Show the result of a sweep: heat maps and curves with intervals, and a table.",
     "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",
     "experiment": "Train a transformer on movie reviews or a ViT on pictures, and compare optimizers.",
+    "playground": "Open the interactive page: attention in the plane, its training and its Att-SVM.",
     "cache": "Show where compiled programs are kept for later processes, or remove them.",
 }
 """Every command and its summary, in the order of the help.
@@ -30,7 +32,7 @@ The command ``fit-text`` is the function ``fit_text`` of the module ``attsvm.cli
 summary in ``attsvm fit-text --help``. The command ``sweep show`` is found by two words, before ``sweep``.
 """
 
-_SETTINGS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
+_SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
 
 
 class LazyGroup(TyperGroup):
@@ -60,8 +62,11 @@ def load_command(name: str) -> Any:
     """
     attribute = name.replace("-", "_").replace(" ", "_")
     module = importlib.import_module(f"attsvm.cli.{attribute}")
-    only = typer.Typer(**_SETTINGS)
-    only.command(name, help=f"{COMMANDS[name]}\n\n{module.HELP}")(getattr(module, attribute))
+    text, _, examples = module.HELP.partition("Examples:")
+    only = typer.Typer(add_completion=False, **_SETTINGS)
+    only.command(name, help=f"{COMMANDS[name]}\n\n{text}", epilog=f"Examples:{examples}")(
+        with_level(getattr(module, attribute))
+    )
     return typer.main.get_command(only)
 
 

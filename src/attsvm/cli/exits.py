@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from attsvm.cli.messages import is_verbose
 from attsvm.errors import ProblemError
 from attsvm.results import Status
 
@@ -48,6 +50,8 @@ def run_command(app: Callable[..., Any]) -> NoReturn:
         ended = app(prog_name="attsvm", standalone_mode=False)
         sys.stdout.flush()
     except (_UsageError, ProblemError, OSError, MemoryError) as error:
+        if is_verbose():
+            traceback.print_exc()
         if message := " ".join(_message(error).split()):
             print(f"attsvm: {message}", file=sys.stderr)
         _forget_output()

@@ -7,7 +7,7 @@ import typer
 
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.interrupts import on_interruption
-from attsvm.cli.options import Json, Threads
+from attsvm.cli.options import Device, Json, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress
 from attsvm.errors import ProblemError
 
@@ -80,7 +80,7 @@ def experiment(
     checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 100,
     precision: Annotated[str, typer.Option(help="float32, or bf16 for mixed precision.")] = "float32",
     compile_model: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda.  [default: cuda if there is one]")] = None,
+    device: Device = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard files, too.")] = False,
     threads: Threads = None,
     json: Json = False,
@@ -102,6 +102,7 @@ def experiment(
     from attsvm.report.experiment.page import notes, tables_of, verdict
     from attsvm.report.experiment.published import read_results
     from attsvm.report.plain import jsonable
+    from attsvm.torch_devices import find_device
 
     others = compare or []
     inputs = (data, vocabulary, *others)
@@ -114,7 +115,7 @@ def experiment(
         "checkpoint_every": checkpoint_every,
         "precision": precision,
         "compile": compile_model,
-        "device": device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        "device": str(find_device(device)),
         "tensorboard": tensorboard,
     }
     if epochs is not None:

@@ -4,8 +4,19 @@ from typing import Annotated
 
 import typer
 
+from attsvm.cli import completion
 from attsvm.cli.exits import exit_status
-from attsvm.cli.options import Exponent, ForceFolder, Json, OutFolder, SplitSeed, TestFraction, Threads
+from attsvm.cli.options import (
+    Device,
+    Exponent,
+    ForceFolder,
+    Json,
+    OutFolder,
+    SplitSeed,
+    TestFraction,
+    Threads,
+    named_values,
+)
 from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
 
 HELP = """
@@ -28,6 +39,10 @@ def fit_text(
     out: OutFolder = None,
     text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts.")] = "text",
     label: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the labels.")] = "label",
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL=NAME,...", help="Names of labels for the page, such as `0=negative,1=positive`."),
+    ] = None,
     test: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Texts to test on. By default a part of TEXTS is set apart for testing."),
@@ -45,6 +60,7 @@ def fit_text(
         str | None,
         typer.Option(
             metavar="NAME",
+            autocompletion=completion.OPTIMIZERS,
             help="An optimizer of `attsvm train`, or an import path.  [default: mirror_descent with `--p`, else adam]",
         ),
     ] = None,
@@ -57,12 +73,14 @@ def fit_text(
     test_fraction: TestFraction = 0.25,
     seed: SplitSeed = 0,
     threads: Threads = None,
+    device: Device = None,
     json: Json = False,
     force: ForceFolder = False,
 ) -> None:
     """Train an attention classifier on labelled texts."""
     limit_threads(threads)
     command = command_line()
+    names = None if classes is None else named_values(classes.split(","), "--classes", "LABEL=NAME,...")
 
     from attsvm.report.texts.numbers import text_numbers
     from attsvm.report.texts.words import notes, tables, verdict
@@ -72,11 +90,16 @@ def fit_text(
         from attsvm.apps.texts.fit_text import fit_text as train_and_compare
         from attsvm.apps.texts.text import read_texts
 
-        given = read_texts(texts, text, label)
+        given = read_texts(texts, text, label, names)
         test_texts = read_texts(test, text, label) if test else None
+        if test_texts and names:
+            # a label may be missing among the test texts
+            test_texts = test_texts.named({of: name for of, name in names.items() if of in test_texts.classes})
         sizes = {"dim": dim, "min_documents": min_documents, "max_length": max_length}
-        options = TextOptions(test_fraction=test_fraction, seed=seed, embed=embed, **sizes)
-        classifier = text_classifier(optimizer=optimizer, p=p, max_steps=steps, learning_rate=learning_rate, seed=seed)
+        options = TextOptions(test_fraction=test_fraction, seed=seed, embed=embed, device=device, **sizes)
+        classifier = text_classifier(
+            optimizer=optimizer, p=p, max_steps=steps, learning_rate=learning_rate, seed=seed, device=device
+        )
         with progress() as callback:
             done = train_and_compare(given, test_texts, options, classifier=classifier, callback=callback)
         result = text_numbers(done, source=texts, test=test, command=command, seed=seed, threads=threads)

@@ -1,23 +1,22 @@
 """``attsvm inspect``: what the heads of a trained transformer select, and by what margin."""
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from attsvm.checks import check_integer, check_number, check_seed
-from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
-from attsvm.cli.shared import command_line, finish, limit_threads, result_folder
+from attsvm.cli import completion
+from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
+from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
 from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from attsvm.torch.inspection import HeadProgress, Inspection
+    from attsvm.torch.inspection import Inspection
     from attsvm.torch.inspection.inputs import Input
 
 TWIN_GAP = 0.1
@@ -69,7 +68,9 @@ def inspect(
     family: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Family of the model, or package.module:name.  [default: found by the model's modules]"
+            metavar="NAME",
+            autocompletion=completion.FAMILIES,
+            help="Family of the model, or package.module:name.  [default: found by the model's modules]",
         ),
     ] = None,
     head: Annotated[
@@ -89,6 +90,7 @@ def inspect(
     out: OutFolder = None,
     seed: Annotated[int, typer.Option(help="Seed of the sampled queries and of the twin.")] = 0,
     threads: Threads = None,
+    device: Device = None,
     json: Json = False,
     force: ForceFolder = False,
 ) -> None:
@@ -106,13 +108,21 @@ def inspect(
 
     from attsvm.report.inspection.numbers import inspection_numbers
     from attsvm.report.plain import dumps
+    from attsvm.torch_devices import find_device
 
     with result_folder(out, force, (model, text, images, checkpoints)) as folder:
         subject = _loaded(model, text, images, family, checkpoints)
         given = subject.given
         if not 1 <= sentence <= len(given.tokens):
             raise ProblemError(f"--sentence: expected a number from 1 to {len(given.tokens)}, got {sentence}")
-        options: dict[str, Any] = {"queries": queries, "gap": gap, "margins": margins, "seed": seed, "family": family}
+        options: dict[str, Any] = {
+            "queries": queries,
+            "gap": gap,
+            "margins": margins,
+            "seed": seed,
+            "family": family,
+            "device": str(find_device(device)),
+        }
         done, other, steps = _inspected(subject, place, twin, options)
         result = inspection_numbers(
             done,
@@ -135,11 +145,10 @@ def inspect(
 
 
 class _Subject(NamedTuple):
-    """The model, its input, the number of its layers, and its checkpoints by training step."""
+    """The model, its input, and its checkpoints by training step."""
 
     network: "nn.Module"
     given: "Input"
-    num_layers: int
     series: list[tuple[int, Path]]
 
 
@@ -157,7 +166,7 @@ def _loaded(
         given = inputs.tokenized(model, texts, network, layers[0].family)
     else:
         given = inputs.read_pictures(model, images, network)
-    return _Subject(network, given, len(layers), series)
+    return _Subject(network, given, series)
 
 
 def _inspected(
@@ -167,18 +176,18 @@ def _inspected(
     from attsvm.torch.inspection import inspect as inspect_model
     from attsvm.torch.inspection import models
 
-    network, given, layers, series = subject
-    with _progress(layers * (1 + twin + len(series))) as callback:
-        done = inspect_model(network, given.batch, view=place, callback=callback, **options)
-        other = None
-        if twin:
-            of_twin = options | {"gap": max(options["gap"], TWIN_GAP)}
-            random = models.random_twin(network, options["seed"])
-            other = inspect_model(random, given.batch, callback=callback, **of_twin)
-        steps = [
-            (step, inspect_model(models.load_model(str(path)), given.batch, callback=callback, **options))
-            for step, path in series
-        ]
+    network, given, series = subject
+
+    def inspected(name: str, model: "nn.Module", **options: Any) -> "Inspection":
+        with progress(name) as callback:
+            return inspect_model(model, given.batch, callback=callback, **options)
+
+    done = inspected("the model", network, view=place, **options)
+    other = None
+    if twin:
+        of_twin = options | {"gap": max(options["gap"], TWIN_GAP)}
+        other = inspected("its twin", models.random_twin(network, options["seed"]), **of_twin)
+    steps = [(step, inspected(path.name, models.load_model(str(path)), **options)) for step, path in series]
     return done, other, steps
 
 
@@ -188,26 +197,6 @@ def _place(head: str) -> tuple[int, int]:
     except ValueError:
         raise ProblemError(f"--head: expected a layer and a head, such as 3.5, got {head!r}") from None
     return layer, of_layer
-
-
-@contextlib.contextmanager
-def _progress(layers: int) -> "Iterator[Callable[[HeadProgress], None]]":
-    """A progress bar on stderr that counts layers."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("layer {task.fields[layer]}, head {task.fields[head]}"), BarColumn(), TimeElapsedColumn())
-    before = [-1, -1]
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("inspecting", total=layers, layer=0, head=0)
-
-        def update(at: "HeadProgress") -> None:
-            new_layer = at.layer != before[0] or at.head <= before[1]
-            before[:] = at.layer, at.head
-            bar.update(task, advance=float(new_layer), layer=at.layer, head=at.head)
-
-        yield update
 
 
 def _show(done: "Inspection", other: "Inspection | None", given: "Input", sentence: int) -> None:

@@ -34,7 +34,7 @@ def named_option(of: str) -> Any:
     return typer.Option("--option", metavar="NAME=VALUE", help=f"Option of the {of}. Repeatable.")
 
 
-def named_values(texts: Iterable[str]) -> dict[str, str]:
+def named_values(texts: Iterable[str], option: str = "--option", form: str = "NAME=VALUE") -> dict[str, str]:
     """Read the values of ``--option NAME=VALUE``, which can be given several times.
 
     Raises
@@ -46,8 +46,8 @@ def named_values(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ProblemError(f"--option: expected NAME=VALUE, got {text!r}")
+            raise ProblemError(f"{option}: expected {form}, got {text!r}")
         if name in found:
-            raise ProblemError(f"--option: expected {name!r} once, got it twice")
+            raise ProblemError(f"{option}: expected {name!r} once, got it twice")
         found[name] = value
     return found

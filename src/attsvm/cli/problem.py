@@ -17,7 +17,8 @@ SCHEMA = "attsvm.problem/1"
 
 HELP = """
 PROBLEM is a problem file `.npz` whose names are the arguments of `attsvm.Problem`: tokens (n, T, d), and optionally
-labels, head, queries, keys, mask, query_mask. In Python, `attsvm.Problem(...).save("problem.npz")` writes one.
+labels, head, queries, keys, mask, query_mask. In Python, `attsvm.Problem(...).save("problem.npz")` writes one. A JSON
+file with the same names and nested lists, as `attsvm playground` saves it, is read as well.
 
 Examples:
 

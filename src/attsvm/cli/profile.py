@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from attsvm.cli import completion
 from attsvm.cli.optimizer import option_values
-from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads, named_option
+from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, named_option
 from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
 
 HELP = """
@@ -28,19 +29,23 @@ Examples:
 
 
 def profile(
-    optimizer: Annotated[str, typer.Argument(metavar="OPTIMIZER", help="A name or an import path.")],
+    optimizer: Annotated[
+        str, typer.Argument(metavar="OPTIMIZER", autocompletion=completion.OPTIMIZERS, help="A name or an import path.")
+    ],
     out: OutFolder = None,
     option: Annotated[list[str] | None, named_option("optimizer")] = None,
     learning_rate: Annotated[
         float | None, typer.Option(help="What the schedules multiply.  [default: the optimizer's, or 0.1]")
     ] = None,
     norm: Annotated[
-        list[str] | None, typer.Option(help="A norm to compare. Repeatable.  [default: eleven norms]")
+        list[str] | None,
+        typer.Option(autocompletion=completion.NORMS, help="A norm to compare. Repeatable.  [default: eleven norms]"),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Number of problems.")] = 20,
     steps: Annotated[int, typer.Option(help="Number of steps with each schedule.")] = 20_000,
     attention: Annotated[str | None, typer.Option(help="`combined` (W) or `factored` (K, Q).")] = None,
     threads: Threads = None,
+    device: Device = None,
     json: Json = False,
     force: ForceFolder = False,
 ) -> None:
@@ -64,6 +69,7 @@ def profile(
                 steps=steps,
                 learning_rate=learning_rate,
                 attention=attention,
+                device=device,
                 callback=callback,
             )
         result = numbers(found, command=command, threads=threads)

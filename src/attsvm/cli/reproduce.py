@@ -1,22 +1,24 @@
 """``attsvm reproduce``: figures and tables of the papers, measured again."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attsvm.cli import completion
 from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.options import Json, Threads
-from attsvm.cli.shared import command_line, limit_threads
-from attsvm.cli.tables import columns_table
+from attsvm.cli.shared import command_line, finish, limit_threads, progress
 from attsvm.errors import ProblemError
+from attsvm.progress import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from attsvm.reproduce import Figure
     from attsvm.reproduce.page import Card
+
+SCHEMA = "attsvm.figures/1"
 
 HELP = """
 NAME is one or more names of `attsvm reproduce --list`, or `all`, or `package.module:NAME` for a figure outside the
@@ -35,8 +37,13 @@ Examples:
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Figures or tables, or `all`.")] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="List the figures and their claims.")] = False,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", autocompletion=completion.FIGURES, help="Figures or tables, or `all`."),
+    ] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="List the figures and the time they take on two cores.")
+    ] = False,
     quick: Annotated[
         bool,
         typer.Option(
@@ -54,7 +61,7 @@ def reproduce(
 
     from rich.console import Console
 
-    from attsvm.report.plain import dumps
+    from attsvm.report.plain import command_result, dumps
     from attsvm.reproduce.page import page
     from attsvm.reproduce.run import chosen, claim
     from attsvm.reproduce.several import run_several
@@ -62,27 +69,24 @@ def reproduce(
 
     console = Console()
     if list_all:
-        _list(console, chosen(["all"]).values())
+        _list(console, list(chosen(["all"]).values()))
         return
     if not names:
         raise ProblemError("NAME: expected figures or tables of `attsvm reproduce --list`, or `all`, got none")
     figures, command = chosen(names), command_line()
     claim(out, figures.values())
-    messages = Console(stderr=True)
     on_interruption(lambda: f"finished pieces are kept in {out}, run the command again to go on")
     cards: list[Card] = []
-    with messages.status("") as status:
-        for card in run_several(figures, out, command, quick=quick, progress=status.update):
+    with progress("figures") as callback:
+        for card in run_several(figures, out, command, quick=quick, callback=callback):
             cards.append(card)
             if not json:
-                status.stop()  # its line is on the same terminal
                 _show(console, card)
-                status.start()
     with atomic_write(out / "index.html") as stream:
         stream.write(page(cards, command).encode())
     if json:
-        print(dumps({card.name: card.numbers for card in cards}))
-    messages.print(f"{out}: index.html, figures and numbers", highlight=False)
+        print(dumps(command_result(SCHEMA, command, {"figures": {card.name: card.numbers for card in cards}})))
+    finish(out, "index.html, figures and numbers")
 
 
 _COLOURS = {"holds": "green", "holds in part": "yellow", "does not hold": "red"}
@@ -94,6 +98,13 @@ def _show(console: "Console", card: "Card") -> None:
     console.print(f"  {card.why}", highlight=False, markup=False)
 
 
-def _list(console: "Console", figures: "Iterable[Figure]") -> None:
-    rows = [(f"[bold]{figure.name}[/bold]", figure.claim, str(figure.paper)) for figure in figures]
-    console.print(columns_table(("name", "claim", "paper"), rows))
+def _list(console: "Console", figures: "list[Figure]") -> None:
+    """A line for each figure; what does not fit into a terminal is cut."""
+    width = max(len(figure.name) for figure in figures)
+    for figure in figures:
+        time = "" if figure.seconds is None else duration(figure.seconds)
+        line = f"{figure.name:{width}}  {time:>7}  {figure.title}"
+        if console.is_terminal:
+            console.print(line, no_wrap=True, overflow="ellipsis", highlight=False, markup=False)
+        else:
+            print(line)

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from attsvm.checks import check_integer
+from attsvm.cli import messages
 from attsvm.cli.interrupts import end_steps, on_interruption, take_steps
 
 
@@ -52,30 +53,16 @@ def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) 
 
 
 @contextlib.contextmanager
-def progress(name: str = "training", *, stops: bool = False) -> Iterator[Callable[[Any], bool]]:
-    """Show a progress bar on stderr, and yield the callback that updates it.
+def progress(name: str = "training", *, stops: bool = False) -> Iterator[Callable[[Any], object]]:
+    """Show progress on stderr, and yield the callback that updates it.
 
     If it ``stops``, it returns True after Ctrl-C, and the command writes the result of the steps that were made.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn(name),
-        BarColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("training", total=None, state="")
+    def stopped(at: Any) -> bool:
+        return stops and at.step > 0 and take_steps()
 
-        def update(at: Any) -> bool:
-            steps = f"{at.step:,}" if at.steps is None else f"{at.step:,}/{at.steps:,}"
-            loss = "" if at.loss is None else f" loss {at.loss:.4g}"
-            bar.update(task, completed=at.step, total=at.steps, state=steps + loss)
-            return stops and at.step > 0 and take_steps()
-
+    with messages.progress(name, stopped) as update:
         yield update
     end_steps()
 
@@ -106,6 +93,6 @@ def print_result(
 def finish(out: Path | None, written: str, exit_status: int = 0) -> None:
     """Say on stderr what was written to ``--out``, and end the command if its exit status is not 0."""
     if out is not None:
-        print(f"{out}: {written}", file=sys.stderr)
+        messages.say(f"{out}: {written}")
     if exit_status:
         raise typer.Exit(exit_status)

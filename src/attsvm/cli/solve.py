@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm.cli import completion
 from attsvm.cli.exits import exit_status
 from attsvm.cli.options import ForceFile, Json, OutFile, ProblemFile, Threads
 from attsvm.cli.shared import announce, command_line, finish, limit_threads
@@ -49,7 +50,11 @@ def solve(
     selected: Annotated[str, typer.Option(metavar="FILE|optimal", help="The token that each query selects.")],
     norm: Annotated[
         str,
-        typer.Option(metavar="NORM", help=f"Norm of the weights: {NORM_NAMES}, or `package.module:name`."),
+        typer.Option(
+            metavar="NORM",
+            autocompletion=completion.NORMS,
+            help=f"Norm of the weights: {NORM_NAMES}, or `package.module:name`.",
+        ),
     ] = "frobenius",
     relaxed: Annotated[
         str | None, typer.Option(metavar="FILE", help="Booleans: the queries that need a margin of 0 only.")

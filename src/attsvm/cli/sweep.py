@@ -1,21 +1,26 @@
 """``attsvm sweep``: grids of trials on all cores or a cluster."""
 
 import sys
-import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm.cli import completion
 from attsvm.cli.interrupts import on_interruption
+from attsvm.cli.messages import say
 from attsvm.cli.options import Json
-from attsvm.cli.shared import command_line
+from attsvm.cli.shared import command_line, progress
 from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
+from attsvm.progress import duration
 
 if TYPE_CHECKING:
     from attsvm.sweeps import Definition, SweepProgress
+
+SCHEMA, ESTIMATE_SCHEMA = "attsvm.sweep/1", "attsvm.sweep_estimate/1"
 
 HELP = """
 NAME is a ready sweep of `attsvm sweep --list`, or `package.module:NAME`. Without it, the sweep is described by `--grid`
@@ -35,12 +40,11 @@ Examples:
     attsvm sweep phase-global --out /shared/phase --scheduler tcp://10.0.0.1:8786
 """  # noqa: E501  # a command is one line
 
-SECONDS_A_LINE = 10.0
-"""Off a terminal, a line of progress is printed this often."""
-
 
 def sweep(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A ready sweep.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", autocompletion=completion.SWEEPS, help="A ready sweep.")
+    ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List the ready sweeps, the measures and sources.")] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="STORE", help="Folder of the result.")] = None,
     grid: Annotated[
@@ -95,17 +99,31 @@ def sweep(
     if out is None:
         raise ProblemError("--out: expected the folder of the result, got none")
     on_interruption(lambda: f"finished chunks are kept in {out}, run the command again to go on")
-    with _Progress() as show:
+    with progress("sweep") as callback:
         found = sweep(
             definition,
             store=out,
             workers=workers,
             scheduler=scheduler,
             chunk=chunk,
-            callback=show,
+            callback=_with_dashboard(callback),
             command=command_line(),
         )
     _finish(found, out, json)
+
+
+def _with_dashboard(callback: Callable[[Any], object]) -> "Callable[[SweepProgress], object]":
+    """The callback, which first says where the dashboard of Dask is."""
+    said = False
+
+    def update(at: "SweepProgress") -> object:
+        nonlocal said
+        if at.dashboard and not said:
+            say(f"dashboard: {at.dashboard}")
+            said = True
+        return callback(at)
+
+    return update
 
 
 def _definition(define: Any, name: str | None, grid: list[str], fixed: list[str], options: dict[str, Any]) -> Any:
@@ -131,6 +149,9 @@ def _pairs(option: str, texts: list[str]) -> list[tuple[str, str]]:
         if not equals or not value:
             raise ProblemError(f"{option}: expected NAME=VALUE, got {text!r}")
         pairs.append((key.replace("-", "_"), value))
+    twice = [key for key, number in Counter(key for key, _ in pairs).items() if number > 1]
+    if twice:
+        raise ProblemError(f"{option}: expected each name once, got {twice[0]} twice; values are divided by commas")
     return pairs
 
 
@@ -151,44 +172,10 @@ def _value(text: str) -> Any:
         return text
 
 
-class _Progress:
-    """One line in a terminal, and plain lines off it."""
-
-    def __enter__(self) -> "Callable[[SweepProgress], None]":
-        self.terminal, self.last, self.shown = sys.stderr.isatty(), 0.0, ""
-        return self.show
-
-    def __exit__(self, *_: object) -> None:
-        if self.terminal and self.shown:
-            print(file=sys.stderr)
-
-    def show(self, at: "SweepProgress") -> None:
-        now = time.monotonic()
-        ended = at.done == at.trials
-        if not self.shown and at.dashboard:
-            print(f"dashboard: {at.dashboard}", file=sys.stderr)
-        if self.shown and not ended and now - self.last < (0.2 if self.terminal else SECONDS_A_LINE):
-            return
-        self.last = now
-        speed = f", {at.rate:,.0f} trials/s, {_duration(at.seconds_left)} left" if at.seconds_left is not None else ""
-        failed = f", {at.failed} chunks failed" if at.failed else ""
-        line = (
-            f"{at.finished:,}/{at.cells:,} cells, {at.done:,}/{at.trials:,} trials{speed}, "
-            f"{at.workers} worker{'s' if at.workers != 1 else ''}{failed}"
-        )
-        print(
-            f"\r\x1b[2K{line}" if self.terminal else line,
-            end="" if self.terminal else "\n",
-            file=sys.stderr,
-            flush=True,
-        )
-        self.shown = line
-
-
 def _finish(found: Any, out: Path, json: bool) -> None:
     from json import loads
 
-    from attsvm.report.plain import dumps
+    from attsvm.report.plain import command_result, dumps
 
     errors = loads(found.attrs["errors"])
     if json:
@@ -196,7 +183,8 @@ def _finish(found: Any, out: Path, json: bool) -> None:
             name: {"dims": list(array.dims), "shape": list(array.shape), "attributes": dict(array.attrs)}
             for name, array in found.data_vars.items()
         }
-        print(dumps({"store": str(out), "attributes": dict(found.attrs), "variables": variables}))
+        numbers = {"store": str(out), "attributes": dict(found.attrs), "variables": variables}
+        print(dumps(command_result(SCHEMA, command_line(), numbers)))
     else:
         measured = ", ".join(sorted(set(map(str, found.data_vars)) - {"done"}))
         print(f"{out}: {found.sizes['trial']:,} trials in each of {_cells(found):,} cells: {measured}")
@@ -215,23 +203,16 @@ def _cells(found: Any) -> int:
 
 
 def _show_estimate(definition: "Definition", chunk: int, workers: int | None, json: bool) -> None:
-    from attsvm.report.plain import dumps
+    from attsvm.report.plain import command_result, dumps
     from attsvm.sweeps.estimate import estimate
 
     found = estimate(definition, chunk, workers)
     if json:
-        print(dumps(vars(found)))
+        print(dumps(command_result(ESTIMATE_SCHEMA, command_line(), vars(found))))
         return
     print(f"{found.trials:,} trials: {definition.num_cells:,} cells × {definition.trials:,} in {found.chunks:,} chunks")
-    print(f"about {_duration(found.seconds)} on {found.workers} workers, from {found.measured} measured blocks")
+    print(f"about {duration(found.seconds)} on {found.workers} workers, from {found.measured} measured blocks")
     print(f"at most {found.bytes / 1e6:,.1f} MB on disk")
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _list() -> None:

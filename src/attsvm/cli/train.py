@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.optimizer import find_optimizer, optimizer_help
 from attsvm.cli.options import (
@@ -77,7 +78,9 @@ def train(
     optimizer: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="See above, or `package.module:name`.  [default: normalized_gradient_descent]"
+            metavar="NAME",
+            autocompletion=completion.OPTIMIZERS,
+            help="See above, or `package.module:name`.  [default: normalized_gradient_descent]",
         ),
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Step size.  [default: the optimizer's]")] = None,
@@ -85,7 +88,10 @@ def train(
     p: Exponent = None,
     norm: Annotated[
         str | None,
-        typer.Option(help="Norm of steepest descent: linf (sign descent), l1 (coordinate descent), spectral, ..."),
+        typer.Option(
+            autocompletion=completion.NORMS,
+            help="Norm of steepest descent: linf (sign descent), l1 (coordinate descent), spectral, ...",
+        ),
     ] = None,
     scope: Annotated[
         str | None, typer.Option(help="Normalize by one norm over `all` parameters, or by one for `each`.")
@@ -93,10 +99,16 @@ def train(
     relative: Annotated[bool, typer.Option("--relative", help="Multiply steps by the norm of the weights.")] = False,
     option: Annotated[list[str] | None, named_option("optimizer")] = None,
     steps: Annotated[int, typer.Option(help="Number of steps.")] = 2000,
-    loss: Annotated[str, typer.Option(metavar="NAME", help=f"{_names(LOSSES.names())}.")] = "logistic",
+    loss: Annotated[
+        str, typer.Option(metavar="NAME", autocompletion=completion.LOSSES, help=f"{_names(LOSSES.names())}.")
+    ] = "logistic",
     head: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"{_names(HEADS.names())}.  [default: the linear head of the problem]"),
+        typer.Option(
+            metavar="NAME",
+            autocompletion=completion.HEADS,
+            help=f"{_names(HEADS.names())}.  [default: the linear head of the problem]",
+        ),
     ] = None,
     train_head: Annotated[
         bool, typer.Option("--train-head/--no-train-head", help="Train the head together with the attention.")

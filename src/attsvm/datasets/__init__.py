@@ -1,23 +1,27 @@
 """Data: sources of problems, one file each, and sequences and bags for the estimator.
 
-A data source is a subclass of :class:`Source`. The built-in ones are scikit-learn's handwritten digits and problem
-files. A new source is one new file, in this package or outside it.
+A data source is a subclass of :class:`Source`. The built-in ones are scikit-learn's handwritten digits, on canvases or
+in patches, a published random model, and problem files. A new source is one new file, in this package or outside it.
 """
 
 from attsvm.datasets.bags import Bags, digit_bags
+from attsvm.datasets.canvases import Canvases, digit_canvases
 from attsvm.datasets.random import random_problem
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.signal_noise import SignalNoise, signal_noise
-from attsvm.datasets.source import SOURCES, Pictures, Source, find_source, option
+from attsvm.datasets.source import SOURCES, Drawing, Pictures, Source, find_source, option
 
 __all__ = [
     "SOURCES",
     "Bags",
+    "Canvases",
+    "Drawing",
     "Pictures",
     "Sequences",
     "SignalNoise",
     "Source",
     "digit_bags",
+    "digit_canvases",
     "find_source",
     "option",
     "random_problem",

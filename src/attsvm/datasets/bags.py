@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass
 
-import lazy_loader
 import numpy as np
 from jaxtyping import Int
 
 from attsvm.checks import check_integer, check_number, check_seed
-from attsvm.datasets.digits import BRIGHTEST
+from attsvm.datasets.digits import load_digit_pictures
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
-
-sklearn = lazy_loader.load("sklearn")  # its import takes a second
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +23,18 @@ class Bags:
         1 if a bag contains the positive digit, otherwise 0.
     train_digits, test_digits : int ndarray, shape (N,)
         The digit of every token, in the order of ``ids``.
+
+    See Also
+    --------
+    attsvm.datasets.digit_bags : Makes them.
+    attsvm.AttentionClassifier
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> bags = attsvm.datasets.digit_bags(100, 50, seed=0)
+    >>> bags.train.ids.shape, bags.train_labels[:5]
+    ((500,), array([1, 0, 0, 1, 0]))
     """
 
     train: Sequences
@@ -69,6 +78,20 @@ def digit_bags(
     ------
     ProblemError
         If an argument is out of range.
+
+    See Also
+    --------
+    attsvm.datasets.Bags
+    attsvm.AttentionClassifier
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> bags = attsvm.datasets.digit_bags(100, 50, size=5, seed=0)
+    >>> bags.train.table.shape[1], len(bags.train), bags.train_labels.mean()
+    (64, 100, np.float64(0.5))
+    >>> (bags.train_digits == 9).sum()
+    np.int64(50)
     """
     for name, value in (("num_train", num_train), ("num_test", num_test), ("size", size)):
         check_integer(name, value, 1)
@@ -76,14 +99,14 @@ def digit_bags(
     if digit not in range(10):
         raise ProblemError(f"digit: expected a digit from 0 to 9, got {digit!r}")
     check_number("test_fraction", test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
-    data = sklearn.datasets.load_digits()
-    pictures = (data.data / BRIGHTEST).astype(np.float32)
+    data = load_digit_pictures()
+    pictures = data.brightness.reshape(len(data.digits), -1).astype(np.float32)
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(pictures))
     held_out = round(test_fraction * len(order))
     drawn = []
     for part, rows, num_bags in (("train", order[held_out:], num_train), ("test", order[:held_out], num_test)):
-        positives, others = rows[data.target[rows] == digit], rows[data.target[rows] != digit]
+        positives, others = rows[data.digits[rows] == digit], rows[data.digits[rows] != digit]
         if not len(positives) or len(others) < size:
             raise ProblemError(
                 f"size: expected at most {len(others)}, the number of {part} pictures to draw from, got {size}"
@@ -96,5 +119,5 @@ def digit_bags(
         # ids: indices into the pictures of this part that are used
         used, ids = np.unique(bags.ravel(), return_inverse=True)
         sequences = Sequences(pictures[used], ids, size * np.arange(num_bags + 1))
-        drawn += [sequences, labels, data.target[bags.ravel()]]
+        drawn += [sequences, labels, data.digits[bags.ravel()]]
     return Bags(*drawn)

@@ -1,5 +1,6 @@
 """Columns of Parquet files."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,25 @@ def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, h
             except UnicodeDecodeError:
                 raise ProblemError(f"{path}: expected UTF-8 in the columns {', '.join(columns)}") from None
     return read
+
+
+def class_names(path: Path, column: str) -> list[str]:
+    """Names of the classes 0, 1, ... of a column, as files of the Hugging Face hub have them; empty if there are none.
+
+    Parameters
+    ----------
+    path : Path
+        A Parquet file that can be read.
+    column : str
+    """
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_schema(path).metadata or {}
+    try:
+        names = json.loads(metadata[b"huggingface"])["info"]["features"][column]["names"]
+    except (KeyError, TypeError, ValueError):  # other software may write anything there
+        return []
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
 
 
 def check_columns(source: object, found: Sequence[str], columns: Sequence[str], hint: str = "") -> None:

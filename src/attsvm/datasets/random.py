@@ -49,9 +49,22 @@ def random_problem(
         If a size is not an integer of at least 1, the seed is not an integer of at least 0, or self-attention is
         requested without queries, or with more queries than tokens.
 
+    See Also
+    --------
+    attsvm.Problem
+    attsvm.datasets.signal_noise
+
     References
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, experiments of section 3.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    Problem(3 sequences × 4 tokens, d = 5; one query per sequence, d_q = 5; labels ±1; head)
+    >>> attsvm.datasets.random_problem(3, 4, 5, batch=(2,), prompt=True).batch_shape
+    (2,)
     """
     sizes = {"num_sequences": num_sequences, "num_tokens": num_tokens, "dim": dim}
     optional = {name: n for name, n in (("num_queries", num_queries), ("num_heads", num_heads)) if n is not None}

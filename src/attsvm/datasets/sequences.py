@@ -33,6 +33,23 @@ class Sequences:
     ProblemError
         If a shape does not fit, a vector is not finite, a number is not in the table, or offsets do not rise from 0
         to N. A sequence without tokens is allowed here.
+
+    See Also
+    --------
+    attsvm.AttentionClassifier
+    attsvm.Problem.from_sequences : A padded problem.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.datasets import Sequences
+    >>> table = np.eye(4)
+    >>> sequences = Sequences(table, ids=[0, 1, 3, 2, 2], offsets=[0, 2, 5])
+    >>> len(sequences)
+    2
+    >>> sequences.table[sequences.ids[:2]]
+    array([[1., 0., 0., 0.],
+           [0., 1., 0., 0.]])
     """
 
     table: Float[np.ndarray, "V d"]

@@ -29,6 +29,17 @@ class SignalNoise:
         Whose label of ``train`` is flipped.
     noise_tokens : bool ndarray, shape (T,)
         Tokens without signal, in every sequence.
+
+    See Also
+    --------
+    attsvm.datasets.signal_noise : Makes one.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> drawn = attsvm.datasets.signal_noise(20, 5, 50, seed=0)
+    >>> drawn.train, int(drawn.noise_tokens.sum())
+    (Problem(20 sequences × 5 tokens, d = 50; prompt; labels ±1; head), 2)
     """
 
     train: Problem
@@ -82,6 +93,11 @@ def signal_noise(
     ------
     ProblemError
         If an argument is out of range, or ``compact`` is set and d < nT + 2.
+
+    See Also
+    --------
+    attsvm.datasets.SignalNoise : The result.
+    attsvm.datasets.random_problem
 
     References
     ----------

@@ -26,10 +26,50 @@ class Pictures(NamedTuple):
         In [0, 1].
     regions : int ndarray, shape (T, 4)
         The part of a picture that each token covers: its top row, left column, height and width.
+
+    See Also
+    --------
+    attsvm.datasets.Source
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.datasets import Pictures
+    >>> halves = [[0, 0, 4, 8], [4, 0, 4, 8]]
+    >>> Pictures(np.zeros((10, 8, 8)), np.array(halves)).regions.shape
+    (2, 4)
     """
 
     brightness: Float[np.ndarray, "n height width"]
     regions: Int[np.ndarray, "T 4"]
+
+
+class Drawing(NamedTuple):
+    """The data of a source, for one seed.
+
+    Attributes
+    ----------
+    problem : Problem
+    test_rows : int ndarray or None
+        The sequences to test on, where the source itself separates them from the training sequences.
+    relevant : int ndarray, shape (n,), or None
+        The token of each sequence that decides its label, where the source knows it.
+
+    See Also
+    --------
+    attsvm.datasets.Source
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> drawing = attsvm.datasets.find_source("digits").drawing(seed=0)
+    >>> drawing.problem.num_tokens, drawing.relevant is None
+    (9, False)
+    """
+
+    problem: Problem
+    test_rows: Int[np.ndarray, " n_test"] | None = None
+    relevant: Int[np.ndarray, " n"] | None = None
 
 
 class Source(ABC):
@@ -46,11 +86,31 @@ class Source(ABC):
         One line for the help.
     suffixes : tuple of str
         Endings of the files that the source reads, in lower case and with the dot.
+
+    See Also
+    --------
+    attsvm.datasets.option : Declares an option.
+    attsvm.datasets.find_source
+    attsvm.datasets.SOURCES
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import attsvm
+    >>> @dataclass(frozen=True)
+    ... class Gaussians(attsvm.datasets.Source):
+    ...     name = "gaussians"
+    ...     summary = "random tokens"
+    ...     def load(self):
+    ...         return attsvm.datasets.random_problem(3, 4, 5)
+    >>> Gaussians().load().num_sequences
+    3
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]] = ()
+    draws: ClassVar[int] = 1
 
     @abstractmethod
     def load(self) -> Problem:
@@ -66,6 +126,17 @@ class Source(ABC):
         ProblemError
             If the data cannot be read, or an option is not valid.
         """
+
+    def drawing(self, seed: int = 0, test_fraction: float = 0.25) -> Drawing:
+        """The data for a seed; by default the loaded problem, the same for every seed.
+
+        Parameters
+        ----------
+        seed : int
+        test_fraction : float
+            Share that is set apart for testing, if the source itself makes the test sequences.
+        """
+        return Drawing(self.load())
 
     def title(self) -> str:
         """What the page is about: the beginning of its title."""
@@ -121,6 +192,25 @@ def option(*default: Any, read: Callable[[str], Any] = str, help: str = "") -> A
         From the text on the command line to the value; raises ValueError or ProblemError if it cannot.
     help : str
         One line for the help.
+
+    See Also
+    --------
+    attsvm.datasets.Source
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import attsvm
+    >>> from attsvm.datasets import Source, option
+    >>> @dataclass(frozen=True)
+    ... class Gaussians(Source):
+    ...     name = "gaussians"
+    ...     summary = "random tokens"
+    ...     number: int = option(3, read=int, help="number of sequences")
+    ...     def load(self):
+    ...         return attsvm.datasets.random_problem(self.number, 4, 5)
+    >>> Gaussians(number=7).load().num_sequences
+    7
     """
     given = {"default": default[0]} if default else {}
     return dataclasses.field(metadata={_READ: read, _HELP: help}, **given)
@@ -151,12 +241,16 @@ def find_source(source: "str | os.PathLike[str] | Source", options: Mapping[str,
     ProblemError
         If there is no such source, or an option is not valid.
 
+    See Also
+    --------
+    attsvm.datasets.Source, attsvm.datasets.SOURCES
+
     Examples
     --------
     >>> from attsvm.datasets import find_source
     >>> problem = find_source("digits", {"classes": "4,9"}).load()
     >>> problem.tokens.shape
-    (361, 16, 20)
+    (2000, 9, 64)
     """
     options = dict(options or {})
     if isinstance(source, Source):

@@ -17,6 +17,7 @@ from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.settings import read_settings
 from attsvm.estimator.state import State, begin, start
 from attsvm.estimator.task import Task, listed, read_labels, read_task
+from attsvm.jax_devices import on_device
 from attsvm.results import Callback
 from attsvm.softmax import softmax
 
@@ -58,6 +59,9 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         For the validation split and the order of the batches.
     warm_start : bool
         Continue from the parameters of the last fit.
+    device : str, optional
+        Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
+        Prediction is on the CPU.
     verbose : bool
         Print each line of the history.
 
@@ -82,6 +86,12 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         quantiles of the effective number of tokens exp(−Σ a log a) over the validation sequences, or over at most 1,000
         training sequences.
 
+    See Also
+    --------
+    attsvm.datasets.Sequences : Sequences of different lengths.
+    attsvm.datasets.digit_bags : Data to try it on.
+    attsvm.estimator.MarginReport : The Att-SVM of the tokens it selects.
+
     Notes
     -----
     The parameters that are kept, validated and used for prediction are averages over about the last 100 steps, because
@@ -89,6 +99,10 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
 
     Training uses float32 if the tokens are float32, otherwise float64. Tokens are first centred and divided by one
     number. Neither changes a direction, and the fitted attributes are those for the original tokens.
+
+    References
+    ----------
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*.
 
     Examples
     --------
@@ -117,6 +131,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         class_weight: Any = None,
         random_state: Any = None,
         warm_start: bool = False,
+        device: str | None = None,
         verbose: bool = False,
     ) -> None:
         self.optimizer = optimizer
@@ -132,6 +147,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         self.class_weight = class_weight
         self.random_state = random_state
         self.warm_start = warm_start
+        self.device = device
         self.verbose = verbose
 
     def fit(
@@ -161,7 +177,21 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         Raises
         ------
         ProblemError
-            If an argument does not fit, a sequence has no token, there is only one class, or training diverges.
+            If an argument does not fit, a sequence has no token, there is only one class, training diverges, or there
+            is no such device.
+        MemoryError
+            If the memory of the device does not suffice for a batch.
+
+        See Also
+        --------
+        attsvm.AttentionClassifier.partial_fit
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels).classes_
+        array([0, 1])
         """
         settings = read_settings(self, callback)
         continues = self.warm_start and hasattr(self, "_state")
@@ -173,8 +203,9 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         task = self._task(given, labels, sample_weight)
         generator = check_random_state(self.random_state)
         training, validation = task.split(self.validation_fraction, generator) if self.early_stopping else (task, None)
-        state = begin(self._state, settings.optimizer) if continues else start(training, settings.optimizer)
-        fitted = train(state, training, validation, settings, generator)
+        with on_device(settings.device):
+            state = begin(self._state, settings.optimizer) if continues else start(training, settings.optimizer)
+            fitted = train(state, training, validation, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
         self._sample = sample_of(task.sequences, generator)
         return self._keep(fitted.state)
@@ -200,6 +231,18 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         ------
         ProblemError
             If an argument does not fit, or a label is none of the classes.
+
+        See Also
+        --------
+        attsvm.AttentionClassifier.fit
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0)
+        >>> classifier.partial_fit(bags.train, bags.train_labels, classes=[0, 1]).classes_
+        array([0, 1])
         """
         settings = read_settings(self)
         first = not hasattr(self, "_state")
@@ -212,9 +255,10 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
             )
         task = self._task(given, labels, sample_weight)
         generator = check_random_state(self.random_state)
-        begun = start(task, settings.optimizer) if first else self._state
-        begun = replace(begun, seen=begun.seen + len(task.labels))
-        *_, (state, _) = epoch(begun, task, settings, generator)
+        with on_device(settings.device):
+            begun = start(task, settings.optimizer) if first else self._state
+            begun = replace(begun, seen=begun.seen + len(task.labels))
+            *_, (state, _) = epoch(begun, task, settings, generator)
         self._sample = sample_of(task.sequences, generator)
         return self._keep(state)
 
@@ -230,17 +274,43 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         -------
         ndarray, shape (n,) for two classes, else (n, C)
             For two classes, positive means the second.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.decision_function(bags.test).shape
+        (20,)
         """
         decision = self._forward(X, mask)[1].decision
         return decision[:, 0] if len(self.classes_) == 2 else decision
 
     def predict(self, X: Any, *, mask: Any = None) -> np.ndarray:
-        """The most probable class of each sequence, shape (n,)."""
+        """The most probable class of each sequence, shape (n,).
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.predict(bags.test).shape
+        (20,)
+        """
         decision = self.decision_function(X, mask=mask)
         return np.asarray(self.classes_[(decision > 0).astype(int) if decision.ndim == 1 else decision.argmax(axis=1)])
 
     def predict_proba(self, X: Any, *, mask: Any = None) -> np.ndarray:
-        """The probability of each class, shape (n, C)."""
+        """The probability of each class, shape (n, C).
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.predict_proba(bags.test).sum(axis=1)[:3].round(6)
+        array([1., 1., 1.])
+        """
         decision = self.decision_function(X, mask=mask)
         if decision.ndim == 1:
             decision = np.column_stack([np.zeros_like(decision), decision])
@@ -252,12 +322,37 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         list of n arrays (T_i,); ndarray (n, T) for padded arrays, 0 for padding; (N,) for ``Sequences``, like its ids
+
+        See Also
+        --------
+        attsvm.AttentionClassifier.selected
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.attention(bags.test)[:5].sum().round(6)  # the five tokens of the first bag
+        np.float64(1.0)
         """
         given, output = self._forward(X, mask)
         return given.restore(output.attention)
 
     def selected(self, X: Any, *, mask: Any = None) -> np.ndarray:
-        """Position of the token with the largest attention in each sequence, shape (n,); the first one on ties."""
+        """Position of the token with the largest attention in each sequence, shape (n,); the first one on ties.
+
+        See Also
+        --------
+        attsvm.AttentionClassifier.attention
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.selected(bags.test).shape
+        (20,)
+        """
         given, output = self._forward(X, mask)
         return given.positions(output.selected)
 
@@ -279,6 +374,18 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         MarginReport
+
+        See Also
+        --------
+        attsvm.estimator.MarginReport
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.margin_report().separable
+        True
         """
         check_is_fitted(self)
         sequences = self._sample if X is None else read(self, X, mask, reset=False).sequences

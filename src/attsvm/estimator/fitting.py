@@ -1,5 +1,6 @@
 """The training loop: shuffled batches, regular checks of the validation sequences, and the best parameters kept."""
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator
@@ -8,12 +9,14 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 
+from attsvm.devices import batch_out_of_memory
 from attsvm.errors import ProblemError
 from attsvm.estimator.forward import effective_number, forward
 from attsvm.estimator.settings import Settings
 from attsvm.estimator.state import State, precision
 from attsvm.estimator.steps import gather, step
 from attsvm.estimator.task import Task
+from attsvm.jax_devices import available, exhausted, name_of
 from attsvm.results import Progress, Status
 
 CELLS = 1 << 22
@@ -103,7 +106,7 @@ def epoch(
     centre, targets, alpha = state.coordinates.centre.astype(dtype), task.targets, settings.alpha / state.seen
     for chosen in _batches(task, settings.batch_size, generator):
         batch = gather(task.sequences, chosen, targets, task.weights, centre, dtype.type(state.coordinates.scale))
-        with precision(dtype):
+        with precision(dtype), _enough_memory(settings.device, len(chosen)):
             parameters, average, optimizer, value = step(
                 state.parameters,
                 state.average,
@@ -115,6 +118,17 @@ def epoch(
             )
         state = replace(state, parameters=parameters, average=average, optimizer=optimizer, steps=state.steps + 1)
         yield state, value
+
+
+@contextlib.contextmanager
+def _enough_memory(device: jax.Device, size: int) -> Iterator[None]:
+    """Make one error of those of a batch that does not fit into the memory of the device."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not exhausted(error):
+            raise
+        raise batch_out_of_memory(name_of(device), available(device), "sequences of a batch", size) from error
 
 
 def _steps(

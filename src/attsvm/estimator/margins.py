@@ -47,6 +47,19 @@ class MarginReport(Batched):
         That margin over the best one in the same norm, in [0, 1] if separable; otherwise NaN.
     problem : Problem
         The distinct tokens of each sequence. It is not saved.
+
+    See Also
+    --------
+    attsvm.AttentionClassifier.margin_report : Makes one.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+    >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+    >>> report = classifier.margin_report()
+    >>> report.num_sequences, report.separable
+    (40, True)
     """
 
     kind: ClassVar[str] = "margin report"

@@ -6,11 +6,13 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 
 from attsvm.checks import MOST_STEPS, as_number, check_integer
 from attsvm.errors import ProblemError
+from attsvm.jax_devices import find_device
 from attsvm.optimizers import OPTIMIZERS, gradient_descent, mirror_descent, optimizer_options, parse_optimizer
 from attsvm.results import Callback
 
@@ -47,6 +49,7 @@ class Settings:
     max_steps: int
     tol: float
     n_iter_no_change: int
+    device: jax.Device
     callback: Callback | None = None
     verbose: bool = False
 
@@ -70,6 +73,7 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
         max_steps=check_integer("max_steps", estimator.max_steps, 1, MOST_STEPS),
         tol=float(estimator.tol),
         n_iter_no_change=int(estimator.n_iter_no_change),
+        device=find_device(estimator.device),
         callback=callback,
         verbose=bool(estimator.verbose),
     )

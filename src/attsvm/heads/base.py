@@ -18,6 +18,10 @@ class Head(ABC):
     subclass defines equality and a hash, for instance as a frozen dataclass, and holds no parameters in what it
     compares. :class:`FunctionHead` makes a head from any function of one pooled token.
 
+    See Also
+    --------
+    attsvm.heads.FunctionHead : Without a class.
+
     Examples
     --------
     >>> from dataclasses import dataclass

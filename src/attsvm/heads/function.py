@@ -32,6 +32,18 @@ class FunctionHead(Head):
     ------
     ProblemError
         In training, if a parameter is no finite array, or has a name that the attention or the history uses.
+
+    See Also
+    --------
+    attsvm.heads.Head, attsvm.heads.MLP
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from attsvm.heads import FunctionHead
+    >>> head = FunctionHead(lambda parameters, o: jnp.tanh(parameters["a"] @ o), {"a": [1.0, 0.0, 2.0]})
+    >>> head.name
+    'function'
     """
 
     function: Callable[[Parameters, Array], Array]

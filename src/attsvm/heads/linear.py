@@ -16,7 +16,19 @@ Array = jax.Array
 
 @dataclass(frozen=True)
 class Linear(Head):
-    """h(o) = v'o, or one row of v for each class; v is the problem's head."""
+    """h(o) = v'o, or one row of v for each class; v is the problem's head.
+
+    See Also
+    --------
+    attsvm.solve_head : The max-margin linear head.
+    attsvm.heads.Quadratic
+
+    Examples
+    --------
+    >>> from attsvm.heads import Linear, parse_head
+    >>> parse_head("linear") == Linear(), Linear().name
+    (True, 'linear')
+    """
 
     name = "linear"
     defined_everywhere = True

@@ -46,9 +46,21 @@ class MLP(Head):
     ProblemError
         If the activation is unknown or an array is not finite; in training, if a shape does not fit.
 
+    See Also
+    --------
+    attsvm.heads.ValueMLP, attsvm.heads.FunctionHead
+
     References
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), section 6, whose experiments sum ReLU(H o) over the hidden units.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> import numpy as np
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> {name: array.shape for name, array in attsvm.heads.MLP(np.eye(5)).initial(problem).items()}
+    {'hidden': (5, 5), 'output': (5,)}
     """
 
     hidden: npt.ArrayLike = field(compare=False, repr=False)

@@ -29,9 +29,21 @@ class Quadratic(Head):
     ProblemError
         If λ is not a finite number; in training, if the problem has classes.
 
+    See Also
+    --------
+    attsvm.heads.Linear, attsvm.finite_part
+
     References
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), section 6: a nonlinear head may prefer mixtures of tokens.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> head = attsvm.heads.Quadratic(1.0)
+    >>> head.name, list(head.initial(problem))
+    ('quadratic', ['v'])
     """
 
     curvature: float

@@ -22,6 +22,10 @@ def parse_head(head: str | Head) -> Head:
     ProblemError
         If there is no such head, or a class is given whose arguments are not known.
 
+    See Also
+    --------
+    attsvm.heads.Head, attsvm.heads.HEADS
+
     Examples
     --------
     >>> from attsvm.heads import parse_head

@@ -36,6 +36,10 @@ class ValueMLP(Head):
     ProblemError
         In training, if a shape does not fit.
 
+    See Also
+    --------
+    attsvm.heads.MLP
+
     References
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), section 6, whose head is an MLP of the attention's output.

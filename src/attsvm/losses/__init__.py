@@ -7,6 +7,7 @@ name                of                           formula
 ``"exponential"``   the margin                   e^−m
 ``"linear"``        the margin                   −m; also under the name ``"correlation"``
 ``"cross_entropy"`` class scores f               −log softmax(f)_y
+``"token"``         shares f of the attention    −log f_y
 =================== ============================ =============================================================
 
 A loss returns the logarithm of its slope, so that training continues where the slope underflows. A new loss of the
@@ -18,8 +19,19 @@ from attsvm.losses.base import Loss, OutputLoss, Outputs, Slope
 from attsvm.losses.cross_entropy import CrossEntropy
 from attsvm.losses.differentiated import Differentiated
 from attsvm.losses.registry import LOSSES, parse_loss
+from attsvm.losses.token import TokenLoss
 
-__all__ = ["LOSSES", "CrossEntropy", "Differentiated", "Loss", "OutputLoss", "Outputs", "Slope", "parse_loss"]
+__all__ = [
+    "LOSSES",
+    "CrossEntropy",
+    "Differentiated",
+    "Loss",
+    "OutputLoss",
+    "Outputs",
+    "Slope",
+    "TokenLoss",
+    "parse_loss",
+]
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,18 @@ Array = jax.Array
 
 
 class Outputs(StrEnum):
-    """The argument of a loss, which determines the labels that it takes."""
+    """The argument of a loss, which determines the labels that it takes.
+
+    See Also
+    --------
+    attsvm.losses.OutputLoss
+
+    Examples
+    --------
+    >>> from attsvm.losses import Outputs
+    >>> [outputs.value for outputs in Outputs]
+    ['margin', 'class scores']
+    """
 
     MARGIN = "margin"
     """The margin y f, for labels y = ±1."""
@@ -28,6 +39,18 @@ class Slope(NamedTuple):
     ----------
     direction : Array, shape (n, Q, B), or (n, Q, C, B) for C classes
     log_slope : Array, shape (n, Q, B)
+
+    See Also
+    --------
+    attsvm.losses.OutputLoss
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.losses import parse_loss
+    >>> slope = parse_loss("exponential", None).slope(np.full((1, 1, 1), 2000.0), np.ones((1, 1, 1)))
+    >>> slope.direction.item(), slope.log_slope.item()
+    (-1.0, -2000.0)
     """
 
     direction: Array
@@ -40,6 +63,16 @@ class OutputLoss(ABC):
     Most losses are functions of the margin and need no subclass: use :class:`Loss`. Equal losses share their compiled
     training, so a subclass defines equality and a hash, for instance as a frozen dataclass. The trailing axis of all
     arrays holds the trials.
+
+    See Also
+    --------
+    attsvm.Loss, attsvm.losses.CrossEntropy
+
+    Examples
+    --------
+    >>> from attsvm.losses import OutputLoss, parse_loss
+    >>> isinstance(parse_loss("logistic", None), OutputLoss)
+    True
     """
 
     takes: Outputs = Outputs.MARGIN
@@ -89,6 +122,11 @@ class Loss(OutputLoss):
     name : str, optional
     defined_everywhere : bool
         Whether both are finite for every finite margin. Otherwise each step checks that they are.
+
+    See Also
+    --------
+    attsvm.losses.parse_loss
+    attsvm.losses.OutputLoss : Losses of other outputs.
 
     Examples
     --------

@@ -13,7 +13,19 @@ Array = jax.Array
 
 @dataclass(frozen=True)
 class CrossEntropy(OutputLoss):
-    """−log softmax(f)_y of class scores f, for labels 0..C−1."""
+    """−log softmax(f)_y of class scores f, for labels 0..C−1.
+
+    See Also
+    --------
+    attsvm.losses.parse_loss
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.losses import CrossEntropy
+    >>> CrossEntropy().name
+    'cross_entropy'
+    """
 
     name = "cross_entropy"
     takes = Outputs.CLASS_SCORES

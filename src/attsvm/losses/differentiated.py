@@ -19,6 +19,18 @@ class Differentiated(OutputLoss):
     ----------
     value : callable
         m ↦ ℓ(m), elementwise, of JAX arrays.
+
+    See Also
+    --------
+    attsvm.Loss : With the logarithm of the slope, which does not underflow.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from attsvm.losses import Differentiated
+    >>> hinge = Differentiated(lambda m: jnp.maximum(0, 1 - m))
+    >>> hinge.values(jnp.array([[[0.25]]]), jnp.array([[[1.0]]])).tolist()
+    [[[0.75]]]
     """
 
     value: Callable[[Array], Array]

@@ -15,6 +15,7 @@ def _value(margins: Array) -> Array:
     return jax.nn.softplus(-margins)
 
 
+@jax.custom_jvp
 def _log_slope(margins: Array) -> Array:
     """−log(1 + e^m), from log(1 + u) = 2 artanh(u/(2 + u)) with u = e^−|m|, to about two units in the last place.
 
@@ -25,6 +26,12 @@ def _log_slope(margins: Array) -> Array:
     square = s * s
     rest = reduce(lambda total, coefficient: total * square + coefficient, reversed(_ARTANH), jnp.zeros_like(s))
     return -(jnp.maximum(margins, 0.0) + 2.0 * (s + s * square * rest))
+
+
+@_log_slope.defjvp
+def _(margins: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # the derivatives of |m| and max(m, 0) at the margin 0 do not add up to that of their sum
+    return _log_slope(*margins), -jax.nn.sigmoid(*margins) * tangents[0]
 
 
 # (artanh(s)/s − 1)/s² as a polynomial of s² ≤ 1/9, interpolated at Chebyshev points; relative error 1.3e-16

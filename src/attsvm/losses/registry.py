@@ -39,6 +39,10 @@ def parse_loss(loss: str | OutputLoss | Callable[[Array], Array], num_classes: i
     ProblemError
         If the name is unknown, or the loss does not fit the labels.
 
+    See Also
+    --------
+    attsvm.Loss, attsvm.losses.LOSSES
+
     Examples
     --------
     >>> from attsvm.losses import parse_loss

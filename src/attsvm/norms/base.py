@@ -46,6 +46,11 @@ class Norm(metaclass=_Made):
 
     Norms are values: give a norm with parameters equality and a hash, for instance as a frozen dataclass.
 
+    See Also
+    --------
+    attsvm.norms.check : Tests a norm of your own.
+    attsvm.norms.parse_norm
+
     Examples
     --------
     >>> from dataclasses import dataclass

@@ -36,6 +36,17 @@ class NormCheck:
         The largest relative error of each test.
     missing : tuple of str
         What the norm does not provide, so that it could not be tested.
+
+    See Also
+    --------
+    attsvm.norms.check : Makes one.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Lp, check
+    >>> found = check(Lp(3))
+    >>> max(found.errors.values()) < 1e-6
+    True
     """
 
     norm: Norm
@@ -92,6 +103,11 @@ def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True)
     ------
     ProblemError
         If a test fails. The message names the piece, and by how much it is wrong.
+
+    See Also
+    --------
+    attsvm.norms.Norm
+    attsvm.norms.NormCheck : The result.
 
     Examples
     --------

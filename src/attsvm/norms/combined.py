@@ -134,6 +134,18 @@ class Sum(_Combined):
         With ``dual`` and ``prox``.
     weights : sequence of float, optional
         The numbers a_i > 0; by default 1.
+
+    See Also
+    --------
+    attsvm.norms.sum_of, attsvm.norms.Largest
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import Lp, Nuclear, sum_of
+    >>> norm = sum_of([Nuclear(), Lp(1)], [1.0, 0.5])
+    >>> type(norm).__name__, norm.value(np.eye(2))
+    ('Sum', 3.0)
     """
 
     spelling: ClassVar[str] = '"<norm>+<c>*<norm>"'
@@ -195,9 +207,21 @@ class SumWithLength(Sum):
     weights : sequence of float, optional
         The numbers a and b > 0; by default 1.
 
+    See Also
+    --------
+    attsvm.norms.sum_of, attsvm.norms.Sum
+
     References
     ----------
     Yu (2013), *On Decomposing the Proximal Map*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import Lp, sum_of
+    >>> norm = sum_of([Lp(1), Lp(2)], [1.0, 0.5])
+    >>> type(norm).__name__, norm.value(np.eye(4))
+    ('SumWithLength', 5.0)
     """
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
@@ -223,6 +247,18 @@ class Largest(_Combined):
         With ``dual`` and ``prox``.
     weights : sequence of float, optional
         The numbers c_i > 0; by default 1.
+
+    See Also
+    --------
+    attsvm.norms.max_of, attsvm.norms.Sum
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import Lp, Nuclear, max_of
+    >>> norm = max_of([Nuclear(), Lp(1)], [1.0, 0.5])
+    >>> type(norm).__name__, norm.value(np.eye(3))
+    ('Largest', 3.0)
     """
 
     spelling: ClassVar[str] = '"max(<norm>;<c>*<norm>)"'
@@ -307,6 +343,18 @@ class LargestWithLength(Largest):
 
     The proximal map of ‖W‖₂ comes last and changes the length alone, so that of the other norm determines the share at
     which both have the same size.
+
+    See Also
+    --------
+    attsvm.norms.max_of, attsvm.norms.Largest
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import Lp, max_of
+    >>> norm = max_of([Lp(1), Lp(2)], [0.5, 1.0])
+    >>> type(norm).__name__, norm.value(np.eye(4))
+    ('LargestWithLength', 2.0)
     """
 
     def _left(self, x: np.ndarray, levels: tuple[float, float], most_rounds: int) -> np.ndarray:
@@ -323,6 +371,10 @@ def sum_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Nor
         With ``dual`` and ``prox``.
     weights : sequence of float, optional
         The numbers a_i > 0; by default 1.
+
+    See Also
+    --------
+    attsvm.norms.max_of, attsvm.norms.Sum
 
     Examples
     --------
@@ -347,6 +399,10 @@ def max_of(norms: Sequence[Norm], weights: Sequence[float] | None = None) -> Nor
         With ``dual`` and ``prox``.
     weights : sequence of float, optional
         The numbers c_i > 0; by default 1.
+
+    See Also
+    --------
+    attsvm.norms.sum_of, attsvm.norms.Largest
 
     Examples
     --------

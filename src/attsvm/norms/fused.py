@@ -20,6 +20,10 @@ class FusedKeysQueries(Norm):
     dimension d. It lies between the spectral norm and twice the spectral norm. The value is that of explicit factors,
     so it is a bound from above; its relative error is usually below 1e-6.
 
+    See Also
+    --------
+    attsvm.norms.DualFusedKeysQueries, attsvm.norms.FusedHeads
+
     Examples
     --------
     >>> import numpy as np
@@ -54,6 +58,10 @@ class FusedKeysQueries(Norm):
 @dataclass(frozen=True)
 class DualFusedKeysQueries(Norm):
     """The largest ⟨G, KQ'⟩ over ‖[K, Q]‖ ≤ 1: half the least tr P with [[P, G], [G', P]] ⪰ 0.
+
+    See Also
+    --------
+    attsvm.norms.FusedKeysQueries
 
     Examples
     --------
@@ -109,6 +117,11 @@ class FusedHeads(JointNorm):
     is also the largest Σ ‖P^½ W_h R^½‖_* over positive semidefinite P and R of trace 1. For one head it is the spectral
     norm. The value is that of explicit factors, so it is a bound from above; its relative error is usually below 1e-6.
 
+    See Also
+    --------
+    attsvm.norms.DualFusedHeads, attsvm.norms.FusedKeysQueries, attsvm.norms.SumOfHeads
+    attsvm.optimizers.spectral_descent : With scope "fused" its limit.
+
     Examples
     --------
     >>> import numpy as np
@@ -139,6 +152,10 @@ class DualFusedHeads(JointNorm):
     """The largest Σ ⟨G_h, K_h Q_h'⟩ over ‖[K_1 … K_H]‖ ≤ 1 and ‖[Q_1 … Q_H]‖ ≤ 1.
 
     It is half the least tr P + tr R with [[P, G_h], [G_h', R]] ⪰ 0 for all h.
+
+    See Also
+    --------
+    attsvm.norms.FusedHeads
 
     Examples
     --------

@@ -34,6 +34,11 @@ class Gamma2(Norm):
     a diagonal of at most t. The value is that of explicit factors, so it is a bound from above. Its relative error is
     usually about 1e-12, and up to 1e-5 where a few entries of a badly scaled matrix determine the norm.
 
+    See Also
+    --------
+    attsvm.norms.DualGamma2, attsvm.norms.Nu
+    attsvm.optimizers.row_descent : Its limit on keys and queries.
+
     References
     ----------
     Srebro and Shraibman (2005), *Rank, Trace-Norm and Max-Norm*; Linial, Mendelson, Schechtman and Shraibman (2007),
@@ -78,6 +83,10 @@ class Gamma2(Norm):
 @dataclass(frozen=True)
 class DualGamma2(Norm):
     """The dual of γ2: the largest Σ g_ij ⟨x_i, y_j⟩ over unit vectors x_i and y_j.
+
+    See Also
+    --------
+    attsvm.norms.Gamma2
 
     Examples
     --------

@@ -27,6 +27,19 @@ class JointNorm(Norm):
     ----------
     num_heads : int, optional
         Solvers give H to see the weights of the heads below each other, as matrices (H d_k, d_q).
+
+    See Also
+    --------
+    attsvm.norms.SumOfHeads, attsvm.norms.MaxOfHeads, attsvm.norms.FusedHeads
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.norms import JointNorm, Nuclear, SumOfHeads
+    >>> issubclass(SumOfHeads, JointNorm)
+    True
+    >>> SumOfHeads(Nuclear()).value(np.stack([np.eye(2), np.eye(2)]))
+    4.0
     """
 
     num_heads: int | None = field(default=None, kw_only=True)
@@ -140,6 +153,10 @@ class SumOfHeads(OfEachHead):
     of : Norm
         N, a norm of the weights of one head.
 
+    See Also
+    --------
+    attsvm.norms.MaxOfHeads, attsvm.norms.JointNorm
+
     Examples
     --------
     >>> import numpy as np
@@ -178,6 +195,10 @@ class MaxOfHeads(OfEachHead):
     ----------
     of : Norm
         N, a norm of the weights of one head.
+
+    See Also
+    --------
+    attsvm.norms.SumOfHeads, attsvm.norms.JointNorm
 
     Examples
     --------

@@ -66,6 +66,10 @@ def induced_norm(
         If an argument does not fit, or if M is not known. It is not known for the spectral norm of [K_1 … Q_H] with
         several heads.
 
+    See Also
+    --------
+    attsvm.norms.Nuclear, attsvm.norms.Gamma2, attsvm.norms.Nu
+
     Examples
     --------
     >>> from attsvm.norms import induced_norm

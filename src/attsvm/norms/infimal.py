@@ -23,6 +23,17 @@ class Infimal(Wrapper):
     Parameters
     ----------
     of : Sum or Largest
+
+    See Also
+    --------
+    attsvm.norms.Sum, attsvm.norms.Largest, attsvm.norms.Scaled
+
+    Examples
+    --------
+    >>> from attsvm.norms import Infimal, Lp, Nuclear, sum_of
+    >>> dual = sum_of([Nuclear(), Lp(1)]).dual
+    >>> isinstance(dual, Infimal), dual.name
+    (True, 'dual of nuclear+l1')
     """
 
     of: Combination

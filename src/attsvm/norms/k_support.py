@@ -44,6 +44,10 @@ class KSupport(_OfLargestEntries):
     k : int
         At least 1.
 
+    See Also
+    --------
+    attsvm.norms.LargestEntries, attsvm.norms.Owl
+
     References
     ----------
     Argyriou, Foygel and Srebro (2012), *Sparse Prediction with the k-Support Norm*.
@@ -111,6 +115,10 @@ class LargestEntries(_OfLargestEntries):
     ----------
     k : int
         At least 1.
+
+    See Also
+    --------
+    attsvm.norms.KSupport
 
     Examples
     --------

@@ -110,6 +110,10 @@ class Lifted(Norm):
 class OnSingularValues(Lifted):
     """A symmetric norm of the singular values; ``Lp(p)`` gives the Schatten-p norm, :func:`schatten`.
 
+    See Also
+    --------
+    attsvm.norms.schatten, attsvm.norms.OnRows
+
     Examples
     --------
     >>> from attsvm.norms import Lp, OnSingularValues
@@ -158,6 +162,10 @@ def schatten(p: float) -> Norm:
     p : float
         At least 1.
 
+    See Also
+    --------
+    attsvm.norms.Nuclear, attsvm.norms.Spectral, attsvm.norms.OnSingularValues
+
     Examples
     --------
     >>> from attsvm.norms import schatten
@@ -173,6 +181,10 @@ def schatten(p: float) -> Norm:
 @dataclass(frozen=True)
 class OnRows(Lifted):
     """A symmetric norm of the lengths ‖row‖₂; ``Lp(1)`` gives the group norm ℓ2,1, ``Lp(inf)`` its dual, ℓ∞,2.
+
+    See Also
+    --------
+    attsvm.norms.OnColumns, attsvm.norms.OnSingularValues
 
     Examples
     --------
@@ -213,6 +225,10 @@ class OnRows(Lifted):
 @dataclass(frozen=True)
 class OnColumns(Lifted):
     """A symmetric norm of the lengths of the columns.
+
+    See Also
+    --------
+    attsvm.norms.OnRows, attsvm.norms.OnSingularValues
 
     Examples
     --------

@@ -26,6 +26,16 @@ class Lp(Norm):
     ProblemError
         If p < 1 or p is not a number.
 
+    See Also
+    --------
+    attsvm.norms.Nuclear, attsvm.norms.Spectral
+    attsvm.optimizers.mirror_descent : Its limit.
+
+    References
+    ----------
+    Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*: the norm of the Att-SVM of ℓp
+    mirror descent.
+
     Examples
     --------
     >>> from attsvm.norms import Lp

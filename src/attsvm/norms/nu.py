@@ -36,6 +36,10 @@ class Nu(Norm):
     over vectors of signs, so it is a bound from above. Its relative error is about 1e-10. For matrices with more than
     16 rows and columns, or more than 400 entries, the value is the bound 1.783 γ2.
 
+    See Also
+    --------
+    attsvm.norms.DualNu, attsvm.norms.Gamma2
+
     References
     ----------
     Linial and Shraibman (2009), *Lower bounds in communication complexity based on factorization norms*.
@@ -95,6 +99,10 @@ class DualNu(Norm):
 
     It is exact for matrices with at most 16 rows or columns. For larger ones the value is the dual norm of γ2, which is
     a bound from above and at most 1.783 times as large.
+
+    See Also
+    --------
+    attsvm.norms.Nu
 
     Examples
     --------

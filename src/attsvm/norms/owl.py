@@ -65,6 +65,10 @@ class Owl(_Ordered):
     weights : sequence of float
         Descending, at least 0, the first above 0; at least one for each entry of the arrays that are measured.
 
+    See Also
+    --------
+    attsvm.norms.DualOwl, attsvm.norms.KSupport
+
     References
     ----------
     Bogdan, van den Berg, Sabatti, Su and Candès (2015), *SLOPE — Adaptive Variable Selection via Convex Optimization*;
@@ -122,6 +126,10 @@ class DualOwl(_Ordered):
     ----------
     weights : sequence of float
         Those of the OWL norm.
+
+    See Also
+    --------
+    attsvm.norms.Owl
 
     Examples
     --------

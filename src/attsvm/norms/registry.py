@@ -37,6 +37,10 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
     ProblemError
         If it names no norm, or p < 1; or if a norm of another package fails a test of :func:`attsvm.norms.check`.
 
+    See Also
+    --------
+    attsvm.norms.Norm
+
     Examples
     --------
     >>> from attsvm.norms import parse_norm
@@ -105,7 +109,18 @@ def _named(text: str) -> Norm:
 
 
 def written_norm(norm: Norm) -> dict[str, Any]:
-    """A norm as JSON-able data: its name, its class, and the fields of a dataclass."""
+    """A norm as JSON-able data: its name, its class, and the fields of a dataclass.
+
+    See Also
+    --------
+    attsvm.norms.read_norm
+
+    Examples
+    --------
+    >>> from attsvm.norms import Lp, written_norm
+    >>> written_norm(Lp(3))["name"]
+    'l3'
+    """
     kind = type(norm)
     fields: dict[str, Any] | None = {}
     if dataclasses.is_dataclass(norm):
@@ -119,7 +134,18 @@ def written_norm(norm: Norm) -> dict[str, Any]:
 
 
 def read_norm(written: dict[str, Any]) -> Norm:
-    """The norm that :func:`written_norm` wrote; a :class:`MissingNorm` where its class cannot be imported."""
+    """The norm that :func:`written_norm` wrote; a :class:`MissingNorm` where its class cannot be imported.
+
+    See Also
+    --------
+    attsvm.norms.written_norm, attsvm.norms.parse_norm
+
+    Examples
+    --------
+    >>> from attsvm.norms import parse_norm, read_norm, written_norm
+    >>> read_norm(written_norm(parse_norm("l1.75"))).name
+    'l1.75'
+    """
     name, path, fields = written["name"], written["class"], written["fields"]
     try:
         found: Any = import_object(path)
@@ -171,6 +197,16 @@ class MissingNorm(Norm):
     name : str
     path : str
         Where the class was defined.
+
+    See Also
+    --------
+    attsvm.norms.read_norm, attsvm.norms.written_norm
+
+    Examples
+    --------
+    >>> from attsvm.norms import MissingNorm
+    >>> MissingNorm("mine", "my_package.norms:Mine").name
+    'mine'
     """
 
     name: str = ""

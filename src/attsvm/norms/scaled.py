@@ -23,6 +23,10 @@ class Scaled(Wrapper):
     factor : float
         c > 0.
 
+    See Also
+    --------
+    attsvm.norms.Weighted, attsvm.norms.sum_of
+
     Examples
     --------
     >>> from attsvm.norms import Nuclear, Scaled

@@ -13,6 +13,9 @@ from attsvm.norms.lp import Lp, shrunk_to_sum_one
 from attsvm.norms.registry import NORMS
 from attsvm.stacks import singular_values
 
+USUAL = 1e150
+"""No sum of singular values overflows if all entries are below this."""
+
 
 class _OfSingularValues(Norm):
     """A norm of the singular values; on vectors it is the ℓ2 norm."""
@@ -46,7 +49,10 @@ class _OfSingularValues(Norm):
         """The norm over the last ``axes`` axes, without overflow or underflow."""
         if axes == 1:
             return self.of_vectors.values(x, axes)
-        return values_at_unit_scale(x, lambda matrices: self._reduce(singular_values(matrices)))
+        matrices = np.asarray(x, dtype=np.float64)
+        if np.abs(matrices).max(initial=0.0) < USUAL:  # LAPACK scales matrices of small numbers itself
+            return self._reduce(singular_values(matrices))
+        return values_at_unit_scale(matrices, lambda matrices: self._reduce(singular_values(matrices)))
 
 
 def values_at_unit_scale(x: Any, values: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -67,6 +73,15 @@ def values_at_unit_scale(x: Any, values: Callable[[np.ndarray], np.ndarray]) -> 
 @dataclass(frozen=True)
 class Nuclear(_OfSingularValues):
     """The nuclear norm ‖W‖_*, the sum of the singular values.
+
+    See Also
+    --------
+    attsvm.norms.Spectral, attsvm.norms.schatten
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*: the norm of the Att-SVM of
+    the factors (K, Q).
 
     Examples
     --------
@@ -105,6 +120,11 @@ class Nuclear(_OfSingularValues):
 @dataclass(frozen=True)
 class Spectral(_OfSingularValues):
     """The spectral norm ‖W‖_op, the largest singular value.
+
+    See Also
+    --------
+    attsvm.norms.Nuclear, attsvm.norms.schatten
+    attsvm.optimizers.spectral_descent : Its limit.
 
     Examples
     --------

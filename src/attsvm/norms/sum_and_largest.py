@@ -37,6 +37,10 @@ class SumAndLargest(_OfPairs):
     pairs : tuple of (float, float)
         The numbers α and β ≥ 0: the corners of a concave curve, in ascending order of β.
 
+    See Also
+    --------
+    attsvm.norms.DualSumAndLargest, attsvm.norms.sum_of, attsvm.norms.max_of
+
     Examples
     --------
     >>> import numpy as np
@@ -95,6 +99,10 @@ class DualSumAndLargest(_OfPairs):
     """The dual of :class:`SumAndLargest`: the least max_k S_k / (k α + β) over the points (α, β) of its curve.
 
     S_k is the sum of the k largest absolute entries.
+
+    See Also
+    --------
+    attsvm.norms.SumAndLargest
 
     Examples
     --------

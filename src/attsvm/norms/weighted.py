@@ -38,6 +38,10 @@ class Weighted(Norm):
     ProblemError
         If a matrix is not square, not finite or not invertible, or if both are None.
 
+    See Also
+    --------
+    attsvm.norms.Scaled
+
     Examples
     --------
     >>> import numpy as np

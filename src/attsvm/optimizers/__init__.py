@@ -1,23 +1,23 @@
 """Optimizers as optax gradient transformations that use the scale taken out of the gradient.
 
-=============================== ======================================================= ====================
-optimizer                       step                                                    Att-SVM norm
-=============================== ======================================================= ====================
-``gradient_descent``            θ − η ∇L                                                ℓ2
-``normalized_gradient_descent`` θ − η ∇L/‖∇L‖, one norm over all parameters or each     ℓ2
-``polyak``                      θ − (L − L*)/‖∇L‖² ∇L                                   ℓ2
-``mirror_descent``              ∇ψ(θ⁺) = ∇ψ(θ) − η ∇L[/‖∇L‖_q], ψ = (1/p)‖·‖_p^p        ℓp
-                                or any other potential                                  that of the potential
-``steepest_descent``            θ − η argmax of ⟨∇L, D⟩ over N(D) ≤ 1: sign, coordinate N
+=============================== =========================================================== ==========================
+optimizer                       step                                                        Att-SVM norm
+=============================== =========================================================== ==========================
+``gradient_descent``            θ − η ∇L                                                    ℓ2
+``normalized_gradient_descent`` θ − η ∇L/‖∇L‖, one norm over all parameters or each         ℓ2
+``polyak``                      θ − (L − L*)/‖∇L‖² ∇L                                       ℓ2
+``mirror_descent``              ∇ψ(θ⁺) = ∇ψ(θ) − η ∇L[/‖∇L‖_q], ψ = (1/p)‖·‖_p^p            ℓp
+                                or any other potential                                      that of the potential
+``steepest_descent``            θ − η argmax of ⟨∇L, D⟩ over N(D) ≤ 1: sign, coordinate     N
                                 (greedy), spectral, any other norm
 ``spectral_descent``            θ − η U V' of ∇L = U Σ V', a matrix a head or several       spectral
 ``row_descent``                 θ − η ∇L with each row, or column, divided by its length    ℓ∞,2 over rows
 ``column_descent``                                                                          or columns
 ``bilinear_descent``            changes K and Q so that KQ' moves by −η U V', U Σ V' = ∇_W  spectral, or another
-``adam``, ``muon``              those of optax, on the normalized gradient              ℓ∞, spectral
-``momentum(inner)``             any of these or of optax, on decaying sums              that of inner
-``normalized(inner)``           any of these or of optax, on the normalized gradient    that of inner, or as given
-=============================== ======================================================= ====================
+``adam``, ``muon``              those of optax, on the normalized gradient                  ℓ∞, spectral
+``momentum(inner)``             any of these or of optax, on decaying sums                  that of inner
+``normalized(inner)``           any of these or of optax, on the normalized gradient        that of inner, or as given
+=============================== =========================================================== ==========================
 
 Each is a short :func:`chain` of transformations of the gradient (:class:`Normalize`, :class:`Relative`,
 :class:`LearningRate`, :class:`DecayingSum`) and a rule (:class:`Descent`, :class:`Mirror`, :class:`Steepest`,

@@ -26,6 +26,10 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     ProblemError
         If the learning rate is not a positive number.
 
+    See Also
+    --------
+    attsvm.optimizers.normalized, attsvm.optimizers.steepest_descent
+
     Examples
     --------
     >>> import attsvm

@@ -51,6 +51,16 @@ class BilinearSteps(Rule):
     ----------
     of : Norm
         The Frobenius or the spectral norm, or another one with fast steepest directions.
+
+    See Also
+    --------
+    attsvm.optimizers.bilinear_descent : Makes an optimizer of it.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import BilinearSteps, bilinear_descent
+    >>> isinstance(bilinear_descent(0.1, norm="frobenius").rule.rule, BilinearSteps)
+    True
     """
 
     of: Norm
@@ -112,6 +122,10 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
     ProblemError
         If the learning rate is not a positive number or the norm is unknown; in an update, if the parameters with two
         or more axes are not K (*heads, d_k, m) and Q (*heads, d_q, m).
+
+    See Also
+    --------
+    attsvm.optimizers.spectral_descent
 
     Notes
     -----

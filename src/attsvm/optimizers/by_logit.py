@@ -17,6 +17,10 @@ class ByLogit(Transformation):
 
     A step of length η then changes the logits k'KQ'z of unit keys and queries by about η at most.
 
+    See Also
+    --------
+    attsvm.optimizers.chain, attsvm.optimizers.Relative
+
     Examples
     --------
     >>> from attsvm.optimizers import ByLogit, Decaying, LearningRate, Steepest, chain

@@ -22,7 +22,18 @@ Array = jax.Array
 
 
 class Context(NamedTuple):
-    """What a transformation may read."""
+    """What a transformation may read.
+
+    See Also
+    --------
+    attsvm.optimizers.Transformation : Its ``apply`` receives one.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Context
+    >>> Context._fields
+    ('params', 'numbers', 'rule', 'of_rule')
+    """
 
     params: Tree
     numbers: Mapping[str, Any]
@@ -34,7 +45,18 @@ class Context(NamedTuple):
 
 
 class Transformation(ABC):
-    """A change of the gradient on its way to a rule. Equal transformations share their compiled training."""
+    """A change of the gradient on its way to a rule. Equal transformations share their compiled training.
+
+    See Also
+    --------
+    attsvm.optimizers.chain, attsvm.optimizers.Rule
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import LearningRate, Normalize, Transformation
+    >>> issubclass(Normalize, Transformation), LearningRate(0.1).numbers
+    (True, {'learning_rate': 0.1})
+    """
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -74,7 +96,19 @@ class ChainState(NamedTuple):
 
 @dataclass(frozen=True)
 class Chain(Rule):
-    """Transformations, one after the other, and a rule."""
+    """Transformations, one after the other, and a rule.
+
+    See Also
+    --------
+    attsvm.optimizers.chain : Makes one.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import normalized_gradient_descent
+    >>> rule = normalized_gradient_descent(0.1).rule
+    >>> [type(part).__name__ for part in rule.parts], type(rule.rule).__name__
+    (['Normalize', 'LearningRate'], 'Descent')
+    """
 
     parts: tuple[Transformation, ...]
     rule: Rule
@@ -206,6 +240,10 @@ def chain(
     ------
     ProblemError
         If the last part is not a rule or an earlier one is not a transformation, or two parts have the same number.
+
+    See Also
+    --------
+    attsvm.optimizers.Transformation, attsvm.optimizers.Rule
 
     Examples
     --------

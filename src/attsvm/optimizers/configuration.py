@@ -15,7 +15,18 @@ _PARTS: dict[str, Any] = {"decaying": Decaying, "newton_schulz": NewtonSchulz}
 
 
 def configuration(optimizer: Any) -> dict[str, Any] | None:
-    """What a file needs to rebuild an optimizer: its name and arguments. None where a part cannot be written."""
+    """What a file needs to rebuild an optimizer: its name and arguments. None where a part cannot be written.
+
+    See Also
+    --------
+    attsvm.optimizers.from_configuration
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import configuration, normalized_gradient_descent
+    >>> configuration(normalized_gradient_descent(0.1))["name"]
+    'normalized_gradient_descent'
+    """
     if not isinstance(optimizer, Optimizer) or optimizer.arguments is None:
         return None
     written: dict[str, Any] = {}
@@ -41,6 +52,16 @@ def from_configuration(written: dict[str, Any]) -> Any:
     ------
     ProblemError
         If the name is unknown or the arguments do not fit.
+
+    See Also
+    --------
+    attsvm.optimizers.configuration, attsvm.optimizers.parse_optimizer
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import configuration, from_configuration, mirror_descent
+    >>> from_configuration(configuration(mirror_descent(learning_rate=0.1, p=3))).norm.name
+    'l3'
     """
     if not isinstance(written, dict) or not isinstance(written.get("arguments"), dict):
         raise ProblemError("optimizer: expected a name and arguments in the file, got something else")

@@ -36,6 +36,16 @@ class DecayingSum(Transformation):
     ------
     ProblemError
         If the decay is out of range.
+
+    See Also
+    --------
+    attsvm.optimizers.momentum, attsvm.optimizers.chain
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import DecayingSum, Descent, LearningRate, Normalize, chain
+    >>> chain(Normalize(), DecayingSum(0.9), LearningRate(0.1), Descent()).numbers
+    {'momentum': 0.9, 'learning_rate': 0.1}
     """
 
     # numbers are not compared: equal chains share their compiled training

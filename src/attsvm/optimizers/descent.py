@@ -18,7 +18,18 @@ Array = jax.Array
 
 @dataclass(frozen=True)
 class Descent(ProportionalRule):
-    """Subtract the gradient: θ⁺ = θ − g. Its norm is ℓ2."""
+    """Subtract the gradient: θ⁺ = θ − g. Its norm is ℓ2.
+
+    See Also
+    --------
+    attsvm.optimizers.gradient_descent, attsvm.optimizers.chain
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Descent, LearningRate, chain
+    >>> chain(LearningRate(0.1), Descent()).norm.name
+    'frobenius'
+    """
 
     @property
     def norm(self) -> Lp:

@@ -78,6 +78,16 @@ def rule_of(optimizer: object) -> Rule:
     ------
     ProblemError
         If it is not an optimizer.
+
+    See Also
+    --------
+    attsvm.optimizers.Rule
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import gradient_descent, rule_of
+    >>> type(rule_of(gradient_descent(0.1))).__name__
+    'Chain'
     """
     if isinstance(optimizer, Rule):
         return optimizer

@@ -30,6 +30,10 @@ def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = 
     ProblemError
         If the learning rate is not a positive number.
 
+    See Also
+    --------
+    attsvm.optimizers.normalized_gradient_descent, attsvm.optimizers.polyak
+
     References
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), Theorem 2; Tarzanagh, Li, Thrampoulidis and Oymak (2023), Theorem 4.

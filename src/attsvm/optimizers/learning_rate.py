@@ -38,6 +38,10 @@ class Decaying:
     ProblemError
         If a number is not positive.
 
+    See Also
+    --------
+    attsvm.optimizers.LearningRate
+
     Examples
     --------
     >>> from attsvm.optimizers import Decaying, normalized_gradient_descent
@@ -77,6 +81,18 @@ class LearningRate(Transformation):
     ------
     ProblemError
         If it is neither.
+
+    See Also
+    --------
+    attsvm.optimizers.Decaying, attsvm.optimizers.chain
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Descent, LearningRate, Normalize, chain
+    >>> chain(Normalize(), LearningRate(0.1), Descent()).numbers
+    {'learning_rate': 0.1}
+    >>> chain(Normalize(), LearningRate(lambda k: 1 / (1 + k)), Descent()).norm.name
+    'frobenius'
     """
 
     # numbers are not compared: equal chains share their compiled training

@@ -37,7 +37,18 @@ class _UnitLines(Direction):
 
 @dataclass(frozen=True)
 class UnitRows(_UnitLines):
-    """Each row over its length."""
+    """Each row over its length.
+
+    See Also
+    --------
+    attsvm.optimizers.row_descent, attsvm.optimizers.UnitColumns
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import UnitRows
+    >>> UnitRows().norm.name
+    'linf,2'
+    """
 
     _axis = 1
 
@@ -49,7 +60,18 @@ class UnitRows(_UnitLines):
 
 @dataclass(frozen=True)
 class UnitColumns(_UnitLines):
-    """Each column over its length."""
+    """Each column over its length.
+
+    See Also
+    --------
+    attsvm.optimizers.column_descent, attsvm.optimizers.UnitRows
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import UnitColumns
+    >>> UnitColumns().norm.name
+    'linf,2-columns'
+    """
 
     _axis = 0
 

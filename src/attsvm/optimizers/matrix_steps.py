@@ -39,6 +39,16 @@ class Direction(ABC):
     ----------
     separate_columns : bool
         Whether the step of each column depends on this column alone, so that matrices side by side step as each does.
+
+    See Also
+    --------
+    attsvm.optimizers.MatrixSteps, attsvm.optimizers.PolarDirection, attsvm.optimizers.UnitRows
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Direction, UnitRows
+    >>> isinstance(UnitRows(), Direction), UnitRows().norm.name
+    (True, 'linf,2')
     """
 
     separate_columns: ClassVar[bool] = False
@@ -102,6 +112,16 @@ class MatrixSteps(ProportionalRule):
     direction : Direction
     scope : {"heads", "fused", "kq"}
         What is one matrix: each (d, m) of a parameter (H, d, m); [K_1, …, K_H]; or [K_1, …, K_H, Q_1, …, Q_H].
+
+    See Also
+    --------
+    attsvm.optimizers.Direction, attsvm.optimizers.spectral_descent
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import LearningRate, MatrixSteps, UnitRows, chain
+    >>> chain(LearningRate(0.01), MatrixSteps(UnitRows())).norm.name
+    'linf,2'
     """
 
     direction: Direction

@@ -54,6 +54,20 @@ class Mirror(Rule):
     ------
     ProblemError
         If p is out of range; in training, if the mirror variable of the initial weights exceeds the floats.
+
+    See Also
+    --------
+    attsvm.optimizers.mirror_descent, attsvm.optimizers.MirrorOf
+
+    References
+    ----------
+    Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, Algorithm 1.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import LearningRate, Mirror, Normalize, chain
+    >>> chain(Normalize(), LearningRate(0.1), Mirror(1.75)).norm.name
+    'l1.75'
     """
 
     p: float

@@ -51,6 +51,12 @@ def mirror_descent(
         If a number is out of range, the scope is unknown, or there are not exactly one of p and the potential; or if
         the inverse of the potential does not undo its gradient.
 
+    See Also
+    --------
+    attsvm.optimizers.steepest_descent
+    attsvm.torch.MirrorDescent : In PyTorch.
+    attsvm.bregman_divergence
+
     References
     ----------
     Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, Algorithm 1 and equation (5).

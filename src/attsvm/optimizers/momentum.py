@@ -29,6 +29,10 @@ def momentum(inner: optax.GradientTransformation, decay: float = 0.9, *, nestero
     ProblemError
         If ``inner`` is not an optimizer, or has momentum already, or the decay is out of range.
 
+    See Also
+    --------
+    attsvm.optimizers.normalized
+
     Examples
     --------
     >>> import attsvm

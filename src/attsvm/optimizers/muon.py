@@ -25,6 +25,10 @@ def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
     ProblemError
         If the learning rate is not a positive number.
 
+    See Also
+    --------
+    attsvm.optimizers.spectral_descent, attsvm.optimizers.normalized
+
     Examples
     --------
     >>> import attsvm

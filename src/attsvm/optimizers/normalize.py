@@ -25,6 +25,16 @@ class Normalize(Transformation):
     ------
     ProblemError
         If the scope or the norm is unknown.
+
+    See Also
+    --------
+    attsvm.optimizers.normalized, attsvm.optimizers.chain
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import LearningRate, Normalize, Steepest, chain
+    >>> chain(Normalize("each"), LearningRate(0.1), Steepest("linf")).norm.name
+    'linf'
     """
 
     scope: Scope = "all"

@@ -36,6 +36,10 @@ def normalized(
     ProblemError
         If ``inner`` is not an optimizer, or the scope or the norm is unknown.
 
+    See Also
+    --------
+    attsvm.optimizers.momentum, attsvm.optimizers.Normalize
+
     Examples
     --------
     >>> import attsvm, optax

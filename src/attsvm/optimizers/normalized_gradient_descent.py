@@ -34,6 +34,10 @@ def normalized_gradient_descent(
     ProblemError
         If the learning rate is not a positive number, or the scope is unknown.
 
+    See Also
+    --------
+    attsvm.optimizers.gradient_descent, attsvm.optimizers.polyak
+
     References
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, section 5.
@@ -43,7 +47,7 @@ def normalized_gradient_descent(
     >>> import attsvm
     >>> from attsvm.datasets import random_problem
     >>> descent = attsvm.optimizers.normalized_gradient_descent(0.1)
-    >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=descent, steps=100).status.value
+    >>> attsvm.train(random_problem(3, 4, 5, 0), optimizer=descent, steps=100).status.value
     'finished'
     """
     return chain(

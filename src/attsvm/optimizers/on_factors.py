@@ -20,6 +20,7 @@ from attsvm.norms import (
     OnRows,
     Spectral,
     SumOfHeads,
+    induced_norm,
 )
 from attsvm.optimizers.standing import Limit, Standing
 
@@ -29,14 +30,9 @@ SHORT = 1.5
 CROSSOVER = 30.0
 """The change from which spectral steps end at a larger margin ratio in the nuclear norm than in their own."""
 
-INDUCED: dict[Norm, Norm] = {
-    Spectral(): Spectral(),
-    Lp(np.inf): Nu(),
-    OnRows(Lp(np.inf)): Gamma2(),
-    # over m, the number of columns
-    OnColumns(Lp(np.inf)): Nuclear(),
-}
-"""The least max(N(K), N(Q))² over W = KQ', as a norm of W, for norms N of steps on K and Q."""
+_OF_FACTORS = Spectral(), Lp(np.inf), OnRows(Lp(np.inf)), OnColumns(Lp(np.inf))
+INDUCED: dict[Norm, Norm] = {norm: induced_norm(norm, num_columns=1) for norm in _OF_FACTORS}
+"""The least max(N(K), N(Q))² over W = KQ', as a norm of W, for norms N of steps on K and Q; without the factor 1/m."""
 
 
 @dataclass(frozen=True)

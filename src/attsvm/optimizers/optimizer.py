@@ -42,6 +42,17 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         What is known about its limit for each attention.
     gradient_step : GradientStep or None
         The size of its steps, if they are of constant size along the negative gradient.
+
+    See Also
+    --------
+    attsvm.optimizers.chain, attsvm.optimizers.parse_optimizer
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Optimizer, mirror_descent
+    >>> optimizer = mirror_descent(learning_rate=0.1, p=3)
+    >>> isinstance(optimizer, Optimizer), optimizer.name, optimizer.norm.name, optimizer.numbers
+    (True, 'mirror_descent', 'l3', {'learning_rate': 0.1})
     """
 
     name: str

@@ -17,7 +17,18 @@ Array = jax.Array
 
 
 class PolarFactor(ABC):
-    """How a spectral step computes U V'. Equal ones share their compiled training: define a frozen dataclass."""
+    """How a spectral step computes U V'. Equal ones share their compiled training: define a frozen dataclass.
+
+    See Also
+    --------
+    attsvm.optimizers.ExactPolarFactor, attsvm.optimizers.NewtonSchulz, attsvm.optimizers.parse_polar
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import NewtonSchulz, PolarFactor
+    >>> issubclass(NewtonSchulz, PolarFactor), NewtonSchulz().converges
+    (True, True)
+    """
 
     @property
     def converges(self) -> bool:
@@ -31,7 +42,18 @@ class PolarFactor(ABC):
 
 @dataclass(frozen=True)
 class ExactPolarFactor(PolarFactor):
-    """U V' of the singular values that are larger than rounding errors, max(r, c)·eps of the largest one."""
+    """U V' of the singular values that are larger than rounding errors, max(r, c)·eps of the largest one.
+
+    See Also
+    --------
+    attsvm.optimizers.NewtonSchulz, attsvm.optimizers.spectral_descent
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import ExactPolarFactor, spectral_descent
+    >>> spectral_descent(0.1, polar=ExactPolarFactor()).norm.name
+    'spectral'
+    """
 
     @property
     def converges(self) -> bool:
@@ -60,6 +82,10 @@ class NewtonSchulz(PolarFactor):
     ------
     ProblemError
         If there are not three coefficients, or no iteration, or the dtype is unknown.
+
+    See Also
+    --------
+    attsvm.optimizers.ExactPolarFactor, attsvm.optimizers.spectral_descent
 
     References
     ----------
@@ -121,6 +147,16 @@ def parse_polar(polar: Any) -> PolarFactor:
     ------
     ProblemError
         If it is neither.
+
+    See Also
+    --------
+    attsvm.optimizers.POLAR_FACTORS
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import parse_polar
+    >>> parse_polar("exact")
+    ExactPolarFactor()
     """
     if isinstance(polar, PolarFactor):
         return polar

@@ -36,6 +36,16 @@ class Polyak(Rule):
     ------
     ProblemError
         If a number is out of range.
+
+    See Also
+    --------
+    attsvm.optimizers.polyak : Makes an optimizer of it.
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Polyak, chain
+    >>> chain(Polyak(longest=10.0)).norm.name
+    'frobenius'
     """
 
     # numbers are not compared: equal rules share their compiled training
@@ -121,6 +131,10 @@ def polyak(*, target: float = 0.0, longest: float = np.inf) -> Optimizer:
     ------
     ProblemError
         If a number is out of range.
+
+    See Also
+    --------
+    attsvm.optimizers.gradient_descent, attsvm.optimizers.normalized_gradient_descent
 
     References
     ----------

@@ -31,6 +31,10 @@ class Potential(ABC):
     Both take one parameter, a matrix or a vector, in JAX. Equal potentials share their compiled training: define a
     potential as a frozen dataclass.
 
+    See Also
+    --------
+    attsvm.optimizers.mirror_descent, attsvm.optimizers.SquaredNorm
+
     Examples
     --------
     The hypentropy potential, between ℓ2 for large β and ℓ1 for small β:
@@ -76,6 +80,10 @@ class SquaredNorm(Potential):
     ----------
     of : Norm
         N. It and its dual provide ``steepest``, which JAX can trace.
+
+    See Also
+    --------
+    attsvm.optimizers.Potential, attsvm.optimizers.mirror_descent
 
     Examples
     --------
@@ -125,6 +133,17 @@ class MirrorOf(Rule):
     ------
     ProblemError
         If ``inverse`` does not undo ``gradient``, or the gradient does not grow.
+
+    See Also
+    --------
+    attsvm.optimizers.Potential, attsvm.optimizers.SquaredNorm, attsvm.optimizers.Mirror
+
+    Examples
+    --------
+    >>> from attsvm.norms import Lp
+    >>> from attsvm.optimizers import LearningRate, MirrorOf, Normalize, SquaredNorm, chain
+    >>> chain(Normalize(), LearningRate(0.1), MirrorOf(SquaredNorm(Lp(1.5)))).norm.name
+    'l1.5'
     """
 
     potential: Potential

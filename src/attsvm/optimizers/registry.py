@@ -39,6 +39,10 @@ def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
     ProblemError
         If there is no such optimizer.
 
+    See Also
+    --------
+    attsvm.optimizers.parse_optimizer
+
     Examples
     --------
     >>> from attsvm.optimizers import optimizer_options
@@ -69,6 +73,10 @@ def parse_optimizer(
     ------
     ProblemError
         If there is no such optimizer, it does not have an option, or it lacks one.
+
+    See Also
+    --------
+    attsvm.optimizers.optimizer_options, attsvm.optimizers.OPTIMIZERS
 
     Examples
     --------

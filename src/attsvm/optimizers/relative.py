@@ -21,6 +21,16 @@ class Relative(Transformation):
     ------
     ProblemError
         If the scope is unknown; in training, if the rule does not define the size of its weights.
+
+    See Also
+    --------
+    attsvm.optimizers.chain, attsvm.optimizers.normalized_gradient_descent
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Descent, LearningRate, Normalize, Relative, chain
+    >>> chain(Normalize(), Relative(), LearningRate(0.01), Descent()).norm.name
+    'frobenius'
     """
 
     scope: Scope = "all"

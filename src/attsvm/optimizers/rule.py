@@ -23,6 +23,10 @@ class Rule(ABC):
     trials. Numbers that may change without compiling anew, such as a learning rate, are returned by :attr:`numbers`,
     take no part in comparisons, and are shared by the trials.
 
+    See Also
+    --------
+    attsvm.optimizers.chain, attsvm.optimizers.Transformation
+
     Examples
     --------
     Gradient descent with a step that does not exceed 1:

@@ -34,12 +34,26 @@ class Scale:
         The norm by which the gradients are divided, jointly; ``log`` then has no effect.
     length : Array or None
         A further factor: learning rates and the like.
+    largest : Array or None
+        The largest |entry| of the gradients, where it has been computed, shape (B,).
+
+    See Also
+    --------
+    attsvm.optimizers.Scales
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from attsvm.optimizers import Scale
+    >>> Scale(("W",), jnp.zeros(1)).names
+    ('W',)
     """
 
     names: tuple[str, ...]
     log: Array
     unit: Norm | None = None
     length: Array | None = None
+    largest: Array | None = None
 
     def times(self, factor: Array) -> "Scale":
         """The scale with one more factor."""
@@ -69,6 +83,10 @@ class Scales:
 
     Parameters that share a scale continue to share it. Far in the limit the logarithm of the scale is so large that
     adding the logarithm of a parameter's largest entry to it would lose the ratio of the parameters.
+
+    See Also
+    --------
+    attsvm.optimizers.Scale, attsvm.optimizers.rescaled
 
     Examples
     --------
@@ -113,7 +131,7 @@ class Scales:
         return Scales(tuple(group.resolved(subtree(gradient, group.names)) for group in self.groups))
 
 
-for _kind, _data, _meta in ((Scale, ["log", "length"], ["names", "unit"]), (Scales, ["groups"], [])):
+for _kind, _data, _meta in ((Scale, ["log", "length", "largest"], ["names", "unit"]), (Scales, ["groups"], [])):
     jax.tree_util.register_dataclass(_kind, data_fields=_data, meta_fields=_meta)
 
 
@@ -133,12 +151,27 @@ def rescaled(gradient: Tree, scales: Scales) -> tuple[Tree, Scales, Tree]:
         With the largest entries taken in; −inf for a group of zeros.
     largest : dict of str to Array, shape (B,)
         The largest entry of each parameter's group.
+
+    See Also
+    --------
+    attsvm.optimizers.Scales
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from attsvm.optimizers import Scales, rescaled
+    >>> gradient = {"W": jnp.array([[[0.5]], [[2.0]]])}
+    >>> found, _, largest = rescaled(gradient, Scales.separate({"W": jnp.zeros(1)}))
+    >>> float(found["W"].max()), largest["W"].tolist()
+    (1.0, [2.0])
     """
     scaled: Tree = {}
     groups: list[Scale] = []
     largest: Tree = {}
     for group in scales.groups:
-        most = over_all(jnp.maximum, subtree(gradient, group.names), jnp.abs)
+        most = group.largest
+        if most is None:
+            most = over_all(jnp.maximum, subtree(gradient, group.names), jnp.abs)
         # 1 and no tiny number for a zero gradient: two divisions in a row are compiled into one by their product
         positive = jnp.where(most > 0, most, 1.0)
         scaled |= {name: elementwise(jnp.divide, gradient[name], positive) for name in group.names}

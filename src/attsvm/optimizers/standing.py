@@ -18,7 +18,20 @@ _OF_EACH_HEAD: Mapping[Norm, Norm] = {SumOfHeads(Nuclear()): Nuclear(), MaxOfHea
 
 
 class Standing(StrEnum):
-    """How well a statement about a limit direction is known."""
+    """How well a statement about a limit direction is known.
+
+    See Also
+    --------
+    attsvm.optimizers.Limit, attsvm.Prediction
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import Standing, gradient_descent
+    >>> gradient_descent(0.1).limit("combined").standing
+    <Standing.PROVED: 'proved'>
+    >>> [standing.value for standing in Standing]
+    ['proved', 'measured', 'conjecture']
+    """
 
     PROVED = "proved"
     """A theorem covers it."""
@@ -53,6 +66,18 @@ class Limit:
         The source for weights of a lower rank than the solution may need; None if nothing was measured.
     trained_head : str or None
         The source for attention that is trained with a linear head; None if nothing was measured.
+
+    See Also
+    --------
+    attsvm.optimizers.Standing
+    attsvm.predict_direction
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import mirror_descent
+    >>> limit = mirror_descent(p=1.75).limit("combined")
+    >>> limit.norm.name, limit.standing
+    ('l1.75', <Standing.PROVED: 'proved'>)
     """
 
     norm: Norm | None

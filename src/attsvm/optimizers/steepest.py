@@ -29,6 +29,16 @@ class Steepest(ProportionalRule):
     ------
     ProblemError
         If the norm is unknown, or does not provide ``steepest``.
+
+    See Also
+    --------
+    attsvm.optimizers.steepest_descent
+
+    Examples
+    --------
+    >>> from attsvm.optimizers import LearningRate, Normalize, Steepest, chain
+    >>> chain(Normalize(), LearningRate(0.1), Steepest("linf")).norm.name
+    'linf'
     """
 
     of: Norm

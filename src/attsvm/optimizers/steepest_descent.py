@@ -42,6 +42,11 @@ def steepest_descent(
     ProblemError
         If the learning rate is not a positive number, the norm is unknown, or it does not provide ``steepest``.
 
+    See Also
+    --------
+    attsvm.optimizers.mirror_descent, attsvm.optimizers.spectral_descent
+    attsvm.torch.SignDescent : In PyTorch, for ℓ∞.
+
     References
     ----------
     Gunasekar, Lee, Soudry and Srebro (2018), *Characterizing Implicit Bias in Terms of Optimization Geometry*, section

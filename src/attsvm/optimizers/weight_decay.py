@@ -31,6 +31,10 @@ class WeightDecay(Rule):
     ProblemError
         If the decay is not a positive number.
 
+    See Also
+    --------
+    attsvm.optimizers.chain
+
     Examples
     --------
     >>> from attsvm.optimizers import LearningRate, Steepest, WeightDecay, chain

@@ -30,6 +30,10 @@ def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes
     ProblemError
         If the problem or the weights have batch axes.
 
+    See Also
+    --------
+    attsvm.plot.selection, attsvm.plot.margins
+
     Examples
     --------
     >>> import attsvm
@@ -48,6 +52,7 @@ def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes
             optimal = optimal[optimal >= 0]
             axis.plot(optimal, np.arange(len(optimal)), "o", color=style.ORANGE, markersize=4, label="optimal token")
             axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+        axis.locator_params(integer=True)
         axis.grid(False)
         axis.set_xlabel("token")
         axis.set_ylabel("query" if problem.has_query_axis else "sequence")

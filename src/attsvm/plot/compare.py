@@ -31,6 +31,10 @@ def compare(
     ProblemError
         If there is no run, or as :meth:`attsvm.Run.plot`.
 
+    See Also
+    --------
+    attsvm.Run.plot : One run.
+
     Examples
     --------
     >>> import attsvm

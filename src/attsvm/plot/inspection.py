@@ -37,6 +37,7 @@ def inspection(inspection: object, measure: str | None = None, *, ax: Axes | Non
     with style.applied():
         image = axis.imshow(values, cmap="viridis", aspect="auto")
         axis.figure.colorbar(image, ax=axis, label=measure.replace("_", " "))
+        axis.locator_params(integer=True)
         axis.grid(False)
         axis.set_xlabel("head")
         axis.set_ylabel("layer")

@@ -31,6 +31,11 @@ def margins(problem: Problem, weights: Any, selected: Any, *, ax: Axes | None = 
     ProblemError
         If there are batch axes, several heads or sets of tokens.
 
+    See Also
+    --------
+    attsvm.plot.attention
+    attsvm.Solution.plot
+
     Examples
     --------
     >>> import attsvm

@@ -34,6 +34,10 @@ def paths(
     ProblemError
         If there are batch axes, or the shapes differ.
 
+    See Also
+    --------
+    attsvm.plot.compare
+
     Examples
     --------
     >>> import attsvm

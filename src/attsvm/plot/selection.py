@@ -28,6 +28,10 @@ def selection(problem: Problem, run: Run, *, ax: Axes | None = None) -> Axes:
     ProblemError
         If the optimal tokens are not known, or the run has another problem's shape.
 
+    See Also
+    --------
+    attsvm.plot.attention
+
     Examples
     --------
     >>> import attsvm

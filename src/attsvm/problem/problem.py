@@ -29,7 +29,7 @@ from attsvm.problem.checks import (
     tokens_in_use,
     without_padding,
 )
-from attsvm.reading import read_npz
+from attsvm.reading import read_arrays
 from attsvm.results import check_index
 from attsvm.storage import write_npz
 
@@ -80,6 +80,12 @@ class Problem(Displayed):
     ProblemError
         If shapes do not fit each other, an entry in use is not finite, a label has another value, or a query in use
         may attend to no token.
+
+    See Also
+    --------
+    attsvm.datasets.random_problem : A random one.
+    attsvm.Problem.from_sequences : From sequences of different lengths.
+    attsvm.solve_svm, attsvm.train
 
     Notes
     -----
@@ -346,6 +352,18 @@ class Problem(Displayed):
         ------
         ProblemError
             If the shapes do not fit.
+
+        See Also
+        --------
+        attsvm.torch.inspect : For the heads of a trained transformer.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import attsvm
+        >>> rng = np.random.default_rng(0)
+        >>> attsvm.Problem.from_attention(rng.standard_normal((2, 3)), rng.standard_normal((2, 4, 3)))
+        Problem(2 sequences × 4 tokens, d = 3; one query per sequence, d_q = 3)
         """
         k, q = real("k", k), real("q", q)
         if q.ndim and k.ndim and q.shape[-1] != k.shape[-1]:
@@ -353,19 +371,46 @@ class Problem(Displayed):
         return cls(k, queries=q, mask=mask)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the arrays to an ``.npz`` file whose names are the arguments of Problem."""
+        """Write the arrays to an ``.npz`` file whose names are the arguments of Problem.
+
+        See Also
+        --------
+        attsvm.Problem.load
+
+        Examples
+        --------
+        >>> import attsvm, tempfile
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     problem.save(f"{folder}/my_problem.npz")
+        ...     attsvm.Problem.load(f"{folder}/my_problem.npz").data_hash == problem.data_hash
+        True
+        """
         write_npz(path, self.kind, self.arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Problem":
-        """Read a problem file: an ``.npz`` archive whose names are arguments of Problem.
+        """Read a problem file: an ``.npz`` archive or a JSON object whose names are arguments of Problem.
 
         Raises
         ------
         ProblemError
             If the file cannot be read, lacks tokens, holds other names, or its arrays do not make a problem.
+
+        See Also
+        --------
+        attsvm.Problem.save
+        attsvm.datasets.find_source : Other data sources.
+
+        Examples
+        --------
+        >>> import attsvm, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     attsvm.datasets.random_problem(3, 4, 5).save(f"{folder}/my_problem.npz")
+        ...     attsvm.Problem.load(f"{folder}/my_problem.npz").num_sequences
+        3
         """
-        arrays, _ = read_npz(path, cls.kind)
+        arrays = read_arrays(path, cls.kind)
         unknown = sorted(set(arrays) - set(FILE_NAMES))
         if unknown:
             raise ProblemError(f"{path}: expected arrays named {', '.join(FILE_NAMES)}, got {unknown[0]!r}")

@@ -62,6 +62,7 @@ class OfOptax(Stepped):
             steps=task.steps,
             init=task.start,
             record=task.records,
+            device=task.device,
             callback=task.callback,
         )
         status = np.asarray(run.status)

@@ -9,6 +9,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.profiles.stepped import Arrays, Factor, Stepped, Task, Trajectory
 from attsvm.results import Progress
+from attsvm.torch_devices import find_device
 from attsvm.training import LossGradient
 from attsvm.training.attention import parse_attention
 from attsvm.training.logit_change import logit_changes
@@ -53,8 +54,9 @@ class OfTorch(Stepped):
 
         began = time.perf_counter()
         # an optimizer of its own for each problem: some have a state that all their parameters share
+        home = find_device(task.device or "cpu")
         number = len(next(iter(task.start.values())))
-        parameters = [_parameters({name: rows[s] for name, rows in task.start.items()}) for s in range(number)]
+        parameters = [_parameters({name: rows[s] for name, rows in task.start.items()}, home) for s in range(number)]
         optimizers = [self._make(each) for each in parameters]
         groups = [group for each in optimizers for group in each.param_groups]
         rates = [group.get("lr") for group in groups]
@@ -67,7 +69,7 @@ class OfTorch(Stepped):
             gradients = _gradients(gradient_at, values, task.normalize)
             for s, each in enumerate(parameters):
                 for parameter, rows in zip(each, gradients.values(), strict=True):
-                    parameter.grad = torch.from_numpy(rows[s])
+                    parameter.grad = torch.from_numpy(rows[s]).to(home)
             for group, rate in zip(groups, rates, strict=True):
                 if rate is not None:
                     group["lr"] = rate * float(factor(step))
@@ -88,16 +90,17 @@ class OfTorch(Stepped):
         return Trajectory(weights, changes.max(axis=0), finite, interrupted)
 
 
-def _parameters(arrays: Arrays) -> list[Any]:
+def _parameters(arrays: Arrays, device: "torch.device | str" = "cpu") -> list[Any]:
     import torch
 
-    return [torch.nn.Parameter(torch.tensor(array, dtype=torch.float64)) for array in arrays.values()]
+    made = [torch.tensor(array, dtype=torch.float64, device=device) for array in arrays.values()]
+    return [torch.nn.Parameter(x) for x in made]
 
 
 def _values(task: Task, parameters: list[list[Any]]) -> Arrays:
     columns = zip(*parameters, strict=True)
     return {
-        name: np.stack([parameter.detach().numpy() for parameter in each])
+        name: np.stack([parameter.detach().cpu().numpy() for parameter in each])
         for name, each in zip(task.start, columns, strict=True)
     }
 

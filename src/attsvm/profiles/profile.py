@@ -17,6 +17,7 @@ from attsvm.profiles.named import stepped
 from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.stepped import Arrays, Factor, Task
 from attsvm.profiles.verdict import Outcome, chosen, disagreement, outcome, reason
+from attsvm.progress import reports
 from attsvm.results import Callback, Status
 from attsvm.selection import selected_tokens
 from attsvm.svm import solve_svm
@@ -36,6 +37,7 @@ _DECIDED = 1e-6
 _UNDERFLOW = 0.05
 
 
+@reports("profile")
 def margin_profile(
     optimizer: Any,
     problems: Problem | None = None,
@@ -45,7 +47,9 @@ def margin_profile(
     steps: int = 20_000,
     learning_rate: float | None = None,
     attention: str | None = None,
+    device: str | None = None,
     callback: Callback | None = None,
+    progress: bool = False,
 ) -> MarginProfile:
     """Train with an optimizer, and answer which norm's margin it maximises.
 
@@ -74,8 +78,12 @@ def margin_profile(
         By default that of a PyTorch optimizer, the default value of a function's ``learning_rate``, or 0.1.
     attention : str, optional
         As for :func:`attsvm.train`: "factored" trains K and Q.
+    device : str, optional
+        Where to train, as for :func:`attsvm.train`. By default that of JAX; the CPU for PyTorch optimizers.
     callback : callable, optional
         Receives a :class:`attsvm.Progress` now and then. If it returns True, the profile ends.
+    progress : bool
+        Show the progress, as :func:`attsvm.train` does.
 
     Returns
     -------
@@ -86,6 +94,12 @@ def margin_profile(
     ------
     ProblemError
         If an argument is not as described.
+
+    See Also
+    --------
+    attsvm.MarginProfile : The result.
+    attsvm.margin_ratio : The measure.
+    attsvm.predict_direction : What theory says of a run.
 
     Notes
     -----
@@ -110,11 +124,12 @@ def margin_profile(
     decays = one.decays_weights(layer.shapes(problem))
     names = tuple(norm.name for norm in parsed)
     ratios = _MarginRatios(problem, parsed)
-    task = Task(problem, layer.name, _start(problem, layer.shapes(problem)), steps, normalize=True)
+    task = Task(problem, layer.name, _start(problem, layer.shapes(problem)), steps, normalize=True, device=device)
     half_ratios, last_ratios, decided, changes = [], [], [], []
     outcomes: list[Outcome] = []
     for schedule, factor in SCHEDULES.items():
-        made = one.trajectory(replace(task, callback=_overall(callback, steps, len(outcomes))), factor)
+        overall = _overall(callback, steps, len(outcomes), f"{schedule} steps")
+        made = one.trajectory(replace(task, callback=overall), factor)
         half_ratios.append(ratios(made.weights[1]))
         last_ratios.append(ratios(made.weights[-1]))
         decided.append(_decided(problem, made.weights[-1]))
@@ -125,7 +140,8 @@ def margin_profile(
         if made.interrupted:
             break
     best = chosen(outcomes)
-    raw_task = replace(task, normalize=False, callback=_overall(callback, steps, len(outcomes)))
+    overall = _overall(callback, steps, len(outcomes), "gradient not divided by its norm")
+    raw_task = replace(task, normalize=False, callback=overall)
     of_raw = None if made.interrupted else one.trajectory(raw_task, SCHEDULES[best.schedule])
     interrupted = of_raw is None or of_raw.interrupted
     raw = None if of_raw is None else ratios(of_raw.weights[-1])
@@ -185,11 +201,12 @@ class _MarginRatios:
         return self._values[key]
 
 
-def _overall(callback: Callback | None, steps: int, done: int) -> Callback | None:
+def _overall(callback: Callback | None, steps: int, done: int, stage: str) -> Callback | None:
     """A callback for one of the runs, whose steps count those of the runs before it."""
     if callback is None:
         return None
-    return lambda at: callback(replace(at, step=at.step + done * steps, steps=(len(SCHEDULES) + 1) * steps))
+    total = (len(SCHEDULES) + 1) * steps
+    return lambda at: callback(replace(at, step=at.step + done * steps, steps=total, stage=stage))
 
 
 def _decided(problem: Problem, weights: Float[np.ndarray, "S ..."]) -> Bool[np.ndarray, "S"]:

@@ -45,6 +45,19 @@ class MarginProfile(Result):
     optimizer, attention : str
     learning_rate : float or None
     steps : int
+
+    See Also
+    --------
+    attsvm.margin_profile : Makes one.
+    attsvm.margin_ratio : The measure.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> profile = attsvm.margin_profile(attsvm.optimizers.normalized_gradient_descent, seeds=1, steps=1000,
+    ...                                 norms=["l1", "frobenius", "linf"])
+    >>> profile.verdict, profile.chosen, profile.ratios.shape
+    ('frobenius', 'long decaying', (4, 1, 3))
     """
 
     kind: ClassVar[str] = "margin profile"

@@ -30,6 +30,8 @@ class Task:
         At least 4.
     normalize : bool
         Whether each gradient is divided by its ℓ2 norm, one norm over all parameters of a problem.
+    device : str or None
+        As for :func:`attsvm.margin_profile`.
     callback : callable, optional
         As for :func:`attsvm.train`.
     """
@@ -39,6 +41,7 @@ class Task:
     start: Arrays
     steps: int
     normalize: bool
+    device: str | None = None
     callback: Callback | None = None
 
     @property

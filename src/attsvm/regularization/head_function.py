@@ -24,6 +24,19 @@ class HeadFunction:
     head : Head
     parameters : mapping of str to ndarray
         Of one problem, as ``head.initial`` returns them.
+
+    See Also
+    --------
+    attsvm.heads.Head
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.heads import MLP
+    >>> from attsvm.regularization import HeadFunction
+    >>> h = HeadFunction(MLP(np.eye(2)), {"hidden": np.eye(2), "output": np.ones(2)})
+    >>> h.values(np.array([[1.0, -2.0], [3.0, 4.0]]))
+    array([1., 7.])
     """
 
     head: Head

@@ -9,6 +9,7 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
+from attsvm.progress import reports
 from attsvm.regularization.arguments import (
     ball_for,
     check_problem,
@@ -32,6 +33,7 @@ from attsvm.svm import solve_head
 from attsvm.training.attention import parse_attention
 
 
+@reports("path")
 def regularization_path(
     problem: Problem,
     radii: Sequence[float] | np.ndarray,
@@ -44,6 +46,7 @@ def regularization_path(
     cone: tuple[Any, float] | None = None,
     head_radii: Sequence[float] | np.ndarray | None = None,
     callback: Callback | None = None,
+    progress: bool = False,
 ) -> RegularizationPath:
     """Compute W_R = argmin L(W) over N(W) ≤ R for increasing R.
 
@@ -86,6 +89,8 @@ def regularization_path(
     callback : callable, optional
         Called with a :class:`attsvm.Progress` after each minimisation at one of the radii: ``step`` counts radii with a
         minimum, over all problems, and ``loss`` is the lowest one there. True stops the computation.
+    progress : bool
+        Show the progress, as :func:`attsvm.train` does.
 
     Returns
     -------
@@ -98,6 +103,11 @@ def regularization_path(
         If the radii are not positive and increasing, the problem has no labels ±1 or no head, the head does not fit or
         is no number at some token, the loss does not depend on the attention, the problem has more logits or weights
         than Newton steps can hold, no ball is registered for the norm, or another argument does not fit.
+
+    See Also
+    --------
+    attsvm.penalty_path
+    attsvm.RegularizationPath : The result.
 
     References
     ----------

@@ -9,6 +9,7 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
+from attsvm.progress import reports
 from attsvm.regularization.arguments import (
     ball_for,
     check_problem,
@@ -27,6 +28,7 @@ from attsvm.results import Callback
 from attsvm.training.attention import parse_attention
 
 
+@reports("path")
 def penalty_path(
     problem: Problem,
     log_penalties: Sequence[float] | np.ndarray,
@@ -37,6 +39,7 @@ def penalty_path(
     loss: str | OutputLoss | Callable[..., Any] = "logistic",
     head: str | Head | None = None,
     callback: Callback | None = None,
+    progress: bool = False,
 ) -> PenaltyPath:
     """Compute the minimisers of loss plus penalty for a penalty λ that decreases to zero.
 
@@ -64,6 +67,8 @@ def penalty_path(
         As for :func:`regularization_path`.
     callback : callable, optional
         Called with a :class:`attsvm.Progress` after each penalty. True stops the computation.
+    progress : bool
+        Show the progress, as :func:`attsvm.train` does.
 
     Returns
     -------
@@ -74,6 +79,11 @@ def penalty_path(
     ------
     ProblemError
         If the logarithms are not finite and decreasing, or another argument does not fit.
+
+    See Also
+    --------
+    attsvm.regularization_path
+    attsvm.PenaltyPath : The result.
 
     References
     ----------

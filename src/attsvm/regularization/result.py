@@ -134,6 +134,11 @@ class RegularizationPath(Path):
         The tokens that ``limit`` keeps if L is the last radius: those of attention above 1e-3 for a nonlinear head, the
         selected ones for a linear head.
 
+    See Also
+    --------
+    attsvm.regularization_path : Makes one.
+    attsvm.PenaltyPath
+
     Examples
     --------
     >>> import attsvm
@@ -219,6 +224,11 @@ class PenaltyPath(Path):
         The largest rank of the weights, if the factors have fewer columns than rows.
     power, scale : float
         The penalty is λ · scale · N(W)^power. For factors, λ(‖K‖² + ‖Q‖²) is at least 2λ‖KQ'‖_*.
+
+    See Also
+    --------
+    attsvm.penalty_path : Makes one.
+    attsvm.RegularizationPath
 
     Examples
     --------

@@ -47,6 +47,17 @@ class WeightBall(ABC):
         (d_k, d_q); d_q = 1 for a prompt.
     norm : Norm
     cone : CircularCone, optional
+
+    See Also
+    --------
+    attsvm.regularization.ball_of : Finds one by the type of the norm.
+
+    Examples
+    --------
+    >>> from attsvm.norms import Nuclear
+    >>> from attsvm.regularization import WeightBall, ball_of
+    >>> isinstance(ball_of(Nuclear(), (5, 5)), WeightBall)
+    True
     """
 
     shape: tuple[int, int]
@@ -130,6 +141,18 @@ def ball_of(norm: Norm, shape: tuple[int, int], cone: CircularCone | None = None
     ------
     ProblemError
         If no ball is registered for norms of this type.
+
+    See Also
+    --------
+    attsvm.regularization.WeightBall
+    attsvm.regularization_path
+
+    Examples
+    --------
+    >>> from attsvm.norms import Lp
+    >>> from attsvm.regularization import ball_of
+    >>> ball_of(Lp(2), (5, 1)).shape
+    (5, 1)
     """
     raise no_ball(norm)
 

@@ -6,9 +6,43 @@ Rows = list[tuple[str, str]]
 """Names and values of a table."""
 
 
+FEW_ROWS = 20
+"""With fewer test rows than this a page states counts and no percentage."""
+
+
 def percent(share: float) -> str:
     """A share as a percentage with one decimal."""
     return f"{share:.1%}"
+
+
+def rate(share: float, count: int, interval: tuple[float, float]) -> str:
+    """A share of counted rows with its interval; of few rows the counts, because a percentage would say too much.
+
+    Examples
+    --------
+    >>> from attsvm.report.words import rate
+    >>> rate(0.93, 1000, (0.9125, 0.9442)), rate(0.75, 12, (0.47, 0.91))
+    ('93.0% (91.2-94.4%)', '9 of the 12')
+    """
+    return counts(share, count) if count < FEW_ROWS else with_interval(share, interval)
+
+
+def counts(share: float, count: int) -> str:
+    """How many of the counted rows the share is.
+
+    Examples
+    --------
+    >>> from attsvm.report.words import counts
+    >>> counts(0.75, 12)
+    '9 of the 12'
+    """
+    return f"{round(share * count)} of the {count}"
+
+
+def with_interval(share: float, interval: tuple[float, float]) -> str:
+    """A share and its interval, as percentages."""
+    low, high = interval
+    return f"{share:.1%} ({100 * low:.1f}-{high:.1%})"
 
 
 def number(value: float | None) -> str:

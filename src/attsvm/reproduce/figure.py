@@ -23,7 +23,18 @@ Piece = Callable[..., Arrays]
 
 
 class Paper(StrEnum):
-    """The papers whose figures are built in, in the order of the page."""
+    """The papers whose figures are built in, in the order of the page.
+
+    See Also
+    --------
+    attsvm.reproduce.Figure
+
+    Examples
+    --------
+    >>> from attsvm.reproduce import FIGURES, Paper
+    >>> FIGURES.find("feasibility").paper == Paper.TRANSFORMERS
+    True
+    """
 
     TOKEN_SELECTION = "Max-Margin Token Selection in Attention Mechanism (2306.13596)"
     TRANSFORMERS = "Transformers as Support Vector Machines (2308.16898)"
@@ -32,7 +43,18 @@ class Paper(StrEnum):
 
 
 class Standing(StrEnum):
-    """Whether the measured numbers meet the criterion of a claim."""
+    """Whether the measured numbers meet the criterion of a claim.
+
+    See Also
+    --------
+    attsvm.reproduce.verdict
+
+    Examples
+    --------
+    >>> from attsvm.reproduce import Standing
+    >>> [standing.value for standing in Standing]
+    ['holds', 'holds in part', 'does not hold']
+    """
 
     HOLDS = "holds"
     IN_PART = "holds in part"
@@ -40,14 +62,36 @@ class Standing(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """Whether a claim holds, and a sentence that says why."""
+    """Whether a claim holds, and a sentence that says why.
+
+    See Also
+    --------
+    attsvm.reproduce.verdict : Makes one.
+
+    Examples
+    --------
+    >>> from attsvm.reproduce import Standing, Verdict
+    >>> Verdict(Standing.HOLDS, "All 20 runs end below 1e-3.").why
+    'All 20 runs end below 1e-3.'
+    """
 
     standing: Standing
     why: str
 
 
 class Row(NamedTuple):
-    """A measured number, and the published one if there is one."""
+    """A measured number, and the published one if there is one.
+
+    See Also
+    --------
+    attsvm.reproduce.Figure
+
+    Examples
+    --------
+    >>> from attsvm.reproduce import Row
+    >>> Row("correlation", "0.997", published="0.99").published
+    '0.99'
+    """
 
     name: str
     measured: str
@@ -72,8 +116,21 @@ class Figure(ABC):
         The place under that heading. Figures without one follow by name.
     title, claim, criterion : str
         A few words; what the figure shows; and what :meth:`judge` tests, in words.
+    seconds : float, optional
+        About how long the full run takes on two cores.
     full, quick : Mapping
         Sizes of the full run and of a quick one, with the same keys. Random numbers come from seeds in them.
+
+    See Also
+    --------
+    attsvm.reproduce.FIGURES, attsvm.reproduce.run
+
+    Examples
+    --------
+    >>> from attsvm.reproduce import FIGURES
+    >>> figure = FIGURES.find("feasibility")
+    >>> figure.name, sorted(figure.quick) == sorted(figure.full)
+    ('feasibility', True)
     """
 
     name: str
@@ -82,6 +139,7 @@ class Figure(ABC):
     title: str
     claim: str
     criterion: str
+    seconds: float | None = None
     full: ClassVar[Sizes]
     quick: ClassVar[Sizes]
 
@@ -167,6 +225,17 @@ def verdict(passed: Mapping[str, bool], why: str) -> Verdict:
     Verdict
         "holds" if all conditions are True, "does not hold" if none is, else "holds in part". The sentence names the
         conditions that are False.
+
+    See Also
+    --------
+    attsvm.reproduce.Verdict, attsvm.reproduce.Standing
+
+    Examples
+    --------
+    >>> from attsvm.reproduce import verdict
+    >>> found = verdict({"a run is undecided": True, "an error is above 1e-3": False}, "The largest error is 0.002.")
+    >>> found.standing.value, found.why
+    ('holds in part', 'The largest error is 0.002. Not as claimed: an error is above 1e-3.')
     """
     failed = [name for name, fine in passed.items() if not fine]
     if not failed:

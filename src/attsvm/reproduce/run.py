@@ -46,6 +46,21 @@ class Outcome:
         Wall time of the measurement.
     pieces, reused : int
         Pieces of the measurement, and how many of them were read from files of an earlier run.
+
+    See Also
+    --------
+    attsvm.reproduce.run : Makes one.
+    attsvm.reproduce.write
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from attsvm.reproduce import run
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     outcome = run("feasibility", Path(folder), quick=True)
+    >>> outcome.figure.name, outcome.rows[0].name
+    ('feasibility', 'n = 5, T = 5: all problems feasible')
     """
 
     figure: Figure
@@ -95,6 +110,10 @@ def chosen(names: Iterable[str]) -> dict[str, Figure]:
     ------
     ProblemError
         If a name is not known, or two different figures have the same name.
+
+    See Also
+    --------
+    attsvm.reproduce.run, attsvm.reproduce.FIGURES
 
     Examples
     --------
@@ -164,6 +183,20 @@ def run(
     ------
     ProblemError
         If the figure is not known or not complete.
+
+    See Also
+    --------
+    attsvm.reproduce.write, attsvm.reproduce.chosen
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from attsvm.reproduce import run
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     outcome = run("feasibility", Path(folder), quick=True)
+    >>> outcome.verdict.standing.value
+    'holds'
     """
     if isinstance(figure, str):
         spelling, figure = figure, FIGURES.find(figure)
@@ -209,7 +242,22 @@ def _drawing(figure: Figure, sizes: dict[str, Any], arrays: Arrays) -> Drawing:
 
 
 def write(outcome: Outcome, out: Path, command: str) -> None:
-    """Write ``<name>.png``, ``<name>.svg`` and ``<name>.json`` to ``out``, each completely or not at all."""
+    """Write ``<name>.png``, ``<name>.svg`` and ``<name>.json`` to ``out``, each completely or not at all.
+
+    See Also
+    --------
+    attsvm.reproduce.run
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from attsvm.reproduce import run, write
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write(run("feasibility", Path(folder), quick=True), Path(folder), "attsvm reproduce feasibility --quick")
+    ...     sorted(path.name for path in Path(folder).glob("feasibility.*"))
+    ['feasibility.json', 'feasibility.png', 'feasibility.svg']
+    """
     style.lay_out(outcome.drawing)
     contents = (
         style.to_png(outcome.drawing),

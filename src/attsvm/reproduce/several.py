@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from attsvm.processes import side_by_side
@@ -9,6 +10,7 @@ from attsvm.reproduce.figure import Figure
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.page import Card, card
 from attsvm.reproduce.run import run, write
+from attsvm.results import Progress
 from attsvm.training.engine.trials import num_threads
 
 MOST_WORKERS = 4
@@ -21,7 +23,7 @@ def run_several(
     command: str,
     *,
     quick: bool = False,
-    progress: Callable[[str], object] = lambda _: None,
+    callback: Callable[[Progress], object] = lambda _: None,
 ) -> Iterator[Card]:
     """Run figures and write each one as :func:`write` does.
 
@@ -37,8 +39,8 @@ def run_several(
         The command that is running.
     quick : bool
         Use the small sizes.
-    progress : callable, optional
-        Called with a few words on what is done.
+    callback : callable, optional
+        Called with a :class:`attsvm.Progress` whose steps are figures; its stage says what is done.
 
     Yields
     ------
@@ -47,15 +49,20 @@ def run_several(
     """
     workers = min(num_threads(), len(figures), MOST_WORKERS)
     if workers == 1:
-        for spelling, figure in figures.items():
-            progress(f"{figure.name} …")
-            yield _run(figure, spelling, out, command, quick, progress)
+        for number, (spelling, figure) in enumerate(figures.items()):
+            report = partial(_report, callback, number, len(figures), figure.name)
+            report("begins")
+            yield _run(figure, spelling, out, command, quick, report)
         return
     calls = ((Path.cwd(), spelling, out, command, quick) for spelling in figures)
-    progress(f"{len(figures)} figures, {workers} at a time …")
+    callback(Progress(0, len(figures), stage=f"{workers} at a time"))
     for number, finished in enumerate(side_by_side(_run_by_name, calls, workers), 1):
-        progress(f"{number} of {len(figures)} figures done, {workers} at a time …")
+        _report(callback, number, len(figures), finished.name, "done")
         yield finished
+
+
+def _report(callback: Callable[[Progress], object], done: int, figures: int, name: str, what: str) -> None:
+    callback(Progress(done, figures, stage=f"{name}: {what}"))
 
 
 def _run_by_name(folder: Path, spelling: str, out: Path, command: str, quick: bool) -> Card:
@@ -63,11 +70,9 @@ def _run_by_name(folder: Path, spelling: str, out: Path, command: str, quick: bo
     return _run(FIGURES.find(spelling), spelling, out, command, quick, lambda _: None)
 
 
-def _run(
-    figure: Figure, spelling: str, out: Path, command: str, quick: bool, progress: Callable[[str], object]
-) -> Card:
+def _run(figure: Figure, spelling: str, out: Path, command: str, quick: bool, report: Callable[[str], object]) -> Card:
     def say(piece: str, _: bool) -> None:
-        progress(f"{figure.name}: {piece} done")
+        report(f"{piece} done")
 
     outcome = run(figure, out, quick=quick, spelling=spelling, progress=say)
     write(outcome, out, command)

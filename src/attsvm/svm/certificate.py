@@ -60,6 +60,19 @@ class Certificate(NamedTuple):
     bound : float, or ndarray of shape (*batch,)
         This lower bound on N(W), for rows scaled to unit Frobenius norm with b = 1. If it is above 1e12, or the same
         bound on ‖W‖_F is, a problem is infeasible. 0 for problems that are not infeasible.
+
+    See Also
+    --------
+    attsvm.Solution : Its ``certificate`` is one, if the selection is infeasible.
+    attsvm.feasibility
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.Problem([[[0.0, 1.0], [0.0, 0.0], [0.0, -1.0]]])
+    >>> solution = attsvm.solve_svm(problem, [1])
+    >>> solution.status, solution.certificate.dual.round(3)
+    (<Status.INFEASIBLE: 'infeasible'>, array([[0.5, 0. , 0.5]]))
     """
 
     dual: np.ndarray

@@ -49,6 +49,17 @@ class DifferentiableSolution(NamedTuple):
         N(W). NaN where infeasible.
     status : int8 Array, shape (*batch,)
         Index into :data:`STATUSES`: 0 optimal, 1 inaccurate, 2 infeasible, 3 degenerate.
+
+    See Also
+    --------
+    attsvm.svm.differentiable.solve : Makes one.
+
+    Examples
+    --------
+    >>> from attsvm.svm.differentiable import solve
+    >>> found = solve([[[2.0, 0.0], [0.0, 0.0]]], [0])
+    >>> found.direction.round(3).tolist()
+    [0.5, 0.0]
     """
 
     direction: Array
@@ -97,6 +108,11 @@ def solve(
     ProblemError
         As for :func:`attsvm.solve_svm`, and if the norm has no prox. Inside ``jax.jit`` numbers that are not finite
         give the status 1 (inaccurate) instead.
+
+    See Also
+    --------
+    attsvm.solve_svm
+    attsvm.svm.differentiable.DifferentiableSolution : The result.
 
     References
     ----------

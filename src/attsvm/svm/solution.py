@@ -60,6 +60,12 @@ class Solution(Result):
     stats : dict
         ``method`` and ``why`` it was chosen, ``steps``, ``seconds``.
 
+    See Also
+    --------
+    attsvm.solve_svm : Makes one.
+    attsvm.margin_ratio : How close weights come to it.
+    attsvm.svm.Certificate : The proof that a selection is infeasible.
+
     Examples
     --------
     >>> import attsvm

@@ -12,6 +12,7 @@ from attsvm.checks import check_integer, check_number
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
+from attsvm.progress import reports
 from attsvm.results import Callback, Progress, Status, plain, plain_status
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, is_optimal, unattainable
@@ -34,6 +35,7 @@ NO_METHODS: Sequence[str] = ()
 OPTIMAL, INACCURATE, INFEASIBLE = (str(word.value) for word in (Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE))
 
 
+@reports("solving")
 def solve_svm(
     problem: Problem,
     selected: Any,
@@ -46,6 +48,7 @@ def solve_svm(
     max_steps: int | None = None,
     warm_start: "Solution | np.ndarray | None" = None,
     callback: Callback | None = None,
+    progress: bool = False,
     method: str | None = None,
 ) -> Solution:
     """Solve the Att-SVM: the weights of least norm that keep the selected tokens with a margin of 1.
@@ -85,6 +88,8 @@ def solve_svm(
     callback : callable, optional
         Called by iterative methods with a :class:`attsvm.Progress` that holds ``step``, ``seconds`` and ``gap``; a
         true return value stops them.
+    progress : bool
+        Show the progress, as :func:`attsvm.train` does.
     method : str, optional
         Forces one method: "least-distance" or "projected-gradient" for Frobenius; "newton", "interior-point" or
         "linear-program" for ℓp; "semidefinite" or "douglas-rachford" for nuclear and spectral; for other norms
@@ -102,6 +107,12 @@ def solve_svm(
     ------
     ProblemError
         If an argument does not fit the problem, or if the norm lacks what a solver needs.
+
+    See Also
+    --------
+    attsvm.Solution : The result.
+    attsvm.feasibility, attsvm.margin_ratio
+    attsvm.svm.differentiable.solve : The solution as a function that JAX differentiates.
 
     References
     ----------

@@ -7,6 +7,7 @@ from attsvm.sweeps.block import Block
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.format import Drawn, Output
 from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.memory import measured
 from attsvm.sweeps.ready import READY
 from attsvm.sweeps.sources import SOURCES
 from attsvm.sweeps.store import open_sweep
@@ -22,6 +23,7 @@ __all__ = [
     "Measure",
     "Output",
     "SweepProgress",
+    "measured",
     "open_sweep",
     "sweep",
 ]

@@ -12,8 +12,8 @@ from attsvm.svm import solve_svm
 from attsvm.sweeps.sources import SOURCES
 from attsvm.training import train
 
-_NOT_TRAIN = {"problem", "callback", "seed", "optimizer"}
-_NOT_SVM = {"problem", "selected", "relaxed", "slack", "warm_start", "callback"}
+_NOT_TRAIN = {"problem", "callback", "progress", "seed", "optimizer"}
+_NOT_SVM = {"problem", "selected", "relaxed", "slack", "warm_start", "callback", "progress"}
 
 
 @dataclass(frozen=True)

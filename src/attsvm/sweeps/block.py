@@ -36,6 +36,23 @@ class Block:
         Of the mini-batches.
     budget : int
         The largest number of steps of a trial that is undecided before.
+
+    See Also
+    --------
+    attsvm.sweeps.Measure : Its ``measure`` receives one.
+
+    Examples
+    --------
+    >>> import attsvm, tempfile
+    >>> from attsvm.sweeps import Measure, Output
+    >>> class Tokens(Measure):
+    ...     name, outputs = "tokens", {"tokens": Output(count=True)}
+    ...     def measure(self, block):
+    ...         return {"tokens": [block.problem.num_tokens] * block.problem.batch_shape[0]}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = attsvm.sweep({"num_tokens": [3, 4]}, [Tokens()], store=f"{folder}/mine", trials=8, workers=0)
+    ...     found.tokens.mean("trial").values
+    array([3., 4.])
     """
 
     def __init__(

@@ -55,6 +55,17 @@ class Definition:
         most 256.
     name, summary : str
         Of a ready sweep.
+
+    See Also
+    --------
+    attsvm.sweep
+
+    Examples
+    --------
+    >>> from attsvm.sweeps import Definition
+    >>> definition = Definition({"num_tokens": [2, 3], "dim": [2, 4, 8]}, ["feasible"], trials=10)
+    >>> definition.data, definition.trials, definition.block
+    ('random', 10, 16)
     """
 
     grid: Mapping[str, Sequence[Any]]

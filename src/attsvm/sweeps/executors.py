@@ -111,7 +111,7 @@ def executor(scheduler: str | None, workers: int | None) -> Iterator[Executor]:
     if workers == 0:
         yield InProcess()
         return
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     if scheduler is not None:
         try:
@@ -121,12 +121,16 @@ def executor(scheduler: str | None, workers: int | None) -> Iterator[Executor]:
         with client:
             yield Distributed(client)
         return
-    with silent_trackers(), blocked():  # Ctrl-C ends this process, and its workers end with it
-        cluster = LocalCluster(
-            n_workers=workers or num_threads(),
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address="127.0.0.1:0",
-        )
-    with cluster, Client(cluster) as client:
+    with local_cluster(workers or num_threads()) as cluster, Client(cluster) as client:
         yield Distributed(client)
+
+
+def local_cluster(workers: int) -> Any:
+    """Worker processes with one thread each on this machine: a ``distributed.LocalCluster``."""
+    import dask
+    from distributed import LocalCluster
+
+    # Dask would look at the Python stack of each worker 100 times a second
+    profile = dask.config.set({"distributed.worker.profile.enabled": False})
+    with silent_trackers(), blocked(), profile:  # Ctrl-C ends this process, and its workers end with it
+        return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0")

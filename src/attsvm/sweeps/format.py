@@ -57,6 +57,16 @@ class Output:
         Whether it is a count, stored as int32.
     axes : mapping of str to sequence
         The output's own axes and their coordinates, behind the axis of trials.
+
+    See Also
+    --------
+    attsvm.sweeps.Measure
+
+    Examples
+    --------
+    >>> from attsvm.sweeps import Output
+    >>> Output("kind of convergence", codes=("global", "local")).codes
+    ('global', 'local')
     """
 
     long_name: str = ""
@@ -137,6 +147,17 @@ class Drawn:
         Test data, with the same batch axis.
     extras : mapping of str to ndarray
         Further arrays for measures, with the trials in front.
+
+    See Also
+    --------
+    attsvm.sweeps.SOURCES
+
+    Examples
+    --------
+    >>> from attsvm.datasets import random_problem
+    >>> from attsvm.sweeps import Drawn
+    >>> Drawn(random_problem(3, 4, 5, batch=(8,))).problem.batch_shape
+    (8,)
     """
 
     problem: Problem

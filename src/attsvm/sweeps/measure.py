@@ -18,10 +18,23 @@ class Measure(ABC):
     """A measurement of the trials of a block. A subclass sets ``name`` and ``outputs``, and provides :meth:`measure`.
 
     A measure with arguments, as ``margin_ratio=l1,nuclear``, is a frozen dataclass and provides :meth:`from_text`.
+
+    See Also
+    --------
+    attsvm.sweeps.MEASURES, attsvm.sweeps.Output
+
+    Examples
+    --------
+    >>> from attsvm.sweeps import MEASURES, Measure
+    >>> measure = MEASURES.find("feasible")
+    >>> issubclass(measure, Measure), measure.name
+    (True, 'feasible')
     """
 
     name: str
     outputs: ClassVar[Mapping[str, Output]] = {}
+    several_heads: ClassVar[bool] = False
+    """Whether it has one value for a trial with several attention heads, too."""
 
     def declared(self) -> Mapping[str, Output]:
         """The outputs, with their axes."""
@@ -57,6 +70,8 @@ class Measure(ABC):
 
 class OfFunction(Measure):
     """A function (problem, run) -> dict of arrays with one number, or True or False, for each trial."""
+
+    several_heads = True
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.name = function, getattr(function, "__name__", "function")

@@ -39,14 +39,20 @@ def train_until_decided(problem: Problem, arguments: Mapping[str, Any], seed: in
         left = np.flatnonzero(goes_on)
         if not left.size:
             break
-        # few sizes of batches, so that few programs are compiled; the packing is that of the block alone
-        width = max(SMALLEST_BATCH, 1 << (left.size - 1).bit_length())
-        packed = np.resize(left, min(width, len(goes_on)))
-        part, steps = problem[packed], min(made, budget - made)
-        longer = _train(part, {**options, "init": run[packed], "steps": steps, "record": 1}, seed)
+        chosen, steps = packed(left, len(goes_on)), min(made, budget - made)
+        part = problem[chosen]
+        longer = _train(part, {**options, "init": run[chosen], "steps": steps, "record": 1}, seed)
         run, made = _merged(run, left, longer), made + steps
         decided[left] = np.where(_dropped(part, longer)[: left.size] <= SATURATED, made, -1)
     return Trained(run, decided)
+
+
+def packed(left: np.ndarray, width: int) -> np.ndarray:
+    """Trials of a block of this width, repeated to one of few numbers, so that few programs are compiled.
+
+    The packing is that of the block alone, so that the bits are.
+    """
+    return np.resize(left, min(max(SMALLEST_BATCH, 1 << (left.size - 1).bit_length()), width))
 
 
 def _train(problem: Problem, arguments: Mapping[str, Any], seed: int) -> Run:

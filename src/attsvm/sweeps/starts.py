@@ -13,7 +13,10 @@ Draw = Callable[[Attention, Problem, np.random.Generator], dict[str, np.ndarray]
 
 
 def _default(layer: Attention, problem: Problem, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    return layer.initial(problem, generator, problem.heads_shape)
+    shapes = layer.shapes(problem)
+    drawn = layer.initial(problem, generator, problem.heads_shape)
+    # equal weights of all heads may be drawn once
+    return {name: np.broadcast_to(array, problem.heads_shape + shapes[name]) for name, array in drawn.items()}
 
 
 def _uniform(layer: Attention, problem: Problem, generator: np.random.Generator) -> dict[str, np.ndarray]:

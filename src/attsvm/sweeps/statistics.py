@@ -78,7 +78,7 @@ def mean(values: ArrayLike, level: float = LEVEL, seed: int = 0) -> Estimate:
     Parameters
     ----------
     values : array, shape (..., trials)
-        NaN where a trial has no value.
+        NaN where a trial has no value. Infinite values are left out, too, and not counted in ``trials``.
     level : float
         The confidence level.
     seed : int

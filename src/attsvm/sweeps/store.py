@@ -272,6 +272,10 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     ProblemError
         If there is no sweep at this path.
 
+    See Also
+    --------
+    attsvm.sweep
+
     Examples
     --------
     >>> import attsvm, tempfile
@@ -281,7 +285,7 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     ...     attsvm.open_sweep(f"{folder}/phase").feasible.shape
     (2, 8)
     """
-    check_installed()
+    check_installed("xarray", "zarr")
     import xarray as xr
 
     found = Store(store)
@@ -302,15 +306,15 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     return found_data
 
 
-def check_installed() -> None:
-    """Check that the extra ``sweep`` is installed.
+def check_installed(*packages: str) -> None:
+    """Check that packages of the extra ``sweep`` are installed.
 
     Raises
     ------
     ProblemError
-        If one of its packages is missing.
+        If one is missing.
     """
-    missing = [name for name in ("dask", "distributed", "xarray", "zarr") if find_spec(name) is None]
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise ProblemError(f"attsvm.sweep needs {missing[0]}: pip install 'attsvm[sweep]'")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attsvm.checks import check_callback, check_integer
 from attsvm.errors import ProblemError
+from attsvm.progress import reports
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.executors import Executor, executor
 from attsvm.sweeps.measure import Measure
@@ -52,6 +53,17 @@ class SweepProgress:
     workers : int
     dashboard : str
         Address of the Dask dashboard; "" without Dask.
+
+    See Also
+    --------
+    attsvm.sweep
+
+    Examples
+    --------
+    >>> from attsvm.sweeps import SweepProgress
+    >>> progress = SweepProgress(1000, 250, 10, 2, 0, 125.0, 6.0, 2, "")
+    >>> f"{progress.done / progress.trials:.0%}, {progress.seconds_left:.0f} s left"
+    '25%, 6 s left'
     """
 
     trials: int
@@ -63,8 +75,28 @@ class SweepProgress:
     seconds_left: float | None
     workers: int
     dashboard: str
+    stage: None = None
+
+    @property
+    def step(self) -> int:
+        """The committed trials."""
+        return self.done
+
+    @property
+    def steps(self) -> int:
+        """All trials."""
+        return self.trials
+
+    def details(self) -> list[str]:
+        """What is known beside the trials, in words."""
+        known = [f"{self.finished:,}/{self.cells:,} cells"]
+        if self.rate:
+            known.append(f"{self.rate:,.0f} trials/s")
+        known.append(f"{self.workers} worker{'s' if self.workers != 1 else ''}")
+        return known + ([f"{self.failed} chunks failed"] if self.failed else [])
 
 
+@reports("sweep")
 def sweep(
     grid: Mapping[str, Sequence[Any]] | str | Definition,
     measures: Sequence[str | Measure | Callable[..., Any]] | None = None,
@@ -74,6 +106,7 @@ def sweep(
     scheduler: str | None = None,
     chunk: int | None = None,
     callback: Callable[[SweepProgress], object] | None = None,
+    progress: bool = False,
     command: str = "attsvm.sweep",
     **options: Any,
 ) -> "xarray.Dataset":
@@ -104,6 +137,8 @@ def sweep(
     callback : callable, optional
         Called with a :class:`SweepProgress` before the first chunk and after each chunk. The sweep stops when it
         returns True.
+    progress : bool
+        Show the progress, as :func:`attsvm.train` does.
     command : str
         The command that the result names.
     **options
@@ -119,6 +154,11 @@ def sweep(
     ProblemError
         If an argument is not valid, or the store is of another sweep or another version, or in use.
 
+    See Also
+    --------
+    attsvm.open_sweep
+    attsvm.sweeps.Definition : The grid, checked.
+
     Examples
     --------
     >>> import attsvm, tempfile
@@ -128,22 +168,22 @@ def sweep(
     ...     found.feasible.mean("trial").values
     array([0.225, 1.   ])
     """
-    check_installed()
+    check_installed("xarray", "zarr", *(() if workers == 0 else ("dask", "distributed")))
     definition = define(grid, measures, **options)
     check_callback(callback)
     size = chunk_size(definition, chunk)
     folder = Store(store)
     with folder.claimed():
         size = folder.prepare(definition, size, command)
-        progress = _Progress(definition, folder.done(), size)
-        queue = deque(progress.left())
+        state = _Progress(definition, folder.done(), size)
+        queue = deque(state.left())
         if queue:
             with executor(scheduler, workers) as found:
                 call = partial(run_chunk, definition, folder.path, size, folder.identity())
-                _run(found, queue, call, folder, progress, callback)
-    if progress.failed:
+                _run(found, queue, call, folder, state, callback)
+    if state.failed:
         warnings.warn(
-            f"{store}: {progress.failed} chunks failed, the first one with {progress.first_error}",
+            f"{store}: {state.failed} chunks failed, the first one with {state.first_error}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -49,6 +50,9 @@ def block_outputs(definition: Definition, cell: int, first: int) -> dict[str, np
     found: dict[str, np.ndarray] = {}
     for measure in definition.parsed_measures:
         declared = measure.declared()
+        if drawn.problem.heads_shape and not measure.several_heads:
+            heads = drawn.problem.heads_shape[0]
+            raise ProblemError(f"{measure.name}: expected problems with one attention head, got {heads} heads")
         arrays = measure.measure(block)
         if declared and set(arrays) != set(declared):
             expected, got = ", ".join(declared), ", ".join(map(str, arrays))
@@ -81,10 +85,18 @@ def one_thread() -> Iterator[None]:
             os.environ["ATTSVM_THREADS"] = before
 
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+
 @cache
 def _prepare_worker() -> None:
-    """Compute on one thread, and end without delay."""
+    """Compute on one thread, keep freed memory for the next block, and end without delay."""
     atexit.register(gc.freeze)  # the last collections take seconds with JAX
     # for good, because a worker may have several threads
     os.environ["ATTSVM_THREADS"] = "1"
     threadpool_limits(1, user_api="blas")
+    # Dask has glibc return freed memory at once; each block then causes 15,000 page faults and more
+    with contextlib.suppress(AttributeError, TypeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, 2**25)
+        mallopt(_M_TRIM_THRESHOLD, 2**28)

@@ -36,6 +36,19 @@ class Hypothesis(NamedTuple):
         What was found.
     required : str
         What is required of it, such as ``"< 1"``.
+
+    See Also
+    --------
+    attsvm.GlobalConditions, attsvm.JointConditions
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> for one in attsvm.global_convergence_conditions(problem).hypotheses[:2]:
+    ...     print(f"{one.name}: {one.holds}")
+    optimal tokens are feasible: True
+    gap of the best scores: True
     """
 
     name: str
@@ -86,6 +99,19 @@ class GlobalConditions(Batched):
         gradient margin is not positive.
     solution : Solution
         The certificate of ``feasible``.
+
+    See Also
+    --------
+    attsvm.global_convergence_conditions : Makes one.
+    attsvm.theory.Hypothesis : One hypothesis, with its number.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> found = attsvm.global_convergence_conditions(problem)
+    >>> found.feasible, found.favourable
+    (True, False)
     """
 
     kind: ClassVar[str] = "global conditions"
@@ -172,6 +198,11 @@ def global_convergence_conditions(
     ------
     ProblemError
         If the problem has no labels ±1 or no head, or an argument does not fit.
+
+    See Also
+    --------
+    attsvm.GlobalConditions : The result.
+    attsvm.lipschitz_constant, attsvm.local_convergence_conditions
 
     Notes
     -----

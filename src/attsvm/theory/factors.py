@@ -60,6 +60,10 @@ def factor_ratio(
         If the arguments do not fit, the problem is one of prompts, the selection keeps sets of tokens or is not
         separable, or no norm of products is known for N with this scope.
 
+    See Also
+    --------
+    attsvm.kkt_ratio, attsvm.margin_ratio
+
     Examples
     --------
     >>> import numpy as np
@@ -120,6 +124,10 @@ def kkt_ratio(
     ProblemError
         If the arguments do not fit, the problem is one of prompts, the selection keeps sets of tokens, or every token
         is selected.
+
+    See Also
+    --------
+    attsvm.factor_ratio, attsvm.margin_ratio
 
     Examples
     --------

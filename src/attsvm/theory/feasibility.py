@@ -26,6 +26,18 @@ class Feasibility(Batched):
     almost_sure : bool
         Whether the sizes alone are sufficient: for generic tokens and queries every selection is feasible if
         d_k ≥ T − 1 and d_q is at least the number of queries. This is not necessary, and never holds for a prompt.
+
+    See Also
+    --------
+    attsvm.feasibility : Makes one.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> found = attsvm.feasibility(problem, attsvm.optimal_tokens(problem))
+    >>> found.feasible, found.solution.status
+    (True, <Status.OPTIMAL: 'optimal'>)
     """
 
     kind: ClassVar[str] = "feasibility"
@@ -67,6 +79,11 @@ def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm
     ------
     ProblemError
         If the selection does not fit, or there is none and the problem has no labels or no head.
+
+    See Also
+    --------
+    attsvm.solve_svm
+    attsvm.Feasibility : The result.
 
     References
     ----------

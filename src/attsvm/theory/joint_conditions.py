@@ -42,6 +42,19 @@ class JointConditions(Batched):
         The max-margin head.
     solution : Solution
         The relaxed Att-SVM.
+
+    See Also
+    --------
+    attsvm.joint_conditions : Makes one.
+    attsvm.solve_head : The max-margin head.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> found = attsvm.joint_conditions(problem, attsvm.optimal_tokens(problem))
+    >>> found.slack, round(found.label_margin, 3)
+    (array([False,  True, False]), 0.813)
     """
 
     kind: ClassVar[str] = "joint conditions"
@@ -106,6 +119,11 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     ------
     ProblemError
         If the problem has no labels ±1, or the selection or the norm does not fit.
+
+    See Also
+    --------
+    attsvm.JointConditions : The result.
+    attsvm.solve_head
 
     Notes
     -----

@@ -35,6 +35,16 @@ class Kind(StrEnum):
     ``not_local`` The selection is not locally optimal.
     ``undecided`` Some softmax is not saturated, so the selection can still change.
     ============= ===========================================================================================
+
+    See Also
+    --------
+    attsvm.classify
+
+    Examples
+    --------
+    >>> from attsvm.theory import Kind
+    >>> [kind.value for kind in Kind]
+    ['global', 'local', 'not_local', 'undecided']
     """
 
     GLOBAL = "global"
@@ -58,6 +68,20 @@ class Classification(Batched):
         The token of largest logit; -1 for padded queries.
     largest_dropped : float or ndarray, shape (*batch_shape,)
         The largest probability of a token that is not selected.
+
+    See Also
+    --------
+    attsvm.classify : Makes one.
+    attsvm.theory.Kind : The kinds.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+    >>> found = attsvm.classify(problem, 100 * solution.direction)
+    >>> found.kind, found.selected
+    (<Kind.GLOBAL: 'global'>, array([3, 1, 0]))
     """
 
     kind: Kind | np.ndarray = per_trial(words=Kind)  # type: ignore[assignment, misc]  # the field hides the base's name of files
@@ -98,6 +122,11 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     ------
     ProblemError
         If the problem has no labels ±1 or no head, the weights do not fit, or the norm of the run is not known.
+
+    See Also
+    --------
+    attsvm.Classification : The result.
+    attsvm.local_convergence_conditions, attsvm.predict_direction
 
     References
     ----------

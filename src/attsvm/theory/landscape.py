@@ -38,6 +38,18 @@ class LandscapeConditions(Batched):
         Such weights, the certificate of ``ordered``: the loss decreases along them everywhere. Zero if there are none.
     solution : Solution
         The Att-SVM of the optimal tokens.
+
+    See Also
+    --------
+    attsvm.landscape_conditions : Makes one.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> found = attsvm.landscape_conditions(problem)
+    >>> found.all_support, found.ordered
+    (False, True)
     """
 
     kind: ClassVar[str] = "landscape conditions"
@@ -82,6 +94,11 @@ def landscape_conditions(problem: Problem) -> LandscapeConditions:
     ------
     ProblemError
         If the problem has no labels ±1 or no head.
+
+    See Also
+    --------
+    attsvm.LandscapeConditions : The result.
+    attsvm.global_convergence_conditions
 
     Notes
     -----

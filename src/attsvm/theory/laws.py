@@ -29,6 +29,16 @@ class Law(StrEnum):
     ``power``    C k^slope
     ``polylog``  C (log k)^slope
     ============ ======================
+
+    See Also
+    --------
+    attsvm.convergence_rate, attsvm.compare_laws
+
+    Examples
+    --------
+    >>> from attsvm.theory import Law
+    >>> [law.value for law in Law]
+    ['power', 'polylog']
     """
 
     POWER = "power"
@@ -59,6 +69,18 @@ class Rate(Batched):
         Akaike's information criterion of the law, fitted by least squares to the logarithms of the errors: lower is
         better. It is 0 with fewer than 4 records.
     law : Law
+
+    See Also
+    --------
+    attsvm.convergence_rate : Makes one.
+    attsvm.compare_laws
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> rate = attsvm.convergence_rate([1, 10, 100, 1000, 10000], [1.0, 0.1, 0.01, 1e-3, 1e-4])
+    >>> round(rate.slope, 6), rate.points, rate.law
+    (-1.0, 5, <Law.POWER: 'power'>)
     """
 
     kind: ClassVar[str] = "rate"
@@ -86,6 +108,17 @@ class Rates(Batched):
     Attributes
     ----------
     power, polylog : Rate
+
+    See Also
+    --------
+    attsvm.compare_laws : Makes one.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> rates = attsvm.compare_laws([1, 10, 100, 1000, 10000], [1.0, 0.1, 0.01, 1e-3, 1e-4])
+    >>> bool(rates.power.aic < rates.polylog.aic)
+    True
     """
 
     kind: ClassVar[str] = "rates"
@@ -139,6 +172,16 @@ def convergence_rate(steps: Any, errors: Any, since: Any = 1, confidence: float 
     ProblemError
         If shapes do not fit, the confidence is out of range or the law is not known.
 
+    See Also
+    --------
+    attsvm.compare_laws
+    attsvm.observed_rates : The rate of a run.
+    attsvm.mirror_descent_bound : The rate that is proved.
+
+    References
+    ----------
+    Theil (1950) and Sen (1968), whose estimate of the slope this is.
+
     Examples
     --------
     >>> import numpy as np
@@ -178,6 +221,10 @@ def compare_laws(steps: Any, errors: Any, since: Any = 1, confidence: float = 0.
     Returns
     -------
     Rates
+
+    See Also
+    --------
+    attsvm.convergence_rate, attsvm.observed_rates
 
     Examples
     --------

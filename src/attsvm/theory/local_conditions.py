@@ -53,6 +53,19 @@ class LocalConditions(Batched):
         Every opening below this has a finite radius.
     solution : Solution
         The Frobenius Att-SVM of the selection.
+
+    See Also
+    --------
+    attsvm.local_convergence_conditions : Makes one.
+    attsvm.in_cone : Whether weights are in such a cone.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> found = attsvm.local_convergence_conditions(problem, attsvm.optimal_tokens(problem))
+    >>> found.locally_optimal, round(found.support_gap, 3)
+    (True, 0.316)
     """
 
     kind: ClassVar[str] = "local conditions"
@@ -126,6 +139,11 @@ def local_convergence_conditions(
     ------
     ProblemError
         If the problem has no labels ±1 or no head, or an argument does not fit.
+
+    See Also
+    --------
+    attsvm.LocalConditions : The result.
+    attsvm.in_cone, attsvm.classify
 
     Notes
     -----

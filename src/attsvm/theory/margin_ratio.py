@@ -35,6 +35,11 @@ def margin_ratio(
     ProblemError
         As for :func:`attsvm.margin`, or if the selection is not separable.
 
+    See Also
+    --------
+    attsvm.margin, attsvm.direction_error
+    attsvm.margin_profile : The ratios of an optimizer in several norms.
+
     Examples
     --------
     >>> import attsvm

@@ -46,6 +46,18 @@ class MixtureConditions(Batched):
         The optimal tokens, argmax_t y h(x_t); -1 for padded queries.
     solution : Solution
         The certificate of ``feasible``; its direction is the limit if the conditions hold.
+
+    See Also
+    --------
+    attsvm.mixture_conditions : Makes one.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> found = attsvm.mixture_conditions(problem)
+    >>> found.holds, found.selected
+    (True, array([3, 1, 0]))
     """
 
     kind: ClassVar[str] = "mixture conditions"
@@ -99,6 +111,11 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Mixture
     ------
     ProblemError
         If the problem has no labels ±1, or the head does not fit or is not finite at the mixtures.
+
+    See Also
+    --------
+    attsvm.MixtureConditions : The result.
+    attsvm.regularization_path
 
     References
     ----------

@@ -49,6 +49,20 @@ class Prediction(Batched):
         For such a run: the max-margin head on the selected tokens, which is the direction of v.
     direction : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
         The predicted direction of ``run.weights``.
+
+    See Also
+    --------
+    attsvm.predict_direction : Makes one.
+    attsvm.direction_error : Compares it with the weights of a run.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> run = attsvm.train(problem, steps=2000)
+    >>> predicted = attsvm.predict_direction(problem, run)
+    >>> predicted.norm.name, predicted.standing
+    ('frobenius', <Standing.PROVED: 'proved'>)
     """
 
     kind: ClassVar[str] = "prediction"
@@ -87,7 +101,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     p, W                GD, normalised GD             ℓ2 / Frobenius Att-SVM                                proved
     W, p                ℓp mirror descent             ℓp Att-SVM                                            proved
     K, Q                GD, one norm over both        nuclear Att-SVM of KQ'                                measured
-    K, Q with m < d     GD, one norm over both        nuclear Att-SVM of rank at most m, or a local       measured
+    K, Q with m < d     GD, one norm over both        nuclear Att-SVM of rank at most m, or a local         measured
                                                       minimum of it
     K, Q                GD, each factor normalised    none known; the nuclear Att-SVM is returned           conjecture
     K, Q                spectral, row, column, sign   Att-SVM of the norm that short steps induce on KQ':   measured
@@ -144,6 +158,12 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     ProblemError
         If the norm of the optimizer is not known and none is given, the run did not train its attention, or it does not
         fit the problem.
+
+    See Also
+    --------
+    attsvm.Prediction : The result.
+    attsvm.classify : The kind of the selection.
+    attsvm.direction_error : Compares the run with it.
 
     References
     ----------

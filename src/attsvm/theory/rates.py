@@ -44,6 +44,10 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     ProblemError
         As for :func:`attsvm.predict_direction`, or if the predicted Att-SVM has no solution.
 
+    See Also
+    --------
+    attsvm.convergence_rate, attsvm.compare_laws, attsvm.mirror_descent_bound
+
     Examples
     --------
     >>> import attsvm
@@ -92,6 +96,10 @@ def mirror_descent_bound(steps: Any, p: float) -> np.ndarray | float:
     ------
     ProblemError
         If a step is below 3, where log log k is not positive, or p is not above 1.
+
+    See Also
+    --------
+    attsvm.observed_rates : The rate of a run.
 
     References
     ----------

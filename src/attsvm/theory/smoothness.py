@@ -78,6 +78,10 @@ def lipschitz_constant(problem: Problem, loss: LossName = "logistic") -> np.ndar
     ProblemError
         If the problem has no labels ±1 or no head, or the loss does not fit.
 
+    See Also
+    --------
+    attsvm.global_convergence_conditions
+
     Notes
     -----
     Along a direction V with logits h_t = k_t'Vz, the derivatives of f = Σ a_t γ_t are cumulants under the softmax a:

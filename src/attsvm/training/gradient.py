@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from attsvm.compiling import by_shape
 from attsvm.errors import ProblemError
 from attsvm.heads import Linear
+from attsvm.jax_devices import default_device
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
 from attsvm.training.attention import Data, Parameters, parse_attention
@@ -36,6 +38,10 @@ class LossGradient:
         If the problem has no labels or no head, or several attention heads, or the parameters of a call have other
         names or shapes.
 
+    See Also
+    --------
+    attsvm.train
+
     Examples
     --------
     >>> import attsvm
@@ -56,8 +62,9 @@ class LossGradient:
         self._shapes = layer.shapes(problem)
         size = int(np.prod(problem.batch_shape, dtype=np.int64)) if trials is None else trials
         self._trials = size
-        self._evaluate = _evaluation(Objective(layer, Linear(), parse_loss(loss, problem.num_classes)))
+        objective = Objective(layer, Linear(), parse_loss(loss, problem.num_classes))
         with jax.enable_x64(True):
+            self._evaluate = _evaluation(objective, default_device())
             data = TrialData(problem, np.dtype(np.float64))
             every = np.arange(size)
             fixed = {key: data.last(x, every) for key, x in Linear().initial(problem).items()}
@@ -85,7 +92,8 @@ class LossGradient:
         if found != expected:
             raise ProblemError(f"parameters: expected shapes {expected}, got {found}")
         with jax.enable_x64(True):
-            gradient, log_scale = self._evaluate(dict(parameters), *self._given)
+            given = {name: np.asarray(x, np.float64) for name, x in parameters.items()}
+            gradient, log_scale = self._evaluate(given, *self._given)
             return {name: np.asarray(x) for name, x in gradient.items()}, np.asarray(log_scale)
 
 
@@ -117,7 +125,7 @@ def loss_gradient(
 
 
 @lru_cache(maxsize=32)
-def _evaluation(objective: Objective) -> Callable[..., tuple[dict[str, jax.Array], jax.Array]]:
+def _evaluation(objective: Objective, device: jax.Device) -> Callable[..., tuple[dict[str, jax.Array], jax.Array]]:
     """From parameters with the trials first to the gradient and the logarithm of its scale, compiled for each shape."""
 
     def evaluate(parameters: Parameters, fixed: Parameters, data: Data, penalty: jax.Array) -> Any:
@@ -127,4 +135,4 @@ def _evaluation(objective: Objective) -> Callable[..., tuple[dict[str, jax.Array
         gradient = {name: jnp.moveaxis(x, -1, 0) for name, x in found.gradient.items()}
         return gradient, jnp.broadcast_to(found.log_scale[name], values.shape[-1])
 
-    return jax.jit(evaluate)
+    return by_shape(evaluate)

@@ -70,6 +70,23 @@ class Run(Result):
         The optimizer itself. It is not saved.
     fixed : tuple of str
         The parameters that kept their initial values, as given to :func:`attsvm.train`.
+
+    See Also
+    --------
+    attsvm.train : Makes one.
+    attsvm.predict_direction : The direction that theory predicts for it.
+    attsvm.classify : The kind of its selection.
+    attsvm.plot.compare : Several runs in one figure.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> run = attsvm.train(problem, steps=2000)
+    >>> run.status, run.step, run.weights.shape
+    (<Status.FINISHED: 'finished'>, 2000, (5, 5))
+    >>> run.selected
+    array([3, 1, 0], dtype=int32)
     """
 
     kind: ClassVar[str] = "run"

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -23,7 +24,8 @@ from attsvm.training.setup import Setup
 from attsvm.training.stopping import MarginPlateau
 
 _MOST_RECORDS_A_CALL = 64
-_RECORDED_NUMBERS_A_CALL = 16_000_000
+# their memory is cleared at each call, so it should fit in the cache of a core
+_RECORDED_NUMBERS_A_CALL = 65_536
 _SECONDS_A_CALL = 0.25
 
 
@@ -103,8 +105,12 @@ class Session:
         marks: list[int],
         callback: Callback | None,
         plateau: MarginPlateau | None,
+        memory: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> bool:
-        """Make the steps up to the last mark and observe at each mark; return whether the run was interrupted."""
+        """Make the steps up to the last mark and observe at each mark; return whether the run was interrupted.
+
+        ``memory`` is a context for what needs memory; the callback may need some of its own.
+        """
         checks = [] if plateau is None else plateau.checks(start, marks[-1])
         marks = sorted({*marks, *checks})
         began = time.perf_counter()
@@ -121,9 +127,10 @@ class Session:
                     ahead = [mark for mark in marks if mark <= until]
                     lengths = segment_lengths(done, ahead, budget, self.program.num_records)
                     before = time.perf_counter()
-                    results = spread(self._stretch(lengths), range(len(self.slices)))
-                    took = time.perf_counter() - before
-                    self._keep(results, done + np.cumsum(lengths))
+                    with memory():
+                        results = spread(self._stretch(lengths), range(len(self.slices)))
+                        took = time.perf_counter() - before
+                        self._keep(results, done + np.cumsum(lengths))
                     if sum(lengths):
                         budget = max(1, int(sum(lengths) * _SECONDS_A_CALL / max(took, 1e-6)))
                         done += sum(lengths)

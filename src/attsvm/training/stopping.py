@@ -32,6 +32,10 @@ class Stopping:
     ProblemError
         If a tolerance is not a number >= 0.
 
+    See Also
+    --------
+    attsvm.train
+
     Examples
     --------
     >>> import attsvm

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,16 +12,18 @@ import optax
 from attsvm.checks import check_callback, check_flag
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
+from attsvm.jax_devices import find_device, on_device
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.optimizers import Rule, parse_optimizer, rule_of
 from attsvm.problem import Problem
+from attsvm.progress import reports
 from attsvm.results import Callback
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import collect
 from attsvm.training.engine.attention_heads import attention_heads
 from attsvm.training.engine.marks import observed_steps, record_steps
 from attsvm.training.engine.range import check_range
-from attsvm.training.memory import find_device, on_device
+from attsvm.training.memory import enough_memory
 from attsvm.training.run import Run, optimizer_of
 from attsvm.training.session import Session
 from attsvm.training.setup import (
@@ -38,6 +41,7 @@ from attsvm.training.start import initial_exponent, starting_point
 from attsvm.training.stopping import Stopping
 
 
+@reports("training")
 def train(
     problem: Problem,
     *,
@@ -58,6 +62,7 @@ def train(
     dtype: str = "float64",
     device: str | None = None,
     callback: Callback | None = None,
+    progress: bool = False,
 ) -> Run:
     """Train a softmax attention layer, as far as the limit that the theorems describe.
 
@@ -113,6 +118,8 @@ def train(
     callback : callable, optional
         Called with a :class:`~attsvm.Progress` between stretches of about a quarter of a second. Training stops
         when it returns True.
+    progress : bool
+        Show the progress: a bar in a terminal or a notebook, plain lines on stderr elsewhere.
 
     Returns
     -------
@@ -125,6 +132,13 @@ def train(
         If an argument does not fit the problem or another argument, or there is no such device.
     MemoryError
         If memory does not suffice. The message says how many trials would fit.
+
+    See Also
+    --------
+    attsvm.Run : The result.
+    attsvm.predict_direction : The direction that theory predicts.
+    attsvm.solve_svm : The Att-SVM.
+    attsvm.Stopping : Tolerances.
 
     References
     ----------
@@ -190,9 +204,12 @@ def train(
         batches,
         seed,
     )
-    with jax.enable_x64(True), on_device(home, setup):
-        session = Session(setup)
-        if resumed is not None:
-            session.resume(resumed)
-        interrupted = session.advance(start, marks, callback, plateau)
-        return collect(session, setup, resumed, recorded, interrupted)
+    with jax.enable_x64(True), on_device(home):
+        memory = partial(enough_memory, home, setup)
+        with memory():
+            session = Session(setup)
+            if resumed is not None:
+                session.resume(resumed)
+        interrupted = session.advance(start, marks, callback, plateau, memory)
+        with memory():
+            return collect(session, setup, resumed, recorded, interrupted)

@@ -1,5 +1,7 @@
 """Attention maps are the attention that the model used; padding is invisible; sizes are as the papers give them."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -100,3 +102,17 @@ def test_sizes_that_do_not_fit_are_refused():
         PictureShape(BLOCKS, size=16, patch=5)
     with pytest.raises(ProblemError, match=r"preset: expected one of paper-3, .*, got 'huge'"):
         find_task("imdb").preset("huge")
+
+
+@pytest.mark.parametrize(("task", "heading"), [("imdb", "Movie reviews"), ("cifar10", "Pictures")])
+def test_small_presets_use_the_step_sizes_that_were_best(task, heading):
+    """Each row of the note names an optimiser and its best step size."""
+    note = (Path(__file__).parents[3] / "docs" / "notes" / "real_data.md").read_text(encoding="utf-8")
+    section = note.split(f"## {heading}")[1].split("| optimiser | step sizes tried")[0]
+    best = {
+        row[1].strip(): float(row[2]) for row in (line.split("|") for line in section.splitlines()) if "±" in str(row)
+    }
+    names = {"ℓ1.1 mirror descent": "mirror-1.1", "ℓ2 mirror descent": "mirror-2", "ℓ3 mirror descent": "mirror-3"}
+    rates = find_task(task).preset("small").learning_rates
+    assert len(best) >= 2
+    assert {name: rates[names.get(name, name.lower())] for name in best} == best

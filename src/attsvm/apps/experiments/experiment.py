@@ -57,6 +57,10 @@ def make_options(preset: Preset[Any], optimizer: str, learning_rate: float | Non
     return replace(options, **changes)
 
 
+SCHEMA = "attsvm.experiment/1"
+"""Of what ``result.json`` holds."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A preset of a task with its data.
@@ -167,6 +171,7 @@ class Experiment:
         names = ("layers", "heads", "width", "hidden", "dropout", "bias")
         parameters = sum(weights.numel() for weights in shape.build().parameters())
         result = {
+            "schema": SCHEMA,
             "kind": "experiment",
             "version": __version__,
             "command": command,

@@ -3,12 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-import torch
-
 from attsvm.apps.experiments.optimizers import find_optimizer
 from attsvm.checks import check_integer, check_positive, check_seed
-from attsvm.devices import parse_device
 from attsvm.errors import ProblemError
+from attsvm.torch_devices import find_device
 
 Reduction = Literal["sum", "mean"]
 Precision = Literal["float32", "bf16"]
@@ -39,6 +37,7 @@ class Options:
     compile : bool
         Compile the model.
     device : str
+        As for :func:`attsvm.train`; kept under PyTorch's name.
     tensorboard : bool
         Write TensorBoard files.
 
@@ -69,8 +68,7 @@ class Options:
         for name, values in (("reduction", get_args(Reduction)), ("precision", get_args(Precision))):
             if getattr(self, name) not in values:
                 raise ProblemError(f"{name}: expected {' or '.join(map(repr, values))}, got {getattr(self, name)!r}")
-        if self.device.split(":")[0] == "cuda":
-            parse_device(self.device, torch.cuda.device_count())
+        object.__setattr__(self, "device", str(find_device(self.device)))
         find_optimizer(self.optimizer)
 
     def identity(self) -> dict[str, Any]:

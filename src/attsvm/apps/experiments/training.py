@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from attsvm.apps.experiments.board import Board
 from attsvm.apps.experiments.checkpoints import Position, load_checkpoint, save_checkpoint
-from attsvm.apps.experiments.evaluation import answers, evaluate, in_precision, losses
+from attsvm.apps.experiments.evaluation import EVALUATION_BATCH, answers, evaluate, in_precision, losses
 from attsvm.apps.experiments.optimizers import find_optimizer
 from attsvm.apps.experiments.options import Options
 from attsvm.apps.experiments.rows import Rows
@@ -28,6 +28,7 @@ from attsvm.errors import ProblemError
 from attsvm.interruptions import interruptions
 from attsvm.results import Callback, Progress, Status
 from attsvm.torch.optimizers.finiteness import all_finite
+from attsvm.torch_devices import enough_memory
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -200,7 +201,8 @@ class _Run:
         self.model.train()
         while position.batch < self.batches:
             rows = order[position.batch * options.batch : (position.batch + 1) * options.batch]
-            total = self._step(rows)
+            with enough_memory(self.device, "rows of a batch", options.batch):
+                total = self._step(rows)
             if total is None:
                 return Status.NON_FINITE
             stopped = self._report(total / len(rows))
@@ -238,8 +240,10 @@ class _Run:
         """Call the callback; whether it stops the run."""
         if self.hooks.callback is None:
             return False
-        steps = self.options.epochs * self.batches
-        return bool(self.hooks.callback(Progress(self.position.step, steps, self.seconds(), loss)))
+        epochs = self.options.epochs
+        stage = f"epoch {self.position.epoch + 1} of {epochs}"
+        progress = Progress(self.position.step, epochs * self.batches, self.seconds(), loss, stage=stage)
+        return bool(self.hooks.callback(progress))
 
     def _end_epoch(self) -> Status | None:
         """Evaluate the model, and save; a status if it is no longer finite."""
@@ -262,7 +266,8 @@ class _Run:
         return None
 
     def _evaluated(self) -> dict[str, Any]:
-        loss, accuracy = evaluate(self.model, self.test, self.options.device, self.options.precision)
+        with enough_memory(self.device, "rows of a batch", EVALUATION_BATCH):
+            loss, accuracy = evaluate(self.model, self.test, self.options.device, self.options.precision)
         measured = {} if self.hooks.measure is None else self.hooks.measure(self.model)
         return {"test_loss": loss, "test_accuracy": accuracy, **measured}
 

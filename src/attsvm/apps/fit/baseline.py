@@ -1,12 +1,23 @@
-"""Logistic regression on the mean token: the baseline, and the head that training starts from."""
+"""Logistic regression on fixed features of the tokens: the baselines, and the head that training starts from."""
+
+import warnings
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from attsvm.apps.fit.evaluation import problem_labels
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+
+MEAN_TOKEN = "mean token"
+
+PENALTIES = np.logspace(-3, 2, 6)
+"""Values of C among which cross-validation chooses."""
+
+FOLDS = 3
 
 
 def mean_tokens(problem: Problem) -> Float[np.ndarray, "N d"]:
@@ -34,7 +45,7 @@ def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
     # on features of size 1 the penalty is negligible; it only keeps v finite if the classes are separable
     scale = np.abs(features).max() or 1.0
     regression = LogisticRegression(C=1e4, fit_intercept=False, max_iter=10_000)
-    head = regression.fit(features / scale, _counted_labels(problem)).coef_[0]
+    head = regression.fit(features / scale, counted_labels(problem)).coef_[0]
     length = np.linalg.norm(head)
     if not length > 0:
         raise ProblemError(
@@ -45,7 +56,7 @@ def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
 
 
 def baseline_accuracy(train: Problem, test: Problem | None) -> dict[str, float]:
-    """Accuracy of logistic regression on the mean token.
+    """Accuracy of logistic regression on the mean token, with a cross-validated penalty.
 
     Parameters
     ----------
@@ -57,14 +68,52 @@ def baseline_accuracy(train: Problem, test: Problem | None) -> dict[str, float]:
     dict
         ``train`` and, if there is a test part, ``test``.
     """
-    scale = np.abs(mean_tokens(train)).max() or 1.0
-    regression = LogisticRegression(max_iter=10_000).fit(mean_tokens(train) / scale, _counted_labels(train))
     parts = {"train": train} if test is None else {"train": train, "test": test}
+    return accuracy_on({name: (mean_tokens(part), counted_labels(part)) for name, part in parts.items()})
+
+
+def fixed_features(problem: Problem, relevant: Int[np.ndarray, " n"]) -> dict[str, Float[np.ndarray, "n F"]]:
+    """Features without attention, by their names: of all tokens, and of the token that decides the label.
+
+    Parameters
+    ----------
+    problem : Problem
+        Sequences of equally many tokens, without masks and queries.
+    relevant : int ndarray, shape (n,)
+        The token of each sequence that decides its label.
+    """
+    tokens = problem.tokens
     return {
-        name: float(regression.score(mean_tokens(part) / scale, _counted_labels(part))) for name, part in parts.items()
+        MEAN_TOKEN: tokens.mean(axis=1),
+        "all tokens side by side": tokens.reshape(len(tokens), -1),
+        "largest entries over the tokens": tokens.max(axis=1),
+        "the right token alone": tokens[np.arange(len(tokens)), relevant],
     }
 
 
-def _counted_labels(problem: Problem) -> Float[np.ndarray, " N"]:
+def accuracy_on(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+    """Accuracy of logistic regression on features, with the penalty chosen by three-fold cross-validation.
+
+    Parameters
+    ----------
+    parts : dict
+        Features (N, F) and labels (N,) of ``train`` and of any other parts.
+    """
+    features, labels = parts["train"]
+    scale = np.abs(features).max() or 1.0
+    regression = LogisticRegression(solver="liblinear", max_iter=1000, intercept_scaling=10.0)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
+    # with fewer sequences of a class than folds, the default penalty has to do
+    enough = min(np.unique(labels, return_counts=True)[1]) >= FOLDS
+    search = GridSearchCV(regression, {"C": PENALTIES}, cv=folds) if enough else regression
+    with warnings.catch_warnings():
+        # the weakest penalties need not converge to classify well
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        search.fit(features / scale, labels)
+    return {name: float(search.score(given / scale, truth)) for name, (given, truth) in parts.items()}
+
+
+def counted_labels(problem: Problem) -> Float[np.ndarray, " N"]:
+    """The labels of the unmasked queries."""
     labels: np.ndarray = problem_labels(problem)[problem.canonical.active]
     return labels

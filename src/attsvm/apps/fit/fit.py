@@ -2,34 +2,35 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from attsvm.apps.fit.baseline import baseline_accuracy, mean_token_head
-from attsvm.apps.fit.evaluation import evaluate
+import numpy as np
+
+from attsvm.apps.fit.baseline import baseline_accuracy
+from attsvm.apps.fit.comparison import Comparison, compare
 from attsvm.apps.fit.history import fit_history
+from attsvm.apps.fit.layer import Layer, make_plan, train_layer
 from attsvm.apps.fit.result import Fit
 from attsvm.checks import MOST_STEPS, check_integer, check_positive, check_seed
-from attsvm.datasets.arrays import check_labelled, sequences, split, with_head
-from attsvm.optimizers import normalized_gradient_descent
+from attsvm.datasets.arrays import check_labelled, split
+from attsvm.datasets.source import Drawing, Source
 from attsvm.problem import Problem
 from attsvm.results import Callback, Status
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_head, solve_svm
-from attsvm.training import Run, train
-
-STEPS_FIXED_HEAD, STEPS_TRAINED_HEAD = 100_000, 5_000
-RECORDS = 81
+from attsvm.training import Run
 
 
 def fit(
-    problem: Problem,
+    problem: Problem | Drawing,
     *,
     train_head: bool | None = None,
     test_fraction: float = 0.25,
     seed: int = 0,
     steps: int | None = None,
     learning_rate: float = 0.1,
+    device: str | None = None,
     callback: Callback | None = None,
     keep: Callable[[Run], object] | None = None,
 ) -> Fit:
@@ -40,21 +41,23 @@ def fit(
 
     Parameters
     ----------
-    problem : Problem
-        With labels ±1 and no batch axes; n sequences.
+    problem : Problem or Drawing
+        With labels ±1 and no batch axes; n sequences. A drawing may name its test sequences, and the token of each
+        sequence that decides its label.
     train_head : bool, optional
         Whether to train the head together with the attention. By default it is trained if the problem has no head. With
         a fixed head the theory of training the attention alone applies.
     test_fraction : float
-        Share of each class that is set apart for testing, in [0, 1).
+        Share of each class that is set apart for testing, in [0, 1), unless a drawing names its test sequences.
     seed : int
         Seed of the split.
     steps : int, optional
-        Steps of normalized gradient descent; by default 100,000 with a fixed head and 5,000 with a trained one.
+        Steps of normalized gradient descent; by default 5,000; 100,000 with a fixed head, if the tokens are at most
+        200,000 numbers.
     learning_rate : float
         Step size η. With a trained head it is constant, and attention and head are each normalized by their own norm.
         With a fixed head step k has size η (1 + k/100), because the direction converges like 1/‖p‖.
-    callback : callable, optional
+    device, callback : optional
         Passed on to :func:`attsvm.train`.
     keep : callable, optional
         Called with an interrupted run before anything is computed from it.
@@ -74,30 +77,30 @@ def fit(
     and 5 (head and prompt together).
     """
     start = time.perf_counter()
-    check_labelled(problem)
+    drawing = problem if isinstance(problem, Drawing) else Drawing(problem)
+    data, relevant = drawing.problem, drawing.relevant
+    check_labelled(data)
     _check(seed, steps, learning_rate)
-    train_rows, test_rows = split(problem, test_fraction, seed)
-    part = sequences(problem, train_rows)
-    plan = _plan(problem, train_head, steps, learning_rate)
-    if problem.head is None:
-        part = with_head(part, mean_token_head(part))
+    train_rows, test_rows = _parts(drawing, test_fraction, seed)
+    plan = make_plan(data, train_head, steps, learning_rate, device)
     began = time.perf_counter()
-    run = _train(part, plan, seed, callback)
+    layer = train_layer(data, train_rows, test_rows, plan, seed, callback)
     seconds = {"training": time.perf_counter() - began}
+    run = layer.run
     if keep is not None and run.status == Status.INTERRUPTED:
         keep(run)
-    head = run.parameters["v"]
-    part = with_head(part, head)
-    test = with_head(sequences(problem, test_rows), head) if len(test_rows) else None
+    on_train, on_test = layer.evaluations()
     done = Fit(
-        train=part,
-        test=test,
+        train=layer.train,
+        test=layer.test,
         test_rows=test_rows,
+        relevant=None if relevant is None else {"train": relevant[train_rows], "test": relevant[test_rows]},
         run=run,
-        on_train=evaluate(part, run.weights, head),
-        on_test=None if test is None else evaluate(test, run.weights, head),
-        baseline=baseline_accuracy(part, test),
-        **_att_svms(part, run, plan.train_head),
+        on_train=on_train,
+        on_test=on_test,
+        baseline=baseline_accuracy(layer.train, layer.test),
+        **_att_svms(layer.train, run, plan.train_head),
+        relevant_svm=None if relevant is None else solve_svm(layer.train, relevant[train_rows]),
         history={},
         settings={**plan.settings(), "test_fraction": test_fraction},
         seconds=seconds,
@@ -105,65 +108,52 @@ def fit(
     return replace(done, history=fit_history(done), seconds={**seconds, "everything": time.perf_counter() - start})
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How to train."""
+def compare_seeds(
+    done: Fit,
+    source: Source,
+    seed: int,
+    number: int,
+    device: str | None = None,
+    callback: Callback | None = None,
+) -> Comparison:
+    """Compare a fit with other classifiers, over several draws of its source.
 
-    attention: str
-    train_head: bool
-    head_from: str
-    steps: int
-    learning_rate: float
+    Parameters
+    ----------
+    done : Fit
+        Of the drawing for ``seed``.
+    source : Source
+        Its drawings name the test sequences and the tokens that decide the labels.
+    seed : int
+        The first seed.
+    number : int
+        How many seeds.
+    device, callback : optional
+        Passed on to :func:`attsvm.train`.
 
-    def settings(self) -> dict[str, Any]:
-        """The settings as ``result.json`` has them."""
-        return {
-            "attention": self.attention,
-            "head": "trained" if self.train_head else "fixed",
-            "head_from": self.head_from,
-            "optimizer": "normalised gradient descent",
-            "learning_rate": self.learning_rate,
-            "step_size": "constant" if self.train_head else "learning_rate * (1 + step / 100)",
-            "loss": "logistic",
-            "steps": self.steps,
-        }
+    Returns
+    -------
+    Comparison
+    """
+    settings = done.settings
+    plan = make_plan(done.train, settings["head"] == "trained", settings["steps"], settings["learning_rate"], device)
 
+    def draw(seed: int) -> Drawing:
+        return source.drawing(seed, settings["test_fraction"])
 
-def _plan(problem: Problem, train_head: bool | None, steps: int | None, learning_rate: float) -> _Plan:
-    if train_head is None:
-        train_head = problem.head is None
-    return _Plan(
-        attention="combined" if problem.has_queries else "prompt",
-        train_head=train_head,
-        head_from="logistic regression on the mean token" if problem.head is None else "problem file",
-        steps=steps or (STEPS_TRAINED_HEAD if train_head else STEPS_FIXED_HEAD),
-        learning_rate=learning_rate,
-    )
+    return compare(Layer(done.train, done.test, done.run), plan, draw, range(seed, seed + number), callback)
 
 
-def _train(part: Problem, plan: _Plan, seed: int, callback: Callback | None) -> Run:
-    rate = plan.learning_rate
-    optimizer = (
-        normalized_gradient_descent(rate, scope="each")
-        if plan.train_head
-        else normalized_gradient_descent(lambda step: rate * (1 + step / 100))
-    )
-    return train(
-        part,
-        attention=plan.attention,
-        optimizer=optimizer,
-        steps=plan.steps,
-        train_head=plan.train_head,
-        seed=seed,
-        record=RECORDS,
-        callback=callback,
-    )
+def _parts(drawing: Drawing, test_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The training sequences and the test sequences."""
+    if drawing.test_rows is None:
+        return split(drawing.problem, test_fraction, seed)
+    return np.setdiff1d(np.arange(drawing.problem.num_sequences), drawing.test_rows), drawing.test_rows
 
 
 def _att_svms(part: Problem, run: Run, train_head: bool) -> dict[str, Any]:
     """The Att-SVMs that the run is compared with, by their names in :class:`Fit`."""
-    optimal = solve_svm(part, optimal_tokens(part))
-    plain = solve_svm(part, run.selected)
+    optimal, plain = solve_svm(part, optimal_tokens(part)), solve_svm(part, run.selected)
     head, slack, relaxed = None, None, None
     if train_head:
         head = solve_head(part, run.selected)

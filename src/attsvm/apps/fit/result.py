@@ -26,12 +26,14 @@ class Fit:
         The two parts of the data, with the final head; ``test`` is None if the test fraction is 0.
     test_rows : int ndarray
         Indices of the test sequences in the source.
+    relevant : dict of str to int ndarray, or None
+        The token that decides the label, of each ``train`` and ``test`` sequence; None if it is not known.
     run : Run
         The training run.
     on_train, on_test : Evaluation
         Predictions and attention at the end of training.
     baseline : dict
-        Accuracy of logistic regression on the mean token: ``train``, ``test``.
+        Accuracy of logistic regression on the mean token, with a cross-validated penalty: ``train``, ``test``.
     optimal, plain : Solution
         Att-SVMs of the optimal tokens, and of the trained selection.
     head_svm : Solution or None
@@ -41,6 +43,8 @@ class Fit:
     relaxed : Solution or None
         Att-SVM of the trained selection in which the queries of ``slack`` need margin 0 only; None if ``head_svm`` has
         no solution.
+    relevant_svm : Solution or None
+        Att-SVM of the tokens that decide the labels; None if they are not known.
     history : dict of str to ndarray
         One entry for each recorded step: ``steps``, ``loss``, ``train_accuracy``, ``test_accuracy``, ``largest_low``,
         ``largest_median``, ``largest_high`` (10, 50 and 90 % quantiles), ``norm``, ``changed`` (queries whose
@@ -55,6 +59,7 @@ class Fit:
     train: Problem
     test: Problem | None
     test_rows: Int[np.ndarray, " n_test"]
+    relevant: dict[str, Int[np.ndarray, " n"]] | None
     run: Run
     on_train: Evaluation
     on_test: Evaluation | None
@@ -64,6 +69,7 @@ class Fit:
     head_svm: Solution | None
     slack: Bool[np.ndarray, "*queries"] | None
     relaxed: Solution | None
+    relevant_svm: Solution | None
     history: dict[str, np.ndarray]
     settings: dict[str, Any]
     seconds: dict[str, float]
@@ -77,6 +83,14 @@ class Fit:
     def soft(self) -> bool:
         """Whether the attention is not saturated. Its direction is then not compared with an Att-SVM."""
         return self.median_largest < SOFT_BELOW
+
+    @property
+    def right(self) -> dict[str, Bool[np.ndarray, " n"]] | None:
+        """Whether the token that decides the label has the largest attention, for each sequence of each part."""
+        if self.relevant is None:
+            return None
+        found = {"train": self.on_train, "test": self.on_test}
+        return {part: on.attention[:, 0].argmax(axis=-1) == self.relevant[part] for part, on in found.items() if on}
 
     @property
     def interrupted(self) -> bool:

@@ -31,5 +31,8 @@ class Encoder(Protocol):
     def known(self, text: str) -> list[tuple[int, int, int]]:
         """The tokens kept of a text: the index in the vocabulary, and where each begins and ends in the text."""
 
+    def number_cut(self, texts: Sequence[str]) -> int:
+        """How many texts have more tokens than are kept."""
+
     def encode(self, texts: Sequence[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
         """Texts as sequences, and the index of each token's word; V for the token of a text without known words."""

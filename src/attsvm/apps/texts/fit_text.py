@@ -46,6 +46,8 @@ class TextOptions:
     embed : path, optional
         A pretrained transformer, whose states replace the word vectors (see
         :func:`attsvm.apps.texts.states.load_states`).
+    device : str, optional
+        Where it runs; the CPU by default.
 
     Raises
     ------
@@ -59,6 +61,7 @@ class TextOptions:
     min_documents: int = 5
     max_length: int = MAX_LENGTH
     embed: str | os.PathLike[str] | None = None
+    device: str | None = None
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -133,6 +136,7 @@ def text_classifier(
     max_steps: int | None = None,
     learning_rate: float | None = None,
     seed: int = 0,
+    device: str | None = None,
 ) -> AttentionClassifier:
     """Make the classifier that :func:`fit_text` uses, with defaults for what is not given.
 
@@ -143,7 +147,7 @@ def text_classifier(
         if ``p`` is given, otherwise Adam.
     p : float, optional
         The option p of the optimizer, p > 1 for mirror descent.
-    max_steps, learning_rate, seed
+    max_steps, learning_rate, seed, device
         Parameters of the classifier.
 
     Raises
@@ -158,7 +162,7 @@ def text_classifier(
     rate = LEARNING_RATES.get(optimizer) if learning_rate is None else learning_rate
     given = {"p": p, "max_steps": max_steps, "learning_rate": rate}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return AttentionClassifier(optimizer, alpha=ALPHA, random_state=seed, **chosen)
+    return AttentionClassifier(optimizer, alpha=ALPHA, random_state=seed, device=device, **chosen)
 
 
 def _parts(texts: Texts, test: Texts | None, options: TextOptions) -> tuple[Texts, Texts]:
@@ -176,7 +180,7 @@ def _parts(texts: Texts, test: Texts | None, options: TextOptions) -> tuple[Text
 
 def _encoder(texts: Texts, options: TextOptions) -> Encoder:
     if options.embed is not None:
-        return load_states(options.embed, options.max_length)
+        return load_states(options.embed, options.max_length, options.device)
     return learn_word_vectors(
         texts.texts,
         dim=options.dim,

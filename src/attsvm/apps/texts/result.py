@@ -12,8 +12,12 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.estimator import AttentionClassifier, MarginReport
 from attsvm.estimator.forward import effective_number
 
-LISTED_SHARE = 1 / 500
-"""A word is listed if it occurs in this share of the test texts. The numbers of rarer words are too noisy."""
+LISTED_SHARE, LISTED_TEXTS = 1 / 500, 10
+"""A word is listed if it occurs in this share of the test texts, and in this many. The numbers of rarer words are too
+noisy."""
+
+NORMAL = 1.959963985
+"""Standard errors on each side of a 95 % interval."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,13 @@ class TextFit:
     @property
     def listed_from(self) -> int:
         """Number of test texts that a word must occur in to be listed."""
-        return max(2, round(LISTED_SHARE * len(self.test.texts)))
+        return max(LISTED_TEXTS, round(LISTED_SHARE * len(self.test.texts)))
+
+    @property
+    def over_frequency_interval(self) -> tuple[Float[np.ndarray, " V"], Float[np.ndarray, " V"]]:
+        """Normal 95 % interval of each word's attention over frequency: lower and upper ends."""
+        ratio, half = self.words.over_frequency, NORMAL * self.words.error
+        return np.maximum(ratio - half, 0), ratio + half
 
     @property
     def listed(self) -> Int[np.ndarray, " listed"]:

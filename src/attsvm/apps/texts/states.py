@@ -15,6 +15,7 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained, load_pretrained_model, quiet_transformers
 from attsvm.reading import reading
+from attsvm.torch_devices import enough_memory, find_device
 
 BYTES = 4 << 30
 """Largest size of the states of all texts: every token of every text has its own state."""
@@ -96,6 +97,13 @@ class States:
                 states[at], words[at] = found, numbers[row]
         return Sequences(states, np.arange(len(states)), offsets), words
 
+    def number_cut(self, texts: Sequence[str]) -> int:
+        """How many texts have more tokens than are kept."""
+        with quiet_transformers():
+            return sum(
+                len(self.tokenizer(text, add_special_tokens=False)["input_ids"]) > self.max_length for text in texts
+            )
+
     def _states(self, texts: list[str]) -> list[np.ndarray]:
         import torch
 
@@ -103,7 +111,9 @@ class States:
         added = batch.pop("special_tokens_mask").bool() | ~batch["attention_mask"].bool()
         batch.pop("offset_mapping")
         with torch.inference_mode():
-            hidden = self.model(**batch).last_hidden_state
+            on_device = {name: tensor.to(self.model.device) for name, tensor in batch.items()}
+            with enough_memory(self.model.device, "texts of a batch", len(texts)):
+                hidden = self.model(**on_device).last_hidden_state.cpu()
         if not hidden[~added].isfinite().all():
             raise ProblemError("--embed: expected finite states, got NaN or infinity from the model")
         return [hidden[i][~added[i]].float().numpy() for i in range(len(texts))]
@@ -122,7 +132,7 @@ class States:
             )
 
 
-def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH) -> States:
+def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH, device: str | None = None) -> States:
     """Load a transformer whose states are the tokens.
 
     Parameters
@@ -131,6 +141,8 @@ def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH) -> S
         A folder with a Hugging Face model and its fast tokenizer.
     max_length : int
         Largest number of tokens that are kept of a text. It is lowered to what the model accepts.
+    device : str, optional
+        Where the model runs, as for :func:`attsvm.train`; the CPU by default.
 
     Raises
     ------
@@ -145,6 +157,7 @@ def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH) -> S
     tokenizer = load_pretrained("AutoTokenizer", path, "the tokenizer", local_files_only=True)
     if not tokenizer.is_fast:
         raise ProblemError(f"{path}: expected a fast tokenizer, which reports the positions of tokens, got a slow one")
+    model.to(find_device(device or "cpu"))
     with reading(path, "the model cannot be used"):
         longest = getattr(model.config, "max_position_embeddings", None) or max_length
         around = tokenizer.num_special_tokens_to_add()

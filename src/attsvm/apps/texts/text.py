@@ -7,7 +7,7 @@ import json
 import os
 import reprlib
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.checks import check_number, check_seed
-from attsvm.datasets.parquet import check_columns, read_columns
+from attsvm.datasets.parquet import check_columns, class_names, read_columns
 from attsvm.errors import ProblemError
 from attsvm.reading import read_text, reason
 
@@ -62,6 +62,19 @@ class Texts:
         found = [str(label) for label in np.unique(self.labels)]
         return sorted(found, key=int) if all(_is_whole(label) for label in found) else found
 
+    def named(self, names: Mapping[str, str]) -> "Texts":
+        """The same texts with other names of labels."""
+        classes = self.classes
+        for label in names:
+            if label not in classes:
+                raise ProblemError(f"--classes: expected labels among {', '.join(classes)}, got {label!r}")
+        named = [names.get(str(label), str(label)) for label in self.labels]
+        if len(set(named)) < len(classes):
+            raise ProblemError(
+                f"classes: expected different names for different labels, got {', '.join(sorted(set(named)))}"
+            )
+        return Texts(self.texts, np.array(named), self.source)
+
     @property
     def sha256(self) -> str:
         """Hash of every text and label."""
@@ -71,7 +84,9 @@ class Texts:
         return found.hexdigest()
 
 
-def read_texts(path: str | os.PathLike[str], text: str = "text", label: str = "label") -> Texts:
+def read_texts(
+    path: str | os.PathLike[str], text: str = "text", label: str = "label", names: Mapping[str, str] | None = None
+) -> Texts:
     """Read labelled texts.
 
     Parameters
@@ -81,6 +96,9 @@ def read_texts(path: str | os.PathLike[str], text: str = "text", label: str = "l
         one folder per label, whose files are the texts. Files are encoded in UTF-8.
     text, label : str
         Names of the columns of a file. Labels are strings, whole numbers or booleans.
+    names : mapping of str to str, optional
+        Names of labels, which replace them. The names of classes in a Parquet file of the Hugging Face hub replace its
+        numbers first.
 
     Returns
     -------
@@ -91,7 +109,8 @@ def read_texts(path: str | os.PathLike[str], text: str = "text", label: str = "l
     ------
     ProblemError
         If the file is missing, cannot be read, is not UTF-8 or has no such column; if it has no rows, a row without
-        text or label, or only one label; or if pyarrow is needed and not installed.
+        text or label, or only one label; if a name is for a label that does not occur; or if pyarrow is needed and not
+        installed.
     """
     source = Path(path)
     if source.is_dir():
@@ -111,7 +130,7 @@ def read_texts(path: str | os.PathLike[str], text: str = "text", label: str = "l
         raise ProblemError(f"{path}: expected texts of at least two labels, got no text")
     if len(set(labels)) == 1:
         raise ProblemError(f"{path}: expected at least two labels, got only {labels[0]!r}")
-    return Texts(tuple(texts), np.array(labels), str(path))
+    return Texts(tuple(texts), np.array(labels), str(path)).named(names or {})
 
 
 def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -152,8 +171,9 @@ def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.n
 
 
 def _parquet(path: Path, text: str, label: str) -> Iterator[Row]:
-    columns = read_columns([path], [text, label], extra="text", hint=COLUMN_HINT)
-    return zip(*columns, strict=True)
+    texts, labels = read_columns([path], [text, label], extra="text", hint=COLUMN_HINT)
+    names = dict(enumerate(class_names(path, label)))
+    return zip(texts, [names.get(found, found) for found in labels], strict=True)
 
 
 def _separated(delimiter: str) -> Callable[[Path, str, str], Iterator[Row]]:

@@ -19,6 +19,9 @@ class WordAttention:
         of a text received the same.
     attention : ndarray, shape (V,)
         Its attention in a text, averaged over all texts.
+    error : ndarray, shape (V,)
+        Standard error of ``over_frequency``, from the differences between the texts that the word occurs in; NaN for a
+        word that occurs in fewer than two.
     by_class : ndarray, shape (V, C)
         How that attention is divided among the classes, if all classes had the same size. Rows sum to 1; they are NaN
         for a word that does not occur.
@@ -27,6 +30,7 @@ class WordAttention:
     documents: Int[np.ndarray, " V"]
     frequency: Float[np.ndarray, " V"]
     attention: Float[np.ndarray, " V"]
+    error: Float[np.ndarray, " V"]
     by_class: Float[np.ndarray, "V C"]
 
     @property
@@ -69,10 +73,31 @@ def word_attention(
     balanced = received / per_class
     with np.errstate(invalid="ignore"):
         by_class = balanced / balanced.sum(axis=1, keepdims=True)
-    once = np.unique(document.astype(np.int64) * num_words + words) % num_words
+    # one entry for each word of each text
+    pairs, entry = np.unique(document.astype(np.int64) * num_words + words, return_inverse=True)
+    once = pairs % num_words
+    documents = np.bincount(once, minlength=num_words)
+    of_attention, of_frequency = (np.bincount(entry, weights, len(pairs)) for weights in (attention, uniform))
     return WordAttention(
-        documents=np.bincount(once, minlength=num_words),
+        documents=documents,
         frequency=np.bincount(words, uniform, num_words) / len(lengths),
         attention=received.sum(axis=1) / len(lengths),
+        error=_ratio_error(once, of_attention, of_frequency, documents),
         by_class=by_class,
     )
+
+
+def _ratio_error(
+    once: Int[np.ndarray, " P"],
+    above: Float[np.ndarray, " P"],
+    below: Float[np.ndarray, " P"],
+    documents: Int[np.ndarray, " V"],
+) -> Float[np.ndarray, " V"]:
+    """Standard error of Σ above / Σ below over the texts of each word, by linearisation."""
+    size = len(documents)
+    total = np.bincount(once, below, size)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.bincount(once, above, size) / total
+        squares = np.bincount(once, (above - ratio[once] * below) ** 2, size)
+        error: np.ndarray = np.sqrt(squares * documents / (documents - 1.0)) / total
+    return np.where(documents > 1, error, np.nan)

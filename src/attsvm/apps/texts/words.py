@@ -59,9 +59,15 @@ class WordVectors:
 
     def known(self, text: str) -> list[tuple[int, int, int]]:
         """The words kept of a text: the index in the vocabulary, and where each begins and ends in the text."""
+        return self._all_known(text)[: self.max_length]
+
+    def number_cut(self, texts: Iterable[str]) -> int:
+        """How many texts have more known words than are kept."""
+        return sum(len(self._all_known(text)) > self.max_length for text in texts)
+
+    def _all_known(self, text: str) -> list[tuple[int, int, int]]:
         index = self._index
-        found = [(index[word], begin, end) for word, begin, end in words(text) if word in index]
-        return found[: self.max_length]
+        return [(index[word], begin, end) for word, begin, end in words(text) if word in index]
 
     def encode(self, texts: Iterable[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
         """Texts as sequences, and the index of each token's word; V for the token of a text without known words."""

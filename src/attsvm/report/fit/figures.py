@@ -19,6 +19,9 @@ from attsvm.report.drawn import Drawn, Shown, draw_each
 
 COLUMNS = 8
 
+PICKS = 5
+"""Pictures in a row of the figure of selected tokens."""
+
 
 def draw_all(fit: Fit, source: Source | None = None) -> list[Shown]:
     """Draw every figure that applies to a fit.
@@ -30,6 +33,7 @@ def draw_all(fit: Fit, source: Source | None = None) -> list[Shown]:
         Where the data came from. If it has pictures, they are shown.
     """
     drawers: dict[str, Callable[[Fit, Source | None], Drawn | None]] = {
+        "picks": _picks,
         "pictures": _pictures,
         "attention": _attention_map,
         "selection": _token_counts,
@@ -116,10 +120,58 @@ def _direction(fit: Fit, source: Source | None) -> Drawn | None:
     return Drawn("direction", f"Direction error of {W}", caption, figure)
 
 
+def _picks(fit: Fit, source: Source | None) -> Drawn | None:
+    """Pictures with the selected token, where it is known which token decides the label."""
+    part, found, name = _shown(fit)
+    pictures = _pictures_of(part, source)
+    if pictures is None or fit.relevant is None or fit.right is None:
+        return None
+    right, relevant = (known["test" if name == "test" else "train"] for known in (fit.right, fit.relevant))
+    shown = [np.flatnonzero(right)[: 2 * PICKS], np.flatnonzero(~right)[: 2 * PICKS]]
+    chosen = [numbers[i : i + PICKS] for numbers in shown for i in range(0, len(numbers), PICKS)]
+    figure = Figure(figsize=(style.WIDTH, 0.66 * len(chosen) + 0.02))
+    axes = figure.subplots(len(chosen), PICKS, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for row, numbers in zip(axes, chosen, strict=True):
+        for axis, i in zip(row, numbers, strict=False):
+            _picture(axis, pictures.brightness[i])
+            selected = int(found.attention[i, 0].argmax())
+            if not right[i]:
+                _frame(axis, pictures.regions[relevant[i]], style.BLUE, dashes="--")
+            _frame(axis, pictures.regions[selected], style.ORANGE if right[i] else style.VERMILLION)
+            if not found.correct[i]:
+                axis.plot(1.02, 0.5, marker="x", color=style.VERMILLION, ms=4, transform=axis.transAxes, clip_on=False)
+    caption = (
+        f"The first {len(shown[0])} of the {right.sum():,} {name} pictures in which the right token has the largest "
+        f"attention (orange frame), and the first {len(shown[1])} of the {(~right).sum():,} in which another one has "
+        "(red; the right token is dashed in blue). A red cross: misclassified."
+    )
+    return Drawn("picks", "Which token is selected", caption, figure)
+
+
+def _frame(axis: Axes, region: np.ndarray, colour: str, dashes: str = "-") -> None:
+    top, left, height, width = region
+    corner = (left - 0.5, top - 0.5)
+    axis.add_patch(
+        Rectangle(
+            corner,
+            width,
+            height,
+            fill=False,
+            edgecolor=colour,
+            linewidth=1.4,
+            linestyle=dashes,
+            clip_on=False,
+            zorder=3,
+        )
+    )
+
+
 def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
     part, found, name = _shown(fit)
     pictures = _pictures_of(part, source)
-    if pictures is None:
+    if pictures is None or fit.relevant is not None:
         return None
     labels = part.labels
     assert labels is not None
@@ -155,7 +207,8 @@ def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
 def _attention_map(fit: Fit, source: Source | None) -> Drawn | None:
     part, found, name = _shown(fit)
     pictures = _pictures_of(part, source)
-    if pictures is None:
+    # where the deciding token is at a random place, a mean over pictures shows nothing
+    if pictures is None or fit.relevant is not None:
         return None
     assert part.labels is not None
     attention = found.attention[:, 0]

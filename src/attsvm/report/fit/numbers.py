@@ -4,9 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.apps.fit.baseline import MEAN_TOKEN
+from attsvm.apps.fit.comparison import Comparison, Scores
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.measures import margin
 from attsvm.problem import Problem
+from attsvm.report.fit.theory import theory_numbers
+from attsvm.report.intervals import mean_interval, share_interval
 from attsvm.report.plain import command_result
 from attsvm.report.saturation import saturation_numbers
 from attsvm.selection import is_locally_optimal
@@ -26,6 +30,7 @@ def numbers(
     seed: int,
     threads: int | None = None,
     classes: tuple[Any, Any] | None = None,
+    comparison: Comparison | None = None,
 ) -> dict[str, Any]:
     """The result of a fit as JSON-able numbers; NaN and infinity become None.
 
@@ -41,6 +46,8 @@ def numbers(
         The limit on threads, if there is one.
     classes : tuple of two, optional
         Names of the labels +1 and −1.
+    comparison : Comparison, optional
+        With other classifiers.
     """
     part, run = fit.train, fit.run
     kept = part.canonical.active.reshape(part.query_shape)
@@ -55,23 +62,21 @@ def numbers(
             "interrupted": fit.interrupted,
             "data": _data(fit, problem, source, classes),
             "training": _training(fit),
-            "accuracy": {
-                "train": fit.on_train.accuracy,
-                "test": fit.on_test.accuracy if fit.on_test else None,
-                "baseline": "logistic regression on the mean token",
-                "baseline_train": fit.baseline["train"],
-                "baseline_test": fit.baseline.get("test"),
-            },
+            "accuracy": _accuracy(fit),
             "saturation": {**saturation_numbers(largest), "lowest_largest_probability": largest.min()},
             "selection": {
                 "selected": run.selected,
                 "counts": np.bincount(run.selected[kept], minlength=part.num_tokens),
                 "share_optimal": (fit.optimal.selected == run.selected)[kept].mean(),
                 "settled_at_step": _settled(fit),
+                "right": _right(fit),
             },
+            "comparison": None if comparison is None else _comparison(comparison),
             "optimal_tokens": _solution(part, fit.optimal),
             "att_svm": _att_svm(fit),
             "head_svm": None if fit.head_svm is None or fit.slack is None else _head(fit.head_svm, fit.slack, kept),
+            "relevant_tokens": None if fit.relevant_svm is None else _solution(part, fit.relevant_svm),
+            "theory": theory_numbers(fit),
             "direction_error": _errors(fit),
             "direction_error_missing": missing_error(fit),
             "history": fit.history,
@@ -92,7 +97,52 @@ def _data(fit: Fit, problem: Problem, source: str, classes: tuple[Any, Any] | No
         "queries": part.query_shape[-1] if part.has_query_axis else None,
         "train": part.num_sequences,
         "test": len(fit.test_rows),
+        "train_outputs": len(fit.on_train.correct),
+        "test_outputs": 0 if fit.on_test is None else len(fit.on_test.correct),
         "test_rows": fit.test_rows,
+    }
+
+
+def _accuracy(fit: Fit) -> dict[str, Any]:
+    parts = {"train": (fit.train, fit.on_train), "test": (fit.test, fit.on_test)}
+    found: dict[str, Any] = {"baseline": f"logistic regression on the {MEAN_TOKEN}"}
+    for name, (part, on) in parts.items():
+        values = {name: on.accuracy, f"baseline_{name}": fit.baseline[name]} if part and on else {}
+        for field in (name, f"baseline_{name}"):
+            found[field], found[f"{field}_interval"] = values.get(field), None
+            if part and values:
+                # the queries of a sequence are not independent, so the sequences count
+                found[f"{field}_interval"] = share_interval(values[field], part.num_sequences)
+    return found
+
+
+def _right(fit: Fit) -> dict[str, Any] | None:
+    if fit.right is None:
+        return None
+    found: dict[str, Any] = {}
+    for name, right in fit.right.items():
+        found[name] = right.mean()
+        found[f"{name}_interval"] = share_interval(right.mean(), len(right))
+    return found
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    def of(name: str, scores: Scores) -> dict[str, Any]:
+        accuracy, right = scores
+        return {
+            "classifier": name,
+            "accuracies": accuracy,
+            "mean_accuracy": accuracy.mean(),
+            "mean_accuracy_interval": mean_interval(accuracy),
+            "right_shares": right,
+            "mean_right": None if right is None else right.mean(),
+            "mean_right_interval": None if right is None else mean_interval(right),
+        }
+
+    return {
+        "seeds": comparison.seeds,
+        "test_sequences": comparison.num_test,
+        "classifiers": [of(name, scores) for name, scores in comparison.scores.items()],
     }
 
 

@@ -6,9 +6,18 @@ from attsvm.apps.fit.result import Fit
 from attsvm.datasets import Source
 from attsvm.report.drawn import Shown
 from attsvm.report.fit.figures import weights_symbol
-from attsvm.report.fit.words import notes, separable_word, tables, verdict
+from attsvm.report.fit.words import (
+    about_comparison,
+    accuracy_of,
+    comparison_rows,
+    hypothesis_word,
+    notes,
+    separable_word,
+    tables,
+    verdict,
+)
 from attsvm.report.render import render
-from attsvm.report.words import number, percent
+from attsvm.report.words import number, percent, rate
 
 
 def page(fit: Fit, result: dict[str, Any], drawn: list[Shown], command: str, source: Source | None = None) -> str:
@@ -39,6 +48,10 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Shown], command: str, sou
         verdict=verdict(fit, result),
         notes=list(notes(fit, result)),
         cards=_cards(fit, result),
+        about_comparison=about_comparison(result["comparison"]) if result["comparison"] else "",
+        comparison=comparison_rows(result["comparison"]) if result["comparison"] else [],
+        theory=result["theory"],
+        hypotheses=[(one["statement"], hypothesis_word(one["holds"])) for one in result["theory"]["hypotheses"]],
         drawn=drawn,
         made_by=f"Seed {result['seed']}",
         tables=list(tables(fit, result)),
@@ -64,14 +77,20 @@ def _sizes(fit: Fit, data: dict[str, Any]) -> str:
     return f"{tokens} and {queries}"
 
 
+def _interval(result: dict[str, Any], part: str) -> str:
+    """The interval of an accuracy, before the small print that follows; empty for few sequences."""
+    _, _, interval = accuracy_of(result, part).partition(" (")
+    return f"95% interval {interval.rstrip(')')}; " if interval else ""
+
+
 def _cards(fit: Fit, result: dict[str, Any]) -> list[tuple[str, str, str]]:
     accuracy, saturation, optimal = result["accuracy"], result["saturation"], result["optimal_tokens"]
     part = "train" if accuracy["test"] is None else "test"
     cards = [
         (
             "Test accuracy" if part == "test" else "Training accuracy",
-            percent(accuracy[part]),
-            f"mean token, logistic regression: {percent(accuracy['baseline_' + part])}",
+            accuracy_of(result, part).split(" (")[0],
+            f"{_interval(result, part)}mean token, logistic regression: {accuracy_of(result, 'baseline_' + part)}",
         ),
         (
             "Median largest probability",
@@ -84,6 +103,11 @@ def _cards(fit: Fit, result: dict[str, Any]) -> list[tuple[str, str, str]]:
             f"{percent(result['selection']['share_optimal'])} of the queries select their optimal token",
         ),
     ]
+    right = result["selection"]["right"]
+    if right is not None and part in right:
+        share = rate(right[part], result["data"][part], right[f"{part}_interval"])
+        value, _, interval = share.partition(" (")
+        cards.insert(1, ("Right token selected", value, f"95% interval {interval.rstrip(')')}" if interval else ""))
     if result["direction_error"] is not None:
         errors = result["direction_error"]
         other = errors["relaxed"]

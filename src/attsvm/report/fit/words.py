@@ -6,21 +6,29 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.apps.fit.comparison import ESTIMATOR, LAYER
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.report.fit.numbers import missing_error, missing_relaxed
+from attsvm.report.intervals import share_interval
 from attsvm.report.saturation import saturation_word
-from attsvm.report.words import Rows, number, percent
+from attsvm.report.words import FEW_ROWS, Rows, counts, number, percent, rate, with_interval
 
 
 def verdict(fit: Fit, result: dict[str, Any]) -> str:
-    """The result in two sentences."""
+    """The result in a few sentences."""
     accuracy = result["accuracy"]
     part = "train" if accuracy["test"] is None else "test"
-    where = "test" if part == "test" else "training"
+    number_of, rows = _rows(result, part)
+    kind = f"{'test' if part == 'test' else 'training'} {rows}"
+    of_all = f" {kind}" if result["data"][part] < FEW_ROWS else f" of the {number_of:,} {kind}"
     first = (
-        f"The layer classifies {percent(accuracy[part])} of the {where} data correctly; logistic regression "
-        f"on the mean token classifies {percent(accuracy['baseline_' + part])}. "
+        f"The layer classifies {accuracy_of(result, part)}{of_all} correctly; logistic regression "
+        f"on the mean token classifies {accuracy_of(result, 'baseline_' + part)}. "
     )
+    right = result["selection"]["right"]
+    if right is not None and part in right:
+        share = rate(right[part], result["data"][part], right[f"{part}_interval"])
+        first += f"The token that decides the label has the largest attention in {share} of them. "
     if fit.soft:
         return first + (
             f"The attention is not saturated (median largest probability {number(fit.median_largest)}), so no Att-SVM "
@@ -35,6 +43,20 @@ def verdict(fit: Fit, result: dict[str, Any]) -> str:
         f"{first}The attention is saturated. The direction error of its weights is {number(errors['plain']['final'])} "
         f"to the {'plain ' if relaxed else ''}Att-SVM of the tokens that they select{to_relaxed}."
     )
+
+
+def accuracy_of(result: dict[str, Any], name: str) -> str:
+    """An accuracy of the result by its name, with its interval; the counts of queries if it is of few sequences."""
+    accuracy, part = result["accuracy"], name.removeprefix("baseline_")
+    if result["data"][part] < FEW_ROWS:
+        return counts(accuracy[name], _rows(result, part)[0])
+    return with_interval(accuracy[name], accuracy[f"{name}_interval"])
+
+
+def _rows(result: dict[str, Any], part: str) -> tuple[int, str]:
+    """How many outputs an accuracy counts, and what they are called."""
+    data = result["data"]
+    return data[f"{part}_outputs"], "sequences" if data["queries"] in (None, 1) else "queries"
 
 
 def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
@@ -74,14 +96,14 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     accuracy, saturation, selection = result["accuracy"], result["saturation"], result["selection"]
     if accuracy["test"] is not None:
         rows = [
-            ("test accuracy", percent(accuracy["test"])),
-            ("… of the mean token", percent(accuracy["baseline_test"])),
+            ("test accuracy", accuracy_of(result, "test")),
+            ("… of the mean token", accuracy_of(result, "baseline_test")),
         ]
     else:
         rows = []
     rows += [
-        ("training accuracy", percent(accuracy["train"])),
-        ("… of the mean token", percent(accuracy["baseline_train"])),
+        ("training accuracy", accuracy_of(result, "train")),
+        ("… of the mean token", accuracy_of(result, "baseline_train")),
         ("training loss", number(result["training"]["loss"])),
     ]
     yield "Prediction", rows
@@ -94,14 +116,20 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
             ("attention", saturation_word(fit.soft)),
         ],
     )
-    yield (
-        "Selection",
-        [
-            ("tokens selected most", _most_selected(selection["counts"])),
-            ("queries that select their optimal token", percent(selection["share_optimal"])),
-            ("unchanged since step", _settled(result)),
-        ],
-    )
+    rows = [
+        ("tokens selected most", _most_selected(selection["counts"])),
+        ("queries that select their optimal token", percent(selection["share_optimal"])),
+        ("unchanged since step", _settled(result)),
+    ]
+    for part, name in (("test", "test"), ("train", "training")):
+        right = selection["right"]
+        if right is not None and part in right:
+            share = rate(right[part], result["data"][part], right[f"{part}_interval"])
+            rows.append((f"largest attention on the right token, {name}", share))
+    yield "Selection", rows
+    if result["comparison"] is not None:
+        compared = result["comparison"]
+        yield f"Test accuracy, mean of {_seeds(compared)}", [(one[0], one[1]) for one in comparison_rows(compared)]
     optimal = result["optimal_tokens"]
     yield "Optimal tokens (best under v)", _of_solution(optimal)
     chosen = result["att_svm"]
@@ -114,7 +142,51 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     if chosen["locally_optimal"] is not None:
         rows.append(("locally optimal", "yes" if chosen["locally_optimal"] else "no"))
     yield "Trained selection", rows
+    if result["relevant_tokens"] is not None:
+        yield "The right tokens", _of_solution(result["relevant_tokens"])
     yield "Direction error", _of_errors(fit, result)
+
+
+def comparison_rows(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Each classifier, its mean test accuracy over the seeds, and how often it attends most to the right token."""
+    rows = []
+    for one in comparison["classifiers"]:
+        accuracy, right = (
+            "-" if one[name] is None else _over_seeds(one[name], one[f"{name}_interval"], comparison["test_sequences"])
+            for name in ("mean_accuracy", "mean_right")
+        )
+        rows.append((CLASSIFIERS.get(one["classifier"], f"logistic regression, {one['classifier']}"), accuracy, right))
+    return rows
+
+
+def about_comparison(comparison: dict[str, Any]) -> str:
+    """What the comparison shows, below its heading."""
+    return (
+        f"Means over {_seeds(comparison)} of the data, each with {comparison['test_sequences']:,} test sequences, with "
+        "95% intervals (Student's, of the mean over the draws; Wilson's, for a single draw). The draws share the pool "
+        "they are made of, so the intervals describe the draw, not the pool. Every classifier sees the same training "
+        "and test sequences. The penalties of logistic regression are chosen by three-fold cross-validation. The last "
+        "row is told which token decides the label, so it shows what a perfect selection allows."
+    )
+
+
+def hypothesis_word(holds: bool | None) -> str:
+    """Yes, no, or undecided."""
+    return {True: "yes", False: "no", None: "undecided"}[holds]
+
+
+def _over_seeds(share: float, interval: tuple[float, float] | None, count: int) -> str:
+    if interval is None:
+        return rate(share, count, share_interval(share, count))
+    return with_interval(share, interval)
+
+
+def _seeds(comparison: dict[str, Any]) -> str:
+    number = len(comparison["seeds"])
+    return "1 draw" if number == 1 else f"{number} draws"
+
+
+CLASSIFIERS = {LAYER: "attention (this layer)", ESTIMATOR: "AttentionClassifier (penalty, early stopping)"}
 
 
 def separable_word(solution: dict[str, Any]) -> str:

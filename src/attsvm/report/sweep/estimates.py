@@ -1,7 +1,7 @@
 """The axes of a sweep, and the estimates of its measures with their intervals."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     import xarray as xr
 
 YES_NO = ["no", "yes"]
+
+UNDECIDED = "undecided"
+"""A code that is named above the page. These trials are part of the estimates."""
+
+NO_VALUE = "without a value, and left out"
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class Series:
         Whether it is a share of trials, with a Wilson interval; otherwise a mean with a bootstrap interval.
     estimate : Estimate
         Of the shape of the grid.
+    left_out : mapping of str to int
+        Finished trials that the estimate does not use, by the reason; those of the code "undecided", which it uses.
     """
 
     measure: str
@@ -68,6 +75,7 @@ class Series:
     name: str
     is_share: bool
     estimate: Estimate
+    left_out: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -155,6 +163,7 @@ def _series(dataset: "xr.Dataset", name: str, done: np.ndarray, level: float) ->
         coordinate = ", ".join(str(dataset[axis].values[i]) for axis, i in zip(own, place, strict=True))
         if codes:
             valid = done & (here != variable.attrs["missing"])
+            without = {NO_VALUE: int((done & ~valid).sum())}
             for code, meaning in enumerate(codes):
                 successes = (valid & (here == code)).sum(axis=-1)
                 # of yes and no one is enough; statuses that never occur would only fill the page
@@ -162,8 +171,13 @@ def _series(dataset: "xr.Dataset", name: str, done: np.ndarray, level: float) ->
                 if shown:
                     label = "" if codes == YES_NO else meaning.replace("_", " ")
                     parts = ", ".join(part for part in (coordinate, label) if part)
-                    yield Series(name, title, parts, True, share(successes, valid.sum(axis=-1), level))
+                    counted = without | ({UNDECIDED: int(successes.sum())} if meaning == UNDECIDED else {})
+                    yield Series(name, title, parts, True, share(successes, valid.sum(axis=-1), level), counted)
         else:
             missing = variable.attrs.get("missing")
-            valid = done if missing is None else done & (here != missing)
-            yield Series(name, title, coordinate, False, mean(np.where(valid, here, np.nan), level))
+            values_here = np.where(done if missing is None else done & (here != missing), here, np.nan)
+            counted = {
+                NO_VALUE: int((done & np.isnan(values_here)).sum()),
+                "infinite, and left out": int(np.isinf(values_here).sum()),
+            }
+            yield Series(name, title, coordinate, False, mean(values_here, level), counted)

@@ -41,7 +41,7 @@ def verdict(summary: Summary) -> str:
 
 
 def notes(summary: Summary) -> list[str]:
-    """Failed chunks and unfinished cells, by name."""
+    """Failed chunks and unfinished cells by name, and how many finished trials are undecided or left out."""
     found = [
         f"Failed after {error['attempts']} attempts: {cell_text(error['cell']) or 'the only cell'}, trials "
         f"{error['trials'][0]} to {error['trials'][1] - 1}: {error['error']}"
@@ -56,7 +56,16 @@ def notes(summary: Summary) -> list[str]:
         )
         more = f"; and {len(unfinished) - MOST_NAMED:,} more" if len(unfinished) > MOST_NAMED else ""
         found.append(f"Cells with fewer than {summary.trials:,} finished trials: {named}{more}.")
-    return found
+    finished = int(summary.done.sum())
+    # each once: the shares of the codes of one output leave out the same trials
+    counted = {
+        f"{one.title}{'' if one.is_share or not one.name else f', {one.name}'}: {number:,} of {finished:,} finished "
+        f"trials are {reason}."
+        for one in summary.series
+        for reason, number in one.left_out.items()
+        if number
+    }
+    return [*found, *sorted(counted)]
 
 
 def estimate_text(value: float, low: float, high: float, is_share: bool) -> str:

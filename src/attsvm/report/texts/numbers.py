@@ -7,6 +7,7 @@ import numpy as np
 from attsvm.apps.texts.result import Part, TextFit
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier, MarginReport
 from attsvm.estimator.margins import SLACK
+from attsvm.report.intervals import share_interval
 from attsvm.report.plain import command_result
 from attsvm.report.saturation import saturation_numbers
 from attsvm.report.texts.words import LISTED
@@ -52,7 +53,7 @@ def text_numbers(
             **_odd("test", fit, fit.test),
         },
         "training": _training(fit.classifier),
-        "accuracy": {"train": fit.train.accuracy, "test": fit.test.accuracy, **fit.baselines},
+        "accuracy": _accuracy(fit),
         "effective_words": {
             "measure": "exponential of the attention's entropy, test texts",
             "mean": effective.mean(),
@@ -70,6 +71,14 @@ def text_numbers(
     return command_result(SCHEMA, command, result)
 
 
+def _accuracy(fit: TextFit) -> dict[str, Any]:
+    found: dict[str, Any] = {"train": fit.train.accuracy, "test": fit.test.accuracy}
+    found["test_interval"] = share_interval(fit.test.accuracy, len(fit.test.texts))
+    for name, accuracy in fit.baselines.items():
+        found[name] = {**accuracy, "test_interval": share_interval(accuracy["test"], len(fit.test.texts))}
+    return found
+
+
 def word_row(fit: TextFit, word: int) -> dict[str, Any]:
     """One word's numbers."""
     favoured = int(fit.words.by_class[word].argmax())
@@ -79,6 +88,7 @@ def word_row(fit: TextFit, word: int) -> dict[str, Any]:
         "frequency": fit.words.frequency[word],
         "attention": fit.words.attention[word],
         "over_frequency": fit.words.over_frequency[word],
+        "over_frequency_interval": [end[word] for end in fit.over_frequency_interval],
         "class": fit.classes[favoured],
         "class_share": fit.words.by_class[word, favoured],
     }
@@ -88,7 +98,10 @@ def _words(fit: TextFit) -> dict[str, Any]:
     listed = fit.listed
     ratio = fit.words.over_frequency[listed]
     order = np.argsort(-ratio, kind="stable")
-    attended = listed[ratio > 1]
+    # a word whose interval contains 1 is neither
+    low, high = (end[listed] for end in fit.over_frequency_interval)
+    most, least = order[low[order] > 1], order[::-1][high[order[::-1]] < 1]
+    attended = listed[low > 1]
     favoured = fit.words.by_class[attended].argmax(axis=1)
     by_class = {}
     for number, name in enumerate(fit.classes):
@@ -97,8 +110,8 @@ def _words(fit: TextFit) -> dict[str, Any]:
     return {
         "listed": len(listed),
         "listed_from": fit.listed_from,
-        "most": [word_row(fit, word) for word in listed[order[:LISTED]]],
-        "least": [word_row(fit, word) for word in listed[order[::-1][:LISTED]]],
+        "most": [word_row(fit, word) for word in listed[most[:LISTED]]],
+        "least": [word_row(fit, word) for word in listed[least[:LISTED]]],
         "by_class": {name: [word_row(fit, word) for word in found] for name, found in by_class.items()},
         "over_frequency": {fit.encoder.vocabulary[word]: fit.words.over_frequency[word] for word in listed[order]},
     }
@@ -106,9 +119,10 @@ def _words(fit: TextFit) -> dict[str, Any]:
 
 def _odd(name: str, fit: TextFit, part: Part) -> dict[str, int]:
     """The numbers of texts that are cut, and of texts without a known word."""
-    sequences, blank = part.sequences, len(fit.encoder.vocabulary)
+    blank = len(fit.encoder.vocabulary)
+    full = np.flatnonzero(part.sequences.lengths == fit.encoder.max_length)
     return {
-        f"{name}_cut": int((sequences.lengths == fit.encoder.max_length).sum()),
+        f"{name}_cut": fit.encoder.number_cut([part.texts.texts[row] for row in full]),
         f"{name}_without_words": int((part.words == blank).sum()),
     }
 

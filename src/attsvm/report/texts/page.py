@@ -9,8 +9,8 @@ from attsvm.apps.texts.result import Part, TextFit
 from attsvm.report.drawn import Shown
 from attsvm.report.render import render
 from attsvm.report.spans import Span, shaded
-from attsvm.report.texts.words import notes, number_of_words, tables, verdict
-from attsvm.report.words import number, percent
+from attsvm.report.texts.words import accuracy_of, notes, number_of_words, tables, verdict
+from attsvm.report.words import number, short
 
 SHORT, LONG = 30, 120
 """Fewest and most words of an example, if there are enough such texts."""
@@ -34,7 +34,7 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Shown], command:
     command : str
         The command that was run.
     """
-    data, training, accuracy = result["data"], result["training"], result["accuracy"]
+    data, training = result["data"], result["training"]
     title = f"{data['source'].rstrip('/').rsplit('/', 1)[-1]}: attention over {data['tokens']}"
     kicker = (
         f"{data['train']:,} training and {data['test']:,} test texts · {data['vocabulary']:,} words, "
@@ -42,9 +42,9 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Shown], command:
         f"{result['seconds']['training']:.0f} s"
     )
     cards = [
-        ("Test accuracy", percent(accuracy["test"]), f"attention over {data['tokens']}"),
-        ("Mean token", percent(accuracy["mean_token"]["test"]), "logistic regression on the mean of the same vectors"),
-        ("TF-IDF", percent(accuracy["tf_idf"]["test"]), "logistic regression on the words of whole texts"),
+        _accuracy_card(result, "Test accuracy", None, f"attention over {data['tokens']}"),
+        _accuracy_card(result, "Mean token", "mean_token", "logistic regression on the mean of the same vectors"),
+        _accuracy_card(result, "TF-IDF", "tf_idf", "logistic regression on the words of whole texts"),
         (
             "Effective words",
             number_of_words(result["effective_words"]["median"]),
@@ -73,6 +73,11 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Shown], command:
     )
 
 
+def _accuracy_card(result: dict[str, Any], name: str, baseline: str | None, what: str) -> tuple[str, str, str]:
+    value, _, interval = accuracy_of(result, baseline).partition(" (")
+    return name, value, f"95% interval {interval.rstrip(')')}; {what}" if interval else what
+
+
 def examples(fit: TextFit, seed: int) -> list[int]:
     """Rows of the test texts to show: for each of up to four classes two correct ones and a wrong one."""
     generator = np.random.default_rng(seed)
@@ -93,14 +98,17 @@ def _about_words(result: dict[str, Any]) -> str:
         "Attention over frequency: the attention that a word receives in a test text divided by its share of the words "
         "of the text, both as means over the test texts. Equal attention to all words gives 1. Class share: how the "
         "attention of a word divides among the labels, with equal weight for each label. The lists are over the "
-        f"{result['words']['listed']:,} words that occur in at least {result['words']['listed_from']} test texts."
+        f"{result['words']['listed']:,} words that occur in at least {result['words']['listed_from']} test texts. A "
+        "word is among the most attended only if the whole 95% interval of its ratio is above 1, and among the least "
+        "attended only if it is below 1. The interval is from the differences between the texts that it occurs in."
     )
 
 
-def _word(row: dict[str, Any]) -> tuple[str, str, str]:
+def _word(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
     # a word without any attention has no share
     share = "-" if row["class_share"] is None else f"{row['class_share']:.0%} in “{row['class']}”"
-    return row["word"], number(row["over_frequency"]), share
+    interval = "–".join(short(end) for end in row["over_frequency_interval"])
+    return row["word"], number(row["over_frequency"]), interval, f"{row['documents']:,}", share
 
 
 def _example(fit: TextFit, row: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attsvm.report.saturation import saturation_word
-from attsvm.report.words import Rows, number, percent
+from attsvm.report.words import FEW_ROWS, Rows, number, percent, rate
 
 LISTED = 12
 """Words in a table."""
@@ -13,12 +13,18 @@ LISTED = 12
 def verdict(result: dict[str, Any]) -> str:
     """The result in two sentences."""
     accuracy, words = result["accuracy"], result["effective_words"]
-    mean, tf_idf = accuracy["mean_token"]["test"], accuracy["tf_idf"]["test"]
-    first = (
-        f"Attention over {result['data']['tokens']} classifies {percent(accuracy['test'])} of the test texts "
-        f"correctly: {_points(accuracy['test'] - mean)} the mean of the same vectors ({percent(mean)}) and "
-        f"{_points(accuracy['test'] - tf_idf)} TF-IDF with logistic regression ({percent(tf_idf)}). "
-    )
+    shares = [accuracy_of(result, name) for name in (None, "mean_token", "tf_idf")]
+    if result["data"]["test"] < FEW_ROWS:
+        first = (
+            f"Attention over {result['data']['tokens']} classifies {shares[0]} test texts correctly, the mean of the "
+            f"same vectors {shares[1]}, and TF-IDF with logistic regression {shares[2]}. "
+        )
+    else:
+        mean, tf_idf = (_points(accuracy["test"] - accuracy[name]["test"]) for name in ("mean_token", "tf_idf"))
+        first = (
+            f"Attention over {result['data']['tokens']} classifies {shares[0]} of the test texts correctly: {mean} the "
+            f"mean of the same vectors, {shares[1]}, and {tf_idf} TF-IDF with logistic regression, {shares[2]}. "
+        )
     if not result["saturation"]["soft"]:
         return first + (
             "The attention is saturated: in the median text the largest probability of a word is "
@@ -28,6 +34,12 @@ def verdict(result: dict[str, Any]) -> str:
         f"The attention is not saturated: its effective number of words is {number_of_words(words['median'])} in the "
         f"median text, which has {words['median_length']:.0f} words."
     )
+
+
+def accuracy_of(result: dict[str, Any], baseline: str | None = None) -> str:
+    """The test accuracy of attention or of a baseline with its interval; the counts if there are few test texts."""
+    found = result["accuracy"] if baseline is None else result["accuracy"][baseline]
+    return rate(found["test"], result["data"]["test"], found["test_interval"])
 
 
 def notes(result: dict[str, Any]) -> Iterator[str]:
@@ -51,9 +63,9 @@ def tables(result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     yield (
         "Prediction",
         [
-            ("test accuracy", percent(accuracy["test"])),
-            ("… of the mean token", percent(accuracy["mean_token"]["test"])),
-            ("… of TF-IDF", percent(accuracy["tf_idf"]["test"])),
+            ("test accuracy", accuracy_of(result)),
+            ("… of the mean token", accuracy_of(result, "mean_token")),
+            ("… of TF-IDF", accuracy_of(result, "tf_idf")),
             ("training accuracy", percent(accuracy["train"])),
             ("… of the mean token", percent(accuracy["mean_token"]["train"])),
             ("… of TF-IDF", percent(accuracy["tf_idf"]["train"])),

@@ -54,6 +54,7 @@ class Bregman(Figure):
     paper = Paper.MIRROR_DESCENT
     order = 2
     title = "Mirror descent with one p against the Att-SVM of another"
+    seconds = 15
     claim = (
         "ℓp mirror descent converges to the ℓp Att-SVM and to no other: of three directional Bregman divergences, "
         "only that from the Att-SVM of its own p tends to 0. (Mean and 10-90 % range over the decided seeds.)"

@@ -95,6 +95,7 @@ class FactoredOptimizers(Figure):
     paper = Paper.OURS
     order = 5.5
     title = "Which norm of KQ' the optimisers of keys and queries select"
+    seconds = 45
     claim = (
         "Short steps on K and Q maximise the margin in the norm that they induce on KQ' (framed): gradient descent and "
         "normalised columns the nuclear norm, spectral steps and Muon with a converged polar factor the spectral norm, "

@@ -102,6 +102,7 @@ class FactoredPaths(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 1
     title = "W and (K, Q) in the plane: two parametrisations, two directions"
+    seconds = 10
     claim = (
         "Training W converges to the Frobenius Att-SVM; training its factors K and Q converges to the nuclear one. "
         "(Vermilion, round tokens: Wz₁. Blue, square tokens: Wz₂. The radius is log(1 + ‖W‖), stars are the optimal "

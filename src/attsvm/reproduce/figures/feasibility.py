@@ -7,20 +7,23 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import PercentFormatter
 
-from attsvm.datasets import random_problem
 from attsvm.plot import style
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.grid import GRID_LINES, label
 from attsvm.reproduce.queries import CrossAndSelf, Judged
-from attsvm.selection import optimal_tokens
-from attsvm.svm import solve_svm
+from attsvm.results import Status
+from attsvm.sweeps import READY, measured
+from attsvm.sweeps.measures.feasible import STATUSES
 
 
-def _feasible(n: int, T: int, d: int, number: int, seed: int, self_attention: bool) -> Arrays:
-    problem = random_problem(n, T, d, seed, batch=(number,), self_attention=self_attention)
-    status = np.asarray(solve_svm(problem, optimal_tokens(problem)).status)
-    return {"feasible": status == "optimal", "undecided": status == "inaccurate"}
+def _phase(n: int, T: int, dims: list[int], number: int, seed: int, self_attention: bool) -> Arrays:
+    """The ready sweep ``phase-feasible`` with these sizes."""
+    fixed = {"num_sequences": n, "num_tokens": T, "self_attention": self_attention}
+    phase = READY.find("phase-feasible").changed(grid={"dim": dims}, fixed=fixed, trials=number, seed=seed)
+    found = measured(phase)
+    undecided = found["feasibility_status"] == STATUSES.index(Status.INACCURATE)
+    return {"feasible": (found["feasible"] == 1).mean(axis=1), "undecided": undecided.mean(axis=1)}
 
 
 def threshold(n: int, T: int) -> int:
@@ -35,6 +38,7 @@ class Feasibility(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 5
     title = "Separable selections against the dimension"
+    seconds = 5
     claim = (
         "The optimal tokens are separable more often for larger d, and almost surely for d ≥ max(T − 1, n) (dotted)."
     )
@@ -52,14 +56,9 @@ class Feasibility(CrossAndSelf):
     quick: ClassVar[Sizes] = {**full, "shapes": [[5, 5], [5, 10]], "dims": [2, 6, 10], "problems": 40}
 
     def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
-        shape = len(sizes["shapes"]), len(sizes["dims"])
-        feasible, undecided = np.zeros(shape), np.zeros(shape)
-        for i, (n, T) in enumerate(sizes["shapes"]):
-            for j, d in enumerate(sizes["dims"]):
-                arguments = (n, T, d, sizes["problems"], sizes["seed"], self_attention)
-                found = piece(f"n{n}-T{T}-d{d}", _feasible, *arguments)
-                feasible[i, j], undecided[i, j] = found["feasible"].mean(), found["undecided"].mean()
-        return {"feasible": feasible, "undecided": undecided}
+        further = sizes["dims"], sizes["problems"], sizes["seed"], self_attention
+        found = [piece(f"n{n}-T{T}", _phase, n, T, *further) for n, T in sizes["shapes"]]
+        return {name: np.stack([each[name] for each in found]) for name in ("feasible", "undecided")}
 
     def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         above = np.array([[d >= threshold(n, T) for d in sizes["dims"]] for n, T in sizes["shapes"]])

@@ -104,6 +104,7 @@ class GlobalConditions(Figure):
     paper = Paper.TRANSFORMERS
     order = 4.5
     title = "Global convergence where every hypothesis holds"
+    seconds = 30
     claim = (
         "Gradient descent on W converges to the optimal tokens if they are feasible, if the step is at most 1/L, and "
         "if the loss at the start is below a level that follows from the data. (Top: share of runs that do not end at "

@@ -63,6 +63,7 @@ class JointMirror(Figure):
     paper = Paper.MIRROR_DESCENT
     order = 3
     title = "W and head trained together by mirror descent"
+    seconds = 5
     claim = (
         "If both are trained by ℓp mirror descent, v converges to the ℓp max-margin head of the selected tokens and "
         "W to their ℓp Att-SVM; attention and label probabilities tend to 1. (Top: two entries of W, and v, with "

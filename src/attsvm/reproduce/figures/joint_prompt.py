@@ -56,6 +56,7 @@ class JointPrompt(Figure):
     paper = Paper.TOKEN_SELECTION
     order = 3
     title = "Prompt and head trained together"
+    seconds = 5
     claim = (
         "v converges to the max-margin head of the selected tokens. p converges to their Att-SVM if every label is "
         "a support vector of v, and otherwise to the relaxed Att-SVM, in which labels with slack have margin 0."

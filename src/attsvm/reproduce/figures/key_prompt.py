@@ -91,6 +91,7 @@ class KeyPrompt(Figure):
     paper = Paper.TOKEN_SELECTION
     order = 3.5
     title = "Matrix of keys, prompt and head: ⟨Xv, softmax(XWp)⟩"
+    seconds = 10
     claim = (
         "Training p, with W fixed, takes u = Wp to the Att-SVM that minimises ‖W⁻¹u‖. Training W, with p fixed, or W "
         "and p takes u to the ℓ2 Att-SVM, and in the first case W to u p'/‖p‖². Training v as well takes v to the "

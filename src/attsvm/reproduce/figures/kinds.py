@@ -1,29 +1,29 @@
 """Whether W and (K, Q) end at the best tokens, at a local optimum or elsewhere from random starts, against d."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
-from attsvm.datasets import random_problem
-from attsvm.optimizers import normalized_gradient_descent
 from attsvm.plot import style
-from attsvm.problem import Problem
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.figures.saturation import PENALTY
 from attsvm.reproduce.grid import GRID_LINES, label
 from attsvm.reproduce.queries import CrossAndSelf, Judged
-from attsvm.selection import optimal_tokens
-from attsvm.svm import solve_svm
+from attsvm.sweeps import READY, Block, Definition, Measure, Output, measured
+from attsvm.sweeps.definition import LANES
+from attsvm.sweeps.measures.kind import KINDS
+from attsvm.sweeps.runs import packed
 from attsvm.theory.kinds import Kind, classify
 from attsvm.training import train
 
 NORMS = {"combined": "frobenius", "factored": "nuclear"}
 NAMES = {"combined": "W", "factored": "(K, Q)"}
-KINDS = tuple(kind.value for kind in Kind)
 COLOURS = dict(zip(KINDS, (style.BLUE, style.SKY, style.VERMILLION, "#dcdcdc"), strict=True))
 
 DIP = 0.08
@@ -33,50 +33,81 @@ MOST_SOLVED = 100
 """Problems per bar whose Att-SVM is solved. In the nuclear norm it takes longer than the training."""
 
 
-def _all_support(problem: Problem, norm: str) -> np.ndarray:
-    """Whether every non-optimal token is a support token of the Att-SVM of the optimal tokens."""
-    solution = solve_svm(problem, optimal_tokens(problem), norm)
-    return np.asarray((solution.support.sum(axis=-1) == problem.num_tokens - 1).all(axis=-1))
+@dataclass(frozen=True)
+class KindInTheEnd(Measure):
+    """The kind of convergence after further steps of the runs that end at no local optimum.
+
+    Such a run may only need more steps.
+    """
+
+    further: int
+    name = "kind_in_the_end"
+    outputs: ClassVar[Mapping[str, Output]] = {"kind_in_the_end": Output(codes=KINDS)}
+
+    def measure(self, block: Block) -> dict[str, np.ndarray]:
+        """Continue these runs from their last weights."""
+        kinds = np.array(classify(block.problem, block.run, block.norm).kind)
+        astray = np.flatnonzero(kinds == Kind.NOT_LOCAL)
+        if astray.size:
+            chosen = packed(astray, len(kinds))
+            problem = block.problem[chosen]
+            longer = train(problem, init=block.run.weights[chosen], steps=self.further, record=1)
+            kinds[astray] = np.asarray(classify(problem, longer.weights).kind)[: astray.size]
+        return {"kind_in_the_end": np.argmax(kinds[:, None] == np.array(KINDS), axis=-1)}
 
 
-def _share(
-    attention: str, n: int, T: int, d: int, runs: int, seed: int, steps: int, further: int, self_attention: bool
+def _fixed(n: int, T: int, self_attention: bool) -> dict[str, Any]:
+    return {"num_sequences": n, "num_tokens": T, "self_attention": self_attention}
+
+
+def _shares(
+    attention: str,
+    n: int,
+    T: int,
+    dims: list[int],
+    runs: int,
+    seed: int,
+    steps: int,
+    further: int,
+    self_attention: bool,
 ) -> Arrays:
-    problem = random_problem(n, T, d, seed, batch=(runs,), self_attention=self_attention)
-    # starts and steps are those of the published code
-    draws = np.random.default_rng(seed + 1).uniform(-(d**-0.5), d**-0.5, size=(3, runs, d, d))
+    """The sweep ``phase-global`` with these sizes, on W or (K, Q). Starts and steps are those of the published code."""
     combined = attention == "combined"
-    run = train(
-        problem,
-        attention=attention,
-        optimizer=normalized_gradient_descent(0.1, scope="all" if combined else "each"),
-        init={"W": draws[0]} if combined else {"K": draws[1], "Q": draws[2]},
-        penalty=0.0 if combined else PENALTY,
-        steps=steps,
-        record=1,
-    )
-    kinds = classify(problem, run.weights, NORMS[attention]).kind
-    # a run that ends at no local optimum may only need more steps
-    astray, left = np.flatnonzero(kinds == Kind.NOT_LOCAL), 0
-    if combined and astray.size:
-        problem_left = problem[astray]
-        longer = train(problem_left, init=run.weights[astray], steps=further, record=1)
-        left = int(np.sum(classify(problem_left, longer.weights).kind == Kind.NOT_LOCAL))
-    return {
-        "share": np.array([np.mean(kinds == kind) for kind in KINDS]),
-        "left": np.asarray(left),
-        "all_support": np.asarray(_all_support(problem[:MOST_SOLVED], NORMS[attention]).mean()),
+    training = {
+        "attention": attention,
+        "optimizer": "normalized_gradient_descent",
+        "learning_rate": 0.1,
+        "scope": "all" if combined else "each",
+        "init": "uniform",
+        "penalty": 0.0 if combined else PENALTY,
+        "steps": steps,
+        "record": 1,
     }
+    found = measured(
+        READY.find("phase-global").changed(
+            grid={"dim": dims},
+            fixed={**_fixed(n, T, self_attention), **training, "svm.norm": NORMS[attention]},
+            measures=["kind", KindInTheEnd(further)] if combined else ["kind"],
+            trials=runs,
+            seed=seed,
+            budget=0,
+            block=-(-runs // LANES) * LANES,  # one a cell, so that few runs are continued together with copies
+        )
+    )
+    share = np.stack([(found["kind"] == code).mean(axis=1) for code in range(len(KINDS))], axis=-1)
+    arrays = {"share": share}
+    if combined:
+        arrays["left"] = (found["kind_in_the_end"] == KINDS.index(Kind.NOT_LOCAL)).sum(axis=1)
+    return arrays
 
 
-def _wide(n: int, T: int, dims: list[int], rounds: int, seed: int, self_attention: bool) -> Arrays:
-    """The same share in higher dimensions. The problems are solved ten at a time because their weights are large."""
-
-    def share(d: int, seed: int) -> float:
-        problem = random_problem(n, T, d, seed, batch=(10,), self_attention=self_attention)
-        return float(_all_support(problem, "frobenius").mean())
-
-    return {"all_support": np.array([np.mean([share(d, seed + i) for i in range(rounds)]) for d in dims])}
+def _all_support(
+    norm: str, n: int, T: int, dims: list[int], problems: int, seed: int, self_attention: bool, block: int | None
+) -> Arrays:
+    """The share of problems in which all tokens support, for each dimension."""
+    fixed = {**_fixed(n, T, self_attention), "svm.norm": norm}
+    definition = Definition({"dim": dims}, ["all_support"], problems, fixed=fixed, seed=seed, block=block)
+    return {"all_support": (measured(definition)["all_support"] == 1).mean(axis=1)}
 
 
 def _astray(sizes: Sizes, found: Arrays) -> tuple[int, int]:
@@ -92,6 +123,7 @@ class Kinds(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 4
     title = "Kinds of convergence against the dimension"
+    seconds = 300
     claim = (
         "Gradient descent on W and on (K, Q) ends at a locally optimal selection, and more often at the global one "
         "in higher dimensions. (Top: shares of random problems, each with one random start. Bottom: share of "
@@ -112,39 +144,45 @@ class Kinds(CrossAndSelf):
         "steps": 2000,
         "further_steps": 50_000,
         "wide_dims": [50, 100, 200, 400, 1000],
-        "wide_rounds": 4,
+        "wide_problems": 40,
         "seed": 0,
-        "queries": {"cross": {}, "self": {"shapes": [[5, 5]], "dims": [2, 6, 10, 20], "runs": 200, "wide_rounds": 2}},
+        "queries": {
+            "cross": {},
+            "self": {"shapes": [[5, 5]], "dims": [2, 6, 10, 20], "runs": 200, "wide_problems": 20},
+        },
     }
     quick: ClassVar[Sizes] = {
         **full,
         "shapes": [[5, 5]],
         "dims": [2, 10],
-        "runs": 40,
+        "runs": 104,
         "further_steps": 10_000,
         "wide_dims": [50, 200],
-        "wide_rounds": 2,
+        "wide_problems": 20,
         "queries": {"cross": {}, "self": {}},
     }
 
     def measure_one(self, sizes: Sizes, self_attention: bool, piece: Piece) -> Arrays:
-        dims = sizes["dims"]
+        shapes, dims, seed = sizes["shapes"], sizes["dims"], sizes["seed"]
         found: Arrays = {}
-        for attention in NORMS:
-            shares = np.empty((len(sizes["shapes"]), len(dims), len(KINDS)))
-            support, left = np.empty((2, *shares.shape[:2]))
-            for i, (n, T) in enumerate(sizes["shapes"]):
-                for j, d in enumerate(dims):
-                    steps = sizes["steps"], sizes["further_steps"]
-                    arguments = (n, T, d, sizes["runs"], sizes["seed"], *steps, self_attention)
-                    arrays = piece(f"{attention}-n{n}-T{T}-d{d}", _share, attention, *arguments)
-                    shares[i, j], support[i, j], left[i, j] = (arrays[key] for key in ("share", "all_support", "left"))
-            found |= {f"share {attention}": shares, f"all_support {attention}": support}
-            if attention == "combined":
-                found["left combined"] = left
-        further = (sizes["wide_dims"], sizes["wide_rounds"], sizes["seed"], self_attention)
-        wide = [piece(f"wide-n{n}-T{T}", _wide, n, T, *further)["all_support"] for n, T in sizes["shapes"]]
-        return found | {"all_support wide": np.stack(wide)}
+
+        def support(name: str, norm: str, dims: list[int], problems: int, block: int | None = None) -> np.ndarray:
+            each = [
+                piece(f"{name}-n{n}-T{T}", _all_support, norm, n, T, dims, problems, seed, self_attention, block)
+                for n, T in shapes
+            ]
+            return np.stack([arrays["all_support"] for arrays in each])
+
+        for attention, norm in NORMS.items():
+            further = dims, sizes["runs"], seed, sizes["steps"], sizes["further_steps"], self_attention
+            parts = [piece(f"{attention}-n{n}-T{T}", _shares, attention, n, T, *further) for n, T in shapes]
+            for key in parts[0]:
+                found[f"{key} {attention}"] = np.stack([part[key] for part in parts])
+            solved = min(sizes["runs"], MOST_SOLVED)
+            found[f"all_support {attention}"] = support(f"support-{attention}", norm, dims, solved)
+        # a few at a time: weights of high dimensions are large
+        wide = support("wide", "frobenius", sizes["wide_dims"], sizes["wide_problems"], block=LANES)
+        return found | {"all_support wide": wide}
 
     def judge_one(self, sizes: Sizes, found: Arrays) -> Judged:
         # almost every selection is feasible from this dimension on

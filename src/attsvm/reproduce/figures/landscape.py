@@ -145,6 +145,7 @@ class Landscape(Figure):
     paper = Paper.TRANSFORMERS
     order = 4.6
     title = "Stationary points at finite weights"
+    seconds = 45
     claim = (
         "If every token is a support token, the loss has no stationary point at finite weights. The same holds if some "
         "weights order the logits of every query like its scores. (Newton's method on the gradient from random starts. "

@@ -71,6 +71,7 @@ class Limit(Figure):
     paper = Paper.OURS
     order = 1
     title = "Training to the limit, with and without cancellation"
+    seconds = 60
     claim = (
         "The usual formula of the softmax gradient loses its digits once the softmax saturates, and the weights "
         "drift away from the direction that the theorem predicts. How far depends on the order of summation. With "

@@ -102,6 +102,7 @@ class LocalCone(Figure):
     paper = Paper.TOKEN_SELECTION
     order = 2.5
     title = "The cone that gradient descent does not leave"
+    seconds = 30
     claim = (
         "Around the Att-SVM direction of every locally optimal selection there is a cone that gradient descent does "
         "not leave, and in which it converges to that direction. Its opening and its radius follow from the data. "

@@ -52,6 +52,7 @@ class Losses(Figure):
     paper = Paper.TOKEN_SELECTION
     order = 4
     title = "Linear, logistic and exponential loss"
+    seconds = 5
     claim = (
         "With every decreasing loss p converges to the same direction, whatever the scores of the sequences. The "
         "loss decides the part of p that stays finite, and so how fast the direction converges. (Top: points are p₂ "

@@ -52,6 +52,7 @@ class MirrorPath(Figure):
     paper = Paper.MIRROR_DESCENT
     order = 1
     title = "The path of W under mirror descent"
+    seconds = 10
     claim = (
         "From one start, normalised ℓp mirror descent converges to the direction of the ℓp Att-SVM, which differs "
         "for each p. (Top: two entries of W, with the same entries of the Att-SVM direction as dotted rays, up to "

@@ -72,6 +72,7 @@ class MultiHead(Figure):
     paper = Paper.OURS
     order = 6.2
     title = "Several attention heads: which joint norm"
+    seconds = 45
     claim = (
         "With several heads and fixed value vectors, gradient descent on all K_h and Q_h maximises the smallest margin "
         "of all heads for the sum of the nuclear norms of W_h = K_h Q_h'; spectral steps on each K_h and Q_h for the "

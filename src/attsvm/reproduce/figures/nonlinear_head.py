@@ -115,6 +115,7 @@ class NonlinearHead(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 6
     title = "A nonlinear head keeps several tokens"
+    seconds = 150
     claim = (
         "Under a nonlinear head W behaves like W_fin + R·W_mm: a finite part that distributes the attention among "
         "the tokens that are kept, and the Att-SVM direction of these sets of tokens. This sum predicts W better "

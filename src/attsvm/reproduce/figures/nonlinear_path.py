@@ -92,6 +92,7 @@ class NonlinearPath(Figure):
     paper = Paper.TOKEN_SELECTION
     order = 5
     title = "Nonlinear heads: the regularisation path"
+    seconds = 45
     claim = (
         "Attention is margin maximising with nonlinear heads, too. If in each sequence one token has a better score "
         "than every mixture of tokens, by a margin proportional to the attention off that token, the regularisation "

@@ -101,6 +101,7 @@ class OneLayerTransformer(Figure):
     paper = Paper.TRANSFORMERS
     order = 6.5
     title = "A one-layer transformer: attention, value matrix and MLP"
+    seconds = 15
     claim = (
         "With a fixed MLP, W behaves like W_fin + R·W_mm of the tokens that are kept, whether the value matrix V is "
         "trained or not. If the MLP is trained as well, with steps of equal length, the output of V and MLP outgrows "

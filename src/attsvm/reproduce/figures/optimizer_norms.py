@@ -196,6 +196,7 @@ class OptimizerNorms(Figure):
     paper = Paper.OURS
     order = 3
     title = "Which optimiser converges to which Att-SVM"
+    seconds = 120
     claim = (
         "Each optimiser converges to the Att-SVM of its own norm (framed), including cases that no theorem covers: "
         "sign descent and Adam to the ℓ∞ Att-SVM, coordinate descent to the ℓ1 one, spectral descent and Muon to "

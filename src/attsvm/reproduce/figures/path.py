@@ -53,6 +53,7 @@ class Path(Figure):
     paper = Paper.OURS
     order = 2
     title = "The regularisation path and the training run"
+    seconds = 20
     claim = (
         "Gradient descent from W = 0 and the minimisers of the loss in balls of the same norm start in the same "
         "direction, differ in between, and end in the same direction: that of the Att-SVM of the tokens that the "

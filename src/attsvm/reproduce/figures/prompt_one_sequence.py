@@ -61,6 +61,7 @@ class PromptOneSequence(Figure):
     paper = Paper.TOKEN_SELECTION
     order = 1
     title = "One sequence: a global and a local direction"
+    seconds = 5
     claim = (
         "Normalised gradient descent on p converges to the max-margin direction of a locally optimal token. In the "
         "first example only the best token is locally optimal, and every start converges to it. In the second "

@@ -55,6 +55,7 @@ class PromptSeveralSequences(Figure):
     paper = Paper.TOKEN_SELECTION
     order = 2
     title = "Several sequences: direction, saturation and growth"
+    seconds = 5
     claim = (
         "If the non-optimal tokens of each sequence have equal scores, every start converges to the global "
         "direction. The softmax saturates, and ‖p‖ grows much faster with normalised steps than with a constant "

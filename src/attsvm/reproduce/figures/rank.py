@@ -73,6 +73,7 @@ class Rank(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 2
     title = "Rank of the Frobenius and nuclear solutions"
+    seconds = 90
     claim = (
         "Both solutions have rank at most min(n, d). The nuclear solution, to which training K and Q converges, has "
         "the lower rank. Over W of rank at most m (d = 10, the two lower panels) the value falls with m to the nuclear "

@@ -89,6 +89,7 @@ class RatesOfConvergence(Figure):
     paper = Paper.MIRROR_DESCENT
     order = 3.5
     title = "Rates of convergence: powers of k or of log k"
+    seconds = 90
     claim = (
         "With a constant step, the directional Bregman divergence of ℓp mirror descent decreases at least as fast as "
         "the proved bound, which is a power of log k up to log log k. Normalised steps make it a power of k. (Median "

@@ -83,6 +83,7 @@ class Saturation(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 3
     title = "Softmax and direction over steps: W and (K, Q)"
+    seconds = 60
     claim = (
         "The softmax saturates; W converges to the Frobenius Att-SVM of the selected tokens, and (K, Q) to the "
         "nuclear one. The published comparison ends at 2,000 steps (dotted line). With more steps, W and the "

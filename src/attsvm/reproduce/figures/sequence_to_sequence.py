@@ -73,6 +73,7 @@ class SequenceToSequence(Figure):
     paper = Paper.TRANSFORMERS
     order = 8
     title = "A query at every position: whole and causal sequences"
+    seconds = 90
     claim = (
         "With one query and one label at every position, W converges to the Frobenius Att-SVM of all selected tokens, "
         "and (K, Q) to the nuclear one, by training (left) and along the regularisation path (right, where radii are "

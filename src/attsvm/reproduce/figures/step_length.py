@@ -47,6 +47,7 @@ class StepLength(Figure):
     paper = Paper.OURS
     order = 6
     title = "Short and long spectral steps on keys and queries"
+    seconds = 30
     claim = (
         "Spectral steps on K and Q that change no logit by more than about 1 converge to the spectral Att-SVM of KQ'. "
         "Longer steps leave it, and the longest ones end closer to the nuclear Att-SVM. (Margin ratio against the "

@@ -71,6 +71,7 @@ class TokensKept(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 7
     title = "Tokens kept under the head v'o − λ‖o‖²"
+    seconds = 30
     claim = (
         "On orthonormal tokens the head v'o − λ‖o‖² makes attention keep more tokens for larger λ, from one token "
         "to all (mean and 10-90 % range). The optimal attention is known exactly: it is the point of the simplex "

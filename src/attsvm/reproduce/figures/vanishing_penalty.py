@@ -75,6 +75,7 @@ class VanishingPenalty(Figure):
     paper = Paper.TRANSFORMERS
     order = 1.5
     title = "Penalties that vanish, beside balls that grow"
+    seconds = 15
     claim = (
         "The minimisers of the loss plus λ‖W‖² converge to the Frobenius Att-SVM as λ → 0, those of the loss plus "
         "λ(‖K‖² + ‖Q‖²) to the nuclear Att-SVM of KQ', and those of the loss plus λ‖W‖_p^p to the ℓp Att-SVM. Each is "

@@ -88,6 +88,10 @@ def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) 
     ProblemError
         If the shapes do not fit, or a kept token has a probability that is not positive.
 
+    See Also
+    --------
+    attsvm.combined_prediction, attsvm.solve_svm
+
     References
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, section 6: W_fin lies in
@@ -144,6 +148,10 @@ def combined_prediction(problem: Problem, weights: Any, selected: Any) -> Combin
     ------
     ProblemError
         If the shapes do not fit, or the attention to a kept token underflows to zero.
+
+    See Also
+    --------
+    attsvm.finite_part : The finite part.
 
     References
     ----------

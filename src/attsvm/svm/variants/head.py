@@ -53,6 +53,10 @@ def solve_head(
     ProblemError
         If the problem has no labels ±1, the selection does not fit or holds sets, or an option is out of range.
 
+    See Also
+    --------
+    attsvm.solve_svm, attsvm.joint_conditions
+
     References
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, equation (SVM) for v;

@@ -14,6 +14,7 @@ class Loss(Measure):
     """The loss after the last step."""
 
     name = "loss"
+    several_heads = True
     outputs: ClassVar[Mapping[str, Output]] = {"loss": Output("training loss")}
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:

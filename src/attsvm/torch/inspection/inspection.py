@@ -13,6 +13,7 @@ from torch import nn
 
 from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.errors import ProblemError
+from attsvm.progress import reports
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.capture import capture
@@ -20,7 +21,7 @@ from attsvm.torch.inspection.families.base import Family
 from attsvm.torch.inspection.families.matrices import as_array
 from attsvm.torch.inspection.layers import AttentionLayer, attention_layers
 from attsvm.torch.inspection.measures import attention_of
-from attsvm.torch.inspection.model_calls import SPECIAL, num_sequences
+from attsvm.torch.inspection.model_calls import SPECIAL, num_sequences, on_device_of, placed
 from attsvm.torch.inspection.result import Head, HeadProgress, Inspection
 from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.solves import SolveSettings, default_workers, margin_intervals
@@ -28,6 +29,7 @@ from attsvm.torch.inspection.view import HeadView, view_head
 from attsvm.torch.inspection.weights import Layer
 
 
+@reports("inspection")
 def inspect(
     model: nn.Module,
     batch: Any,
@@ -41,7 +43,9 @@ def inspect(
     max_steps: int | None = None,
     seed: int = 0,
     workers: int | None = None,
+    device: str | None = None,
     callback: Callable[[HeadProgress], object] | None = None,
+    progress: bool = False,
 ) -> Inspection:
     """What every attention head of a transformer selects, how concentrated it is, and how small its margin is.
 
@@ -74,8 +78,13 @@ def inspect(
     workers : int, optional
         Processes that solve for the margins of heads side by side. By default as many as there are processors, up to 8.
         Small problems are solved in the calling process.
+    device : str, optional
+        Where the model runs: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default where it is.
+        It is moved back afterwards. The margins are computed on the CPU.
     callback : callable, optional
         Called with a :class:`HeadProgress` after each head. If it returns True, the inspection stops.
+    progress : bool
+        Show the progress, as :func:`attsvm.train` does.
 
     Returns
     -------
@@ -84,7 +93,14 @@ def inspect(
     Raises
     ------
     ProblemError
-        If the model has no attention of a known family, or does not accept the batch.
+        If the model has no attention of a known family, or does not accept the batch, or there is no such device.
+    MemoryError
+        If the memory of the device does not suffice for the model or for a part of the batch.
+
+    See Also
+    --------
+    attsvm.torch.Inspection : The result.
+    attsvm.Problem.from_attention : One layer with given keys and queries.
 
     Notes
     -----
@@ -124,7 +140,8 @@ def inspect(
         max_steps,
         callback,
     )
-    done = work.run(model, batch, sampler)
+    with placed(model, device):
+        done = work.run(model, on_device_of(model, batch), sampler)
     first = done.first
     return Inspection.of_heads(
         done.heads,
@@ -173,16 +190,25 @@ class _Work:
         view: HeadView | None = None
         order = sorted(self.heads)
         captured = capture(model, batch, [self.layers[k] for k in order], sampler)
-        for index, layer in zip(order, captured, strict=True):
+        for place, (index, layer) in enumerate(zip(order, captured, strict=True)):
             first = first or layer
             if self.view is not None and self.view[0] == index:
                 _check_head(index, self.view[1], layer)
                 view = view_head(layer, index, self.view[1], self.max_steps)
             chosen = self.heads[index] or list(range(layer.num_heads))
             _check_head(index, chosen[-1], layer)
+            later = sum(len(self.heads[k] or range(layer.num_heads)) for k in order[place + 1 :])
+            total = len(done) + len(chosen) + later  # if later layers have as many heads as this one
             for one in self._inspected(layer, index, chosen):
                 done.append(one)
-                progress = HeadProgress(len(done), seconds=time.perf_counter() - start, layer=index, head=one.head)
+                progress = HeadProgress(
+                    len(done),
+                    total,
+                    time.perf_counter() - start,
+                    stage=f"layer {index}",
+                    layer=index,
+                    head=one.head,
+                )
                 if self.callback is not None and self.callback(progress):
                     return _Done(done, first, view, True)
         assert first is not None

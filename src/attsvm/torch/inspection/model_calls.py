@@ -4,9 +4,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attsvm.errors import ProblemError
+from attsvm.torch_devices import enough_memory, find_device
 
 SPECIAL = "special_tokens_mask"
 """Entry of a batch that says which tokens are special, under the name that tokenizers use; models do not take it."""
@@ -60,13 +62,15 @@ def call_model(model: nn.Module, batch: Any) -> None:
     ProblemError
         If the model does not accept the batch.
     """
+    sequences = num_sequences(batch) or 1
     try:
-        if isinstance(batch, Mapping):
-            model(**batch)
-        elif isinstance(batch, tuple | list):
-            model(*batch)
-        else:
-            model(batch)
+        with enough_memory(device_of(model), "sequences in a call of the model", sequences):
+            if isinstance(batch, Mapping):
+                model(**batch)
+            elif isinstance(batch, tuple | list):
+                model(*batch)
+            else:
+                model(batch)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, ProblemError):
             raise
@@ -91,6 +95,36 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             set_implementation(implementation)
         for module in training:
             module.training = True
+
+
+@contextlib.contextmanager
+def placed(model: nn.Module, device: str | None) -> Iterator[None]:
+    """Move a model to a device, and back afterwards; without a name, leave it where it is."""
+    if device is None:
+        yield
+        return
+    before, home = device_of(model), find_device(device)
+    with enough_memory(home, "models", 1):
+        model.to(home)
+    try:
+        yield
+    finally:
+        model.to(before)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the first parameter of a model is; the CPU if it has none."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def on_device_of(model: nn.Module, batch: Any) -> Any:
+    """The tensors of a batch on the device of the model."""
+    device = device_of(model)
+    if isinstance(batch, Mapping):
+        return {name: on_device_of(model, entry) for name, entry in batch.items()}
+    if isinstance(batch, tuple | list):
+        return [on_device_of(model, entry) for entry in batch]
+    return batch.to(device) if isinstance(batch, Tensor) else batch
 
 
 def _first_tensor(batch: Mapping[str, Any]) -> Tensor | None:

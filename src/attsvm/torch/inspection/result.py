@@ -24,6 +24,17 @@ class HeadProgress(Progress):
     ----------
     layer, head : int
         Counted from 0.
+
+    See Also
+    --------
+    attsvm.torch.inspect
+
+    Examples
+    --------
+    >>> from attsvm.torch import HeadProgress
+    >>> progress = HeadProgress(step=3, steps=12, layer=0, head=2)
+    >>> f"{progress.step} of {progress.steps}: layer {progress.layer}, head {progress.head}"
+    '3 of 12: layer 0, head 2'
     """
 
     layer: int = 0
@@ -100,6 +111,20 @@ class Inspection(Result):
         Whether the callback stopped the inspection; the remaining heads are missing.
     view : HeadView or None
         Details of one head. Not saved.
+
+    See Also
+    --------
+    attsvm.torch.inspect : Makes one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import attsvm.torch
+    >>> _ = torch.manual_seed(0)
+    >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+    >>> found = attsvm.torch.inspect(attention, (tokens, tokens, tokens))
+    >>> found.layer, found.head, found.selected.shape
+    (array([0, 0]), array([0, 1]), (2, 3, 4))
     """
 
     kind: ClassVar[str] = "inspection"
@@ -156,6 +181,15 @@ class Inspection(Result):
         ------
         ProblemError
             If there is no such measure.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> attsvm.torch.inspect(attention, (tokens, tokens, tokens)).measure("margin_ratio").shape
+        (1, 2)
         """
         if name not in {measure.name for measure in MEASURES}:
             raise ProblemError(f"name: expected one of {', '.join(m.name for m in MEASURES)}, got {name!r}")

@@ -13,7 +13,23 @@ from attsvm.torch.optimizers.options import NonFinite
 
 
 class NonFiniteGradientError(RuntimeError):
-    """A gradient holds an infinity or a NaN; weights and state are as before the step."""
+    """A gradient holds an infinity or a NaN; weights and state are as before the step.
+
+    See Also
+    --------
+    attsvm.torch.MirrorDescent
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.torch import MirrorDescent
+    >>> weight = torch.nn.Parameter(torch.ones(2))
+    >>> weight.grad = torch.tensor([1.0, float("inf")])
+    >>> MirrorDescent([weight], lr=0.1, p=1.5, nonfinite="raise").step()
+    Traceback (most recent call last):
+        ...
+    attsvm.torch.optimizers.gradients.NonFiniteGradientError: step skipped, weights and state are unchanged: ...
+    """
 
 
 def check_dense(optimizer: Optimizer, given: list[Given]) -> None:

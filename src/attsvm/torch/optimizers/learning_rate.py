@@ -33,6 +33,19 @@ def lr_from_sgd(parameters: Iterable[Tensor], lr: float, p: float = 1.1, *, norm
     ------
     ValueError
         If no parameter has both weights and gradients.
+
+    See Also
+    --------
+    attsvm.torch.lr_from_adam, attsvm.torch.MirrorDescent
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.torch import lr_from_sgd
+    >>> weight = torch.nn.Parameter(torch.full((4,), 0.5))
+    >>> weight.grad = torch.full((4,), 0.1)
+    >>> round(lr_from_sgd([weight], 0.1, p=1.1), 4)
+    0.0187
     """
     return _matched(parameters, p, normalize, lambda gradient: lr * _rms(gradient))
 
@@ -41,6 +54,10 @@ def lr_from_adam(parameters: Iterable[Tensor], lr: float, p: float = 1.1, *, nor
     """The lr at which the first step of mirror descent is about as long as that of Adam.
 
     Parameters, result and errors are those of :func:`lr_from_sgd`, with the learning rate of Adam.
+
+    See Also
+    --------
+    attsvm.torch.lr_from_sgd, attsvm.torch.MirrorDescent
 
     Examples
     --------

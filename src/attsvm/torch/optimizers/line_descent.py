@@ -54,6 +54,11 @@ class RowDescent(_LineDescent):
     RuntimeError
         If a parameter is sharded over processes.
 
+    See Also
+    --------
+    attsvm.torch.ColumnDescent, attsvm.torch.SpectralDescent
+    attsvm.optimizers.row_descent : In JAX.
+
     Examples
     --------
     >>> import torch
@@ -91,6 +96,11 @@ class ColumnDescent(_LineDescent):
         If an option is out of range or a parameter is complex.
     RuntimeError
         If a parameter is sharded over processes.
+
+    See Also
+    --------
+    attsvm.torch.RowDescent, attsvm.torch.SpectralDescent
+    attsvm.optimizers.column_descent : In JAX.
 
     Examples
     --------

@@ -68,6 +68,11 @@ class MirrorDescent(MirrorOptimizer):
     ValueError
         If an option is out of range or a parameter is complex.
 
+    See Also
+    --------
+    attsvm.torch.lr_from_adam, attsvm.torch.lr_from_sgd : Suitable values of lr.
+    attsvm.optimizers.mirror_descent : In JAX.
+
     Notes
     -----
     The mirror variable and the momentum of float16 and bfloat16 weights are float32, so small steps are not lost to

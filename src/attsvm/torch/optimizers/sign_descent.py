@@ -29,6 +29,11 @@ class SignDescent(MirrorOptimizer):
     ValueError
         If an option is out of range or a parameter is complex.
 
+    See Also
+    --------
+    attsvm.torch.MirrorDescent, attsvm.torch.SpectralDescent
+    attsvm.optimizers.steepest_descent : In JAX, for ``attsvm.train``.
+
     Notes
     -----
     For float16 and bfloat16 weights the state holds float32 weights. Convergence in direction to the ℓ∞ Att-SVM is
@@ -37,6 +42,17 @@ class SignDescent(MirrorOptimizer):
     References
     ----------
     Bernstein, Wang, Azizzadenesheli and Anandkumar (2018), *signSGD: Compressed Optimisation for Non-Convex Problems*.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.torch import SignDescent
+    >>> weight = torch.nn.Parameter(torch.ones(2, 2))
+    >>> (weight * torch.tensor([[1.0, -2.0], [3.0, -4.0]])).sum().backward()
+    >>> SignDescent([weight], lr=0.25).step()
+    >>> weight.data
+    tensor([[0.7500, 1.2500],
+            [0.7500, 1.2500]])
     """
 
     def __init__(

@@ -50,6 +50,11 @@ class SpectralDescent(MatrixDescent):
     RuntimeError
         If a parameter is sharded over processes, because its singular vectors cannot be computed from a shard.
 
+    See Also
+    --------
+    attsvm.torch.SignDescent, attsvm.torch.RowDescent
+    attsvm.optimizers.spectral_descent : In JAX, for ``attsvm.train``.
+
     Notes
     -----
     For float16 and bfloat16 weights the state holds float32 weights. Convergence in direction to the spectral Att-SVM
@@ -59,6 +64,17 @@ class SpectralDescent(MatrixDescent):
     ----------
     Carlson, Cevher and Carin (2015), *Stochastic Spectral Descent for Restricted Boltzmann Machines*; the iteration's
     coefficients are those of Jordan et al. (2024), *Muon: An optimizer for hidden layers in neural networks*.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.torch import SpectralDescent
+    >>> weight = torch.nn.Parameter(torch.zeros(2, 2))
+    >>> weight.grad = torch.diag(torch.tensor([3.0, 0.5]))
+    >>> SpectralDescent([weight], lr=0.25).step()
+    >>> weight.data.round(decimals=3) + 0.0
+    tensor([[-0.2500,  0.0000],
+            [ 0.0000, -0.2500]])
     """
 
     def __init__(

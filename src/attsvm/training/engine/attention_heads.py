@@ -154,7 +154,8 @@ class Together(AttentionHeads):
             joint = jnp.where(jnp.isneginf(largest), 0.0, largest)
             factor = jnp.exp(jnp.minimum(group.log - self.repeated(joint, group.log.shape[-1]), 0.0))
             found |= {name: self._apart(gradient[name] * factor) for name in group.names}
-            groups.append(Scale(group.names, joint))
+            # rounding is monotone, so this is the largest of the products
+            groups.append(Scale(group.names, joint, largest=self.most(size * factor)))
         return found, Scales(tuple(groups))
 
     def _apart(self, x: AnyArray) -> AnyArray:

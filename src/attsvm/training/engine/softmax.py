@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import contract, over_entries, row_products, settle, total
+from attsvm.contractions import contract, gap_products, over_entries, settle, total
 
 Array = jax.Array
 
@@ -96,8 +96,7 @@ def logit_gradient(
     log_scale : Array, shape (B,)
         c; 0 where the gradient is zero.
     """
-    # the tokens' difference before the product: the difference of the products would lose what near tokens differ by
-    D = row_products(pooled.winning_token[:, :, None] - tokens[:, None], output_gradient)
+    D = gap_products(pooled.winning_token, tokens, output_gradient)
     # Tokens with D = 0 contribute no term. Otherwise a duplicate of the winner would keep c at its δ = 0 while all
     # terms that move the weights underflow.
     silent = pooled.is_winner | (D == 0.0) | (query_weight[:, :, None] == 0.0)

@@ -10,7 +10,7 @@ nearly parallel have large multipliers of both signs there.
 """
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dposv
 
 # Violations below this, relative to the largest right side, are ignored.
@@ -24,7 +24,13 @@ FULL_EXCHANGES = 3
 MAX_EXCHANGES = 50
 
 
-def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"] | None:
+def block_pivoting(
+    gram: Float[np.ndarray, "m m"],
+    right: Float[np.ndarray, " m"],
+    free: Bool[np.ndarray, " m"] | None = None,
+    positive: Bool[np.ndarray, " m"] | None = None,
+    most_exchanges: int = MAX_EXCHANGES,
+) -> Float[np.ndarray, " m"] | None:
     """Multipliers μ ≥ 0 with slack Kμ − h ≥ 0 and no slack where μ > 0; None if this method does not find them.
 
     Parameters
@@ -33,6 +39,11 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"
         K, symmetric and positive definite.
     right : ndarray, shape (m,)
         h, its largest entry about 1.
+    free : bool ndarray, shape (m,), optional
+        Multipliers of any sign, whose slack is 0.
+    positive : bool ndarray, shape (m,), optional
+        The first guess.
+    most_exchanges : int
 
     Returns
     -------
@@ -45,13 +56,17 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"
     complementarity problems*; Kim and Park (2011), *Fast nonnegative matrix factorization*, section 3.
     """
     count = len(right)
-    system = gram.copy()
-    diagonal = system.reshape(-1)[:: count + 1]
-    diagonal += RIDGE / count * np.add.reduce(diagonal)
-    _, guess, failed = dposv(system.T, right, overwrite_a=True)
-    positive = guess > SMALL * np.maximum.reduce(guess, initial=0.0)
+    failed = 0
+    if positive is None:
+        system = gram.copy()
+        diagonal = system.reshape(-1)[:: count + 1]
+        diagonal += RIDGE / count * np.add.reduce(diagonal)
+        _, guess, failed = dposv(system.T, right, overwrite_a=True)
+        positive = guess > SMALL * np.maximum.reduce(guess, initial=0.0)
+    if free is not None:
+        positive = positive | free
     fewest, patience = count + 1, FULL_EXCHANGES
-    for _ in range(MAX_EXCHANGES):
+    for _ in range(most_exchanges):
         inside = positive.nonzero()[0]
         if failed or len(inside) == 0:
             return None
@@ -62,6 +77,8 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"
         condition = solved @ rows
         condition -= right
         condition[inside] = solved
+        if free is not None:
+            condition[free] = 0.0
         broken = condition < -TOLERANCE
         number = int(np.count_nonzero(broken))
         if number == 0:
@@ -69,7 +86,7 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"
             if failed or np.minimum.reduce(pivots) <= SINGULAR * np.maximum.reduce(pivots):
                 return None
             multipliers = np.zeros(count)
-            multipliers[inside] = np.maximum(solved, 0.0)
+            multipliers[inside] = solved if free is not None else np.maximum(solved, 0.0)
             return multipliers
         if number < fewest:
             fewest, patience = number, FULL_EXCHANGES
@@ -77,5 +94,5 @@ def block_pivoting(gram: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"
             patience -= 1
         else:
             broken[: broken.nonzero()[0][-1]] = False
-        positive ^= broken
+        positive = positive ^ broken
     return None

@@ -1,6 +1,7 @@
 """Least Frobenius norm (ℓ2 for a prompt): the choice of the method, and the method for small problems."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
@@ -11,6 +12,7 @@ from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius_large import METHOD as LARGE
 from attsvm.svm.methods.euclidean.frobenius_large import solve_large
 from attsvm.svm.methods.euclidean.least_distance import PADDING, SHORTFALL, LeastDistance, least_distance, least_norm
+from attsvm.svm.methods.euclidean.proximal_pivoting import MOST_ROWS, solve_by_pivoting
 from attsvm.svm.methods.euclidean.together import solve_together, unsolved
 
 # Pivots of the equalities below this, relative to the largest, count as rounding errors; so does what is left of a row
@@ -26,8 +28,17 @@ SMALL_ROWS = 100_000
 DENSE_ROWS = 4_000_000
 """Rows with at most this many numbers are stored if the other method did not reach the last digits."""
 
+FEW_WEIGHTS = 200
+"""With at most this many weights, rows are stored up to ``DENSE_ROWS``: products would be needed in thousands."""
+
 MOST_TOGETHER = 500
 """Many problems are started together if they have at most this many rows each, for rows of any size."""
+
+FIRST_STEPS = 1_000
+"""Products that a large problem gets before the active rows are found by pivoting."""
+
+BY_PRODUCTS = "large: by products with keys and queries, the rows are never formed"
+BY_PIVOTING = f"large: after {FIRST_STEPS} products with keys and queries, the active rows were found by pivoting"
 
 LAST_DIGITS = 1e-10, 1e-15
 """A gap, and a gap relative to the value on unit rows, below which no other method is tried."""
@@ -50,7 +61,7 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
         Weights polished to the last digits that float64 allows, or Farkas multipliers.
     """
     rows = _most_rows(constraints)
-    large = method == LARGE or (method is None and rows * math.prod(constraints.weights_shape) > SMALL_ROWS)
+    large = method == LARGE or (method is None and _is_large(rows, math.prod(constraints.weights_shape)))
     if not constraints.batch_shape:
         return _one(constraints, settings, large, method is not None)
     flat = constraints.with_one_axis()
@@ -64,6 +75,11 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
             used, why = one.method, one.why
     candidate = Candidate(found.weights, found.multipliers, ray, found.steps, used, why)
     return candidate.with_axes_of(constraints)
+
+
+def _is_large(rows: int, weights: int) -> bool:
+    """Whether products with keys and queries are faster than writing out the rows, for this number of weights."""
+    return rows * weights > (SMALL_ROWS if weights > FEW_WEIGHTS else DENSE_ROWS)
 
 
 def _most_rows(constraints: Constraints) -> int:
@@ -81,10 +97,24 @@ def _one(constraints: Constraints, settings: Settings, large: bool, forced: bool
 
 
 def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Candidate:
-    why = "requested" if forced else "large: by products with keys and queries, the rows are never formed"
-    candidate = solve_large(constraints, settings, why)
-    settled = forced or settings.max_steps or settings.report or candidate.ray or unattainable(constraints).any()
-    if settled or _most_rows(constraints) * math.prod(constraints.weights_shape) > DENSE_ROWS:
+    if forced or settings.max_steps or unattainable(constraints).any():
+        return solve_large(constraints, settings, "requested" if forced else BY_PRODUCTS)
+    stopped, tell = False, settings.report
+
+    def report(step: int, gap: float) -> bool:
+        nonlocal stopped
+        stopped = tell is not None and tell(step, gap)
+        return stopped
+
+    settings = replace(settings, report=report)
+    pivots = _most_rows(constraints) <= MOST_ROWS
+    candidate = solve_large(constraints, replace(settings, max_steps=FIRST_STEPS) if pivots else settings, BY_PRODUCTS)
+    if pivots and not (stopped or candidate.ray) and candidate.steps >= FIRST_STEPS:
+        pivoted = solve_by_pivoting(constraints, candidate.multipliers, BY_PIVOTING)
+        if pivoted is not None:
+            return pivoted
+        candidate = solve_large(constraints, replace(settings, warm_multipliers=candidate.multipliers), BY_PRODUCTS)
+    if stopped or candidate.ray or _most_rows(constraints) * math.prod(constraints.weights_shape) > DENSE_ROWS:
         return candidate
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
     # ‖row‖‖W‖ of the rows on average, weighted by their multipliers

@@ -114,9 +114,12 @@ class Held(NamedTuple):
         """The rows where ``held``."""
         numbers = np.add.reduce(held, axis=-1)
         most = int(numbers.max())
-        place = np.arange(len(held))[:, None], np.argsort(~held, axis=-1, kind="stable")[:, :most]
+        _, row = held.nonzero()
+        even = len(row) == len(held) * most  # as with one problem
+        row = row.reshape(len(held), most) if even else np.argsort(~held, axis=-1, kind="stable")[:, :most]
+        place = np.arange(len(held))[:, None], row
         absent, table = numbers[:, None] <= np.arange(most), rows.table[place]
-        if np.count_nonzero(absent):
+        if not even:
             table[absent] = 0.0
         d = rows.key_dim
         return cls(place, table[:, :, :d], table[:, :, d:-1], table[:, :, -1], absent)
@@ -309,9 +312,11 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
     size = now.size[:, None]
     ranks = np.add.reduce(sigma > size, axis=-1)
     inside = places.inside[ranks]
-    if d > c:
-        sigma = np.concatenate([sigma, np.zeros((N, d - c))], axis=1)
-    of_weights, of_pull = face.sizes(np.maximum(sigma - size, 0.0) / face.mix, np.minimum(sigma, size))
+    sizes = np.zeros((2, N, d))
+    of_weights, of_pull = face.sizes(sizes[0], sizes[1])
+    core, rest = sizes[:, :, :c]
+    np.minimum(sigma, size, out=rest)
+    np.divide(sigma - rest, face.mix, out=core)
 
     first, second = U.mT @ held.left.mT, Vt @ held.queries.mT
     products = places.folded(first[:, :, None] * second[:, None]).reshape(N, d * c, -1)
@@ -323,11 +328,13 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
     face.gather(of_rows, inside)
     error = np.maximum(np.maximum.reduce(np.abs(pull), axis=-1), off)
 
-    dividend = of_weights[:, :, None] + places.sign * of_weights[:, None, :c]
-    divisor = of_pull[:, :, None] + places.sign * of_pull[:, None, :c]
+    of_core, of_rest = sizes[:, :, :, None] + places.sign * sizes[:, :, None, :c]
+    dividend, divisor = face.sizes(of_core, of_rest)
     freedom = np.maximum(error, LEAST_FREEDOM)[:, None, None]
-    quotient = np.where(places.free[ranks], 1 / freedom, dividend / (divisor + TINY))
-    scale = np.sqrt(places.share * quotient).reshape(N, d * c, 1)
+    divisor += TINY
+    quotient = np.where(places.free[ranks], 1 / freedom, dividend / divisor)
+    quotient *= places.share
+    scale = np.sqrt(quotient).reshape(N, d * c, 1)
     used = np.flatnonzero(scale.any(axis=(0, 2))) if d * c > FEW_ENTRIES else slice(None)
     factors = scale[:, used] * products[:, used]
     moved = (scale * pull[:, :, None])[:, used]

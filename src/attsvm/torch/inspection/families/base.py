@@ -50,6 +50,17 @@ class Family(ABC):
     :meth:`attention`, too, unless its modules call ``torch.nn.functional.scaled_dot_product_attention``. One call of a
     module is read at a time: :meth:`prepared` sees its arguments before it runs, :meth:`inputs` and :meth:`attention`
     after.
+
+    See Also
+    --------
+    attsvm.torch.Layout : Most families are one.
+    attsvm.torch.inspect
+
+    Examples
+    --------
+    >>> from attsvm.torch import Family, Layout
+    >>> issubclass(Layout, Family)
+    True
     """
 
     @property

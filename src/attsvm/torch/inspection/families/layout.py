@@ -43,6 +43,10 @@ class Layout(Family):
     ProblemError
         If neither ``query`` and ``key`` nor ``fused`` is given.
 
+    See Also
+    --------
+    attsvm.torch.Family, attsvm.torch.inspect
+
     References
     ----------
     Su, Lu, Pan, Murtadha, Wen and Liu (2021), *RoFormer: Enhanced Transformer with Rotary Position Embedding*.

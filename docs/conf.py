@@ -1,0 +1,131 @@
+"""Configuration of the site. `make docs` builds it; docs/README.md says how its parts are organised."""
+
+import os
+import re
+import shutil
+import sys
+import warnings
+from pathlib import Path
+
+import attsvm
+
+# Each example is one process of few steps, where compiling takes most of the time; two run side by side.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# the workers of the galleries import it
+HERE = str(Path(__file__).parent)
+sys.path.insert(0, HERE)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))
+warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+
+project = "attsvm"
+author = "The attsvm developers"
+copyright = "The attsvm developers, Apache-2.0"
+version = release = attsvm.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_gallery.gen_gallery",
+    "sphinx_copybutton",
+    "sphinx-mathjax-offline",  # formulas are shown without a network
+    "sphinx_design",
+]
+templates_path = ["_templates"]
+# README.md is the index of the same pages on GitHub
+exclude_patterns = ["_build", "README.md", "tutorials", "gallery", "generated/**/*.ipynb", "generated/**/*.py"]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+default_role = "code"
+suppress_warnings = ["config.cache"]  # functions in the settings of sphinx-gallery cannot be stored
+
+# Markdown
+myst_enable_extensions = ["deflist", "colon_fence"]
+myst_heading_anchors = 4
+
+# docstrings
+autosummary_generate = True
+autosummary_ignore_module_all = False
+# names that differ only in case would be one file on some systems
+autosummary_filename_map = {
+    "attsvm.optimizers.Polyak": "attsvm.optimizers.Polyak-class",
+    "attsvm.reproduce.Verdict": "attsvm.reproduce.Verdict-class",
+}
+autodoc_typehints = "none"  # the docstrings say the types, with shapes
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # the template of classes lists the members
+numpydoc_use_plots = False
+
+# tutorials and gallery
+sphinx_gallery_conf = {
+    "examples_dirs": ["tutorials", "gallery"],
+    "gallery_dirs": ["generated/tutorials", "generated/gallery"],
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "FileNameSortKey",
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("attsvm",),
+    "reference_url": {"attsvm": None},
+    "abort_on_example_error": False,
+    "subsection_order": [f"gallery/{part}" for part in ("att_svm", "training", "theory", "data")],
+    "nested_sections": False,
+    "reset_modules": ("gallery_style.apply",),
+    "parallel": 2,
+    "show_memory": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "write_computation_times": False,
+    "copyfile_regex": r".*\.rst",
+    "image_srcset": ["2x"],
+    "ignore_repr_types": "matplotlib",  # the figure is shown, not the text of its axes
+}
+
+# pages
+html_theme = "pydata_sphinx_theme"
+html_title = "attsvm"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "logo": {"text": "attsvm"},
+    "navbar_align": "left",
+    "header_links_before_dropdown": 8,
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_sidebars = {"index": [], "glossary": []}
+
+
+# In docstrings * and | are the field's symbols: N*, shapes (*batch, n, T), |x|. Literals keep theirs.
+SYMBOLS = re.compile(r"(``.*?``|`[^`]*`|^\s*(?:>>>|\.\.\. ).*$)|\*(?=[a-z_]+[,)\]])|\|")
+
+
+def escape_symbols(app, what, name, obj, options, lines):
+    """Let reStructuredText take the symbols of mathematics as text."""
+    lines[:] = [SYMBOLS.sub(lambda match: match[1] or f"\\{match[0]}", line) for line in lines]
+
+
+def skip_foreign(app, what, name, obj, skip, options):
+    """Leave out members that are inherited from classes of other packages, whose documentation has them."""
+    function = getattr(obj, "fget", obj)
+    owner = getattr(function, "__objclass__", function)
+    module = getattr(owner, "__module__", None) or "attsvm"
+    return skip or not module.startswith("attsvm") or None
+
+
+def copy_playground(app, exception):
+    """Put the playground into the site, where its guide page shows it."""
+    if exception is None and app.builder.format == "html":
+        page = Path(attsvm.__file__).parent / "playground" / "page"
+        shutil.copytree(page, Path(app.outdir) / "playground", dirs_exist_ok=True)
+
+
+def setup(app):
+    """Connect the functions above."""
+    app.connect("autodoc-process-docstring", escape_symbols, priority=100)  # before numpydoc
+    app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("build-finished", copy_playground)

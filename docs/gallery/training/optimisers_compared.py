@@ -1,0 +1,25 @@
+"""
+Three optimisers, three limits
+==============================
+
+Gradient, sign and spectral descent separate the same tokens in different directions: each is expected to converge to
+the Att-SVM of its own norm. ``compare`` draws the direction error of each run to the prediction for it. The error of
+spectral descent decreases slowest here.
+"""
+
+import attsvm
+from attsvm.optimizers import normalized_gradient_descent, steepest_descent
+
+problem = attsvm.datasets.random_problem(4, 5, 6, seed=2)
+runs = {
+    "gradient": attsvm.train(problem, optimizer=normalized_gradient_descent(0.1), steps=10_000),
+    "sign": attsvm.train(problem, optimizer=steepest_descent(learning_rate=0.02, norm="linf"), steps=10_000),
+    "spectral": attsvm.train(problem, optimizer=steepest_descent(learning_rate=0.02, norm="spectral"), steps=10_000),
+}
+attsvm.plot.compare(runs, problem)
+
+# %%
+# Where an optimum is not unique, as often for sign and spectral descent, the margin ratio says more than the direction.
+for name, run in runs.items():
+    norm = attsvm.predict_direction(problem, run).norm
+    print(f"{name:10} {norm.name:10} {attsvm.margin_ratio(problem, run.weights, run.selected, norm=norm):.3f}")

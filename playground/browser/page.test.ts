@@ -1,0 +1,137 @@
+/** The built page in Chromium, from a file:// address: dragging, playing, scrubbing, sharing and importing. */
+
+import { existsSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { chromium, type Browser, type Page } from "playwright-core";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { compareAll } from "../proof/compare";
+import { readCases } from "../proof/cases";
+
+const PAGE = new URL("../../src/attsvm/playground/page/index.html", import.meta.url).href;
+const CHROMIUM = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
+const MINUTE = 60_000;
+
+let browser: Browser;
+let page: Page;
+const errors: string[] = [];
+
+beforeAll(async () => {
+  if (!existsSync(CHROMIUM)) throw new Error(`${CHROMIUM}: no such browser; CHROMIUM names another`);
+  browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });
+  page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
+  page.on("pageerror", (error) => errors.push(error.message));
+  page.on("request", (request) => {
+    if (!/^(file|data|blob):/.test(request.url())) errors.push(`request to ${request.url()}`);
+  });
+  await page.goto(PAGE);
+  await page.waitForSelector("#token-0-0");
+}, MINUTE);
+
+afterAll(async () => {
+  await browser.close();
+  expect(errors).toEqual([]);
+});
+
+const step = async (): Promise<number> => Number((await page.textContent("#step"))!.replaceAll(/\D/g, ""));
+const transform = (id: string): Promise<string | null> => page.getAttribute(`#${id}`, "transform");
+
+test("the slider moves through the steps", async () => {
+  await page.waitForFunction(() => Number(document.querySelector("#step")!.textContent!.replaceAll(/\D/g, "")) > 1000);
+  await page.fill("#scrub", "2.3");
+  await page.waitForFunction(() => document.querySelector("#step")!.textContent === "step 100");
+  await page.fill("#scrub", "0");
+  await page.waitForFunction(() => document.querySelector("#step")!.textContent === "step 0");
+}, MINUTE);
+
+test("play goes on, and pause stays", async () => {
+  await page.click("#play");
+  await page.waitForFunction(() => Number(document.querySelector("#step")!.textContent!.replaceAll(/\D/g, "")) > 5);
+  await page.click("#play");
+  await page.waitForTimeout(100);
+  const paused = await step();
+  await page.waitForTimeout(300);
+  expect(await step()).toBe(paused);
+  await page.click("#next");
+  await page.waitForTimeout(200);
+  expect(await step()).toBeGreaterThan(paused);
+}, MINUTE);
+
+test("a token follows the mouse and the arrow keys", async () => {
+  const before = await transform("token-0-1");
+  const box = (await page.locator("#token-0-1").boundingBox())!;
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 60, box.y + 40, { steps: 4 });
+  await page.mouse.up();
+  await page.waitForTimeout(200);
+  const dragged = await transform("token-0-1");
+  expect(dragged).not.toBe(before);
+  await page.focus("#token-0-1");
+  await page.keyboard.press("ArrowLeft");
+  await page.waitForTimeout(200);
+  expect(await transform("token-0-1")).not.toBe(dragged);
+  for (const label of ["Pause", "Play"]) {
+    await page.keyboard.press("Space");
+    await page.waitForFunction((of) => document.querySelector("#play")!.getAttribute("aria-label") === of, label);
+  }
+}, MINUTE);
+
+test("a link holds the scene", async () => {
+  await page.click("#share");
+  await page.waitForFunction(() => location.hash.startsWith("#scene="));
+  const other = await browser.newPage();
+  await other.goto(page.url());
+  await other.waitForSelector("#token-0-1");
+  expect(await other.getAttribute("#token-0-1", "aria-label")).toContain((await page.getAttribute("#token-0-1", "aria-label"))!.split("at ").at(-1));
+  expect(await other.$eval("#preset option:checked", (option) => option.textContent)).toBe("own scene");
+  const shared = await other.getAttribute("#token-0-1", "transform");
+  await other.focus("#token-0-1");
+  await other.keyboard.press("ArrowLeft");
+  await other.waitForFunction((at) => document.querySelector("#token-0-1")!.getAttribute("transform") !== at, shared);
+  await other.click("#reset");
+  await other.waitForFunction((at) => document.querySelector("#token-0-1")!.getAttribute("transform") === at, shared);
+  await other.close();
+}, MINUTE);
+
+test("a saved scene is opened again", async () => {
+  await page.selectOption("#preset", { label: "Three sequences" });
+  await page.waitForSelector("#token-2-0");
+  await page.click(".menu summary");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#json")]);
+  const path = await download.path();
+  expect(JSON.parse(await readFile(path, "utf8"))).toHaveProperty("tokens");
+  await page.selectOption("#preset", { label: "Two optimisers, two directions" });
+  await page.waitForSelector("#token-2-0", { state: "detached" });
+  await page.setInputFiles("#import", path);
+  await page.waitForSelector("#token-2-0");
+}, MINUTE);
+
+test("every scene is drawn without an error", async () => {
+  const names = await page.$$eval("#preset option:not([disabled])", (options) => options.map((option) => option.textContent!));
+  for (const name of names) {
+    await page.selectOption("#preset", { label: name });
+    await page.waitForTimeout(150);
+    expect(await page.textContent("#note")).toContain(name);
+    const broken = await page.$$eval("svg *", (all) => all.filter((one) => [...one.attributes].some((a) => /NaN|Infinity|undefined/.test(a.value))).length);
+    expect(broken, name).toBe(0);
+  }
+}, MINUTE);
+
+test("Chromium computes what Node does", async () => {
+  const cases = readCases(fileURLToPath(new URL("../tests/cases.json", import.meta.url)));
+  const { build } = await import("vite");
+  const entry = fileURLToPath(new URL("../proof/compare.ts", import.meta.url));
+  const output = await build({
+    configFile: false, logLevel: "silent", root: fileURLToPath(new URL("..", import.meta.url)),
+    build: { write: false, lib: { entry, formats: ["iife"], name: "proof" }, rollupOptions: { external: ["node:fs"], output: { globals: { "node:fs": "({})" } } } },
+  });
+  const [{ output: [chunk] }] = output as unknown as [{ output: [{ code: string }] }];
+  await page.addScriptTag({ content: chunk.code });
+  const inBrowser = await page.evaluate((of) => (window as unknown as { proof: { compareAll(c: unknown): unknown } }).proof.compareAll(of), cases as unknown);
+  const found = inBrowser as ReturnType<typeof compareAll>;
+  expect(found.svm.statuses).toEqual([]);
+  expect(Math.max(found.svm.value, found.svm.gap)).toBeLessThan(1e-9);
+  for (const { error } of Object.values(found.steps)) expect(error).toBeLessThan(1e-12);
+  expect(found.paths.error).toBeLessThan(1e-9);
+}, MINUTE);

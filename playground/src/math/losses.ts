@@ -1,0 +1,20 @@
+/** Losses ℓ(m) of the margin m = y f. The logarithm of the slope does not underflow when the slope itself does. */
+
+export type LossName = "logistic" | "exponential" | "linear";
+
+export interface Loss {
+  value(margin: number): number;
+  /** log|ℓ'(m)|. */
+  logSlope(margin: number): number;
+}
+
+/** log(1 + e^x). */
+function softplus(x: number): number {
+  return Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
+}
+
+export const LOSSES: Record<LossName, Loss> = {
+  logistic: { value: (m) => softplus(-m), logSlope: (m) => -softplus(m) },
+  exponential: { value: (m) => Math.exp(-m), logSlope: (m) => -m },
+  linear: { value: (m) => -m, logSlope: () => 0 },
+};

@@ -1,0 +1,224 @@
+/** The panels below the planes: settings of the runs, the answer, and the editor of the scene. */
+
+import type { Attention } from "../math/gradient";
+import type { LossName } from "../math/losses";
+import { normName, type OptimizerName } from "../math/norms";
+import type { Schedule } from "../math/optimizers";
+import { scores } from "../math/problem";
+import type { Hypothesis } from "../math/theory";
+import { MOST_SEQUENCES, MOST_TOKENS, attentionOf, type Scene } from "./scene";
+import type { State } from "./state";
+
+export const OPTIMIZER_NAMES: Record<OptimizerName, string> = {
+  normalized_gradient_descent: "normalised gradient descent",
+  gradient_descent: "gradient descent",
+  mirror_descent: "ℓp mirror descent",
+  sign: "sign descent",
+  coordinate: "coordinate descent",
+  spectral: "spectral descent",
+  momentum: "momentum 0.9, normalised",
+  adam: "Adam",
+};
+
+type Children = (Node | string)[];
+
+export function element<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  properties: Record<string, string>,
+  ...children: Children
+): HTMLElementTagNameMap[K] {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+function field(name: string, control: HTMLElement): HTMLElement {
+  return element("label", { class: "field" }, element("span", {}, name), control);
+}
+
+function choice<T extends string>(options: Record<T, string>, value: T, change: (value: T) => void): HTMLSelectElement {
+  const made = element("select", {});
+  for (const [key, name] of Object.entries<string>(options)) made.append(element("option", { value: key }, name));
+  made.value = value;
+  made.addEventListener("change", () => change(made.value as T));
+  return made;
+}
+
+function number(value: number, least: number, step: string, change: (value: number) => void): HTMLInputElement {
+  const made = element("input", { type: "number", step, min: String(least), value: String(value) });
+  made.addEventListener("change", () => {
+    const read = Number(made.value);
+    if (Number.isFinite(read) && read >= least) change(read);
+    else made.value = String(value);
+  });
+  return made;
+}
+
+function button(text: string, click: () => void, properties: Record<string, string> = {}): HTMLButtonElement {
+  const made = element("button", { type: "button", ...properties }, text);
+  made.addEventListener("click", click);
+  return made;
+}
+
+/** Replaces the content of a panel, and keeps the focus on the control at the same place. */
+function refill(panel: HTMLElement, children: Children): void {
+  const controls = (): HTMLElement[] => [...panel.querySelectorAll<HTMLElement>("button, select, input")];
+  const focused = controls().indexOf(document.activeElement as HTMLElement);
+  panel.replaceChildren(...children);
+  if (focused >= 0) controls()[Math.min(focused, controls().length - 1)]?.focus();
+}
+
+export interface Actions {
+  /** The scene was edited: panels and planes are drawn anew, and the runs begin again. */
+  edited(): void;
+  activate(run: number): void;
+  choose(sequence: number, token: number | null): void;
+}
+
+export function drawRuns(panel: HTMLElement, state: State, actions: Actions): void {
+  const { scene } = state;
+  const set = (change: () => void) => (): void => { change(); actions.edited(); };
+  const attention: Record<Attention, string> = { prompt: "prompt p", combined: "matrix W", factored: "factors K, Q" };
+  const loss: Record<LossName, string> = { logistic: "logistic", exponential: "exponential", linear: "linear" };
+  const schedule: Record<Schedule, string> = { constant: "constant", growing: "growing, 1 + k/100", decaying: "decaying, 1/(1 + k/100)" };
+  const runs = scene.optimizers.map((optimizer, index) => element("div", { class: `run${index > 0 ? " second" : ""}` },
+    field(index === 0 ? "optimiser" : "second", choice(OPTIMIZER_NAMES, optimizer.name, (name) => set(() => { optimizer.name = name; })())),
+    ...(optimizer.name === "mirror_descent" ? [pField(optimizer.p, (p) => set(() => { optimizer.p = p; })())] : []),
+    ...(scene.attention !== "prompt" && scene.optimizers.length > 1
+      ? [field("trains", choice({ combined: "W", factored: "K and Q" }, attentionOf(scene, optimizer) as "combined" | "factored", (value) => set(() => { optimizer.attention = value; })()))]
+      : []),
+    field("step", number(optimizer.rate, 1e-6, "any", (rate) => set(() => { optimizer.rate = rate; })())),
+    field("schedule", choice(schedule, optimizer.schedule, (kind) => set(() => { optimizer.schedule = kind; })())),
+    ...(scene.optimizers.length > 1
+      ? [element("div", { class: "row" },
+        button("Show its Att-SVM", () => actions.activate(index), { "aria-pressed": String(state.active === index) }),
+        ...(index === 1 ? [button("Remove", set(() => { scene.optimizers.pop(); }))] : []))]
+      : []),
+  ));
+  const second = button("Compare with a second optimiser", set(() => {
+    scene.optimizers.push({ name: scene.optimizers[0].name === "sign" ? "normalized_gradient_descent" : "sign", rate: 0.02, schedule: "constant", p: 1.5 });
+  }));
+  const trainHead = element("input", { type: "checkbox", style: "width:auto;justify-self:start" });
+  trainHead.checked = scene.trainHead;
+  trainHead.addEventListener("change", () => set(() => { scene.trainHead = trainHead.checked; })());
+  refill(panel, [
+    element("h3", {}, "Training"),
+    field("weights", choice(attention, scene.attention, (value) => set(() => {
+      scene.attention = value;
+      for (const one of scene.optimizers) delete one.attention;
+    })())),
+    ...runs,
+    ...(scene.optimizers.length < 2 ? [second] : []),
+    field("loss", choice(loss, scene.loss, (value) => set(() => { scene.loss = value; })())),
+    field("train v too", trainHead),
+    field("gradient", choice({ exact: "exact", written: "as written, in float32" }, scene.written ? "written" : "exact", (value) => set(() => { scene.written = value === "written"; })())),
+  ]);
+}
+
+function pField(p: number, change: (p: number) => void): HTMLElement {
+  // the slider is uniform in log(p − 1)
+  const slider = element("input", { type: "range", min: "-3", max: "2.2", step: "0.05", value: String(Math.log(p - 1)), "aria-label": "p" });
+  const shown = element("output", {}, `p = ${p}`);
+  slider.addEventListener("input", () => { shown.textContent = `p = ${read()}`; });
+  const read = (): number => Number((1 + Math.exp(Number(slider.value))).toPrecision(3));
+  slider.addEventListener("change", () => change(read()));
+  return element("label", { class: "field" }, shown, slider);
+}
+
+export function drawAnswer(panel: HTMLElement, state: State, actions: Actions): void {
+  const { scene } = state;
+  const run = state.runs[state.active];
+  const { solution, theorem } = run;
+  const infeasible = solution.status === "infeasible";
+  const matrix = scene.attention !== "prompt";
+  const keep = choice({ selected: "that the run selects", optimal: "of highest score" }, scene.keep, (value) => {
+    scene.keep = value;
+    actions.edited();
+  });
+  const k = run.history.indexAt(state.step);
+  const support = solution.rows.filter((_, r) => solution.support[r]).map((row) => `${row.token + 1} of ${row.sequence + 1}`);
+  const facts: [string, string][] = infeasible
+    ? [["certificate", `Farkas: every such ${matrix ? "W" : "p"} is longer than ${solution.bound.toExponential(1)} on unit rows`]]
+    : [
+      ["value", `${solution.value.toPrecision(6)}, proved to a relative gap of ${solution.gap === 0 ? "0" : solution.gap.toExponential(0)}`],
+      [matrix ? "W" : "p", `(${solution.direction.map((x) => x.toFixed(4)).join(", ")})`],
+      ["support", support.length > 0 ? `token ${support.join("; ")}` : "none"],
+      ["error now", Number.isFinite(run.errors[k]) ? run.errors[k].toExponential(1) : "–"],
+      ["margin ratio", Number.isFinite(run.ratios[k]) ? run.ratios[k].toFixed(6) : "–"],
+    ];
+  const weights = state.probabilitiesAt(run).map((of, i) => `${i + 1}: ${Math.max(...of).toFixed(4)} on token ${of.indexOf(Math.max(...of)) + 1}`).join(" · ");
+  const kinds = { global: "good", local: "warn", "not local": "bad", undecided: "warn" } as const;
+  const standing = { proved: "good", measured: "warn", conjecture: "warn" } as const;
+  // a theorem says nothing of a run that does not meet its hypotheses
+  const open = theorem.standing === "proved" && theorem.hypotheses.some((one) => !one.global && !one.holds);
+  refill(panel, [
+    element("h3", {}, `Att-SVM in the ${normName(run.norm, matrix)} norm `, element("span", { class: `tag ${infeasible ? "bad" : solution.status === "optimal" ? "good" : "warn"}` }, solution.status)),
+    field("keeps tokens", keep),
+    element("dl", {}, ...[...facts, ["weights", weights] as [string, string]].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
+    ...(run.slack.length === 0 ? [] : [element("p", { class: "hint" }, `The label of sequence ${run.slack.map((i) => i + 1).join(", ")} has slack. If v grows faster than the attention, the path tends to the Att-SVM with margin 0 there. This page solves it with margin 1, so it shows no star, error and margin ratio.`)]),
+    element("h3", {}, "Convergence: ", element("span", { class: `tag ${kinds[run.kind]}` }, { global: "globally", local: "locally", "not local": "not to a locally optimal selection", undecided: "undecided: not saturated" }[run.kind])),
+    ...(state.local === null ? [] : [element("p", { class: "hint" }, `${state.local.length} locally optimal selection${state.local.length === 1 ? "" : "s"}: cones at the rim, green where it is the best.`)]),
+    element("p", { class: "theorem" }, element("span", { class: `tag ${open ? "open" : standing[theorem.standing]}` }, open ? "if:" : theorem.standing), ` ${theorem.statement} `, element("a", { href: theorem.link, rel: "noreferrer" }, theorem.source)),
+    hypotheses(theorem.hypotheses.filter((one) => !one.global)),
+    element("p", { class: "hint" }, state.problem.keys.length === 1 ? "From a start near 0, a run usually ends at the token of highest score if these hold. Equal scores are sufficient for gradient descent:" : "From a start near 0, a run usually ends at the tokens of highest score if these hold:"),
+    hypotheses(theorem.hypotheses.filter((one) => one.global)),
+    ...(run.history.status === "stalled" ? [element("p", { class: "hint" }, `The gradient is zero after ${run.history.last.step.toLocaleString("en")} steps: the run stands still.`)] : []),
+  ]);
+}
+
+function hypotheses(list: Hypothesis[]): HTMLElement {
+  return element("ul", { class: "hypotheses" }, ...list.map((one) => element("li", { class: one.holds ? "yes" : "no" },
+    one.name, element("span", { class: "visually-hidden" }, one.holds ? " holds" : " does not hold"))));
+}
+
+export function drawEditor(panel: HTMLElement, state: State, token: number | null, actions: Actions): void {
+  const { scene } = state;
+  const i = state.chosen;
+  const sequence = scene.sequences[i];
+  const edit = (change: () => void) => (): void => { change(); actions.edited(); };
+  const row = (...children: Children): HTMLElement => element("div", { class: "row" }, ...children);
+  const chosen = token === null ? undefined : sequence.tokens[token];
+  refill(panel, [
+    element("h3", {}, "Scene"),
+    row(...scene.sequences.map((_, j) => button(`sequence ${j + 1}`, () => actions.choose(j, null), { "aria-pressed": String(j === i), style: j === i ? "" : `color: var(--s${j % 6})` }))),
+    row(
+      button(`label ${sequence.label > 0 ? "+1" : "−1"}`, edit(() => { sequence.label = sequence.label > 0 ? -1 : 1; })),
+      ...(sequence.tokens.length < MOST_TOKENS ? [button("Add a token", edit(() => addToken(scene, i)))] : []),
+      ...(scene.sequences.length < MOST_SEQUENCES ? [button("Add a sequence", edit(() => { addSequence(scene); }))] : []),
+      ...(scene.sequences.length > 1 ? [button("Remove it", edit(() => { scene.sequences.splice(i, 1); }))] : []),
+    ),
+    ...(chosen === undefined || token === null ? [element("p", { class: "hint" }, "Choose a token to mask or remove it. Keys: arrows move it, M masks, Delete removes.")] : [
+      element("p", { class: "hint" }, `Token ${token + 1} at (${chosen.at.map((x) => x.toFixed(2)).join(", ")}), score ${scores(state.problem)[i][token].toFixed(3)}`),
+      row(
+        button(chosen.masked ? "Unmask" : "Mask", edit(() => mask(scene, i, token))),
+        ...(sequence.tokens.length > 1 ? [button("Remove the token", edit(() => remove(scene, i, token)))] : []),
+      ),
+    ]),
+    ...(chosen === undefined || scene.heightHead === 0 ? [] : [field("own score", number(chosen.height ?? 0, -1e6, "any", (value) => edit(() => { chosen.height = value; })()))]),
+  ]);
+}
+
+export function mask(scene: Scene, i: number, t: number): void {
+  const token = scene.sequences[i].tokens[t];
+  const others = scene.sequences[i].tokens.some((one, u) => u !== t && one.masked !== true);
+  if (token.masked === true) delete token.masked;
+  else if (others) token.masked = true;
+}
+
+export function remove(scene: Scene, i: number, t: number): void {
+  const { tokens } = scene.sequences[i];
+  if (tokens.some((one, u) => u !== t && one.masked !== true)) tokens.splice(t, 1);
+}
+
+function addToken(scene: Scene, i: number): void {
+  const { tokens } = scene.sequences[i];
+  const angle = 2.4 * (tokens.length + 1 + i);
+  const far = Math.max(0.5, ...tokens.map((token) => Math.hypot(...token.at)));
+  tokens.push({ at: [0.7 * far * Math.cos(angle), 0.7 * far * Math.sin(angle)], ...(scene.heightHead === 0 ? {} : { height: 0 }) });
+}
+
+function addSequence(scene: Scene): void {
+  scene.sequences.push({ label: 1, query: [0.8, 0.6], tokens: [] });
+  for (let t = 0; t < 3; t++) addToken(scene, scene.sequences.length - 1);
+}

@@ -1,0 +1,77 @@
+/** Scenes survive links and files, and those of others are refused where they are damaged. */
+
+import { expect, test } from "vitest";
+import { PRESETS } from "../src/page/presets";
+import { checked, emptyScene, fromFile, fromLink, toFile, toLink, toPython, type Scene } from "../src/page/scene";
+import { State } from "../src/page/state";
+
+const scenes = PRESETS.flatMap((group) => group.scenes);
+
+test.each(scenes.map((scene) => [scene.name, scene] as const))("%s: through a link and a file", (_, scene) => {
+  expect(fromLink(`#${toLink(scene)}`)).toEqual(scene);
+  expect(fromFile(toFile(scene))).toEqual(scene);
+});
+
+test("a problem file without the page's part is read too", () => {
+  const { playground: _, ...problem } = JSON.parse(toFile(scenes[3])) as Record<string, unknown>;
+  expect(fromFile(JSON.stringify(problem)).sequences.map((of) => of.tokens)).toEqual(scenes[3].sequences.map((of) => of.tokens));
+});
+
+test("damaged scenes are refused", () => {
+  const scene = structuredClone(scenes[0]);
+  expect(() => checked({ ...scene, loss: "hinge" })).toThrow("loss");
+  expect(() => checked({ ...scene, head: [Infinity, 0] })).toThrow("head");
+  expect(() => fromFile('{"tokens": [[[1, 2, 3]]]}')).toThrow("tokens");
+});
+
+test("the gradient as it is written turns away from the Att-SVM, the exact one does not", () => {
+  const scene = scenes.find((one) => one.written)!;
+  const errorOf = (written: boolean): number => {
+    const state = new State({ ...structuredClone(scene), written });
+    while (!state.complete && state.runs[0].history.last.step < 20_000) state.advance(50);
+    return state.runs[0].errors.at(-1)!;
+  };
+  const [asWritten, exact] = [errorOf(true), errorOf(false)];
+  console.log({ asWritten, exact });
+  expect(exact).toBeLessThan(1e-7);
+  expect(asWritten).toBeGreaterThan(1e-3);
+}, 60_000);
+
+test("nothing is called proved where a hypothesis fails, and no error is shown where a label has slack", () => {
+  const state = (name: string): State => new State(structuredClone(scenes.find((scene) => scene.name.includes(name))!));
+  const written = state("usually written").runs[0].theorem.hypotheses;
+  expect(written.find((one) => one.name === "the gradient is exact")?.holds).toBe(false);
+  const joint = state("figure 3").runs[0];
+  expect(joint.slack).toEqual([2]);
+  expect(joint.errors.every(Number.isNaN)).toBe(true);
+  expect(state("joint training").runs[0].slack).toEqual([]);
+});
+
+test("equal scores are sufficient for one sequence alone", () => {
+  // differences of keys (1, 0) and (-2, 0.5) with score gaps 5 and 0.05: the run ends elsewhere, docs/notes/global_conditions.md
+  const of = (x: [number, number], height: number): Scene["sequences"][number] => ({ label: 1, query: [1, 0], tokens: [{ at: x, height }, { at: [0, 0], height: 0 }] });
+  const both = [of([1, 0], 5), of([-2, 0.5], 0.05)];
+  const favoured = (sequences: Scene["sequences"]): boolean =>
+    new State({ ...emptyScene(), head: [0, 0], heightHead: 1, sequences }).runs[0].theorem.hypotheses.at(-1)!.holds;
+  expect(favoured(both)).toBe(false);
+  expect(favoured([both[1]])).toBe(true);
+});
+
+test("the Python code names a norm where the library knows no limit of the factors", () => {
+  const code = (name: "mirror_descent" | "normalized_gradient_descent"): string =>
+    toPython({ ...structuredClone(scenes[0]), attention: "factored", optimizers: [{ name, rate: 0.01, schedule: "constant", p: 1.5 }] }, 10);
+  expect(code("mirror_descent")).toContain('predict_direction(problem, run, norm="nuclear")');
+  expect(code("normalized_gradient_descent")).toContain("predict_direction(problem, run)");
+});
+
+test("the kinds of convergence of the scenes", () => {
+  const state = (name: string): State => new State(structuredClone(scenes.find((scene) => scene.name.startsWith(name))!));
+  const kindAt = (name: string): string => {
+    const found = state(name);
+    for (let k = 0; k < 300 && !found.complete && found.runs[0].history.last.step < 5000; k++) found.advance(20);
+    return found.runs[0].kind;
+  };
+  expect(kindAt("Two optimisers")).toBe("global");
+  expect(kindAt("A wrong token")).toBe("local");
+  expect(state("No weights").runs[0].solution.status).toBe("infeasible");
+}, 60_000);

@@ -1,0 +1,125 @@
+"""The layer beside other classifiers on the same sequences, over several seeds."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.apps.fit.baseline import accuracy_on, fixed_features
+from attsvm.apps.fit.layer import Layer, Plan, train_layer
+from attsvm.datasets.source import Drawing
+from attsvm.estimator import AttentionClassifier
+from attsvm.results import Callback, Status
+
+LAYER, ESTIMATOR = "this layer", "AttentionClassifier"
+
+
+class Scores(NamedTuple):
+    """What a classifier reached on the test sequences, for each seed.
+
+    Attributes
+    ----------
+    accuracy : ndarray, shape (S,)
+    right : ndarray, shape (S,), or None
+        Share of the sequences in which the token that decides the label has the largest attention; None without
+        attention.
+    """
+
+    accuracy: Float[np.ndarray, " S"]
+    right: Float[np.ndarray, " S"] | None
+
+
+class Comparison(NamedTuple):
+    """Several classifiers on the same training and test sequences.
+
+    Attributes
+    ----------
+    seeds : tuple of int
+        S seeds.
+    num_test : int
+        Test sequences of each seed.
+    scores : dict of str to Scores
+        By classifier.
+    """
+
+    seeds: tuple[int, ...]
+    num_test: int
+    scores: dict[str, Scores]
+
+
+def compare(
+    first: Layer,
+    plan: Plan,
+    draw: Callable[[int], Drawing],
+    seeds: Sequence[int],
+    callback: Callback | None = None,
+) -> Comparison:
+    """Train and test every classifier on what is drawn for each seed.
+
+    Parameters
+    ----------
+    first : Layer
+        The layer that was trained for the first seed.
+    plan : Plan
+        How layers are trained.
+    draw : callable
+        From a seed to a drawing with ``test_rows`` and ``relevant``.
+    seeds : sequence of int
+        If training is interrupted, the remaining seeds are left out.
+    callback : callable, optional
+        Passed on to :func:`attsvm.train`.
+
+    Returns
+    -------
+    Comparison
+    """
+    found: list[dict[str, tuple[float, float | None]]] = []
+    for seed in seeds:
+        drawing = draw(seed)
+        train_rows, test_rows = parts_of(drawing)
+        layer = first if not found else train_layer(drawing.problem, train_rows, test_rows, plan, seed, callback)
+        if layer.run.status == Status.INTERRUPTED and found:
+            break
+        found.append(_one(layer, drawing, train_rows, test_rows, seed, plan.train_head))
+    return Comparison(
+        tuple(seeds[: len(found)]),
+        len(test_rows),
+        {name: _scores([of_seed[name] for of_seed in found]) for name in found[0]},
+    )
+
+
+def parts_of(drawing: Drawing) -> tuple[np.ndarray, np.ndarray]:
+    """The training and the test sequences of a drawing that separates them."""
+    assert drawing.test_rows is not None
+    return np.setdiff1d(np.arange(drawing.problem.num_sequences), drawing.test_rows), drawing.test_rows
+
+
+def _one(
+    layer: Layer, drawing: Drawing, train_rows: np.ndarray, test_rows: np.ndarray, seed: int, with_estimator: bool
+) -> dict[str, tuple[float, float | None]]:
+    """Accuracy, and share of right tokens, of every classifier for one seed."""
+    problem, relevant = drawing.problem, drawing.relevant
+    assert relevant is not None
+    assert problem.labels is not None
+    labels = problem.labels
+    _, on_test = layer.evaluations()
+    assert on_test is not None
+    truth = relevant[test_rows]
+    right = float((on_test.attention[:, 0].argmax(axis=-1) == truth).mean())
+    found: dict[str, tuple[float, float | None]] = {LAYER: (on_test.accuracy, right)}
+    if with_estimator:
+        tokens = problem.tokens
+        classifier = AttentionClassifier(random_state=seed).fit(tokens[train_rows], labels[train_rows])
+        accuracy = float(classifier.score(tokens[test_rows], labels[test_rows]))
+        found[ESTIMATOR] = accuracy, float((classifier.selected(tokens[test_rows]) == truth).mean())
+    for name, features in fixed_features(problem, relevant).items():
+        rows = {"train": train_rows, "test": test_rows}
+        parts = {part: (features[chosen], labels[chosen]) for part, chosen in rows.items()}
+        found[name] = accuracy_on(parts)["test"], None
+    return found
+
+
+def _scores(of_seeds: list[tuple[float, float | None]]) -> Scores:
+    accuracy, right = zip(*of_seeds, strict=True)
+    return Scores(np.array(accuracy), None if right[0] is None else np.array(right))

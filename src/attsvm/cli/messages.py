@@ -1,0 +1,93 @@
+"""What a command says on stderr besides errors and warnings: how much, by ``--quiet`` and ``--verbose``."""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any
+
+import typer
+
+from attsvm.errors import ProblemError
+from attsvm.progress import Display, Lines, find_display, in_terminal, shown
+
+
+class Level(IntEnum):
+    """How much a command says."""
+
+    QUIET = 0
+    NORMAL = 1
+    VERBOSE = 2
+
+
+_SECONDS_A_LINE = {Level.NORMAL: 10.0, Level.VERBOSE: 1.0}
+_level = Level.NORMAL
+
+
+def is_verbose() -> bool:
+    """Whether the running command says what it does."""
+    return _level is Level.VERBOSE
+
+
+def say(line: str) -> None:
+    """Print a line on stderr, unless the command is quiet."""
+    if _level > Level.QUIET:
+        print(line, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def progress(name: str, callback: Callable[[Any], object]) -> Iterator[Callable[[Any], object]]:
+    """Show the progress of the block, unless the command is quiet; yield the callback that shows it.
+
+    Parameters
+    ----------
+    name : str
+        What is computed.
+    callback : callable
+        It is called, too, and what it returns is returned.
+    """
+
+    def display(name: str) -> Display:
+        return find_display(name) if in_terminal() else Lines(name, _SECONDS_A_LINE[_level])
+
+    with shown(display if _level > Level.QUIET else False, name, callback) as update:
+        yield update or callback
+
+
+def with_level(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a command with the options ``--quiet`` and ``--verbose``."""
+
+    @wraps(function)
+    def call(*, quiet: bool, verbose: bool, **options: Any) -> Any:
+        if quiet and verbose:
+            raise ProblemError("--quiet, --verbose: expected one of them, got both")
+        _set(Level.QUIET if quiet else Level.VERBOSE if verbose else Level.NORMAL)
+        return function(**options)
+
+    own = [*signature(function).parameters.values()]
+    added = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+        for name, annotation in (("quiet", _Quiet), ("verbose", _Verbose))
+    ]
+    call.__signature__ = Signature([*own, *added])  # type: ignore[attr-defined]
+    return call
+
+
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result, warnings and errors.")]
+_Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print what is done, and the traceback of an error.", show_default=False)
+]
+
+
+def _set(chosen: Level) -> None:
+    global _level
+    _level = chosen
+    log = logging.getLogger("attsvm")
+    log.setLevel({Level.QUIET: logging.ERROR, Level.NORMAL: logging.WARNING, Level.VERBOSE: logging.DEBUG}[chosen])
+    if chosen is Level.VERBOSE:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+        log.handlers = [handler]

@@ -1,0 +1,44 @@
+"""``attsvm playground``: open the interactive page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attsvm.cli.shared import finish
+from attsvm.report.outputs import check_file
+
+HELP = """
+The page trains attention in the plane and draws the path of its weights beside the Att-SVM. It is one HTML file, which
+needs neither a server nor a network. Without `--out`, the file that is installed with attsvm opens in the browser.
+
+Examples:
+
+    attsvm playground
+
+    attsvm playground --out playground.html
+"""
+
+
+def playground(
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the page to FILE instead.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it exists.")] = False,
+) -> None:
+    """Open the page, or write it."""
+    check_file(out, force)
+
+    if out is not None:
+        from attsvm.playground import page
+        from attsvm.storage import atomic_write
+
+        with atomic_write(out) as stream:
+            stream.write(page().encode())
+        finish(out, "the playground")
+        return
+    import webbrowser
+    from importlib.resources import as_file, files
+
+    with as_file(files("attsvm.playground").joinpath("page", "index.html")) as path:
+        address = path.as_uri()
+        if not webbrowser.open(address):
+            print(f"no browser was found; open {address}")

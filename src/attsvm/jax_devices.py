@@ -1,0 +1,75 @@
+"""The devices of JAX, by name."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+
+from attsvm.devices import free_memory, parse_device
+
+_EXHAUSTED = "RESOURCE_EXHAUSTED"
+"""How the message of XLA's error begins if memory does not suffice."""
+
+
+def find_device(name: str | None) -> jax.Device:
+    """JAX's device of a name; its default device if there is no name.
+
+    Parameters
+    ----------
+    name : str or None
+        "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such device.
+
+    Examples
+    --------
+    >>> from attsvm.jax_devices import find_device
+    >>> find_device("cpu").platform
+    'cpu'
+    """
+    if name is None:
+        return default_device()
+    gpus = _gpus()
+    found = parse_device(name, len(gpus))
+    return jax.devices("cpu")[0] if found.kind == "cpu" else gpus[found.number]
+
+
+def default_device() -> jax.Device:
+    """Where JAX runs programs that no argument ties to a device."""
+    device: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return jax.devices(device)[0] if device is None or isinstance(device, str) else device
+
+
+def on_device(device: jax.Device) -> AbstractContextManager[Any]:
+    """A context in which JAX computes on a device.
+
+    It changes nothing if this is the default device: JAX would compile everything again.
+    """
+    context: AbstractContextManager[Any] = jax.default_device(device)
+    return nullcontext() if device == default_device() else context
+
+
+def name_of(device: jax.Device) -> str:
+    """The name under which :func:`find_device` finds a device."""
+    return "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
+
+
+def exhausted(error: Exception) -> bool:
+    """Whether an error of JAX says that memory does not suffice."""
+    return _EXHAUSTED in str(error)
+
+
+def available(device: jax.Device) -> int:
+    """Bytes that a device has free; 0 if unknown."""
+    stats = device.memory_stats()
+    return stats["bytes_limit"] - stats["bytes_in_use"] if stats else free_memory()
+
+
+def _gpus() -> list[jax.Device]:
+    try:
+        return list(jax.devices("gpu"))
+    except RuntimeError:  # JAX has been installed without support of GPUs, or there is none
+        return []

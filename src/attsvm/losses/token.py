@@ -1,0 +1,61 @@
+"""The log loss −log f_y of shares f: of the attention that the tokens of each kind get together."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from attsvm.losses.base import OutputLoss, Outputs, Slope
+from attsvm.losses.registry import LOSSES
+
+Array = jax.Array
+
+
+@dataclass(frozen=True)
+class TokenLoss(OutputLoss):
+    """−log f_y, where f_y is the attention on the tokens y of a context: the log loss of next-token prediction.
+
+    It is for problems whose tokens are one-hot vectors of the token numbers and whose head is the identity, as
+    :meth:`attsvm.TokenGraph.training_problem` makes them, and the head must not be trained. It is computed from f_y, so
+    a loss below 1e-16 is 0, and a share that underflows ends a trial. Steps do not depend on digits of a small loss.
+
+    See Also
+    --------
+    attsvm.TokenGraph.training_problem
+    attsvm.losses.CrossEntropy : Of class scores that are not shares.
+
+    References
+    ----------
+    Li, Huang, Ildiz, Rawat and Oymak (2024), *Mechanics of Next Token Prediction with Self-Attention*, AISTATS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm.losses import TokenLoss
+    >>> shares = np.array([0.25, 0.75]).reshape(1, 1, 2, 1)
+    >>> round(TokenLoss().values(shares, np.ones((1, 1, 1))).item(), 4)
+    0.2877
+    """
+
+    name = "token"
+    takes = Outputs.CLASS_SCORES
+
+    def values(self, outputs: Array, labels: Array) -> Array:
+        """−log f_y of each query."""
+        return -jnp.log(self._share(outputs, labels))
+
+    def slope(self, outputs: Array, labels: Array) -> Slope:
+        """−onehot(y) / f_y."""
+        return Slope(-self._right(outputs, labels).astype(outputs.dtype), -jnp.log(self._share(outputs, labels)))
+
+    @staticmethod
+    def _right(outputs: Array, labels: Array) -> Array:
+        classes = jax.lax.broadcasted_iota(jnp.int32, (1, 1, outputs.shape[2], 1), 2)
+        return classes == labels[:, :, None]
+
+    @classmethod
+    def _share(cls, outputs: Array, labels: Array) -> Array:
+        return jnp.sum(jnp.where(cls._right(outputs, labels), outputs, 0.0), axis=2)
+
+
+LOSSES.register("token", TokenLoss())

@@ -1,0 +1,140 @@
+"""Contexts of any lengths with the tokens that follow them, and where these come from: arrays, or documents."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from attsvm.checks import check_integer
+from attsvm.errors import ProblemError
+
+POSITIONS = 1_000_000
+"""Positions of documents that are looked at together; they bound the memory."""
+
+
+class Contexts(NamedTuple):
+    """n contexts: context i is ``ids[offsets[i]:offsets[i + 1]]``, and ``labels[i]`` follows it."""
+
+    ids: Int[np.ndarray, " N"]
+    offsets: Int[np.ndarray, " n+1"]
+    labels: Int[np.ndarray, " n"]
+
+    @property
+    def last(self) -> Int[np.ndarray, " n"]:
+        """The last token of each context."""
+        return np.asarray(self.ids[self.offsets[1:] - 1])
+
+    @property
+    def owner(self) -> Int[np.ndarray, " N"]:
+        """The number of the context of each id."""
+        return np.repeat(np.arange(len(self.labels)), np.diff(self.offsets))
+
+    def has_label(self) -> Bool[np.ndarray, " n"]:
+        """Which contexts contain their label."""
+        found = np.zeros(len(self.labels), bool)
+        owner = self.owner
+        found[owner[self.ids == self.labels[owner]]] = True
+        return found
+
+    def keep(self, some: Bool[np.ndarray, " n"]) -> "Contexts":
+        """Some of the contexts."""
+        lengths = np.diff(self.offsets)
+        return Contexts(self.ids[np.repeat(some, lengths)], ends(lengths[some]), self.labels[some])
+
+
+def ends(lengths: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n+1"]:
+    """Offsets of sequences of these lengths."""
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def parse_sequences(sequences: Any) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " n+1"]]:
+    """Ids and offsets of an array of shape (n, T), or of a list of lists of token numbers.
+
+    Raises
+    ------
+    ProblemError
+        If there is no sequence, one is empty, or an entry is not a token number.
+    """
+    if isinstance(sequences, np.ndarray) and sequences.ndim == 2 and sequences.size:
+        n, T = sequences.shape
+        return _integers("sequences", sequences.reshape(-1)), np.arange(n + 1) * T
+    rows = [_integers(f"sequences[{i}]", row) for i, row in enumerate(sequences)]
+    if not rows:
+        raise ProblemError("sequences: expected at least one sequence, got none")
+    empty = next((i for i, row in enumerate(rows) if not len(row)), None)
+    if empty is not None:
+        raise ProblemError(f"sequences: expected at least one token in each, got none at index {empty}")
+    return np.concatenate(rows), ends(np.array([len(row) for row in rows]))
+
+
+def parse_contexts(sequences: Any, next_tokens: Any) -> Contexts:
+    """Contexts from sequences and the token that follows each.
+
+    Raises
+    ------
+    ProblemError
+        If an argument is not what :func:`parse_sequences` expects, or the numbers of both differ.
+    """
+    ids, offsets = parse_sequences(sequences)
+    labels = _integers("next_tokens", next_tokens)
+    if len(labels) != len(offsets) - 1:
+        raise ProblemError(f"next_tokens: expected {len(offsets) - 1}, one for each sequence, got {len(labels)}")
+    return Contexts(ids, offsets, labels)
+
+
+def of_documents(documents: Iterable[Any], length: int) -> Iterator[Contexts]:
+    """The contexts of every position that has a next token, in parts of bounded size.
+
+    Parameters
+    ----------
+    documents : iterable of int arrays
+        Each is read once.
+    length : int
+        The longest context; it ends at the position and stays inside the document.
+    """
+    check_integer("length", length, 1)
+    most, waiting, size = max(1, POSITIONS // length), [], 0
+    for place, document in enumerate(documents):
+        ids = _integers(f"documents[{place}]", document)
+        for start in range(0, max(len(ids) - 1, 0), most):  # the last position of a part has its next token
+            waiting.append((ids[max(start - length + 1, 0) : start + most + 1], min(start, length - 1)))
+            size += most if len(ids) > most else len(ids)
+            if size >= most:
+                yield _joined(waiting, length)
+                waiting, size = [], 0
+    if waiting:
+        yield _joined(waiting, length)
+
+
+def _joined(parts: list[tuple[Int[np.ndarray, " k"], int]], length: int) -> Contexts:
+    """The contexts of the positions of parts of documents, but the last of each and those before a number."""
+    ids = np.concatenate([part for part, _ in parts])
+    begins = ends(np.array([len(part) for part, _ in parts]))
+    own_begin = np.repeat(begins[:-1], np.diff(begins))
+    first = np.repeat([skipped for _, skipped in parts], np.diff(begins))
+    at = np.arange(len(ids))
+    at = at[(at - own_begin >= first) & (at < np.repeat(begins[1:], np.diff(begins)) - 1)]
+    begin = np.maximum(at - length + 1, own_begin[at])
+    offsets = ends(at - begin + 1)
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - begin, np.diff(offsets))
+    return Contexts(ids[within], offsets, ids[at + 1])
+
+
+def _integers(name: str, values: Any) -> Int[np.ndarray, " k"]:
+    """Token numbers of one sequence.
+
+    Raises
+    ------
+    ProblemError
+        If they are not integers from 0, on one axis.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ProblemError(f"{name}: expected token numbers, got {values!r}") from error
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ProblemError(f"{name}: expected integers on one axis, got {array.dtype} of shape {array.shape}")
+    if array.size and array.min() < 0:
+        raise ProblemError(f"{name}: expected token numbers >= 0, got {array.min()}")
+    return array.astype(np.int64)

@@ -1,0 +1,95 @@
+"""The order that the edges of a directed graph ask for: components, their levels, and the edges that suffice."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+from jaxtyping import Int
+
+Pairs = Int[np.ndarray, "E 2"]
+
+
+class Priorities(NamedTuple):
+    """The strongly connected components of a directed graph of N nodes.
+
+    Attributes
+    ----------
+    component : ndarray, shape (N,)
+        The number of each node's component.
+    level : ndarray, shape (C,)
+        The number of edges on the longest path to each component: 0 for those that no other one precedes.
+    edges : ndarray, shape (E, 2)
+        The pairs of different components that an edge joins, the higher one first.
+    """
+
+    component: Int[np.ndarray, " N"]
+    level: Int[np.ndarray, " C"]
+    edges: Pairs
+
+    @classmethod
+    def of(cls, num_nodes: int, edges: Pairs) -> "Priorities":
+        """Those of the graph with these edges."""
+        matrix = scipy.sparse.coo_array((np.ones(len(edges), bool), edges.T), shape=(num_nodes, num_nodes))
+        count, component = scipy.sparse.csgraph.connected_components(matrix, connection="strong")
+        between = component[edges]
+        between = np.unique(between[between[:, 0] != between[:, 1]], axis=0)
+        return cls(component.astype(np.int64), _levels(count, between), between)
+
+    def covers(self) -> Pairs:
+        """The edges that are no consequence of others: the transitive reduction.
+
+        A component that must be above a second one, and this above a third one, is above the third one.
+
+        References
+        ----------
+        Aho, Garey and Ullman (1972), *The transitive reduction of a directed graph*.
+        """
+        return np.array(sorted(self._closed()[0]), np.int64).reshape(-1, 2)
+
+    def below(self) -> list[int]:
+        """The components below each one, as bits of an integer: those that edges lead to, also through others."""
+        return self._closed()[1]
+
+    def _closed(self) -> tuple[list[tuple[int, int]], list[int]]:
+        """The pairs of :meth:`covers`, and the sets of :meth:`below`."""
+        # the children of each component from the highest to the lowest: one that is below another comes after it
+        order = np.lexsort((self.level[self.edges[:, 1]], self.edges[:, 0]))
+        children = self.edges[order, 1].tolist()
+        begin = np.searchsorted(self.edges[order, 0], np.arange(len(self.level) + 1)).tolist()
+        place = self.places().tolist()
+        below, kept = [0] * len(self.level), []
+        for parent in np.argsort(-self.level, kind="stable").tolist():
+            reached = 0
+            for child in children[begin[parent] : begin[parent + 1]]:
+                bit = 1 << place[child]
+                if not reached & bit:
+                    kept.append((parent, child))
+                    reached |= below[child] | bit
+            below[parent] = reached
+        return kept, below
+
+    def places(self) -> Int[np.ndarray, " C"]:
+        """The bit of each component: its number within its connected part of the graph, so that integers are short."""
+        count = len(self.level)
+        matrix = scipy.sparse.coo_array((np.ones(len(self.edges), bool), self.edges.T), shape=(count, count))
+        _, part = scipy.sparse.csgraph.connected_components(matrix, directed=False)
+        order = np.argsort(part, kind="stable")
+        place = np.empty(count, np.int64)
+        place[order] = np.arange(count) - np.searchsorted(part[order], part[order])
+        return place
+
+
+def _levels(count: int, edges: Pairs) -> Int[np.ndarray, " C"]:
+    """The length of the longest path to each node of a graph without cycles; the edges are sorted."""
+    begin = np.searchsorted(edges[:, 0], np.arange(count + 1))
+    waits = np.bincount(edges[:, 1], minlength=count)
+    level, now, depth = np.zeros(count, np.int64), np.flatnonzero(waits == 0), 0
+    while len(now):
+        level[now] = depth
+        lengths = begin[now + 1] - begin[now]
+        first = np.cumsum(lengths) - lengths
+        children = edges[np.arange(lengths.sum()) + np.repeat(begin[now] - first, lengths), 1]
+        left, numbers = np.unique(children, return_counts=True)
+        waits[left] -= numbers
+        now, depth = left[waits[left] == 0], depth + 1
+    return level

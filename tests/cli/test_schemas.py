@@ -1,0 +1,41 @@
+"""The schemas of results: there is one for each command with ``--json``, and it is strict."""
+
+import copy
+
+import pytest
+from jsonschema import Draft202012Validator, ValidationError
+
+import attsvm
+from attsvm.cli import solve
+from attsvm.cli.app import COMMANDS, load_command
+from oracles.schemas import all_schemas, check_result
+
+
+def test_every_command_with_json_has_a_schema_and_every_schema_is_valid():
+    with_json = {name for name in COMMANDS if any("--json" in option.opts for option in load_command(name).params)}
+    # each figure of `reproduce` is a file of its own, and `sweep --dry-run` prints an estimate
+    others = {"figures", "sweep_estimate"}
+    assert set(all_schemas()) == {name.replace(" ", "_").replace("-", "_") for name in with_json} | others
+    for name, schema in all_schemas().items():
+        Draft202012Validator.check_schema(schema)
+        assert schema["title"] == schema["properties"]["schema"]["const"]
+        assert schema["title"].replace("-", "_").startswith(f"attsvm.{name}/")
+        assert schema["additionalProperties"] is False
+        assert set(schema["required"]) >= {"schema", "version", "command"}
+
+
+@pytest.mark.parametrize("change", ["renamed", "missing", "added", "another type"])
+def test_a_result_that_changes_a_field_is_refused(change):
+    problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+    result = solve.as_numbers(problem, solution, source="problem.npz", command="attsvm solve", threads=None)
+    check_result(result)
+    changed = copy.deepcopy(result)
+    if change in ("renamed", "missing"):
+        changed["data"].pop("sha256")
+    if change in ("renamed", "added"):
+        changed["data"]["sha"] = "0"
+    if change == "another type":
+        changed["gap"] = "small"
+    with pytest.raises(ValidationError):
+        check_result(changed)

@@ -1,0 +1,71 @@
+"""Proximal pivoting against CVXPY, on rows that depend on each other, and its part in `solve_svm`."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.selection import selection_sets
+from attsvm.svm.certificate import FROBENIUS, certify
+from attsvm.svm.constraints.constraints import Constraints
+from attsvm.svm.methods.euclidean import frobenius
+from attsvm.svm.methods.euclidean.proximal_pivoting import solve_by_pivoting
+
+
+def ordered_pairs(seed, num_tokens=9, dim=8, num_queries=5):
+    """Pairs of tokens, for each query in an order of its own: those of a level are level, and every pair occurs twice.
+
+    There are more pairs than the rows have dimensions.
+    """
+    rng = np.random.default_rng(seed)
+    vectors, queries = rng.standard_normal((num_tokens, dim)), rng.standard_normal((num_queries, dim))
+    pairs = []
+    for k in range(num_queries):
+        level = rng.permutation(num_tokens) // 2
+        pairs += [(k, i, j) for i in range(num_tokens) for j in range(num_tokens) if i != j and level[i] >= level[j]]
+        tied = [level[i] == level[j] for q, i, j in pairs if q == k]
+        kept = tied if k == 0 else kept + tied
+    query, first, second = np.array(2 * pairs).T
+    problem = attsvm.Problem(np.stack([vectors[first], vectors[second]], axis=1), queries=queries[query])
+    return problem, np.stack([np.ones(2 * len(kept), bool), 2 * kept], axis=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_solves_rows_that_depend_on_each_other(seed):
+    problem, selected = ordered_pairs(seed)
+    constraints = Constraints.of(problem, selection_sets(problem, selected), None)
+    W = cp.Variable((8, 8))
+    image = cp.sum(cp.multiply((problem.tokens[:, 0] - problem.tokens[:, 1]) @ W, problem.queries), axis=1)
+    tied = selected[:, 1]
+    oracle = cp.Problem(cp.Minimize(cp.norm(W, "fro")), [image[tied] == 0, image[~tied] >= 1])
+    oracle.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+
+    found = solve_by_pivoting(constraints, np.zeros(constraints.right.shape), "asked by a test")
+    done = certify(constraints, FROBENIUS, found.weights, found.multipliers, 1e-8)
+    assert done.gap <= 1e-9
+    assert done.violation <= 1e-9
+    assert done.value == pytest.approx(oracle.value, rel=1e-8)
+
+
+def test_it_leaves_contradictions_to_the_search_for_a_ray():
+    problem, selected = ordered_pairs(0)
+    selected = selected.copy()
+    selected[0] = selected[0, ::-1] if not selected[0, 1] else [True, False]  # this pair in the opposite order, too
+    constraints = Constraints.of(problem, selection_sets(problem, selected), None)
+    assert solve_by_pivoting(constraints, np.zeros(constraints.right.shape), "asked by a test") is None
+
+
+def test_a_large_problem_is_finished_by_pivoting(monkeypatch):
+    monkeypatch.setattr(frobenius, "SMALL_ROWS", 1_000)
+    monkeypatch.setattr(frobenius, "FEW_WEIGHTS", 10)
+    monkeypatch.setattr(frobenius, "FIRST_STEPS", 20)
+    problem, selected = ordered_pairs(1)
+    solution = attsvm.solve_svm(problem, selected)
+    assert solution.stats["method"] == "proximal-pivoting"
+    assert solution.status == "optimal"
+    watched = attsvm.solve_svm(problem, selected, callback=lambda progress: None)
+    assert (watched.direction == solution.direction).all()
+    again = attsvm.solve_svm(problem, selected, method="least-distance")
+    # the direction error is half the square of the distance, and that is at most the root of the gaps
+    assert solution.value == pytest.approx(again.value, rel=1e-9)
+    assert attsvm.direction_error(solution.direction, again.direction) < 1e-9

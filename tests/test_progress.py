@@ -1,0 +1,126 @@
+"""How progress is shown: a bar in a terminal and in a notebook, plain lines elsewhere, and only what is known."""
+
+import io
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import attsvm
+from attsvm import Progress, progress
+from attsvm.progress import Lines, shown, words
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that moves one second with each step."""
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now.seconds)
+    return now
+
+
+def run(clock, display, steps, total, loss=0.5, stage=lambda step: None):
+    with shown(display, "training") as callback:
+        for step in range(1, steps + 1):
+            clock.seconds += 1
+            callback(Progress(step, total, loss=loss, stage=stage(step)))
+
+
+LINE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d training: (.*)"
+
+
+def lines(capsys):
+    return [re.fullmatch(LINE, line)[1] for line in capsys.readouterr().err.splitlines()]
+
+
+def test_off_a_terminal_there_is_a_line_every_ten_seconds_with_the_time_left(clock, capsys):
+    run(clock, True, 25, 100)
+    # the time is that of the steps after the second call: 90 steps of a second are left after step 10
+    assert lines(capsys) == [
+        "10/100, loss 0.5, 90 s left",
+        "20/100, loss 0.5, 80 s left",
+        "25/100, loss 0.5, 75 s left",
+    ]
+
+
+def test_a_new_stage_is_a_line_and_a_short_computation_is_none(clock, capsys):
+    run(clock, True, 6, 6, stage=lambda step: f"epoch {(step + 2) // 3} of 2")
+    assert lines(capsys) == [
+        "epoch 1 of 2, 1/6, loss 0.5",
+        "epoch 2 of 2, 4/6, loss 0.5, 2 s left",
+        "epoch 2 of 2, 6/6, loss 0.5",
+    ]
+    run(clock, True, 9, 100)
+    assert not lines(capsys)
+
+
+def test_what_is_not_known_is_not_shown(clock, capsys):
+    run(clock, lambda name: Lines(name, 1.0), 3, None, loss=NAN)
+    assert lines(capsys) == ["1", "2", "3"]
+    assert words(Progress(0, 5, loss=None, gap=NAN), None) == "0/5"
+
+
+def test_in_a_terminal_there_is_a_bar_that_is_removed(clock, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    for total in (100, None):
+        run(clock, True, 25, total)
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+    assert "25/100, loss 0.5, 75 s left" in plain
+    assert "━" in plain
+    assert "?" not in plain
+    assert stream.getvalue().endswith("\x1b[2K")  # the line of the bar is erased
+
+
+def test_a_notebook_has_a_bar_that_replaces_itself(clock, monkeypatch, capsys):
+    made = []
+
+    class Handle:
+        update = staticmethod(made.append)
+
+    def display(shown, display_id):
+        assert display_id is True
+        made.append(shown)
+        return Handle
+
+    kernel = SimpleNamespace(config={"IPKernelApp": {}})
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kernel))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    run(clock, True, 3, 10)
+    run(clock, True, 1, None)
+    html = [one._repr_html_() for one in made]
+    assert len(html) == 4
+    assert '<progress max="10" value="3"' in html[2]
+    assert "training: 3/10, loss 0.5, 7 s left" in html[2]
+    assert "<progress style" in html[3]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_functions_show_their_progress_and_still_call_back(monkeypatch):
+    seen, called = [], []
+
+    class Kept(Lines):
+        def show(self, at, seconds_left):
+            seen.append((self.name, at.step, at.steps))
+
+    monkeypatch.setattr(progress, "find_display", Kept)
+    problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    run = attsvm.train(problem, steps=30, progress=True, callback=called.append)
+    assert seen[-1] == ("training", 30, 30)
+    assert called[-1].step == 30
+    seen.clear()
+    attsvm.solve_svm(problem, run.selected, "nuclear", progress=True)
+    assert seen
+    with pytest.raises(attsvm.errors.ProblemError, match="progress: expected True or False, got 'yes'"):
+        attsvm.train(problem, steps=1, progress="yes")
+    with pytest.raises(attsvm.errors.ProblemError, match="callback: expected a function"):
+        attsvm.train(problem, steps=1, progress=True, callback=3)
