@@ -53,6 +53,18 @@ def test_importing_the_training_loads_nothing_that_it_does_not_use_and_leaves_ja
     assert found.stdout.split() == []
 
 
+EXCEPTIONS = """
+import attsvm
+attsvm.datasets.random_problem, attsvm.datasets.digit_canvases
+import sklearn.exceptions, sklearn.utils.validation
+assert sklearn.utils.validation.NotFittedError is sklearn.exceptions.NotFittedError
+"""
+
+
+def test_a_later_import_of_scikit_learn_has_one_copy_of_each_class():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", EXCEPTIONS], check=True)
+
+
 def test_the_package_lists_the_names_of_its_stub_and_no_others():
     names = re.findall(r"^from \S+ import \w+ as (\w+)$", (SOURCE / "__init__.pyi").read_text(), re.MULTILINE)
     assert len(names) == len(set(names))

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
 
-sklearn = lazy_loader.load("sklearn")  # its import takes a second
+digit_data = lazy_loader.load("attsvm.datasets.digit_data", suppress_warning=True)
 
 SIDE = 8
 """Pixels along a side of a picture."""
@@ -32,7 +32,7 @@ class DigitPictures(NamedTuple):
 
 def load_digit_pictures() -> DigitPictures:
     """Read the 1,797 pictures, in the order of the data set."""
-    data = sklearn.datasets.load_digits()
+    data = digit_data.load_digits()
     return DigitPictures(data.images / BRIGHTEST, data.target)
 
 
