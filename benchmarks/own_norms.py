@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 from scipy.optimize import linprog  # noqa: E402
 
 import attsvm  # noqa: E402
-from attsvm.norms import Gamma2, Lp, Norm, Nuclear, OnRows, Owl, Spectral, max_of, parse_norm, sum_of  # noqa: E402
+from attsvm.norms import Gamma2, KSupport, Lp, Norm, Nuclear, OnRows, Owl, Spectral, max_of, parse_norm, sum_of  # noqa: E402
 
 SMALL, LARGE = (6, 8, 10), (50, 20, 64)
 """Sequences, tokens and dimensions."""
@@ -102,6 +102,7 @@ SHOWN = (
     sum_of([Lp(1), Lp(np.inf)], [1.0, 3.0]),
     max_of([Lp(1), Lp(np.inf)], [1.0, 5.0]),
     Gamma2(),
+    KSupport(5),
 )
 
 

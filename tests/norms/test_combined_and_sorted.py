@@ -5,6 +5,8 @@ from itertools import combinations
 import cvxpy as cp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import attsvm
 from attsvm.norms import (
@@ -161,6 +163,18 @@ def test_special_cases_are_the_norms_that_they_should_be():
         assert norm.dual.value(x) == pytest.approx(known.dual.value(x), rel=1e-14)
         np.testing.assert_allclose(norm.prox(x, 0.4), known.prox(x, 0.4), atol=1e-13)
         assert np.vdot(x, norm.steepest(x)) == pytest.approx(known.dual.value(x), rel=1e-13)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 14), st.sampled_from([0.3, 1.0, 4.0]))
+def test_proximal_points_of_the_k_support_norm_are_optimal_all_together(seed, k, power):
+    """Arrays with ties and zeros, of many sizes: x − w is a subgradient, of dual norm 1 and aligned with w."""
+    generator = np.random.default_rng(seed)
+    x = np.sign(generator.standard_normal((5, *SHAPE))) * generator.integers(0, 4, (5, *SHAPE)) ** power
+    x[3:] = generator.standard_normal((2, *SHAPE)) * 10.0 ** generator.uniform(-2, 2, (2, 1, 1))
+    norm = KSupport(k)
+    for own, w in zip(x, norm.proxes(x, 1.0), strict=True):
+        assert norm.dual.value(own - w) <= 1 + 1e-13
+        assert np.vdot(own - w, w) == pytest.approx(norm.value(w), rel=1e-11, abs=1e-12)
 
 
 @pytest.mark.parametrize("size", [1e-9, 1e-4, 1.0])

@@ -18,7 +18,7 @@ from attsvm.optimizers import configuration, from_configuration
 from attsvm.optimizers.powers import power, signed_power
 from attsvm.optimizers.singular import singular_values_and_vectors
 from attsvm.optimizers.sizes import steepest
-from attsvm.training.gradient import loss_gradient
+from attsvm.training import LossGradient
 
 SCALE_FREE = {
     "normalized": optimizers.normalized_gradient_descent(0.1),
@@ -197,7 +197,7 @@ def test_singular_directions_of_the_smallest_matrices_are_trained_along(norm, sh
     start = generator.normal(size=shape)
     descent = optimizers.steepest_descent(norm=norm, learning_rate=0.1)
     run = train(problem, optimizer=descent, init=start, steps=1, dtype=dtype)
-    gradient, _ = loss_gradient(problem, start)
+    gradient = LossGradient(problem)({"W": start[None]})[0]["W"][0]
     left, _, right = np.linalg.svd(gradient, full_matrices=False)
     rank = 1 if norm == "nuclear" else len(right)
     expected = start - 0.1 * left[:, :rank] @ right[:rank]

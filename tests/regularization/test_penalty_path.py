@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 import attsvm
 from attsvm.heads import Quadratic
-from attsvm.training.gradient import loss_gradient
+from attsvm.training import LossGradient
 from oracles.attention import softmax
 
 POWERS = {"frobenius": 2, 1.5: 1.5, 3.0: 3.0}
@@ -59,7 +59,8 @@ def test_the_engines_gradient_balances_the_penalty(log_penalty):
     problem = attsvm.datasets.random_problem(4, 5, 4, 1)
     path = attsvm.penalty_path(problem, [log_penalty])
     weights = path.weights[0]
-    gradient, log_scale = loss_gradient(problem, weights)
+    found, log_scale = LossGradient(problem)({"W": weights[None]})
+    gradient = found["W"][0]
     assert attsvm.direction_error(-gradient, weights) < 1e-12
     size = log_scale + np.log(np.linalg.norm(gradient))
     # logits of 1e5 have a rounding of 1e-11

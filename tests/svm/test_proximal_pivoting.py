@@ -62,6 +62,7 @@ def test_a_large_problem_is_finished_by_pivoting(monkeypatch):
     problem, selected = ordered_pairs(1)
     solution = attsvm.solve_svm(problem, selected)
     assert solution.stats["method"] == "proximal-pivoting"
+    assert solution.stats["steps"] > 20  # with the products before it
     assert solution.status == "optimal"
     watched = attsvm.solve_svm(problem, selected, callback=lambda progress: None)
     assert (watched.direction == solution.direction).all()

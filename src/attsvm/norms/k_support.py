@@ -1,10 +1,11 @@
 """The k-support norm and its dual, the length of the k largest entries."""
 
+import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-import scipy
+from jaxtyping import Float
 
 from attsvm.checks import check_integer
 from attsvm.norms.ball import project_on_ball
@@ -15,7 +16,10 @@ from attsvm.norms.registry import NORMS
 EPS = float(np.finfo(float).eps)
 
 MOST_STEPS = 60
-"""For the level of an equation; bisection alone would take as many."""
+"""For a level; bisection alone would take as many. Most projections need less than ten."""
+
+NEWTON_STEPS = 6
+"""For the level at which a convex function is 1. An error that is left only costs another step of those above."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,16 @@ class KSupport(_OfLargestEntries):
 
     def project_dual_ball(self, x: np.ndarray) -> np.ndarray:
         """The nearest point whose k largest entries have a length of at most 1."""
-        sizes = np.abs(x).reshape(-1)
-        return np.asarray(np.sign(x) * _shortened(sizes, min(self.k, sizes.size)).reshape(x.shape))
+        return self._projected(x, np.ndim(x))
+
+    def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
+        """All together."""
+        return np.asarray(x - step * self._projected(x / step, axes))
+
+    def _projected(self, x: np.ndarray, axes: int) -> np.ndarray:
+        """The nearest points of the dual ball, of arrays over the last ``axes`` axes."""
+        sizes = np.abs(np.asarray(x, dtype=np.float64)).reshape(-1, math.prod(x.shape[x.ndim - axes :]))
+        return np.asarray(np.sign(x) * _shortened(sizes, min(self.k, sizes.shape[1])).reshape(x.shape))
 
     def steepest(self, g: Any) -> Any:
         """The k largest entries of g, at length 1."""
@@ -173,71 +185,83 @@ def _heads(sizes: Any, k: int) -> Any:
         return descending
     head = descending[..., :k]
     rest = xp.sum(descending[..., k:], axis=-1, keepdims=True)
+    first, part = _first_equal(head, rest)
+    return xp.where(xp.arange(k) < first[..., None], head, part[..., None])
+
+
+def _first_equal(head: Any, rest: Any) -> tuple[Any, Any]:
+    """The place of the first of the equal numbers, and their size, from the k largest entries and the sum of others."""
+    xp, k = head.__array_namespace__(), head.shape[-1]
     # place j = k − r − 1, from 0: the sum from there on, in r + 1 = k − j equal parts
     equal = (rest + xp.cumsum(head[..., ::-1], axis=-1)[..., ::-1]) / xp.arange(k, 0, -1)
     before = xp.concatenate([xp.full_like(head[..., :1], xp.inf), head[..., :-1]], axis=-1)
     first = xp.argmin(xp.maximum(equal - before, head - equal), axis=-1)[..., None]
-    return xp.where(xp.arange(k) < first, head, xp.take_along_axis(equal, first, axis=-1))
+    return first[..., 0], xp.take_along_axis(equal, first, axis=-1)[..., 0]
 
 
-def _shortened(sizes: np.ndarray, k: int) -> np.ndarray:
-    """The nearest sizes whose k largest have a length of at most 1.
+@np.errstate(divide="ignore", invalid="ignore")  # the level is 0 with at most k positive sizes
+def _shortened(sizes: Float[np.ndarray, "N D"], k: int) -> Float[np.ndarray, "N D"]:
+    """For each of several arrays, the nearest sizes whose k largest have a length of at most 1.
 
-    They are s/(1 + μ θ), where the θ between 0 and 1 sum to k: 1 for the largest, and such that the entries in
-    between become equal, to a level. μ is that at which the length is 1.
+    They are max(s/μ, min(s, τ)): the a largest are divided by μ, those up to the place b become equal to a level τ, and
+    the others remain. So the length is √(Q/μ² + (k − a) τ²) with the sum Q of the first a squares. At a given level,
+    the k largest numbers of max(s − τ, 0) are those of :func:`_heads`, whose equal part is (μ − 1) τ; this determines
+    a, b and μ. The length increases with the level, and at fixed a and b it is 1 at a level that Newton's method finds.
+    Few pairs of a and b are tried.
     """
-    ordered = _Ordered(sizes, k)
-    length = ordered.length(1.0)
-    if length <= 1:
-        return sizes
-    high = np.log(length)
-    while ordered.length(np.exp(high)) > 1:
-        high += 1.0
-    log_divisor = high
-    if high > 0:
-        log_divisor = scipy.optimize.brentq(lambda x: ordered.length(np.exp(x)) - 1, 0.0, high, xtol=1e-300)
-    divisor = float(np.exp(log_divisor))
-    result = np.maximum(sizes / divisor, np.minimum(sizes, ordered.level(divisor)))
-    return np.asarray(result / max(ordered.length(divisor), 1.0))
+    descending = np.sort(sizes, axis=-1)[:, ::-1]
+    head = np.ascontiguousarray(descending[:, :k])
+    squares = _sums(head**2)
+    long = squares[:, -1] > 1
+    if not long.all():
+        result = sizes.copy()
+        if long.any():
+            result[long] = _shortened(sizes[long], k)
+        return result
+    sums, row = _sums(descending), np.arange(len(sizes))
+    few = descending[:, k] == 0 if k < descending.shape[1] else np.ones(len(sizes), bool)
+    low, high = np.zeros(len(sizes)), np.where(few, 0.0, head[:, -1])
+    level, divisor, size = high, np.sqrt(squares[:, -1]), np.ones(len(sizes))
+    going = ~few
+    for _ in range(MOST_STEPS):
+        if not going.any():
+            break
+        above = np.maximum(np.count_nonzero(sizes > level[:, None], axis=-1), k)
+        after = sums[row, above] - sums[:, k] - (above - k) * level
+        first, part = _first_equal(head - level[:, None], after[:, None])
+        shared = k - first
+        total, square = sums[row, above] - sums[row, first], squares[row, first]
+        divisor = np.where(going, 1 + part / level, divisor)
+        size = np.where(going, np.sqrt(square / divisor**2 + shared * level**2), size)
+        low, high = np.where(size < 1, level, low), np.where(size < 1, high, level)
+        guess = _level_of_length_1(total, square, shared, above - k)
+        guess = np.where((guess > low) & (guess < high), guess, 0.5 * (low + high))
+        going &= (np.abs(size - 1) > EPS) & (high - low > EPS * high)
+        level = np.where(going, guess, level)
+    factor, least = (1 / np.maximum(size, 1.0))[:, None], level[:, None]
+    return np.asarray(np.maximum(sizes * (factor / divisor[:, None]), np.minimum(sizes, least) * factor))
 
 
-class _Ordered:
-    """Sizes in order, with their sums: levels and lengths then need no pass over them."""
+def _sums(numbers: np.ndarray) -> np.ndarray:
+    """The sums of the first 0, 1, 2, … numbers of each array."""
+    sums = np.zeros((len(numbers), numbers.shape[1] + 1))
+    np.cumsum(numbers, axis=-1, out=sums[:, 1:])
+    return sums
 
-    def __init__(self, sizes: np.ndarray, k: int) -> None:
-        self.ascending, self.k = np.sort(sizes), k
-        descending = self.ascending[::-1]
-        self.sums, self.squares = (np.concatenate([[0.0], np.cumsum(each)]) for each in (descending, descending**2))
-        self.kth, self.after = float(descending[k - 1]), float(descending[k]) if k < len(sizes) else 0.0
 
-    def length(self, divisor: float) -> float:
-        """The length of the k largest of max(s/divisor, min(s, level))."""
-        level = self.level(divisor)
-        first = min(self._number(divisor * level, "left"), self.k)
-        return float(np.sqrt(self.squares[first] / divisor**2 + (self.k - first) * level**2))
+def _level_of_length_1(total: np.ndarray, square: np.ndarray, shared: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """The τ > 0 with Q c²τ²/(S − mτ)² + cτ² = 1, whose left side is convex: Newton's method from a larger τ.
 
-    def level(self, divisor: float) -> float:
-        """The level τ at which Σ min(max((s/τ − 1)/(divisor − 1), 0), 1) = k; 0 if at most k sizes are positive."""
-        if divisor <= 1 or self.after == 0:
-            return self.kth if divisor <= 1 else 0.0
-        low, high = self.kth / divisor, self.kth
-        level, before = high, 0.0
-        for _ in range(MOST_STEPS):
-            # the sum is linear in 1/τ as long as the same sizes are between τ and divisor·τ
-            first, last = self._number(divisor * level, "left"), self._number(level, "right")
-            needed = (self.k - first) * (divisor - 1) + last - first
-            between = float(self.sums[last] - self.sums[first])
-            low, high = (level, high) if between >= needed * level else (low, level)
-            guess = between / needed if needed > 0 else 0.0
-            guess = guess if low <= guess <= high and guess != before else 0.5 * (low + high)
-            if abs(guess - level) <= EPS * level:
-                break
-            before, level = level, guess
-        return level
-
-    def _number(self, size: float, side: Literal["left", "right"]) -> int:
-        """How many sizes are at least ("left") or more than ("right") this."""
-        return len(self.ascending) - int(self.ascending.searchsorted(size, side))
+    S is the sum of the c + m sizes that become equal, so that μ = (S − mτ)/(cτ).
+    """
+    # each of the two terms is at most 1
+    level = total / np.maximum(total * np.sqrt(shared), more + shared * np.sqrt(square))
+    for _ in range(NEWTON_STEPS):
+        left = total - more * level
+        divided = square * (shared * level / left) ** 2
+        slope = 2 * divided * (1 / level + more / left) + 2 * shared * level
+        level = level - (divided + shared * level**2 - 1) / slope
+    return np.asarray(level)
 
 
 NORMS.register("ksupport", KSupport)

@@ -97,33 +97,6 @@ class LossGradient:
             return {name: np.asarray(x) for name, x in gradient.items()}, np.asarray(log_scale)
 
 
-def loss_gradient(
-    problem: Problem, weights: Float[np.ndarray, "*lead"], loss: str = "logistic"
-) -> tuple[Float[np.ndarray, "*lead"], Float[np.ndarray, "*batch"]]:
-    """Gradient of the mean loss in W or p, with the scale taken out, so that it does not underflow.
-
-    Parameters
-    ----------
-    problem : Problem
-        With labels and a linear head.
-    weights : ndarray, shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt
-    loss : str
-        As for :func:`attsvm.train`.
-
-    Returns
-    -------
-    gradient : ndarray, shape of the weights
-        Times exp(−log_scale).
-    log_scale : ndarray, shape (*trials, *batch)
-    """
-    (name,) = parse_attention(None, problem, None).shapes(problem)
-    core = 2 if problem.has_queries else 1
-    lead = weights.shape[: weights.ndim - core]
-    flat = weights.reshape(-1, *weights.shape[weights.ndim - core :])
-    gradient, log_scale = LossGradient(problem, loss=loss, trials=len(flat))({name: flat})
-    return gradient[name].reshape(weights.shape), log_scale.reshape(lead)
-
-
 @lru_cache(maxsize=32)
 def _evaluation(objective: Objective, device: jax.Device) -> Callable[..., tuple[dict[str, jax.Array], jax.Array]]:
     """From parameters with the trials first to the gradient and the logarithm of its scale, compiled for each shape."""

@@ -112,8 +112,10 @@ def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Ca
     if pivots and not (stopped or candidate.ray) and candidate.steps >= FIRST_STEPS:
         pivoted = solve_by_pivoting(constraints, candidate.multipliers, BY_PIVOTING)
         if pivoted is not None:
-            return pivoted
+            return pivoted._replace(steps=candidate.steps + pivoted.steps)
+        before = candidate.steps
         candidate = solve_large(constraints, replace(settings, warm_multipliers=candidate.multipliers), BY_PRODUCTS)
+        candidate = candidate._replace(steps=before + candidate.steps)
     if stopped or candidate.ray or _most_rows(constraints) * math.prod(constraints.weights_shape) > DENSE_ROWS:
         return candidate
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
