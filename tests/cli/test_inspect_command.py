@@ -76,7 +76,7 @@ def run(monkeypatch, capsys, home):
 
 
 def test_the_result_holds_every_head_and_its_documented_names(run):
-    status, out, _ = run("bert", "--text", "text.txt", "--json", "--head", "1.0")
+    status, out, _ = run("bert", "--text", "text.txt", "--json", "--view", "1.0")
     assert status == 0
     result = json.loads(out)
     assert result["schema"] == "attsvm.inspect/2"
@@ -100,9 +100,34 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
     assert not undocumented
 
 
+def test_only_the_requested_heads_are_solved(run, home, monkeypatch):
+    from attsvm.torch.inspection import solves, view
+
+    solved = []
+    monkeypatch.setattr(solves, "margin_interval", counted(solved, solves.margin_interval))
+    monkeypatch.setattr(view, "margin_interval", counted(solved, view.margin_interval))
+    status, out, err = run("bert", "--text", "text.txt", "--json", "--head", "1.1", "--head", "0.0", "--out", "heads")
+    assert status == 0, err
+    result = json.loads(out)
+    assert [(head["layer"], head["head"]) for head in result["heads"]] == [(0, 0), (1, 1)]
+    assert result["twin"] is None
+    assert (result["view"]["layer"], result["view"]["head"]) == (1, 1)
+    assert len(solved) == 2  # the head in detail is solved once
+    assert result["heads"][1]["margin_ratio"] == result["view"]["margin_ratio"]
+    assert "All 2 heads" in (home / "heads" / "index.html").read_text()
+
+
+def counted(calls, function):
+    def of(*arguments):
+        calls.append(arguments)
+        return function(*arguments)
+
+    return of
+
+
 def test_the_page_opens_and_stands_alone(run, home):
     status, out, err = run(
-        "bert", "--text", "text.txt", "--out", "page", "--head", "0.1", "--sentence", 2, "--checkpoints", "steps"
+        "bert", "--text", "text.txt", "--out", "page", "--view", "0.1", "--sentence", 2, "--checkpoints", "steps"
     )
     assert status == 0, err
     assert "support tokens" in out
@@ -202,6 +227,10 @@ REFUSED = {
     "head": (
         ["bert", "--text", "text.txt", "--head", "x"],
         "--head: expected a layer and a head, such as 3.5, got 'x'",
+    ),
+    "view": (
+        ["bert", "--text", "text.txt", "--view", "3"],
+        "--view: expected a layer and a head, such as 3.5, got '3'",
     ),
     "no such layer": (["bert", "--text", "text.txt", "--head", "7.0"], "head 7.0: the model has 2 layers"),
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),

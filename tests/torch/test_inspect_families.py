@@ -219,6 +219,13 @@ def test_a_declared_layout(fused, rotary):
         assert (head.selected <= np.arange(6)).all()
 
 
+def test_the_star_of_a_layout_matches_no_dot():
+    model = nn.Module()
+    model.layers = nn.ModuleList([Block(True), Block(True)])
+    found = attention_layers(model, attsvm.torch.Layout("layers.*", heads=4, fused="qkv"))
+    assert [layer.name for layer in found] == ["layers.0", "layers.1"]
+
+
 def refused(match, model, batch, **options):
     with pytest.raises(attsvm.ProblemError, match=match) as error:
         attsvm.torch.inspect(model, batch, **options)

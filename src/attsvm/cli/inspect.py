@@ -30,13 +30,15 @@ sequence per line; ViT takes a folder of pictures instead.
 The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the model and the tokens that enter its layer.
 Its smallest margin is divided by the best margin that any matrix of the same Frobenius norm has for the same selection;
 this ratio is an interval, from a primal and a dual solution. The same numbers are computed for a randomly initialised
-twin of the model, with margins to 10 %.
+twin of the model, with margins to 10 %. With `--head` only the given heads are solved.
 
 Examples:
 
     attsvm inspect ./minilm --text sentences.txt --out demo/minilm
 
-    attsvm inspect ./minilm --text sentences.txt --head 3.5 --no-margins
+    attsvm inspect ./minilm --text sentences.txt --head 3.5
+
+    attsvm inspect ./minilm --text sentences.txt --view 3.5 --no-margins
 
     attsvm inspect ./vit --images pictures --queries 500 --json > result.json
 
@@ -74,14 +76,29 @@ def inspect(
         ),
     ] = None,
     head: Annotated[
-        str | None, typer.Option(metavar="L.H", help="A head to show in detail, counted from 0.  [default: none]")
+        list[str] | None,
+        typer.Option(
+            metavar="L.H",
+            help="Inspect only this head, counted from 0, and show it in detail. Repeat for several heads; the first"
+            " is shown in detail.  [default: all heads]",
+        ),
+    ] = None,
+    view: Annotated[
+        str | None,
+        typer.Option(metavar="L.H", help="The head to show in detail beside all others.  [default: the first --head]"),
     ] = None,
     sentence: Annotated[int, typer.Option(metavar="N", help="The sequence to show for it, counted from 1.")] = 1,
     checkpoints: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folders with models whose names end with their training step.")
     ] = None,
     margins: Annotated[bool, typer.Option(help="Solve for the best margins; this takes most of the time.")] = True,
-    twin: Annotated[bool, typer.Option(help="Inspect a randomly initialised twin, too.")] = True,
+    twin: Annotated[
+        bool | None,
+        typer.Option(
+            "--twin/--no-twin",
+            help="Inspect a randomly initialised twin, too.  [default: twin, but no-twin with --head]",
+        ),
+    ] = None,
     queries: Annotated[
         int | None,
         typer.Option(metavar="N", help="Queries of a layer to inspect.  [default: all, or a sample of long sequences]"),
@@ -99,7 +116,8 @@ def inspect(
     command, start = command_line(), time.perf_counter()
     if (text is None) == (images is None):
         raise ProblemError(f"--text, --images: expected one of them, got {'none' if text is None else 'both'}")
-    place = None if head is None else _place(head)
+    heads = [_place("--head", one) for one in head] if head else None
+    place = _place("--view", view) if view is not None else heads[0] if heads else None
     check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
     for name, number in (("--sentence", sentence), ("--queries", queries)):
         if number is not None:
@@ -116,6 +134,7 @@ def inspect(
         if not 1 <= sentence <= len(given.tokens):
             raise ProblemError(f"--sentence: expected a number from 1 to {len(given.tokens)}, got {sentence}")
         options: dict[str, Any] = {
+            "heads": heads,
             "queries": queries,
             "gap": gap,
             "margins": margins,
@@ -123,7 +142,7 @@ def inspect(
             "family": family,
             "device": str(find_device(device)),
         }
-        done, other, steps = _inspected(subject, place, twin, options)
+        done, other, steps = _inspected(subject, place, heads is None if twin is None else twin, options)
         result = inspection_numbers(
             done,
             other,
@@ -191,11 +210,11 @@ def _inspected(
     return done, other, steps
 
 
-def _place(head: str) -> tuple[int, int]:
+def _place(option: str, head: str) -> tuple[int, int]:
     try:
         layer, of_layer = (int(part) for part in head.split("."))
     except ValueError:
-        raise ProblemError(f"--head: expected a layer and a head, such as 3.5, got {head!r}") from None
+        raise ProblemError(f"{option}: expected a layer and a head, such as 3.5, got {head!r}") from None
     return layer, of_layer
 
 

@@ -1,7 +1,7 @@
 """The margin of given weights, divided by the best margin for the same selection, as a certified interval."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -89,6 +89,13 @@ class MarginInterval:
         if self.lower is None or self.upper is None:
             return None
         return (self.upper - self.lower) / self.upper if self.upper else 0.0
+
+    def for_gap(self, gap: float) -> "MarginInterval":
+        """The same interval with its status for another required width."""
+        if self.lower is None or self.upper is None:
+            return self
+        optimal = self.upper - self.lower <= gap * self.upper
+        return replace(self, status=Status.OPTIMAL if optimal else Status.INACCURATE)
 
 
 def margin_interval(

@@ -102,7 +102,7 @@ def layer_rows(inspection: "Inspection") -> tuple[list[str], list[list[str]]]:
     defined = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
     shown = [one for one in defined if one.name != "own_share"]  # six columns fit into eighty characters
     rows = []
-    for layer in range(len(inspection.layer_names)):
+    for layer in sorted({head.layer for head in inspection.heads}):
         row = [str(layer)]
         for one in shown:
             values = inspection.measure(one.name)[layer]

@@ -25,7 +25,7 @@ from attsvm.torch.inspection.model_calls import SPECIAL, num_sequences, on_devic
 from attsvm.torch.inspection.result import Head, HeadProgress, Inspection
 from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.solves import SolveSettings, default_workers, margin_intervals
-from attsvm.torch.inspection.view import HeadView, view_head
+from attsvm.torch.inspection.view import VIEW_GAP, HeadView, view_head
 from attsvm.torch.inspection.weights import Layer
 
 
@@ -194,12 +194,13 @@ class _Work:
             first = first or layer
             if self.view is not None and self.view[0] == index:
                 _check_head(index, self.view[1], layer)
-                view = view_head(layer, index, self.view[1], self.max_steps)
+                gap = VIEW_GAP if self.solves is None else min(VIEW_GAP, self.solves.gap)
+                view = view_head(layer, index, self.view[1], self.max_steps, gap)
             chosen = self.heads[index] or list(range(layer.num_heads))
             _check_head(index, chosen[-1], layer)
             later = sum(len(self.heads[k] or range(layer.num_heads)) for k in order[place + 1 :])
             total = len(done) + len(chosen) + later  # if later layers have as many heads as this one
-            for one in self._inspected(layer, index, chosen):
+            for one in self._inspected(layer, index, chosen, view):
                 done.append(one)
                 progress = HeadProgress(
                     len(done),
@@ -214,24 +215,31 @@ class _Work:
         assert first is not None
         return _Done(done, first, view, False)
 
-    def _inspected(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
-        """The chosen heads of one layer in order."""
+    def _inspected(self, layer: Layer, index: int, chosen: list[int], view: HeadView | None) -> Iterator[Head]:
+        """The chosen heads of one layer in order. The interval of the head in detail is not solved again."""
         special = self.special
         if special is None and self.layers[index].family.first_is_special:
             special = np.zeros(layer.tokens.shape[:2], bool)
             special[:, 0] = True
         own = layer.positions if layer.is_self else None
         attentions = [attention_of(layer.head(head), layer.allowed, special, own) for head in chosen]
-        intervals: Iterator[MarginInterval | None] = repeat(None, len(chosen))
-        if self.solves is not None:
-            intervals = margin_intervals(layer, chosen, [one.selected for one in attentions], self.solves)
-        for head, attention, interval in zip(chosen, attentions, intervals, strict=True):
+        solved: MarginInterval | None = None
+        if self.solves is not None and view is not None and view.layer == index:
+            solved = view.interval.for_gap(self.solves.gap)
+        left = [place for place, head in enumerate(chosen) if solved is None or (index, head) != self.view]
+        intervals: Iterator[MarginInterval | None] = repeat(None, len(left))
+        if self.solves is not None and left:
+            selected = [attentions[place].selected for place in left]
+            intervals = margin_intervals(layer, [chosen[place] for place in left], selected, self.solves)
+        for place, (head, attention) in enumerate(zip(chosen, attentions, strict=True)):
+            interval = next(intervals) if place in left else solved
             numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head)}
             if interval is not None:
                 numbers["margin_ratio"] = interval.upper
             status = Status.FINISHED if interval is None else interval.status
             error = float(layer.rebuilt_error[head])
             yield Head(index, head, status, attention.selected, numbers, interval, error)
+        next(intervals, None)  # ends the workers
 
 
 def _without_special(batch: Any) -> tuple[Any, Bool[np.ndarray, "n T"] | None]:

@@ -57,7 +57,7 @@ class HeadView:
         return float(self.singular_values.max())
 
 
-def view_head(layer: Layer, index: int, head: int, max_steps: int | None = None) -> HeadView:
+def view_head(layer: Layer, index: int, head: int, max_steps: int | None = None, gap: float = VIEW_GAP) -> HeadView:
     """The details of one head.
 
     Parameters
@@ -67,11 +67,13 @@ def view_head(layer: Layer, index: int, head: int, max_steps: int | None = None)
         Number of the layer in its model, and of the head in its layer.
     max_steps : int, optional
         Limit for the steps of the solve.
+    gap : float
+        Relative width at which the solve stops.
     """
     problem = layer.head(head)
     attention = attention_of(problem, layer.allowed, None, None)
     grams = None if layer.is_rotary else Grams.of(problem.keys, problem.queries, layer.allowed, np.float64)
-    interval, solved = margin_interval(problem, layer.allowed, attention.selected, VIEW_GAP, max_steps, grams)
+    interval, solved = margin_interval(problem, layer.allowed, attention.selected, gap, max_steps, grams)
     return HeadView(
         layer=index,
         head=head,

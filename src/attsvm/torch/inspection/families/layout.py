@@ -1,6 +1,6 @@
 """An attention module of any other model, described by the names of its layers."""
 
-import fnmatch
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ class Layout(Family):
     Parameters
     ----------
     modules : str
-        Names of the attention modules in the model; ``*`` matches any text: ``"blocks.*.attn"``.
+        Names of the attention modules in the model. ``*`` matches any text without a dot: ``"blocks.*.attn"`` matches
+        ``blocks.0.attn``, and ``"layers.*"`` does not match ``layers.0.qkv``.
     heads : int
         Query heads.
     query, key : str, optional
@@ -73,7 +74,7 @@ class Layout(Family):
 
     def matches(self, name: str, module: nn.Module) -> bool:
         """Whether the name of the module matches ``modules``."""
-        return fnmatch.fnmatchcase(name, self.modules)
+        return re.fullmatch(re.escape(self.modules).replace(r"\*", r"[^.]*"), name) is not None
 
     def projections(self, module: Any) -> Projections:
         """Query and key weights of every head; the scale is known from a call only."""
