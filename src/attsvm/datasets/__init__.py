@@ -10,12 +10,14 @@ from attsvm.datasets.random import random_problem
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.signal_noise import SignalNoise, signal_noise
 from attsvm.datasets.source import SOURCES, Drawing, Pictures, Source, find_source, option
+from attsvm.datasets.unit_tests import MilUnitTest, mil_unit_tests
 
 __all__ = [
     "SOURCES",
     "Bags",
     "Canvases",
     "Drawing",
+    "MilUnitTest",
     "Pictures",
     "Sequences",
     "SignalNoise",
@@ -23,6 +25,7 @@ __all__ = [
     "digit_bags",
     "digit_canvases",
     "find_source",
+    "mil_unit_tests",
     "option",
     "random_problem",
     "signal_noise",
