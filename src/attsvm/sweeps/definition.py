@@ -164,10 +164,11 @@ class Definition:
 
     def generators(self, cell: int, first: int) -> list[np.random.Generator]:
         """The generators of the trials of a block."""
-        return [
-            np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(cell, trial)))
-            for trial in range(first, first + self.width)
-        ]
+        return [self.generator(cell, trial) for trial in range(first, first + self.width)]
+
+    def generator(self, cell: int, trial: int) -> np.random.Generator:
+        """The generator of a trial."""
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(cell, trial)))
 
     def training_seed(self, cell: int, first: int) -> int:
         """The seed of the mini-batches of a block."""
