@@ -3,6 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy
 
 import attsvm
 
@@ -99,6 +100,12 @@ def test_the_combined_prediction_is_as_near_as_the_published_one(reference):
         found = attsvm.combined_prediction(problem, trained, attention > 1e-3)
         ours, published = (attsvm.direction_error(W, trained) for W in (found.weights, data[f"{case}_svm_eq"]))
         assert ours <= 1.01 * published
+        # its attention is that of its weights, and the largest difference is as large as stated
+        logits = np.einsum("ntd,de,ne->nt", problem.tokens, found.weights, problem.queries)
+        assert found.probabilities == pytest.approx(scipy.special.softmax(logits, axis=-1), abs=1e-9)
+        logits = np.einsum("ntd,de,ne->nt", problem.tokens, trained, problem.queries)
+        errors = np.abs(scipy.special.softmax(logits, axis=-1) - found.probabilities)
+        assert found.probability_error == pytest.approx(errors.max(), abs=1e-12)
         # and it is nearer than the direction alone, or there is nothing to add, which rounding may see either way
         assert ours <= attsvm.direction_error(found.solution.direction, trained) * (1 + 1e-13)
 

@@ -15,7 +15,7 @@ margin is a :class:`Loss`; a plain function of the margin also works, but its sl
 from :class:`OutputLoss`.
 """
 
-from attsvm.losses.base import Loss, OutputLoss, Outputs, Slope
+from attsvm.losses.base import Keeps, Loss, OutputLoss, Outputs, Slope
 from attsvm.losses.cross_entropy import CrossEntropy
 from attsvm.losses.differentiated import Differentiated
 from attsvm.losses.registry import LOSSES, parse_loss
@@ -25,6 +25,7 @@ __all__ = [
     "LOSSES",
     "CrossEntropy",
     "Differentiated",
+    "Keeps",
     "Loss",
     "OutputLoss",
     "Outputs",

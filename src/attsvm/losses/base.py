@@ -4,9 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
+
+if TYPE_CHECKING:
+    from attsvm.heads import Head
+    from attsvm.problem import Problem
 
 Array = jax.Array
 
@@ -30,6 +34,32 @@ class Outputs(StrEnum):
 
     CLASS_SCORES = "class scores"
     """Scores f of C classes, for labels 0..C−1."""
+
+
+class Keeps(StrEnum):
+    """Which tokens of a query training keeps, which determines the Att-SVM that its weights converge to.
+
+    See Also
+    --------
+    attsvm.losses.OutputLoss, attsvm.predict_direction
+
+    References
+    ----------
+    Li, Huang, Ildiz, Rawat and Oymak (2024), *Mechanics of Next Token Prediction with Self-Attention*, AISTATS:
+    components of labels.
+
+    Examples
+    --------
+    >>> from attsvm.losses import Keeps, parse_loss
+    >>> parse_loss("token", 3).keeps.value, parse_loss("logistic", None).keeps.value
+    ('component of the label', 'selection')
+    """
+
+    SELECTION = "selection"
+    """Those that the trained weights select. They depend on the run."""
+
+    LABEL_COMPONENT = "component of the label"
+    """Those in the component of the label in the token-priority graph. They depend on the data alone."""
 
 
 class Slope(NamedTuple):
@@ -78,6 +108,9 @@ class OutputLoss(ABC):
     takes: Outputs = Outputs.MARGIN
     """Whether it is a loss of margins or of class scores."""
 
+    keeps: Keeps = Keeps.SELECTION
+    """Which tokens training with this loss keeps."""
+
     defined_everywhere: bool = False
     """Whether value and slope are finite for all finite outputs, and for the label 0 of padded queries.
 
@@ -88,6 +121,15 @@ class OutputLoss(ABC):
     @abstractmethod
     def name(self) -> str:
         """Short name; a class attribute ``name = "..."`` will do."""
+
+    def check(self, problem: "Problem", head: "Head", *, trains_head: bool) -> None:  # noqa: B027  # most fit all
+        """Check that the loss is defined for this model; every model by default.
+
+        Raises
+        ------
+        ProblemError
+            If it is not.
+        """
 
     @abstractmethod
     def values(self, outputs: Array, labels: Array) -> Array:

@@ -1,12 +1,19 @@
 """The log loss −log f_y of shares f: of the attention that the tokens of each kind get together."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from attsvm.losses.base import OutputLoss, Outputs, Slope
+from attsvm.errors import ProblemError
+from attsvm.losses.base import Keeps, OutputLoss, Outputs, Slope
 from attsvm.losses.registry import LOSSES
+
+if TYPE_CHECKING:
+    from attsvm.heads import Head
+    from attsvm.problem import Problem
 
 Array = jax.Array
 
@@ -16,8 +23,9 @@ class TokenLoss(OutputLoss):
     """−log f_y, where f_y is the attention on the tokens y of a context: the log loss of next-token prediction.
 
     It is for problems whose tokens are one-hot vectors of the token numbers and whose head is the identity, as
-    :meth:`attsvm.TokenGraph.training_problem` makes them, and the head must not be trained. It is computed from f_y, so
-    a loss below 1e-16 is 0, and a share that underflows ends a trial. Steps do not depend on digits of a small loss.
+    :meth:`attsvm.TokenGraph.training_problem` makes them. Other problems and trained heads are refused. It is computed
+    from f_y, so a loss below 1e-16 is 0, and a share that underflows ends a trial. Steps do not depend on digits of a
+    small loss.
 
     See Also
     --------
@@ -39,6 +47,28 @@ class TokenLoss(OutputLoss):
 
     name = "token"
     takes = Outputs.CLASS_SCORES
+    keeps = Keeps.LABEL_COMPONENT
+
+    def check(self, problem: "Problem", head: "Head", *, trains_head: bool) -> None:
+        """Check that the outputs are shares of the attention.
+
+        Raises
+        ------
+        ProblemError
+            If the head is trained, nonlinear or not the identity, the tokens are not one-hot vectors, or there are
+            several attention heads.
+        """
+        if trains_head:
+            raise ProblemError("train_head: expected False with the token loss, whose outputs are attention, got True")
+        if head.name != "linear":
+            raise ProblemError(f"head: expected the linear head with the token loss, got {head.name}")
+        problem.check_one_head()
+        if problem.head is None or not (problem.head == np.eye(problem.dim)).all():
+            raise ProblemError("head: expected the identity matrix with the token loss, got another head")
+        in_use = problem.canonical.allowed.any(axis=-2)
+        ones = (problem.tokens == 1).sum(axis=-1)
+        if not ((ones == 1) & (np.count_nonzero(problem.tokens, axis=-1) == 1))[in_use].all():
+            raise ProblemError("tokens: expected one-hot vectors of token numbers with the token loss, got others")
 
     def values(self, outputs: Array, labels: Array) -> Array:
         """−log f_y of each query."""

@@ -1,7 +1,8 @@
 """Next-token prediction: which tokens of a context one layer of attention copies from."""
 
+from attsvm.next_token.causal import causal_problem
 from attsvm.next_token.finite import FiniteMinimiser
 from attsvm.next_token.graph import TokenGraph, token_graph
 from attsvm.next_token.prediction import KeptTokens
 
-__all__ = ["FiniteMinimiser", "KeptTokens", "TokenGraph", "token_graph"]
+__all__ = ["FiniteMinimiser", "KeptTokens", "TokenGraph", "causal_problem", "token_graph"]

@@ -14,16 +14,22 @@ POSITIONS = 1_000_000
 
 
 class Contexts(NamedTuple):
-    """n contexts: context i is ``ids[offsets[i]:offsets[i + 1]]``, and ``labels[i]`` follows it."""
+    """n contexts: context i is ``ids[offsets[i]:offsets[i + 1]]``, and ``labels[i]`` follows it.
+
+    ``last[i]`` is the number of its query, which is that of its last token.
+    """
 
     ids: Int[np.ndarray, " N"]
     offsets: Int[np.ndarray, " n+1"]
     labels: Int[np.ndarray, " n"]
+    last: Int[np.ndarray, " n"]
 
-    @property
-    def last(self) -> Int[np.ndarray, " n"]:
-        """The last token of each context."""
-        return np.asarray(self.ids[self.offsets[1:] - 1])
+    @classmethod
+    def of(
+        cls, ids: Int[np.ndarray, " N"], offsets: Int[np.ndarray, " n+1"], labels: Int[np.ndarray, " n"]
+    ) -> "Contexts":
+        """Contexts whose last token attends."""
+        return cls(ids, offsets, labels, ids[offsets[1:] - 1])
 
     @property
     def owner(self) -> Int[np.ndarray, " N"]:
@@ -40,7 +46,7 @@ class Contexts(NamedTuple):
     def keep(self, some: Bool[np.ndarray, " n"]) -> "Contexts":
         """Some of the contexts."""
         lengths = np.diff(self.offsets)
-        return Contexts(self.ids[np.repeat(some, lengths)], ends(lengths[some]), self.labels[some])
+        return Contexts(self.ids[np.repeat(some, lengths)], ends(lengths[some]), self.labels[some], self.last[some])
 
 
 def ends(lengths: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n+1"]:
@@ -69,18 +75,21 @@ def parse_sequences(sequences: Any) -> tuple[Int[np.ndarray, " N"], Int[np.ndarr
 
 
 def parse_contexts(sequences: Any, next_tokens: Any) -> Contexts:
-    """Contexts from sequences and the token that follows each.
+    """Contexts from sequences and the token that follows each; by default those of every position of a sequence.
 
     Raises
     ------
     ProblemError
-        If an argument is not what :func:`parse_sequences` expects, or the numbers of both differ.
+        If an argument is not what :func:`parse_sequences` expects, the numbers of both differ, or no sequence has two
+        tokens while none are given.
     """
     ids, offsets = parse_sequences(sequences)
+    if next_tokens is None:
+        return _of_every_position(ids, offsets)
     labels = _integers("next_tokens", next_tokens)
     if len(labels) != len(offsets) - 1:
         raise ProblemError(f"next_tokens: expected {len(offsets) - 1}, one for each sequence, got {len(labels)}")
-    return Contexts(ids, offsets, labels)
+    return Contexts.of(ids, offsets, labels)
 
 
 def of_documents(documents: Iterable[Any], length: int) -> Iterator[Contexts]:
@@ -107,6 +116,20 @@ def of_documents(documents: Iterable[Any], length: int) -> Iterator[Contexts]:
         yield _joined(waiting, length)
 
 
+def _of_every_position(ids: Int[np.ndarray, " N"], offsets: Int[np.ndarray, " n+1"]) -> Contexts:
+    """The contexts of every position that has a next token in its sequence.
+
+    Raises
+    ------
+    ProblemError
+        If there is none.
+    """
+    if (np.diff(offsets) < 2).all():
+        raise ProblemError("sequences: expected a sequence of at least two tokens without next_tokens, got none")
+    documents = np.split(ids, offsets[1:-1])
+    return _joined([(document, 0) for document in documents], int(np.diff(offsets).max()))
+
+
 def _joined(parts: list[tuple[Int[np.ndarray, " k"], int]], length: int) -> Contexts:
     """The contexts of the positions of parts of documents, but the last of each and those before a number."""
     ids = np.concatenate([part for part, _ in parts])
@@ -118,7 +141,7 @@ def _joined(parts: list[tuple[Int[np.ndarray, " k"], int]], length: int) -> Cont
     begin = np.maximum(at - length + 1, own_begin[at])
     offsets = ends(at - begin + 1)
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - begin, np.diff(offsets))
-    return Contexts(ids[within], offsets, ids[at + 1])
+    return Contexts.of(ids[within], offsets, ids[at + 1])
 
 
 def _integers(name: str, values: Any) -> Int[np.ndarray, " k"]:

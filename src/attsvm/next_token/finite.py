@@ -109,8 +109,8 @@ class FiniteMinimiser(Result):
 def least_loss(
     groups: Groups,
     pairs: Int[np.ndarray, "P 2"],
-    keys: Float[np.ndarray, "M d"],
-    queries: Float[np.ndarray, "M d"],
+    keys: Float[np.ndarray, "M d_k"],
+    queries: Float[np.ndarray, "M d_q"],
 ) -> FiniteMinimiser:
     """Minimise Σ weight · −log(attention on the label) by Newton's method.
 
@@ -125,9 +125,9 @@ def least_loss(
     keys, queries
         The vectors of each node's token, and of its last token.
     """
-    M, d = keys.shape
+    M, shape = len(keys), (keys.shape[1], queries.shape[1])
     first, other = pairs.T
-    rows = ((keys[other] - keys[first])[:, :, None] * queries[other][:, None]).reshape(len(pairs), d * d)
+    rows = ((keys[other] - keys[first])[:, :, None] * queries[other][:, None]).reshape(len(pairs), shape[0] * shape[1])
     lengths = np.linalg.norm(rows, axis=1)
     unit = rows / np.where(lengths > 0, lengths, 1.0)[:, None]
     basis, triangle, order = scipy.linalg.qr(unit.T, mode="economic", pivoting=True)
@@ -163,7 +163,7 @@ def least_loss(
     # the least weights with these scores
     weights = basis[:, :rank] @ scipy.linalg.solve_triangular(triangle, scores / lengths[chosen], trans="T")
     gradient = (keys * slope[:, None]).T @ queries
-    return FiniteMinimiser(status, weights.reshape(d, d), loss, float(np.linalg.norm(gradient)), step)
+    return FiniteMinimiser(status, weights.reshape(shape), loss, float(np.linalg.norm(gradient)), step)
 
 
 def _square(share: scipy.sparse.csr_array, weight: np.ndarray, spread: np.ndarray) -> np.ndarray:

@@ -101,6 +101,13 @@ class TokenGraph:
             found.add(contexts)
         return cls(num_tokens, found.rows(), found.seen, found.dropped)
 
+    @classmethod
+    def of_contexts(cls, contexts: Contexts, num_tokens: int) -> "TokenGraph":
+        """The graph of contexts."""
+        found = _Edges(num_tokens)
+        found.add(contexts)
+        return cls(num_tokens, found.rows(), found.seen, found.dropped, contexts.keep(contexts.has_label()))
+
     @cached_property
     def _nodes(self) -> Int[np.ndarray, " M"]:
         """Last token · K + token, for each token that has an edge with this last token."""
@@ -277,13 +284,29 @@ class TokenGraph:
         elif self.contexts is not None:
             contexts = self.contexts
         elif not self.is_cyclic:
-            contexts = Contexts(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64))
+            contexts = Contexts.of(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64))
         else:
             raise ProblemError("sequences: expected the contexts of a graph of documents, which keeps none, got None")
+        return self.finite_part_of(contexts, vocabulary, vocabulary)
+
+    def finite_part_of(
+        self, contexts: Contexts, keys: Float[np.ndarray, "K d_k"], queries: Float[np.ndarray, "K d_q"]
+    ) -> FiniteMinimiser:
+        """As :meth:`finite_minimiser`, for contexts of the graph, with a key and a query for each token."""
         groups = Groups.of(contexts, self.node_of, self.priorities.component)
         last, token = np.divmod(self._nodes, self.num_tokens)
         pairs, level = self.pairs
-        return least_loss(groups, pairs[level], vocabulary[token], vocabulary[last])
+        return least_loss(groups, pairs[level], keys[token], queries[last])
+
+    def in_component_of_label(self, contexts: Contexts) -> Bool[np.ndarray, " N"]:
+        """Which ids of contexts are in the component of their label."""
+        label, last = contexts.labels[contexts.owner], contexts.last[contexts.owner]
+        node, of_label = self.node_of(last, contexts.ids), self.node_of(last, label)
+        found = contexts.ids == label
+        both = (node >= 0) & (of_label >= 0)
+        component = self.priorities.component
+        found[both] |= component[node[both]] == component[of_label[both]]
+        return np.asarray(found)
 
     def predict(
         self,
@@ -410,16 +433,17 @@ class _Edges:
         return np.stack([last, label, other], axis=1)
 
 
-def token_graph(sequences: Any, next_tokens: Any, *, num_tokens: int | None = None) -> TokenGraph:
+def token_graph(sequences: Any, next_tokens: Any = None, *, num_tokens: int | None = None) -> TokenGraph:
     """Build the token-priority graph of contexts and the tokens that follow them.
 
     Parameters
     ----------
     sequences : int array, shape (n, T), or n lists of token numbers
         The contexts, of any lengths. The last token of each is the one that attends.
-    next_tokens : int array, shape (n,)
-        The token that follows each context. A context that does not contain it says nothing about what attention
-        should copy; such contexts are counted in ``num_dropped`` and left out, with a warning.
+    next_tokens : int array, shape (n,), optional
+        The token that follows each context. By default every position of a sequence predicts its next token, from
+        itself and the positions before it (causal). A context that does not contain it says nothing about what
+        attention should copy; such contexts are counted in ``num_dropped`` and left out, with a warning.
     num_tokens : int, optional
         K, the size of the vocabulary; by default the largest token number + 1.
 
@@ -440,6 +464,7 @@ def token_graph(sequences: Any, next_tokens: Any, *, num_tokens: int | None = No
     See Also
     --------
     attsvm.TokenGraph.from_documents : The same for each position of a corpus, in bounded memory.
+    attsvm.next_token.causal_problem : A training problem in which every position predicts.
 
     References
     ----------
@@ -462,13 +487,13 @@ def token_graph(sequences: Any, next_tokens: Any, *, num_tokens: int | None = No
     if num_tokens is None:
         num_tokens = int(max(contexts.ids.max(), contexts.labels.max())) + 1
     num_tokens = check_integer("num_tokens", num_tokens, 1, MOST_TOKENS)
-    found = _Edges(num_tokens)
-    found.add(contexts)
-    if found.dropped:
+    graph = TokenGraph.of_contexts(contexts, num_tokens)
+    if graph.num_dropped:
         warnings.warn(
-            f"{found.dropped} of {found.seen} contexts do not contain their next token and are left out", stacklevel=2
+            f"{graph.num_dropped} of {graph.num_contexts} contexts do not contain their next token and are left out",
+            stacklevel=2,
         )
-    return TokenGraph(num_tokens, found.rows(), found.seen, found.dropped, contexts.keep(contexts.has_label()))
+    return graph
 
 
 def _orthonormal(vectors: Float[np.ndarray, "m D"]) -> Float[np.ndarray, "r D"]:

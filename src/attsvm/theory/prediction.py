@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from attsvm.errors import ProblemError
+from attsvm.losses import Keeps
 from attsvm.measures import attention_of
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Standing
@@ -15,6 +16,7 @@ from attsvm.problem import Problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.joint import joint_direction
+from attsvm.theory.label_components import label_components
 from attsvm.theory.standing import known_limit, limit_of, limit_of_sets, norm_for, rank_for
 from attsvm.theory.trained import trained_part
 from attsvm.training import Run
@@ -49,6 +51,9 @@ class Prediction(Batched):
         For such a run: the max-margin head on the selected tokens, which is the direction of v.
     direction : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k)
         The predicted direction of ``run.weights``.
+    finite : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k), or None
+        For the token loss and the ℓ2 norm, the part of the weights that stays finite; ``run.weights`` minus this part
+        has the predicted direction.
 
     See Also
     --------
@@ -76,6 +81,7 @@ class Prediction(Batched):
     relaxed: Bool[np.ndarray, "*queries"] | None = per_trial(None)
     head: Solution | None = per_trial(None)
     direction: np.ndarray | None = per_trial(None)
+    finite: np.ndarray | None = per_trial(None)
 
     @property
     def status(self) -> Status | np.ndarray:
@@ -136,6 +142,12 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
 
     A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
 
+    With the loss "token", the tokens kept do not depend on the run: they are those in the component of the label in the
+    token-priority graph (:class:`attsvm.TokenGraph`). The Att-SVM is the graph-SVM. Its direction is proved for W and
+    gradient descent if the graph has no cycles. Otherwise it was measured, and ``finite`` is the finite part. For
+    mirror descent and factors it is a conjecture. The Att-SVM has the sequences of the problem. For many contexts, that
+    of :meth:`attsvm.TokenGraph.problem` is smaller.
+
     For (K, Q) and for (v, p) and (v, W), theorems cover the regularization path; training was measured to follow it.
     With each factor normalized by itself, it was measured to end off the nuclear Att-SVM unless steps are short.
 
@@ -157,7 +169,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     ------
     ProblemError
         If the norm of the optimizer is not known and none is given, the run did not train its attention, or it does not
-        fit the problem.
+        fit the problem. For the token loss, if equal tokens have different keys, or a context lacks its label.
 
     See Also
     --------
@@ -169,7 +181,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     ----------
     Tarzanagh, Li, Zhang and Oymak (2023): gradient descent on p, regularization paths of p and of (v, p). Tarzanagh,
     Li, Thrampoulidis and Oymak (2023): gradient descent on W, regularization path of (K, Q), nonlinear heads.
-    Julistiono, Tarzanagh and Azizan (2025): mirror descent, alone and with v.
+    Julistiono, Tarzanagh and Azizan (2025): mirror descent, alone and with v. Li, Huang, Ildiz, Rawat and Oymak (2024):
+    next tokens.
 
     Examples
     --------
@@ -185,8 +198,11 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
     used = norm_for(run, norm)
     part, rank = trained_part(problem, run), rank_for(run, used)
-    selected, relaxed, head = run.selected, None, None
-    if run.head != "linear":
+    selected, relaxed, head, finite = run.selected, None, None, None
+    if run.keeps is Keeps.LABEL_COMPONENT:
+        selected, finite, known = label_components(problem, run, part, used)
+        solution = solve_svm(part.problem, selected, norm=used, rank=rank)
+    elif run.head != "linear":
         selected = _kept_sets(problem, run)
         known = limit_of_sets(run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
@@ -196,7 +212,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         known = limit_of(problem, run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
     direction = part.whole(solution.direction)
-    return Prediction(solution, used, selected, known.standing, known.source, relaxed, head, direction)
+    return Prediction(solution, used, selected, known.standing, known.source, relaxed, head, direction, finite)
 
 
 def _kept_sets(problem: Problem, run: Run) -> Bool[np.ndarray, "*queries T"]:

@@ -92,6 +92,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         limit=_limit(setup),
         seed=setup.seed,
         fixed=setup.fixed_names,
+        keeps=setup.objective.loss.keeps,
         optimizer_state={str(i): session.first(leaf) for i, leaf in enumerate(jax.tree.leaves(state.optimizer))},
         optimizer_config=configuration(optimizer),
         live_optimizer=optimizer,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attsvm.errors import ProblemError
+from attsvm.losses import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit, from_configuration
 from attsvm.optimizers.standing import read_limit, written_limit
@@ -70,6 +71,8 @@ class Run(Result):
         The optimizer itself. It is not saved.
     fixed : tuple of str
         The parameters that kept their initial values, as given to :func:`attsvm.train`.
+    keeps : Keeps
+        Which tokens training with its loss keeps.
 
     See Also
     --------
@@ -112,6 +115,7 @@ class Run(Result):
     optimizer_config: dict[str, Any] | None = shared(None)
     live_optimizer: Any = unsaved()
     fixed: tuple[str, ...] = shared((), read=tuple)
+    keeps: Keeps = shared(Keeps.SELECTION, write=str, read=Keeps)
 
     def __post_init__(self) -> None:
         if isinstance(self.precise_until, int | np.integer) and self.precise_until < 0:

@@ -161,6 +161,7 @@ def make_objective(
         penalized=penalized,
         fixed_names=tuple(name for name in of_attention if name in fixed),
     )
+    loss.check(problem, head, trains_head=train_head)
     objective.check(of_head, problem)
     return objective, of_head
 

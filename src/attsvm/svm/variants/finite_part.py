@@ -50,6 +50,10 @@ class Combined(Batched):
     finite : FinitePart
     solution : Solution
         Its direction is W_mm.
+    probabilities : ndarray, shape (*batch_shape, n[, Q], T), or None
+        The attention of the predicted weights; None in files of earlier versions.
+    probability_error : float, or ndarray of shape (*batch_shape,), or None
+        The largest difference of a probability to the attention of the trained weights.
     """
 
     kind: ClassVar[str] = "combined prediction"
@@ -59,6 +63,8 @@ class Combined(Batched):
     weights: np.ndarray = per_trial()
     finite: FinitePart = per_trial()
     solution: Solution = per_trial()
+    probabilities: np.ndarray | None = per_trial(None)
+    probability_error: float | np.ndarray | None = per_trial(None)
 
 
 def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) -> FinitePart:
@@ -175,7 +181,24 @@ def combined_prediction(problem: Problem, weights: Any, selected: Any) -> Combin
     length = np.asarray(np.sum(solution.direction**2, axis=axes))
     radius = np.maximum(along, 0.0) / np.where(length == 0, 1.0, length)
     combined = finite.weights + np.expand_dims(radius, axes) * solution.direction
-    return Combined(radius=plain(radius), weights=combined, finite=finite, solution=solution)
+    predicted = _attention_or_nan(problem, combined)
+    errors = np.abs(predicted - attention_of(problem, trained)).max(axis=(-3, -2, -1))
+    return Combined(
+        radius=plain(radius),
+        weights=combined,
+        finite=finite,
+        solution=solution,
+        probabilities=predicted if problem.has_query_axis else predicted[..., 0, :],
+        probability_error=plain(errors),
+    )
+
+
+def _attention_or_nan(problem: Problem, weights: np.ndarray) -> Float[np.ndarray, "*batch n Q T"]:
+    """The attention of weights, NaN where these are."""
+    axes = (-2, -1) if problem.has_queries else (-1,)
+    finite = np.isfinite(weights).all(axis=axes)
+    attention = attention_of(problem, np.where(np.expand_dims(finite, axes), weights, 0.0))
+    return np.where(finite[..., None, None, None], attention, np.nan)
 
 
 def _attention(
