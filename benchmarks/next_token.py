@@ -1,6 +1,7 @@
 """Measure next-token prediction: the time of graphs and graph-SVMs, and where training on acyclic graphs ends.
 
     python benchmarks/next_token.py sizes
+    python benchmarks/next_token.py dimensions
     python benchmarks/next_token.py acyclic [--instances 20] [--steps 40000]
 
 Times are process times on one thread.
@@ -73,6 +74,18 @@ def sizes() -> None:
     )
 
 
+def dimensions() -> None:
+    """Graph-SVMs of 30 tokens around the dimension from which on they can be solved: about 1,100 pairs."""
+    for dim in range(16, 21):
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            graph = attsvm.token_graph(*ordered_contexts(rng, 30, 400, 8))
+            problem = graph.problem(unit_vectors(rng, 30, dim))
+            clock = Clock()
+            solution = attsvm.solve_svm(problem, graph.selected)
+            clock.line(f"graph-SVM, d = {dim}, seed {seed}", f"{solution.status}, {solution.stats['method']}")
+
+
 def least_norm(graph: attsvm.TokenGraph, vocabulary: np.ndarray) -> float:
     """The value of the graph-SVM by CVXPY, with every edge as a constraint."""
     W = cp.Variable((vocabulary.shape[1],) * 2)
@@ -106,12 +119,14 @@ def acyclic(instances: int, steps: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["sizes", "acyclic"])
+    parser.add_argument("what", choices=["sizes", "dimensions", "acyclic"])
     parser.add_argument("--instances", type=int, default=20)
     parser.add_argument("--steps", type=int, default=40_000)
     arguments = parser.parse_args()
     if arguments.what == "sizes":
         sizes()
+    elif arguments.what == "dimensions":
+        dimensions()
     else:
         acyclic(arguments.instances, arguments.steps)
 
