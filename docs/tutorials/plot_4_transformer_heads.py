@@ -121,7 +121,8 @@ print(f"median of the {len(ratios)} heads: {np.median(ratios):.1e}")
 # Models of your own
 # ------------------
 #
-# ``inspect`` knows BERT, RoBERTa, GPT-2, Llama, ViT and every model with ``torch.nn.MultiheadAttention``:
+# ``inspect`` knows the families in ``attsvm.torch.inspection.FAMILIES``, such as BERT and Llama, and every model with
+# ``torch.nn.MultiheadAttention``:
 
 attention = torch.nn.MultiheadAttention(16, 4, batch_first=True)
 tokens = torch.randn(3, 6, 16)

@@ -45,8 +45,8 @@ def home(tmp_path_factory):
     processor.save_pretrained(folder / "vit")
     config = transformers.MambaConfig(vocab_size=9, hidden_size=8, state_size=4, num_hidden_layers=1)
     transformers.MambaModel(config).save_pretrained(folder / "mamba")
-    config = transformers.T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_heads=2, num_layers=1)
-    transformers.T5Model(config).save_pretrained(folder / "t5")
+    config = transformers.XLNetConfig(vocab_size=9, d_model=8, n_head=2, n_layer=1, d_inner=8)
+    transformers.XLNetModel(config).save_pretrained(folder / "xlnet")
     (folder / "empty_model").mkdir()
     shutil.copy(folder / "bert" / "config.json", folder / "empty_model")
     (folder / "empty.txt").write_text("\n  \n")
@@ -242,8 +242,8 @@ REFUSED = {
         "pictures: expected folders with models whose names end with a training step",
     ),
     "no attention": (["mamba", "--text", "text.txt"], "model: MambaModel has no attention layer"),
-    "unknown attention": (["t5", "--text", "text.txt"], "model: expected attention of a known family (BERT,"),
-    "family": (["bert", "--text", "text.txt", "--family", "T5"], "family: expected one of BERT, "),
+    "unknown attention": (["xlnet", "--text", "text.txt"], "model: expected attention of a known family (BERT,"),
+    "family": (["bert", "--text", "text.txt", "--family", "XLNet"], "family: expected one of BERT, "),
     "other family": (
         ["bert", "--text", "text.txt", "--family", "ViT"],
         "BertModel has no attention layer that ViT matches",

@@ -12,16 +12,19 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 from attsvm.torch.inspection.families import HuggingFace, projections_of  # noqa: E402
 
 
-class DistilBert(HuggingFace):
-    """DistilBERT: linear layers ``q_lin`` and ``k_lin`` in each attention module."""
+class Electra(HuggingFace):
+    """ELECTRA: linear layers ``query`` and ``key`` in each attention module."""
 
-    name = "DistilBERT"
-    modules = ("DistilBertSelfAttention",)
+    name = "ELECTRA"
+    modules = ("ElectraSelfAttention",)
 
     def projections(self, module):
-        query, key = module.q_lin, module.k_lin
+        query, key = module.query, module.key
         return projections_of(
-            (query.weight, query.bias), (key.weight, key.bias), heads=module.n_heads, scale=module.scaling
+            (query.weight, query.bias),
+            (key.weight, key.bias),
+            heads=module.num_attention_heads,
+            scale=module.scaling,
         )
 
 
@@ -32,16 +35,17 @@ import torch  # noqa: E402
 import attsvm.torch  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
 
-HERE = "test_new_family:DistilBert"
+HERE = "test_new_family:Electra"
 WORDS = "[PAD] [UNK] [CLS] [SEP] the a cat dog sat ran on mat road . and then home"
 
 
 def small_model():
     torch.manual_seed(0)
-    config = transformers.DistilBertConfig(
-        vocab_size=len(WORDS.split()), dim=16, n_heads=2, n_layers=2, hidden_dim=16, max_position_embeddings=16
+    sizes = {"hidden_size": 16, "embedding_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+    config = transformers.ElectraConfig(
+        vocab_size=len(WORDS.split()), intermediate_size=16, max_position_embeddings=16, **sizes
     )
-    return transformers.DistilBertModel(config).eval()
+    return transformers.ElectraModel(config).eval()
 
 
 @pytest.fixture
@@ -54,12 +58,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("family", [DistilBert, DistilBert(), HERE])
+@pytest.mark.parametrize("family", [Electra, Electra(), HERE])
 def test_its_attention_is_that_of_the_model(family):
     batch = {"input_ids": torch.tensor([[2, 4, 6, 8, 3], [2, 5, 7, 3, 0]])}
     batch["attention_mask"] = (batch["input_ids"] != 0).long()
     inspection = attsvm.torch.inspect(small_model(), batch, family=family)
-    assert inspection.family == "DistilBERT"
+    assert inspection.family == "ELECTRA"
     assert [(head.layer, head.head) for head in inspection.heads] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for head in inspection.heads:
         assert head.rebuilt_error < 1e-5
@@ -81,11 +85,11 @@ def test_a_family_without_projections_is_refused_by_name():
 
 
 def test_the_command_line_inspects_it_and_writes_the_page(command, folder):
-    options = ("--text", "text.txt", "--family", HERE, "--no-twin", "--json", "--head", "1.0", "--out", "page")
+    options = ("--text", "text.txt", "--family", HERE, "--no-twin", "--json", "--view", "1.0", "--out", "page")
     code, out, error = command("inspect", "model", *options)
     assert code == 0, error
     result = json.loads(out)
-    assert result["model"]["family"] == "DistilBERT"
+    assert result["model"]["family"] == "ELECTRA"
     assert len(result["heads"]) == 4
     assert np.all(np.diff([head["margin_ratio"] for head in result["heads"]], axis=1) >= 0)
-    assert "DistilBERT" in (folder / "page" / "index.html").read_text()
+    assert "ELECTRA" in (folder / "page" / "index.html").read_text()

@@ -1,5 +1,7 @@
 """Attention of every family rebuilt from tokens and W alone; what cannot be is refused in one line."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -44,6 +46,74 @@ def vit():
     return transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=4, **SMALL))
 
 
+def small_language_model(name, **options):
+    """A model without its head, from the name of its classes."""
+    make, config = getattr(transformers, f"{name}Model"), getattr(transformers, f"{name}Config")
+    return make(config(vocab_size=50, **SMALL, **options))
+
+
+def mistral():
+    return small_language_model("Mistral", num_key_value_heads=2, sliding_window=3)
+
+
+def qwen2():
+    return small_language_model("Qwen2", num_key_value_heads=2)
+
+
+def qwen3():
+    return small_language_model("Qwen3", num_key_value_heads=2, head_dim=6)
+
+
+def gemma():
+    return small_language_model("Gemma", num_key_value_heads=1, head_dim=6)
+
+
+def gemma3():
+    config = transformers.Gemma3TextConfig(
+        vocab_size=50, num_key_value_heads=2, head_dim=6, sliding_window=3, query_pre_attn_scalar=6, **SMALL
+    )
+    return transformers.Gemma3TextModel(config)
+
+
+def gpt_neox():
+    # 4 of 6 coordinates are rotated
+    rotary = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.67}
+    return small_language_model("GPTNeoX", rope_parameters=rotary)
+
+
+def bloom():
+    return transformers.BloomModel(transformers.BloomConfig(vocab_size=50, hidden_size=24, n_head=4, n_layer=2))
+
+
+def distilbert():
+    config = transformers.DistilBertConfig(vocab_size=50, dim=24, n_heads=4, n_layers=2, hidden_dim=32)
+    return transformers.DistilBertModel(config)
+
+
+def t5():
+    config = transformers.T5Config(vocab_size=50, d_model=24, d_kv=5, d_ff=32, num_heads=4, num_layers=2)
+    return transformers.T5EncoderModel(config)
+
+
+def clip_text():
+    return transformers.CLIPTextModel(transformers.CLIPTextConfig(vocab_size=50, eos_token_id=2, **SMALL))
+
+
+def clip_vision():
+    return transformers.CLIPVisionModel(transformers.CLIPVisionConfig(image_size=16, patch_size=4, **SMALL))
+
+
+def dinov2():
+    config = transformers.Dinov2Config(image_size=16, patch_size=4, **(SMALL | {"intermediate_size": 24}))
+    return transformers.Dinov2Model(config)
+
+
+def dinov3():
+    return transformers.DINOv3ViTModel(
+        transformers.DINOv3ViTConfig(image_size=16, patch_size=4, **(SMALL | {"hidden_size": 16}))
+    )
+
+
 def spread_out(model, seed=0):
     """Weights large enough for attention to be far from even, biases that are not zero."""
     generator = torch.Generator().manual_seed(seed)
@@ -76,6 +146,19 @@ CASES = {
     "llama": (llama, words()),
     "llama, padded on the left": (llama, words("left")),
     "vit": (vit, pictures()),
+    "mistral, with a sliding window": (mistral, words()),
+    "qwen2": (qwen2, words()),
+    "qwen3": (qwen3, words()),
+    "gemma": (gemma, words()),
+    "gemma 3, with a sliding window": (gemma3, words()),
+    "gpt-neox, partly rotary": (gpt_neox, words()),
+    "bloom, with ALiBi": (bloom, words()),
+    "distilbert": (distilbert, words()),
+    "t5": (t5, words()),
+    "clip, texts": (clip_text, words()),
+    "clip, pictures": (clip_vision, pictures()),
+    "dinov2": (dinov2, pictures()),
+    "dinov3": (dinov3, pictures()),
 }
 
 
@@ -109,10 +192,12 @@ def test_attention_is_rebuilt_from_tokens_and_weights(case):
 def test_inspection_counts_what_is_there_and_leaves_the_model_as_it_was(case):
     make, batch = CASES[case]
     model = spread_out(make()).train()
-    model.set_attn_implementation("sdpa")
+    if model._supports_sdpa:
+        model.set_attn_implementation("sdpa")
+    implementation = model.config._attn_implementation
     inspection = attsvm.torch.inspect(model, batch)
     assert model.training
-    assert model.config._attn_implementation == "sdpa"
+    assert model.config._attn_implementation == implementation
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
     assert len(inspection.heads) == 8
     there = batch["attention_mask"].sum().item() if "attention_mask" in batch else 3 * 17
@@ -235,10 +320,8 @@ def refused(match, model, batch, **options):
 def test_what_cannot_be_inspected_is_refused_in_one_line():
     x = torch.zeros(2, 6, 16)
     refused("has no attention layer", nn.Linear(16, 16), x)
-    t5 = transformers.T5EncoderModel(
-        transformers.T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_heads=2, num_layers=1)
-    )
-    refused(r"expected attention of a known family \(BERT, .*\), got T5Attention", t5, words())
+    xlnet = transformers.XLNetModel(transformers.XLNetConfig(vocab_size=50, d_model=8, n_head=2, n_layer=1, d_inner=8))
+    refused(r"expected attention of a known family \(BERT, .*\), got XLNetRelativeAttention", xlnet, words())
     refused("has no attention layer that Layout", nn.Linear(16, 16), x, family=attsvm.torch.Layout("a", 2, fused="qkv"))
     refused("does not call scaled_dot_product", nn.Sequential(nn.Linear(16, 16)), x, family=layout_of("0"))
     refused("no nn.Linear named", nn.Sequential(Block(False)), x, family=layout_of("0"))
@@ -254,6 +337,37 @@ def test_what_cannot_be_inspected_is_refused_in_one_line():
 
 def layout_of(name):
     return attsvm.torch.Layout(name, 4, fused="qkv")
+
+
+def test_biases_of_positions_are_a_part_of_the_weights():
+    """The Att-SVM of T5 has one-hot positions beside its tokens; without the biases the attention is another one."""
+    model = spread_out(t5())
+    (layer, _) = capture(model, words(), attention_layers(model), Sampler(4096, 3, 0))
+    assert not layer.shares_tokens
+    problem, plain = layer.head(1), replace(layer, bias=None).head(1)
+    assert problem.keys.shape[-1] == plain.keys.shape[-1] + 7
+    difference = problem.logits() - plain.logits()
+    assert np.allclose(difference, layer.bias[:, 1], atol=1e-12)
+    assert np.abs(difference - difference[..., :1]).max() > 0.1
+    assert attsvm.torch.inspect(model, words(), margins=False).biased
+    assert not attsvm.torch.inspect(spread_out(bert()), words(), margins=False).biased
+
+
+def test_a_fused_call_is_read_where_a_model_has_no_eager_attention(monkeypatch):
+    model = spread_out(distilbert())
+    monkeypatch.setattr(model, "set_attn_implementation", lambda _: None)
+    model.config._attn_implementation = "sdpa"
+    inspection = attsvm.torch.inspect(model, words(), margins=False)
+    assert inspection.rebuilt_error.max() < CLOSE
+    assert (
+        inspection.selected == attsvm.torch.inspect(spread_out(distilbert()), words(), margins=False).selected
+    ).all()
+
+
+def test_weights_in_half_precision(recwarn):
+    for dtype in (torch.float16, torch.bfloat16):
+        inspection = attsvm.torch.inspect(spread_out(qwen2()).to(dtype), words(), margins=False)
+        assert inspection.rebuilt_error.max() < 3 * torch.finfo(dtype).eps ** 0.5
 
 
 def test_biases_in_the_logits_are_refused():
@@ -299,7 +413,7 @@ class Halfway(BlockFamily):
 def test_what_a_family_lacks_is_named():
     refused("Halfway cannot be created.*inputs", nn.Linear(2, 2), torch.zeros(1, 2, 2), family=Halfway)
     refused("expected a Family or a subclass of it, got int", nn.Linear(2, 2), torch.zeros(1, 2, 2), family=3)
-    refused("family: expected one of BERT, .*got 'T5'", nn.Linear(2, 2), torch.zeros(1, 2, 2), family="T5")
+    refused("family: expected one of BERT, .*got 'XLNet'", nn.Linear(2, 2), torch.zeros(1, 2, 2), family="XLNet")
 
 
 def test_an_inspection_is_saved_loaded_and_indexed(tmp_path):

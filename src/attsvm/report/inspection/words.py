@@ -52,6 +52,11 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
             "Positions are rotary: each head has its own rotated keys and queries, and W is I/√d_h. It is compared with"
             " the best matrix of size d_h × d_h."
         )
+    if inspection.biased:
+        found.append(
+            "The logits have biases of positions. They are a part of W: the tokens have one-hot positions as additional"
+            " coordinates, and the queries have their biases."
+        )
     if inspection.sampled:
         found.append(f"Only {inspection.num_queries:,} queries are inspected, drawn with seed {inspection.seed}.")
     if not inspection.special_known:

@@ -153,12 +153,14 @@ def _recorded(
     positions = sampler.positions(is_query, allowed.shape[-1], first_sequence)
     at = np.maximum(positions, 0)[..., None]
     allowed = np.take_along_axis(allowed, at, axis=1) & (positions >= 0)[..., None]
-    rotation = given = None
+    rotation = given = bias = None
     if inputs.rotation is not None:
         rotation = (as_array(inputs.rotation[0]), as_array(inputs.rotation[1]))
     if inputs.projected is not None:
         keys, queries = inputs.projected
         given = (as_array(keys), np.take_along_axis(as_array(queries), at[:, None], axis=2))
+    if inputs.bias is not None:
+        bias = np.take_along_axis(as_array(inputs.bias), at[:, None], axis=2)
     part = Layer(
         name=layer.name,
         tokens=as_array(inputs.keys),
@@ -168,6 +170,7 @@ def _recorded(
         projections=projections,
         rotation=rotation,
         given=given,
+        bias=bias,
         is_self=inputs.is_self,
         rebuilt_error=np.zeros(projections.num_heads),
     )

@@ -57,9 +57,9 @@ def inspect(
         The arguments of the model: by name, in order, or a single one. The tensors of a mapping have the sequences as
         their first axis; its entry ``special_tokens_mask`` (n, T) says which tokens are special, and is not passed on.
     family : str, Family or subclass of Family, optional
-        How the attention of the model is read: a name ("BERT", "RoBERTa", "GPT-2", "Llama", "ViT",
-        "nn.MultiheadAttention", or an installed one), an import path ``package.module:name``, or an object such as
-        :class:`attsvm.torch.Layout`. By default every known family is tried.
+        How the attention of the model is read: a family's name such as "BERT" or "Llama", an import path
+        ``package.module:name``, or an object such as :class:`attsvm.torch.Layout`. By default every known family is
+        tried.
     heads : collection of (layer, head), optional
         The heads to inspect, counted from 0. By default all.
     view : (layer, head), optional
@@ -110,6 +110,10 @@ def inspect(
     Frobenius norm measures how close W is to the direction that training to the limit, on these tokens alone, converges
     to.
 
+    Biases that are added to the logits for each pair of positions, as in T5 and ALiBi, are written as a part of W: each
+    token has its position as additional one-hot coordinates, each query has the biases of its row, and the block of W
+    between them is the identity. The best matrix may use these coordinates, too.
+
     References
     ----------
     Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
@@ -153,6 +157,7 @@ def inspect(
         num_queries=int(np.count_nonzero(first.positions >= 0)),
         sampled=sampler.sampled,
         rotary=first.is_rotary,
+        biased=first.bias is not None,
         positions=first.positions,
         gap=gap,
         seed=seed,

@@ -102,6 +102,8 @@ class Inspection(Result):
         Whether W is I/√d_h over rotated keys and queries.
     positions : int ndarray, shape (n, Q)
         Positions of the queries in their sequences.
+    biased : bool
+        Whether the logits have biases of positions, which are a part of W; see :func:`attsvm.torch.inspect`.
     gap : float
         Required relative width of the margins' intervals.
     seed : int
@@ -149,6 +151,7 @@ class Inspection(Result):
     special_known: bool = shared()
     margins: dict[str, Float[np.ndarray, " heads"]] | None = per_trial(None)
     interrupted: bool = shared(False)
+    biased: bool = shared(False)
     view: HeadView | None = unsaved()
 
     @classmethod

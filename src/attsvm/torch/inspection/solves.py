@@ -53,7 +53,7 @@ def margin_intervals(
     that pass the interpreter lock to each other between those are no faster than one thread.
     """
     grams = None
-    if not layer.is_rotary:
+    if layer.shares_tokens:
         shared = layer.head(0)
         grams = Grams.of(shared.keys, shared.queries, layer.allowed)
     workers = max(1, min(settings.workers, len(heads), PAIRS_AT_ONCE // layer.allowed.size))

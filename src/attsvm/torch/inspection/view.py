@@ -72,7 +72,7 @@ def view_head(layer: Layer, index: int, head: int, max_steps: int | None = None,
     """
     problem = layer.head(head)
     attention = attention_of(problem, layer.allowed, None, None)
-    grams = None if layer.is_rotary else Grams.of(problem.keys, problem.queries, layer.allowed, np.float64)
+    grams = Grams.of(problem.keys, problem.queries, layer.allowed, np.float64) if layer.shares_tokens else None
     interval, solved = margin_interval(problem, layer.allowed, attention.selected, gap, max_steps, grams)
     return HeadView(
         layer=index,

@@ -80,6 +80,8 @@ class Layer:
         Cosines and sines (n, T, d_h) of the tokens' rotary positions.
     given : (ndarray, ndarray) or None
         Keys (n, H, T, d_h) and queries (n, H, Q, d_h) as the module computed them, if they replace the projections.
+    bias : ndarray, shape (n, H, Q, T), or None
+        Added to the logits of each pair of positions.
     is_self : bool
         Whether queries and tokens are the same.
     rebuilt_error : ndarray, shape (H,)
@@ -94,6 +96,7 @@ class Layer:
     projections: Projections
     rotation: tuple[np.ndarray, np.ndarray] | None
     given: tuple[np.ndarray, np.ndarray] | None
+    bias: Float[np.ndarray, "n H Q T"] | None
     is_self: bool
     rebuilt_error: Float[np.ndarray, " H"]
 
@@ -104,6 +107,8 @@ class Layer:
         def together(arrays: list[np.ndarray]) -> np.ndarray:
             array = np.concatenate(arrays)
             return array.astype(np.float64) if array.dtype == np.float32 else array
+
+        biases = [chunk.bias for chunk in chunks if chunk.bias is not None]
 
         def pair(pairs: list[tuple[np.ndarray, np.ndarray] | None]) -> tuple[np.ndarray, np.ndarray] | None:
             there = [one for one in pairs if one is not None]
@@ -117,6 +122,7 @@ class Layer:
             positions=together([chunk.positions for chunk in chunks]),
             rotation=pair([chunk.rotation for chunk in chunks]),
             given=pair([chunk.given for chunk in chunks]),
+            bias=together(biases) if biases else None,
             rebuilt_error=np.max([chunk.rebuilt_error for chunk in chunks], axis=0),
         )
 
@@ -134,8 +140,17 @@ class Layer:
         """Whether every head has its own keys and queries, and W is I/√d_h."""
         return self.rotation is not None or self.given is not None
 
+    @property
+    def shares_tokens(self) -> bool:
+        """Whether the problems of all heads have the same keys and queries."""
+        return not self.is_rotary and self.bias is None
+
     def head(self, head: int) -> HeadProblem:
         """The problem of one head."""
+        problem = self._unbiased(head)
+        return problem if self.bias is None else _with_positions(problem, self.bias[:, head])
+
+    def _unbiased(self, head: int) -> HeadProblem:
         rotation = self.rotation
         if self.given is not None:
             keys, queries = self.given[0][:, head], self.given[1][:, head]
@@ -187,6 +202,17 @@ def singular_values(projections: Projections, head: int) -> Float[np.ndarray, " 
     _, right = np.linalg.qr(query)
     values: np.ndarray = projections.scale * np.linalg.svd(left @ right.T, compute_uv=False)
     return values
+
+
+def _with_positions(problem: HeadProblem, bias: Float[np.ndarray, "n Q T"]) -> HeadProblem:
+    """The problem with the bias as a part of W: each key has its position, one-hot, and each query has its biases."""
+    keys, queries, weights = problem
+    n, T = keys.shape[:2]
+    (rows, columns), eye = weights.shape, np.eye(T, dtype=keys.dtype)
+    extended = np.zeros((rows + T, columns + T))
+    extended[:rows, :columns], extended[rows:, columns:] = weights, eye
+    positions = np.broadcast_to(eye, (n, T, T))
+    return HeadProblem(np.concatenate([keys, positions], -1), np.concatenate([queries, bias], -1), extended)
 
 
 def _rotated(vectors: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:

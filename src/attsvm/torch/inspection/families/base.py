@@ -26,6 +26,8 @@ class LayerInputs:
         Cosines and sines (b, T, d_h) of rotary positions.
     projected : (Tensor, Tensor), optional
         Keys and queries (b, H, T, d_h) as the module computed them. They replace the projections of the tokens.
+    bias : Tensor, shape (b, H, Q, T), optional
+        What the module adds to the logits of each pair of positions, as ALiBi and T5 do.
     scale : float, optional
         Factor of the logits, if it is known from the call only; by default that of the projections.
     """
@@ -35,6 +37,7 @@ class LayerInputs:
     allowed: Tensor
     rotation: tuple[Tensor, Tensor] | None = None
     projected: tuple[Tensor, Tensor] | None = None
+    bias: Tensor | None = None
     scale: float | None = None
 
     @property

@@ -4,6 +4,7 @@ import inspect as signatures
 from abc import abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from attsvm.errors import ProblemError
@@ -26,6 +27,9 @@ class HuggingFace(Family):
     rotary: ClassVar[bool] = False
     """Whether the module receives rotary positions as ``position_embeddings``."""
 
+    mask: ClassVar[str] = "attention_mask"
+    """Name of the argument that holds the mask."""
+
     def matches(self, name: str, module: nn.Module) -> bool:
         """Whether its class is one of ``modules``; cross-attention is left out."""
         return type(module).__name__ in self.modules and not getattr(module, "is_cross_attention", False)
@@ -41,22 +45,47 @@ class HuggingFace(Family):
         bound = signatures.signature(module.forward).bind(*arguments, **keywords).arguments
         bound = {**bound.pop("kwargs", {}), **bound}
         states = bound["hidden_states"]
-        allowed = allowed_tokens(bound.get("attention_mask"), states.shape[0], states.shape[1], states.shape[1])
-        return LayerInputs(states, states, allowed, rotation=self._rotation(bound, len(states)))
+        allowed = allowed_tokens(bound.get(self.mask), states.shape[0], states.shape[1], states.shape[1])
+        rotation = self._rotation(bound, states)
+        projected = self.projected(module, states, rotation)
+        return LayerInputs(
+            states,
+            states,
+            allowed,
+            rotation=rotation if projected is None else None,
+            projected=projected,
+            bias=self.bias(module, states, bound),
+        )
+
+    def projected(
+        self, module: Any, states: Tensor, rotation: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor] | None:
+        """Keys and queries (b, H, T, d_h), if they are more than rotated projections of the hidden states."""
+        return None
+
+    def bias(self, module: Any, states: Tensor, arguments: dict[str, Any]) -> Tensor | None:
+        """What is added to the logits for each pair of positions (b, H, Q, T), from the arguments of a call."""
+        return None
 
     def attention(self, module: Any, output: Any, call: FusedCall | None) -> Tensor | None:
-        """The second value that the module returns; eager attention is always returned."""
-        attention: Tensor | None = output[1]
-        return attention
+        """The last value that the module returns; models without eager attention call a fused one instead."""
+        attention: Tensor | None = output[-1]
+        return super().attention(module, output, call) if attention is None else attention
 
-    def _rotation(self, bound: dict[str, Any], b: int) -> tuple[Tensor, Tensor] | None:
+    def _rotation(self, bound: dict[str, Any], states: Tensor) -> tuple[Tensor, Tensor] | None:
         if not self.rotary:
             return None
         positions = bound.get("position_embeddings")
         if positions is None:
             raise ProblemError("model: its attention was called without position_embeddings")
-        cosine, sine = (part.expand(b, *part.shape[1:]) for part in positions)
+        cosine, sine = (self._of_tokens(part, states, left) for part, left in zip(positions, (1.0, 0.0), strict=True))
         return cosine, sine
+
+    def _of_tokens(self, part: Tensor, states: Tensor, left: float) -> Tensor:
+        """Cosines or sines for every sequence; tokens before the first that has a position are not rotated."""
+        b, T, size = len(states), states.shape[1], part.shape[-1]
+        unrotated = part.new_full((b, T - part.shape[-2], size), left)
+        return torch.cat([unrotated, part.expand(b, -1, -1)], dim=1)
 
 
 def separate_projections(module: Any) -> Projections:
@@ -69,3 +98,17 @@ def separate_projections(module: Any) -> Projections:
         key_heads=len(key.weight) // module.head_dim,
         scale=module.scaling,
     )
+
+
+def normed_and_rotated(module: Any, states: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Keys and queries of a module that applies ``k_norm`` and ``q_norm`` to each head before it rotates them."""
+    cosine, sine = (part[:, None] for part in rotation)
+
+    def of(projection: Any, norm: Any) -> Tensor:
+        vectors = norm(projection(states).unflatten(-1, (-1, module.head_dim))).transpose(1, 2)
+        first, second = vectors.chunk(2, dim=-1)
+        turned: Tensor = vectors * cosine + torch.cat([-second, first], dim=-1) * sine
+        return turned
+
+    keys, queries = of(module.k_proj, module.k_norm), of(module.q_proj, module.q_norm)
+    return keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1), queries

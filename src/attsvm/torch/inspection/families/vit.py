@@ -1,6 +1,6 @@
 """ViT."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from attsvm.torch.inspection.families.huggingface import HuggingFace, separate_projections
 from attsvm.torch.inspection.families.registry import FAMILIES
@@ -11,7 +11,7 @@ class Vit(HuggingFace):
     """Self-attention of ViT, over a class token and the patches of a picture."""
 
     name = "ViT"
-    modules = ("ViTAttention",)
+    modules: ClassVar[tuple[str, ...]] = ("ViTAttention",)
     first_is_special = True
 
     def projections(self, module: Any) -> Projections:

@@ -1,0 +1,25 @@
+"""Qwen3."""
+
+from typing import Any
+
+from torch import Tensor
+
+from attsvm.torch.inspection.families.huggingface import normed_and_rotated
+from attsvm.torch.inspection.families.llama import Llama
+from attsvm.torch.inspection.families.registry import FAMILIES
+
+
+class Qwen3(Llama):
+    """Self-attention of Qwen3: that of Llama, with a norm of the keys and of the queries of each head."""
+
+    name = "Qwen3"
+    modules = ("Qwen3Attention",)
+
+    def projected(
+        self, module: Any, states: Tensor, rotation: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor] | None:
+        """Keys and queries after their norms and the rotation."""
+        return None if rotation is None else normed_and_rotated(module, states, rotation)
+
+
+FAMILIES.register(Qwen3.name, Qwen3())
