@@ -3,7 +3,8 @@
 import pytest
 from matplotlib.figure import Figure as Drawing
 
-from attsvm.reproduce import FIGURES, Outcome, Standing, Verdict
+from attsvm.errors import ProblemError
+from attsvm.reproduce import FIGURES, Outcome, Standing, Verdict, run, sizes_of
 from attsvm.reproduce.page import Card, card, page, verdict_of_all
 
 HOLDS, IN_PART, FAILS = Standing.HOLDS, Standing.IN_PART, Standing.FAILS
@@ -45,3 +46,33 @@ def test_a_quick_run_says_so_everywhere_and_that_no_claim_holds():
     full = page([card_of(name, HOLDS, quick=False) for name in ("rank", "losses")], "attsvm reproduce rank losses")
     assert full.count(">holds<") == 4
     assert "quick" not in full.split("</style>")[1]
+
+
+def test_sizes_of_the_user_are_named_and_judge_no_claim(tmp_path):
+    outcome = run("feasibility", tmp_path, quick=True, sizes={"dims": "2,12", "problems": 30, "queries": {"cross": {}}})
+    assert outcome.arrays["feasible"].shape == (2, 2)
+    assert outcome.sizes["dims"] == [2, 12]
+    assert outcome.standing == "own sizes: criterion met"
+    options = "--size dims=2,12 --size problems=30 --size 'queries={\"cross\": {}}'"
+    assert outcome.command == f"attsvm reproduce feasibility --quick {options}"
+    html = page([card(outcome, outcome.command)], outcome.command)
+    assert "measured again (own sizes)</h1>" in html
+    assert ">holds<" not in html
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("dim", "2,4", r"^dim: expected a size of kinds \(shapes, .*\), got 'dim'$"),
+        ("runs", "many", "^runs: expected an integer, got 'many'$"),
+        ("runs", "0", "^runs: expected an integer > 0, got 0$"),
+        ("runs", "1e2", "^runs: expected an integer, got 100.0$"),
+        ("dims", "[]", "^dims: expected a list with at least one value, got \\[\\]$"),
+        ("dims", "2,x", "^dims: expected a list with at least one value, got '2,x'$"),
+        ("shapes", "5,5", "^shapes: expected a list with at least one value, got 5$"),
+        ("queries", '{"none": {}}', "^queries: expected an object with names among cross, self, got"),
+    ],
+)
+def test_sizes_that_a_figure_lacks_are_refused(name, value, message):
+    with pytest.raises(ProblemError, match=message):
+        sizes_of(FIGURES.find("kinds"), given={name: value})

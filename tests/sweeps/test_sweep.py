@@ -144,6 +144,9 @@ def test_a_trial_is_drawn_from_its_own_seed_and_feasibility_is_that_of_a_linear_
             ]
             solved = linprog(np.zeros(d * d), -np.array(rows), -np.ones(len(rows)), bounds=(None, None))
             assert found.feasible.values[cell, 0, trial] == (solved.status == 0)
+    # the bound is that of the infeasible trials alone, and so is its mean
+    np.testing.assert_array_equal(np.isnan(found.bound), found.feasible != 0)
+    assert found.bound.min() >= 1e12
 
 
 def test_killed_at_any_moment_it_continues_and_a_second_client_is_refused(tmp_path):

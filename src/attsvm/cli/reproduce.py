@@ -7,7 +7,7 @@ import typer
 
 from attsvm.cli import completion
 from attsvm.cli.interrupts import on_interruption
-from attsvm.cli.options import Json, Threads
+from attsvm.cli.options import Json, Threads, named_values
 from attsvm.cli.shared import command_line, finish, limit_threads, progress
 from attsvm.errors import ProblemError
 from attsvm.progress import duration
@@ -33,6 +33,8 @@ Examples:
     attsvm reproduce rank feasibility --out out/papers
 
     attsvm reproduce all --quick
+
+    attsvm reproduce kinds --size runs=2000 --size dims=2,4,8 --size 'shapes=[[5, 5]]' --out out/kinds
 """
 
 
@@ -50,6 +52,15 @@ def reproduce(
             "--quick", help="Small sizes: all figures in two minutes on two cores. Claims are not judged by it."
         ),
     ] = False,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--size",
+            metavar="NAME=VALUE",
+            help="A size in place of that of the figures: a number, values divided by commas, or JSON. Repeatable. "
+            "The JSON file of a figure names its sizes.",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for results and finished pieces.")] = Path(
         "out/reproduce"
     ),
@@ -65,6 +76,7 @@ def reproduce(
     from attsvm.reproduce.page import page
     from attsvm.reproduce.run import chosen, claim
     from attsvm.reproduce.several import run_several
+    from attsvm.reproduce.sizes import sizes_of
     from attsvm.storage import atomic_write
 
     console = Console()
@@ -74,11 +86,14 @@ def reproduce(
     if not names:
         raise ProblemError("NAME: expected figures or tables of `attsvm reproduce --list`, or `all`, got none")
     figures, command = chosen(names), command_line()
+    sizes = named_values(size or [], "--size")
+    for figure in figures.values():
+        sizes_of(figure, quick, sizes)
     claim(out, figures.values())
     on_interruption(lambda: f"finished pieces are kept in {out}, run the command again to go on")
     cards: list[Card] = []
     with progress("figures") as callback:
-        for card in run_several(figures, out, command, quick=quick, callback=callback):
+        for card in run_several(figures, out, command, quick=quick, sizes=sizes, callback=callback):
             cards.append(card)
             if not json:
                 _show(console, card)

@@ -3,6 +3,7 @@
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.run import Outcome, chosen, run, write
+from attsvm.reproduce.sizes import SizeKind, sizes_of
 
 __all__ = [
     "FIGURES",
@@ -12,11 +13,13 @@ __all__ = [
     "Paper",
     "Piece",
     "Row",
+    "SizeKind",
     "Sizes",
     "Standing",
     "Verdict",
     "chosen",
     "run",
+    "sizes_of",
     "verdict",
     "write",
 ]

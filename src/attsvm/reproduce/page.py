@@ -11,8 +11,18 @@ from attsvm.report.render import render, svg_element
 from attsvm.report.words import listed
 from attsvm.reproduce.figure import Row, Standing
 from attsvm.reproduce.run import Outcome, as_numbers, standing_words
+from attsvm.reproduce.sizes import SizeKind
 
 _LOOKS = {Standing.HOLDS: "holds", Standing.IN_PART: "part", Standing.FAILS: "fails"}
+
+
+_SIZES = {SizeKind.FULL: "Sizes", SizeKind.QUICK: "Quick sizes", SizeKind.OWN: "Own sizes"}
+_TITLES = {SizeKind.FULL: "", SizeKind.QUICK: " (quick run)", SizeKind.OWN: " (own sizes)"}
+_NOTES: dict[SizeKind, list[str]] = {
+    SizeKind.FULL: [],
+    SizeKind.QUICK: ["A quick run uses small sizes. Run without --quick to judge the claims."],
+    SizeKind.OWN: ["These are not the sizes of the figures. Run without --size to judge the claims."],
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +35,8 @@ class Card:
     ----------
     name, paper, title, claim, criterion : str
         Of the figure.
-    quick : bool
+    kind : SizeKind
+        Whose sizes it has.
     standing : Standing
     why : str
     rows : list of Row
@@ -45,7 +56,7 @@ class Card:
     title: str
     claim: str
     criterion: str
-    quick: bool
+    kind: SizeKind
     standing: Standing
     why: str
     rows: list[Row]
@@ -58,7 +69,7 @@ class Card:
     @property
     def words(self) -> str:
         """The verdict in words."""
-        return standing_words(self.standing, self.quick)
+        return standing_words(self.standing, self.kind)
 
     @property
     def look(self) -> str:
@@ -84,11 +95,11 @@ def card(outcome: Outcome, command: str) -> Card:
         title=figure.title,
         claim=figure.claim,
         criterion=figure.criterion,
-        quick=outcome.quick,
+        kind=outcome.kind,
         standing=outcome.verdict.standing,
         why=outcome.verdict.why,
         rows=outcome.rows,
-        sizes=f"{'Quick sizes' if outcome.quick else 'Sizes'}: {sizes}; {outcome.seconds:.1f} s{reused}",
+        sizes=f"{_SIZES[outcome.kind]}: {sizes}; {outcome.seconds:.1f} s{reused}",
         seconds=outcome.seconds,
         command=outcome.command,
         drawing=svg_element(outcome.drawing, figure.name, figure.title),
@@ -102,21 +113,22 @@ def page(cards: Sequence[Card], command: str) -> str:
     Parameters
     ----------
     cards : sequence of Card
-        Either all quick or none.
+        All of one kind of sizes.
     command : str
         The command that was run.
     """
-    quick = any(card.quick for card in cards)
+    kind = cards[0].kind
+    sizes = "" if kind is SizeKind.FULL else f" · {_SIZES[kind].lower()}"
     seconds = sum(card.seconds for card in cards)
     count = f"{len(cards)} figure{'s' * (len(cards) != 1)}"
     papers = list(dict.fromkeys(card.paper for card in cards))
     return render(
         "reproduce.html.j2",
         package="attsvm.reproduce",
-        title=f"Figures of the papers, measured again{' (quick run)' * quick}",
-        kicker=f"attsvm {__version__} · {count}{' · quick sizes' * quick} · {seconds:.0f} s of measurements",
+        title=f"Figures of the papers, measured again{_TITLES[kind]}",
+        kicker=f"attsvm {__version__} · {count}{sizes} · {seconds:.0f} s of measurements",
         verdict=verdict_of_all(cards),
-        notes=["A quick run uses small sizes. Run without --quick to judge the claims."] if quick else [],
+        notes=_NOTES[kind],
         cards=cards,
         papers=[(paper, [card for card in cards if card.paper == paper]) for paper in papers],
         command=command,
@@ -124,23 +136,24 @@ def page(cards: Sequence[Card], command: str) -> str:
 
 
 def verdict_of_all(cards: Sequence[Card]) -> str:
-    """How many claims hold, or of a quick run how many criteria are met, with the names of the others."""
-    quick = any(card.quick for card in cards)
-    one, many = ("criterion", "criteria") if quick else ("claim", "claims")
+    """How many claims hold, or at other than the full sizes how many criteria are met, with the names of the others."""
+    kind = cards[0].kind
+    criteria_only = kind is not SizeKind.FULL
+    one, many = ("criterion", "criteria") if criteria_only else ("claim", "claims")
     holds = [card for card in cards if card.standing is Standing.HOLDS]
     others = [card for card in cards if card.standing is not Standing.HOLDS]
     if not others:
-        is_met, are_met = ("is met", "are met") if quick else ("holds", "hold")
+        is_met, are_met = ("is met", "are met") if criteria_only else ("holds", "hold")
         if len(holds) == 1:
             sentence = f"The {one} {is_met}"
         else:
             sentence = f"{'Both' if len(holds) == 2 else f'All {len(holds)}'} {many} {are_met}"
     else:
-        sentence = f"{len(holds)} of {len(cards)} {many} {'are met' if quick else 'hold'}"
-    parts = [sentence + (" at quick sizes" if quick else "")]
+        sentence = f"{len(holds)} of {len(cards)} {many} {'are met' if criteria_only else 'hold'}"
+    parts = [sentence + (f" at {_SIZES[kind].lower()}" if criteria_only else "")]
     for standing, words in (
-        (Standing.IN_PART, "met in part" if quick else "holds in part"),
-        (Standing.FAILS, "not met" if quick else "does not hold"),
+        (Standing.IN_PART, "met in part" if criteria_only else "holds in part"),
+        (Standing.FAILS, "not met" if criteria_only else "does not hold"),
     ):
         names = [card.name for card in others if card.standing is standing]
         if names:

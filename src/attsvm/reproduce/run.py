@@ -1,9 +1,12 @@
 """Running figures: from their names to drawings, numbers and verdicts."""
 
+import contextlib
+import json
+import shlex
 import time
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from attsvm.report.plain import command_result, dumps
 from attsvm.reproduce.figure import Arrays, Figure, Row, Standing, Verdict, checked_figure, place
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.pieces import Store
+from attsvm.reproduce.sizes import SizeKind, sizes_of
 from attsvm.storage import atomic_write, file_to_write
 from attsvm.temporaries import make_folder
 
@@ -46,6 +50,8 @@ class Outcome:
         Wall time of the measurement.
     pieces, reused : int
         Pieces of the measurement, and how many of them were read from files of an earlier run.
+    given : Mapping
+        The sizes that were given in place of those of the figure.
 
     See Also
     --------
@@ -74,28 +80,43 @@ class Outcome:
     seconds: float
     pieces: int
     reused: int
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> SizeKind:
+        """Whose sizes the run has."""
+        return _kind(self.quick, self.given)
 
     @property
     def standing(self) -> str:
-        """The verdict in words. A quick run meets its criterion or not; it does not show that a claim holds."""
-        return standing_words(self.verdict.standing, self.quick)
+        """The verdict in words. A run of other than the full sizes does not show that a claim holds."""
+        return standing_words(self.verdict.standing, self.kind)
 
     @property
     def command(self) -> str:
         """The command that makes this figure alone."""
-        return f"attsvm reproduce {self.spelling}{' --quick' * self.quick}"
+        sizes = "".join(f" --size {shlex.quote(f'{name}={_text(value)}')}" for name, value in self.given.items())
+        return f"attsvm reproduce {self.spelling}{' --quick' * self.quick}{sizes}"
 
 
-def standing_words(standing: Standing, quick: bool) -> str:
-    """How the page and the terminal put a verdict."""
-    return _QUICK[standing] if quick else standing.value
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
-_QUICK = {
-    Standing.HOLDS: "quick: criterion met",
-    Standing.IN_PART: "quick: criterion met in part",
-    Standing.FAILS: "quick: criterion not met",
+def standing_words(standing: Standing, kind: SizeKind) -> str:
+    """How the page and the terminal put a verdict. A criterion is met or not; a claim is judged at full size."""
+    return standing.value if kind is SizeKind.FULL else f"{kind.prefix}: {_CRITERION[standing]}"
+
+
+_CRITERION = {
+    Standing.HOLDS: "criterion met",
+    Standing.IN_PART: "criterion met in part",
+    Standing.FAILS: "criterion not met",
 }
+
+
+def _kind(quick: bool, given: Mapping[str, Any]) -> SizeKind:
+    return SizeKind.OWN if given else SizeKind.QUICK if quick else SizeKind.FULL
 
 
 def chosen(names: Iterable[str]) -> dict[str, Figure]:
@@ -161,6 +182,7 @@ def run(
     out: Path,
     *,
     quick: bool = False,
+    sizes: Mapping[str, Any] | None = None,
     spelling: str | None = None,
     progress: Callable[[str, bool], object] | None = None,
 ) -> Outcome:
@@ -174,6 +196,8 @@ def run(
         Folder of finished pieces (``pieces/``). :func:`write` writes the drawing and the numbers.
     quick : bool
         Use the small sizes.
+    sizes : Mapping, optional
+        Sizes in place of those of the figure, as in :func:`sizes_of`.
     spelling : str, optional
         What the command line calls the figure; its name if not given.
     progress : callable, optional
@@ -182,7 +206,7 @@ def run(
     Raises
     ------
     ProblemError
-        If the figure is not known or not complete.
+        If the figure is not known or not complete, or has no such sizes.
 
     See Also
     --------
@@ -201,7 +225,8 @@ def run(
     if isinstance(figure, str):
         spelling, figure = figure, FIGURES.find(figure)
     figure = checked_figure(figure)
-    sizes = dict(figure.quick if quick else figure.full)
+    given = sizes or {}
+    used = sizes_of(figure, quick, given)
     reuses: list[bool] = []
 
     def counted(name: str, reused: bool) -> None:
@@ -210,22 +235,38 @@ def run(
             progress(name, reused)
 
     begun = time.perf_counter()
-    folder = Path(out) / PIECES / ("quick" if quick else "full") / figure.name
-    arrays = figure.measure(sizes, Store(folder, counted, of=type(figure)))
+    folder = Path(out) / PIECES / _kind(quick, given) / figure.name
+    with _explained(figure, given):
+        arrays = figure.measure(used, Store(folder, counted, of=type(figure)))
     seconds = time.perf_counter() - begun
+    with _explained(figure, given):
+        verdict, rows = figure.judge(used, arrays), list(figure.rows(used, arrays))
     return Outcome(
         figure=figure,
         spelling=spelling or figure.name,
         quick=quick,
-        sizes=sizes,
+        sizes=used,
         arrays=arrays,
-        verdict=figure.judge(sizes, arrays),
-        rows=list(figure.rows(sizes, arrays)),
-        drawing=_drawing(figure, sizes, arrays),
+        verdict=verdict,
+        rows=rows,
+        drawing=_drawing(figure, used, arrays),
         seconds=seconds,
         pieces=len(reuses),
         reused=sum(reuses),
+        given=dict(given),
     )
+
+
+@contextlib.contextmanager
+def _explained(figure: Figure, given: Mapping[str, Any]) -> Iterator[None]:
+    """Name the sizes that were given in an error of a figure: it may need lists of equal lengths, for instance."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        if not given or isinstance(error, ProblemError):
+            raise
+        names = ", ".join(given)
+        raise ProblemError(f"{figure.name}: cannot be measured at these sizes ({names}): {error}") from error
 
 
 def _drawing(figure: Figure, sizes: dict[str, Any], arrays: Arrays) -> Drawing:

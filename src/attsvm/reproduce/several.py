@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from attsvm.processes import side_by_side
 from attsvm.reproduce.figure import Figure
@@ -23,6 +24,7 @@ def run_several(
     command: str,
     *,
     quick: bool = False,
+    sizes: Mapping[str, Any] | None = None,
     callback: Callable[[Progress], object] = lambda _: None,
 ) -> Iterator[Card]:
     """Run figures and write each one as :func:`write` does.
@@ -39,6 +41,8 @@ def run_several(
         The command that is running.
     quick : bool
         Use the small sizes.
+    sizes : Mapping, optional
+        Sizes in place of those of every figure, as in :func:`attsvm.reproduce.sizes_of`.
     callback : callable, optional
         Called with a :class:`attsvm.Progress` whose steps are figures; its stage says what is done.
 
@@ -52,9 +56,9 @@ def run_several(
         for number, (spelling, figure) in enumerate(figures.items()):
             report = partial(_report, callback, number, len(figures), figure.name)
             report("begins")
-            yield _run(figure, spelling, out, command, quick, report)
+            yield _run(figure, spelling, out, command, quick, sizes, report)
         return
-    calls = ((Path.cwd(), spelling, out, command, quick) for spelling in figures)
+    calls = ((Path.cwd(), spelling, out, command, quick, sizes) for spelling in figures)
     callback(Progress(0, len(figures), stage=f"{workers} at a time"))
     for number, finished in enumerate(side_by_side(_run_by_name, calls, workers), 1):
         _report(callback, number, len(figures), finished.name, "done")
@@ -65,15 +69,25 @@ def _report(callback: Callable[[Progress], object], done: int, figures: int, nam
     callback(Progress(done, figures, stage=f"{name}: {what}"))
 
 
-def _run_by_name(folder: Path, spelling: str, out: Path, command: str, quick: bool) -> Card:
+def _run_by_name(
+    folder: Path, spelling: str, out: Path, command: str, quick: bool, sizes: Mapping[str, Any] | None
+) -> Card:
     os.chdir(folder)  # a worker of an earlier call may be in another one
-    return _run(FIGURES.find(spelling), spelling, out, command, quick, lambda _: None)
+    return _run(FIGURES.find(spelling), spelling, out, command, quick, sizes, lambda _: None)
 
 
-def _run(figure: Figure, spelling: str, out: Path, command: str, quick: bool, report: Callable[[str], object]) -> Card:
+def _run(
+    figure: Figure,
+    spelling: str,
+    out: Path,
+    command: str,
+    quick: bool,
+    sizes: Mapping[str, Any] | None,
+    report: Callable[[str], object],
+) -> Card:
     def say(piece: str, _: bool) -> None:
         report(f"{piece} done")
 
-    outcome = run(figure, out, quick=quick, spelling=spelling, progress=say)
+    outcome = run(figure, out, quick=quick, sizes=sizes, spelling=spelling, progress=say)
     write(outcome, out, command)
     return card(outcome, command)

@@ -17,8 +17,8 @@ class Feasible(Measure):
     """Whether the Att-SVM of the optimal tokens has a solution. Nothing is trained for it.
 
     ``feasible`` is missing where neither weights nor multipliers prove the answer: the status is ``inaccurate``.
-    ``gap`` is the relative duality gap of weights, ``bound`` the bound that the multipliers of an infeasible problem
-    prove, 0 for a feasible one.
+    ``gap`` is the relative duality gap of the weights of a feasible problem. ``bound`` is what the multipliers of an
+    infeasible problem prove. Each is missing in the other problems, so its mean is that of the problems that have it.
     """
 
     name = "feasible"
@@ -39,7 +39,7 @@ class Feasible(Measure):
             "feasible": feasible,
             "feasibility_status": place,
             "gap": np.asarray(solution.gap),
-            "bound": np.asarray(solution.bound),
+            "bound": np.where(status == Status.INFEASIBLE, solution.bound, np.nan),
         }
 
 
