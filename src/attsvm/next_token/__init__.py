@@ -4,5 +4,14 @@ from attsvm.next_token.causal import causal_problem
 from attsvm.next_token.finite import FiniteMinimiser
 from attsvm.next_token.graph import TokenGraph, token_graph
 from attsvm.next_token.prediction import KeptTokens
+from attsvm.next_token.two_part import TwoPartRun, two_part_descent
 
-__all__ = ["FiniteMinimiser", "KeptTokens", "TokenGraph", "causal_problem", "token_graph"]
+__all__ = [
+    "FiniteMinimiser",
+    "KeptTokens",
+    "TokenGraph",
+    "TwoPartRun",
+    "causal_problem",
+    "token_graph",
+    "two_part_descent",
+]
