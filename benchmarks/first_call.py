@@ -25,6 +25,8 @@ SECOND = {
     "mirror descent": "attsvm.train(problem, optimizer=attsvm.optimizers.mirror_descent(p=3), steps=2000)",
     "Adam": "attsvm.train(problem, optimizer=attsvm.optimizers.adam(), steps=2000)",
     "keys and queries": "attsvm.train(problem, attention='factored', steps=2000)",
+    "a classifier": "attsvm.AttentionClassifier().fit(list(problem.tokens), problem.labels)",
+    "a Lipschitz constant": "attsvm.lipschitz_constant(problem)",
 }
 
 

@@ -61,10 +61,11 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...], options: 
     return program
 
 
-def by_shape(function: Callable[..., Any]) -> Callable[..., Any]:
+def by_shape(function: Callable[..., Any], options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """The function, compiled at the first call with arrays of these shapes, as with ``jax.jit``; see :func:`compiled`.
 
-    Its arguments are trees of arrays. A call takes some microseconds longer than one of ``jax.jit``.
+    Its arguments are trees of arrays, ``options`` those of the compiler. A call takes some microseconds longer than one
+    of ``jax.jit``.
     """
     programs: dict[Any, Any] = {}
 
@@ -72,7 +73,7 @@ def by_shape(function: Callable[..., Any]) -> Callable[..., Any]:
         leaves, structure = jax.tree.flatten(arguments)
         shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         if shapes not in programs:
-            programs[shapes] = compiled(function, arguments, {})
+            programs[shapes] = compiled(function, arguments, options or {})
         return programs[shapes](*arguments)
 
     return call

@@ -10,11 +10,13 @@ import jax
 import numpy as np
 import optax
 
+from attsvm.compiling import by_shape
 from attsvm.contractions import quick_to_compile
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.forward import Model
 from attsvm.estimator.steps import Parameters
 from attsvm.estimator.task import Task
+from attsvm.jax_devices import default_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +76,15 @@ def start(task: Task, optimizer: optax.GradientTransformation) -> State:
 def begin(state: State, optimizer: optax.GradientTransformation) -> State:
     """The same parameters with a new optimizer."""
     with precision(state.parameters["p"].dtype):
-        return replace(state, optimizer=jax.device_get(_initial(optimizer)(state.parameters)), steps=0, seen=0)
+        return replace(
+            state, optimizer=jax.device_get(_initial(optimizer, default_device())(state.parameters)), steps=0, seen=0
+        )
 
 
 @lru_cache(maxsize=32)
-def _initial(optimizer: optax.GradientTransformation) -> Callable[[Parameters], Any]:
+def _initial(optimizer: optax.GradientTransformation, device: jax.Device) -> Callable[[Parameters], Any]:
     """The initial state of an optimizer as one program; without it each of its operations is compiled for itself."""
-    compiled: Callable[[Parameters], Any] = jax.jit(optimizer.init, compiler_options=quick_to_compile())
-    return compiled
+    return by_shape(optimizer.init, quick_to_compile())
 
 
 def precision(dtype: Any) -> AbstractContextManager[Any]:

@@ -1,7 +1,7 @@
 """How fast the gradient of the training loss can change: bounds that hold at all weights."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm.compiling import by_shape
+from attsvm.jax_devices import default_device
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.problem import Problem
 from attsvm.results import plain
@@ -159,36 +161,45 @@ def scores_of_queries(problem: Problem) -> Float[np.ndarray, "*batch n Q T"]:
 def loss_values(loss: OutputLoss, margins: np.ndarray) -> np.ndarray:
     """ℓ(m), elementwise."""
     with jax.enable_x64(True):
-        return np.asarray(_values(loss, np.asarray(margins, np.float64)))
+        return np.asarray(_programs(loss, default_device()).values(np.asarray(margins, np.float64)))
 
 
 def log_slopes(loss: OutputLoss, margins: np.ndarray) -> np.ndarray:
     """log|ℓ'(m)|, elementwise."""
     with jax.enable_x64(True):
-        return np.asarray(_log_slopes(loss, np.asarray(margins, np.float64)))
+        return np.asarray(_programs(loss, default_device()).log_slopes(np.asarray(margins, np.float64)))
 
 
 def derivatives(loss: OutputLoss, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """ℓ'(m) and ℓ''(m), elementwise."""
     with jax.enable_x64(True):
-        slope, curvature = _derivatives(loss, np.asarray(margins, np.float64))
+        slope, curvature = _programs(loss, default_device()).derivatives(np.asarray(margins, np.float64))
         return np.asarray(slope), np.asarray(curvature)
 
 
-@partial(jax.jit, static_argnums=0)
-def _values(loss: OutputLoss, margins: jax.Array) -> jax.Array:
-    return loss.values(margins, jnp.ones_like(margins))
+class _Programs(NamedTuple):
+    """Functions of the margins, elementwise: ℓ, log|ℓ'|, and ℓ' with ℓ''."""
+
+    values: Callable[[np.ndarray], Any]
+    log_slopes: Callable[[np.ndarray], Any]
+    derivatives: Callable[[np.ndarray], Any]
 
 
-@partial(jax.jit, static_argnums=0)
-def _log_slopes(loss: OutputLoss, margins: jax.Array) -> jax.Array:
-    return loss.slope(margins, jnp.ones_like(margins)).log_slope
+@lru_cache(maxsize=32)
+def _programs(loss: OutputLoss, device: jax.Device) -> _Programs:
+    """Those of a loss on a device, compiled for each shape."""
 
+    def values(margins: jax.Array) -> jax.Array:
+        return loss.values(margins, jnp.ones_like(margins))
 
-@partial(jax.jit, static_argnums=0)
-def _derivatives(loss: OutputLoss, margins: jax.Array) -> tuple[jax.Array, jax.Array]:
-    slope = _derivative(partial(_values, loss))
-    return slope(margins), _derivative(slope)(margins)
+    def log_slopes(margins: jax.Array) -> jax.Array:
+        return loss.slope(margins, jnp.ones_like(margins)).log_slope
+
+    def derivatives(margins: jax.Array) -> tuple[jax.Array, jax.Array]:
+        slope = _derivative(values)
+        return slope(margins), _derivative(slope)(margins)
+
+    return _Programs(by_shape(values), by_shape(log_slopes), by_shape(derivatives))
 
 
 def _derivative(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
