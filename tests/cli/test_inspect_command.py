@@ -94,6 +94,13 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
     assert result["twin_gap"] == 0.1
     assert all(high - low <= 0.1 * high for low, high in (head["margin_ratio"] for head in result["twin"]))
     view = result["view"]
+    reasons = view["reasons"]
+    assert sorted(reasons["triples"]) == sorted(view["support"])
+    assert sum(reasons["shares"]) == pytest.approx(1)
+    assert -1 <= reasons["cosine"] <= 1
+    change = reasons["change"]
+    assert 0 < change["relative"] < 1
+    assert change["norm"] == pytest.approx(change["relative"] * view["frobenius_norm"])
     assert view["frobenius_norm"] <= view["nuclear_norm"] <= np.sqrt(8) * view["frobenius_norm"]
     section = re.search(r"attsvm\.inspect/2.*?(?=\n## |\Z)", DOCS.read_text(), re.DOTALL)[0]
     undocumented = {name for name in (*result, *result["heads"][0], *view) if f"`{name}`" not in section}
@@ -112,9 +119,19 @@ def test_only_the_requested_heads_are_solved(run, home, monkeypatch):
     assert [(head["layer"], head["head"]) for head in result["heads"]] == [(0, 0), (1, 1)]
     assert result["twin"] is None
     assert (result["view"]["layer"], result["view"]["head"]) == (1, 1)
+    assert (home / "heads" / "figures" / "margin_ratio.png").exists()
     assert len(solved) == 2  # the head in detail is solved once
     assert result["heads"][1]["margin_ratio"] == result["view"]["margin_ratio"]
     assert "All 2 heads" in (home / "heads" / "index.html").read_text()
+
+
+def test_the_page_of_one_head_has_no_heat_maps(run, home):
+    status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--out", "one")
+    assert status == 0, err
+    html = (home / "one" / "index.html").read_text()
+    assert "<svg" not in html
+    assert "Head 1.0 gives" in html
+    assert "1 inspected head;" in html
 
 
 def counted(calls, function):
@@ -135,7 +152,14 @@ def test_the_page_opens_and_stands_alone(run, home):
     assert {path.name for path in folder.iterdir()} == {"index.html", "result.json", "figures"}
     html = (folder / "index.html").read_text()
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", html)
-    for words in ("Sequence 2", "All 4 heads", "Margin over the best margin, over training", "randomly initialised"):
+    for words in (
+        "Sequence 2",
+        "Reasons of the Att-SVM",
+        "The smallest change of W",
+        "All 4 heads",
+        "Margin over the best margin, over training",
+        "randomly initialised",
+    ):
         assert words in html
     assert {path.name for path in (folder / "figures").iterdir()} >= {"margin_ratio.png", "margin_ratio_steps.png"}
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -222,7 +222,7 @@ def _show(done: "Inspection", other: "Inspection | None", given: "Input", senten
     from rich.console import Console
 
     from attsvm.report.inspection.numbers import layer_rows
-    from attsvm.report.inspection.words import notes, of_view, summary, view_lines
+    from attsvm.report.inspection.words import change_words, notes, of_view, summary, triple_lines, view_lines
 
     console = Console()
     console.print(summary(done), highlight=False)
@@ -239,3 +239,8 @@ def _show(done: "Inspection", other: "Inspection | None", given: "Input", senten
         lines: list[Any] = view_lines(done.view, given.tokens[sentence], sentence)
         titles = ("query", "selects", "probability", "support tokens")
         console.print(columns_table(titles, lines, right=("probability",)))
+        triples: list[Any] = triple_lines(done.view, given.tokens)
+        if triples:
+            console.print("The triples with the largest multipliers of the Att-SVM:")
+            console.print(columns_table(("sequence", "query", "selects", "over", "share"), triples, right=("share",)))
+            console.print(change_words(done.view, given.tokens), highlight=False, markup=False)

@@ -21,12 +21,17 @@ COLOURS = "cividis"
 def draw_inspection(
     inspection: "Inspection", twin: "Inspection | None", steps: "list[tuple[int, Inspection]]"
 ) -> list[Shown]:
-    """A heat map of each measure that is defined, and of checkpoints a line of each."""
+    """A heat map of each measure that is defined, and of checkpoints a line of each.
+
+    There are no heat maps of one head, or if fewer than half of the heads are inspected: they would be nearly empty.
+    """
     drawers: dict[str, Callable[[], Drawn | None]] = {}
+    mapped = len(inspection.heads) > 1 and np.isnan(inspection.measure("effective_rank")).mean() <= 1 / 2
     for measure in inspection.measures:
         if np.isnan(inspection.measure(measure.name)).all():
             continue
-        drawers[measure.name] = partial(_map, measure, inspection, twin)
+        if mapped:
+            drawers[measure.name] = partial(_map, measure, inspection, twin)
         if steps:
             drawers[f"{measure.name}_steps"] = partial(_against_steps, measure, steps)
     return draw_each(drawers)

@@ -8,7 +8,7 @@ from attsvm.report.plain import command_result
 from attsvm.report.words import short
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import Head, HeadView, Inspection
+    from attsvm.torch.inspection import Head, HeadView, Inspection, Reasons
 
 SCHEMA = "attsvm.inspect/2"
 
@@ -94,6 +94,18 @@ def _view(view: "HeadView") -> dict[str, Any]:
         "margin_ratio": None if interval.upper is None else [interval.lower, interval.upper],
         "status": interval.status,
         "support": None if view.support is None else np.argwhere(view.support),
+        "reasons": None if view.reasons is None else _reasons(view.reasons),
+    }
+
+
+def _reasons(reasons: "Reasons") -> dict[str, Any]:
+    return {
+        "triples": reasons.triples,
+        "shares": reasons.shares,
+        "cosine": reasons.cosine,
+        "overlap": reasons.overlap,
+        "chance": reasons.chance,
+        "change": reasons.change._asdict(),
     }
 
 

@@ -7,7 +7,16 @@ import numpy as np
 
 from attsvm.report.drawn import Shown
 from attsvm.report.inspection.figures import draw_inspection
-from attsvm.report.inspection.words import interval_words, notes, of_view, summary, verdict, view_lines
+from attsvm.report.inspection.words import (
+    change_words,
+    interval_words,
+    notes,
+    of_view,
+    summary,
+    triple_lines,
+    verdict,
+    view_lines,
+)
 from attsvm.report.render import render
 from attsvm.report.words import short
 from attsvm.report.write import write_page
@@ -64,7 +73,7 @@ def inspection_page(
         kicker=summary(inspection),
         verdict=verdict(inspection, twin),
         notes=notes(inspection, twin),
-        view=None if inspection.view is None else _view(inspection.view, tokens[sentence], sentence),
+        view=None if inspection.view is None else _view(inspection.view, tokens, sentence),
         drawn=drawn,
         made_by=f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries; seed {inspection.seed}",
         heads=_heads(inspection),
@@ -91,8 +100,9 @@ def _heads(inspection: "Inspection") -> dict[str, Any]:
     return {"columns": columns, "rows": rows}
 
 
-def _view(view: "HeadView", tokens: list[str], sentence: int) -> dict[str, Any]:
-    """The details of one head on one sequence."""
+def _view(view: "HeadView", texts: list[list[str]], sentence: int) -> dict[str, Any]:
+    """The details of one head on one sequence, and its reasons on all of them."""
+    tokens = texts[sentence]
     present = np.flatnonzero(view.allowed[sentence].any(axis=0))
     return {
         "name": f"{view.layer}.{view.head}",
@@ -101,6 +111,8 @@ def _view(view: "HeadView", tokens: list[str], sentence: int) -> dict[str, Any]:
         "columns": [tokens[t] for t in present],
         "square": _square(view, tokens, sentence, present) if len(present) <= WIDEST else [],
         "lines": view_lines(view, tokens, sentence),
+        "triples": triple_lines(view, texts),
+        "change": change_words(view, texts),
     }
 
 

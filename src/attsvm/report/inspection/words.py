@@ -17,12 +17,13 @@ REBUILT = 1e-5
 def summary(inspection: "Inspection") -> str:
     """The model and the data, in two sentences."""
     layers, heads = len(inspection.layer_names), len(inspection.heads)
+    inspected = "1 inspected head" if heads == 1 else f"{heads} heads"
     some = (
         f"{inspection.num_queries:,} sampled queries" if inspection.sampled else f"{inspection.num_queries:,} queries"
     )
     error = max(head.rebuilt_error for head in inspection.heads)
     return (
-        f"{inspection.model} ({inspection.family}): {layers} layers, {heads} heads; {inspection.num_sequences:,}"
+        f"{inspection.model} ({inspection.family}): {layers} layers, {inspected}; {inspection.num_sequences:,}"
         f" sequences with {inspection.num_tokens:,} tokens in total, {some}. The attention computed from tokens and W"
         f" agrees with the model's to {error:.1e}."
     )
@@ -41,7 +42,9 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
     middle = _median(inspection, "margin_ratio")
     if middle is not None:
         parts.append(f"has a margin ratio of {_against(short(middle), twin, 'margin_ratio')}")
-    return f"The median head {listed(parts)}." if parts else ""
+    first = inspection.heads[0]
+    subject = "The median head" if len(inspection.heads) > 1 else f"Head {first.layer}.{first.head}"
+    return f"{subject} {listed(parts)}." if parts else ""
 
 
 def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[str]:
@@ -107,7 +110,42 @@ def of_view(view: "HeadView") -> list[tuple[str, str]]:
     rows.append(("constraints, exact duplicates left out", f"{interval.constraints:,}, {interval.duplicates:,}"))
     if view.support is not None:
         rows.append(("support tokens", f"{np.count_nonzero(view.support):,}"))
+    reasons = view.reasons
+    if reasons is not None:
+        rows.append(("cos(W, W_svm)", f"{reasons.cosine:.3f}"))
+        rows.append(("support among the tightest rows of W", f"{reasons.overlap:.3f} (chance {reasons.chance:.3f})"))
+        rows.append(("smallest change that alters a selection, of ‖W‖_F", short(reasons.change.relative)))
     return rows
+
+
+def triple_lines(view: "HeadView", tokens: list[list[str]], most: int = 12) -> list[tuple[str, str, str, str, str]]:
+    """The triples with the largest multipliers: sequence, query, selected token, token that it is kept above, share.
+
+    The tokens have their positions, counted from 1, because a token can occur several times.
+    """
+    if view.reasons is None:
+        return []
+    lines = []
+    for (i, q, t), share in zip(view.reasons.triples[:most].tolist(), view.reasons.shares[:most], strict=True):
+        places = (int(view.positions[i, q]), int(view.selected[i, q]), t)
+        query, chosen, dropped = (_placed(tokens[i], place) for place in places)
+        lines.append((str(i + 1), query, chosen, dropped, f"{share:.2%}"))
+    return lines
+
+
+def change_words(view: "HeadView", tokens: list[list[str]]) -> str:
+    """The smallest change of W, as a sentence; empty if there is none."""
+    if view.reasons is None:
+        return ""
+    change = view.reasons.change
+    names = tokens[change.sequence]
+    at = change.sequence, change.query
+    query, chosen = (_placed(names, int(places[at])) for places in (view.positions, view.selected))
+    return (
+        f"The smallest change of W that alters a selection has Frobenius norm {short(change.norm)},"
+        f" {short(change.relative)} of ‖W‖_F. With it the query {query} of sequence {change.sequence + 1} selects"
+        f" {_placed(names, change.token)} instead of {chosen}."
+    )
 
 
 def view_lines(view: "HeadView", tokens: list[str], sentence: int) -> list[tuple[str, str, str, str]]:
@@ -121,6 +159,10 @@ def view_lines(view: "HeadView", tokens: list[str], sentence: int) -> list[tuple
         probability = f"{view.probabilities[sentence, q, selected]:.3f}"
         lines.append((tokens[place], tokens[selected], probability, " ".join(support)))
     return lines
+
+
+def _placed(names: list[str], place: int) -> str:
+    return f"{names[place]} ({place + 1})"
 
 
 def _median(inspection: "Inspection", name: str) -> float | None:

@@ -4,6 +4,7 @@ from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.families import FAMILIES, Family, Layout
 from attsvm.torch.inspection.inspection import inspect
 from attsvm.torch.inspection.measures import MEASURES, Measure
+from attsvm.torch.inspection.reasons import Reasons, SmallestChange
 from attsvm.torch.inspection.result import Head, HeadProgress, Inspection
 from attsvm.torch.inspection.view import HeadView
 
@@ -18,5 +19,7 @@ __all__ = [
     "Layout",
     "MarginInterval",
     "Measure",
+    "Reasons",
+    "SmallestChange",
     "inspect",
 ]

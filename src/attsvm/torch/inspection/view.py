@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from attsvm.svm.constraints.gram_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
 from attsvm.torch.inspection.measures import attention_of
+from attsvm.torch.inspection.reasons import Reasons, reasons_of
 from attsvm.torch.inspection.weights import Layer, singular_values
 
 VIEW_GAP = 1e-4
@@ -32,6 +33,9 @@ class HeadView:
     support : bool ndarray, shape (n, Q, T)
         Support tokens of the Att-SVM of this selection: dropped tokens whose constraint has a positive multiplier.
         None if there is no Att-SVM.
+    reasons : Reasons or None
+        Why the Att-SVM of this selection selects as it does, and the smallest change of W that alters a selection. None
+        if there is no Att-SVM.
     interval : MarginInterval
         At most as wide as :data:`VIEW_GAP`, if the steps were sufficient.
     """
@@ -44,6 +48,7 @@ class HeadView:
     selected: Int[np.ndarray, "n Q"]
     positions: Int[np.ndarray, "n Q"]
     support: Bool[np.ndarray, "n Q T"] | None
+    reasons: Reasons | None
     interval: MarginInterval
 
     @property
@@ -83,5 +88,6 @@ def view_head(layer: Layer, index: int, head: int, max_steps: int | None = None,
         selected=attention.selected,
         positions=layer.positions,
         support=None if solved is None else solved > 0,
+        reasons=None if solved is None else reasons_of(problem, layer.allowed, attention.selected, solved),
         interval=interval,
     )

@@ -1,0 +1,140 @@
+"""Why a head selects its tokens: the reasons of its Att-SVM, and the smallest change that alters a selection."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.torch.inspection.weights import HeadProblem
+
+
+class SmallestChange(NamedTuple):
+    """The smallest change of W that makes a query select another token.
+
+    Attributes
+    ----------
+    sequence, query : int
+        The query whose selection changes; ``query`` counts the inspected queries of the sequence.
+    token : int
+        The token that it selects then.
+    norm : float
+        Frobenius norm of the change.
+    relative : float
+        The same, divided by ‖W‖_F.
+    """
+
+    sequence: int
+    query: int
+    token: int
+    norm: float
+    relative: float
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """The reasons of the Att-SVM for a selection, and what they have in common with W.
+
+    Attributes
+    ----------
+    triples : int ndarray, shape (k, 3)
+        Sequence, query and dropped token of the support, those with the largest shares first.
+    shares : ndarray, shape (k,)
+        Multiplier of each triple, divided by the sum of all. As every support margin is 1, it is the share of
+        ‖W_svm‖_F² that the triple contributes.
+    cosine : float
+        Between W and W_svm, the sum of the rows (x_α − x_t) z' weighted with their multipliers.
+    overlap : float
+        Share of the support among the k rows that W satisfies with the smallest margins divided by ‖row‖.
+    chance : float
+        The overlap to expect of k random rows: k over the number of rows.
+    change : SmallestChange
+    """
+
+    triples: Int[np.ndarray, "k 3"]
+    shares: Float[np.ndarray, " k"]
+    cosine: float
+    overlap: float
+    chance: float
+    change: SmallestChange
+
+
+def reasons_of(
+    problem: HeadProblem,
+    allowed: Bool[np.ndarray, "n Q T"],
+    selected: Int[np.ndarray, "n Q"],
+    multipliers: Float[np.ndarray, "n Q T"],
+) -> Reasons | None:
+    """The reasons for the selection of a head.
+
+    Parameters
+    ----------
+    problem : HeadProblem
+    allowed : bool ndarray, shape (n, Q, T)
+    selected : int ndarray, shape (n, Q)
+        The argmax of the head's logits; −1 where there is no query.
+    multipliers : ndarray, shape (n, Q, T)
+        Of the Att-SVM of this selection, 0 where there is no constraint.
+
+    Returns
+    -------
+    Reasons or None
+        None if W is zero, or if there are no rows or no positive multipliers.
+
+    Notes
+    -----
+    A change D of W flips a row r = (x_α − x_t) z' if ⟨r, D⟩ ≤ −⟨r, W⟩, so ‖D‖_F ≥ ⟨r, W⟩/‖r‖_F, with equality for
+    D = −⟨r, W⟩ r/‖r‖_F². The smallest change is the minimum over all rows. It has rank one. Therefore it is also the
+    smallest change of any rank, and in every Schatten norm.
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
+    """
+    logits, norms = problem.logits(), _row_norms(problem, selected)
+    margins = np.take_along_axis(logits, np.maximum(selected, 0)[..., None], axis=-1) - logits
+    rows = allowed & (selected >= 0)[..., None] & (norms > 0)
+    support = rows & (multipliers > 0)
+    total, size = float(multipliers.sum(where=support)), float(np.linalg.norm(problem.weights))
+    if not support.any() or size == 0:
+        return None
+    distances = np.where(rows, margins / np.where(norms > 0, norms, 1.0), np.inf)
+    count = int(np.count_nonzero(support))
+    tightest = np.argsort(distances, axis=None, kind="stable")[:count]
+    weights = _combined(problem, selected, np.where(support, multipliers, 0.0))
+    shares = multipliers[support] / total
+    order = np.argsort(-shares, kind="stable")
+    i, q, t = (int(at) for at in np.unravel_index(tightest[0], distances.shape))
+    least = float(distances[i, q, t])
+    return Reasons(
+        triples=np.argwhere(support)[order],
+        shares=shares[order],
+        cosine=float(np.vdot(weights, problem.weights) / (np.linalg.norm(weights) * size)),
+        overlap=float(support.reshape(-1)[tightest].mean()),
+        chance=count / int(np.count_nonzero(rows)),
+        change=SmallestChange(i, q, t, least, least / size),
+    )
+
+
+def _row_norms(problem: HeadProblem, selected: Int[np.ndarray, "n Q"]) -> Float[np.ndarray, "n Q T"]:
+    """‖(x_α − x_t) z'‖_F = ‖x_α − x_t‖‖z‖ of every pair; exactly 0 for tokens that equal the selected one."""
+    norms = np.empty((*selected.shape, problem.keys.shape[1]))
+    for i, keys in enumerate(problem.keys):
+        for token in np.unique(np.maximum(selected[i], 0)):
+            norms[i, np.maximum(selected[i], 0) == token] = np.linalg.norm(keys - keys[token], axis=-1)
+    of_queries: np.ndarray = norms * np.linalg.norm(problem.queries, axis=-1)[..., None]
+    return of_queries
+
+
+def _combined(
+    problem: HeadProblem, selected: Int[np.ndarray, "n Q"], multipliers: Float[np.ndarray, "n Q T"]
+) -> Float[np.ndarray, "d_k d_q"]:
+    """Σ λ_iqt (x_iα − x_it) z_iq'."""
+    coefficients = -multipliers
+    at = np.maximum(selected, 0)[..., None]
+    of_selected = np.take_along_axis(coefficients, at, axis=-1) + multipliers.sum(axis=-1, keepdims=True)
+    np.put_along_axis(coefficients, at, of_selected, axis=-1)
+    combined = np.zeros(problem.weights.shape)
+    for keys, queries, of_sequence in zip(problem.keys, problem.queries, coefficients, strict=True):
+        combined += keys.T @ (of_sequence.T @ queries)
+    return combined
