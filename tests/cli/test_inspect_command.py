@@ -168,7 +168,7 @@ def test_the_page_opens_and_stands_alone(run, home):
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=1000"]
     opened = subprocess.run([*command, f"file://{folder}/index.html"], capture_output=True, text=True, check=False)
     assert opened.returncode == 0
-    assert opened.stdout.count("<svg") == 14
+    assert opened.stdout.count("<svg") == 20
     assert opened.stdout.count('class="square"') == 1
     assert "CONSOLE" not in opened.stderr
 

@@ -48,8 +48,8 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
 
 
 def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[str]:
-    """What a reader must not overlook."""
-    found = []
+    """What a reader must not overlook, and the named sets of heads."""
+    found = [sets_words(inspection)]
     if inspection.rotary:
         found.append(
             "Positions are rotary: each head has its own rotated keys and queries, and W is I/√d_h. It is compared with"
@@ -89,6 +89,15 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
                 f"{len(wide)} intervals{of_twin} have a relative width above {one.gap:g}, up to {max(wide):.2g}."
             )
     return found
+
+
+def sets_words(inspection: "Inspection") -> str:
+    """The named sets of heads, as a sentence."""
+    parts = []
+    for name, heads in inspection.sets().items():
+        some = f"{len(heads)} heads" if len(heads) > 8 else ", ".join(f"{layer}.{head}" for layer, head in heads)
+        parts.append(f"{name}: {some}")
+    return f"Heads with at least half of their attention on one kind of token: {'; '.join(parts)}."
 
 
 def interval_words(interval: "MarginInterval") -> str:

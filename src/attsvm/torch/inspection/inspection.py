@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import nn
 
 from attsvm.checks import check_integer, check_number, check_seed
@@ -140,6 +140,7 @@ def inspect(
         _heads_by_layer(len(layers), heads, view),
         view,
         special,
+        _token_ids(batch),
         SolveSettings(gap, max_steps, workers or default_workers()) if margins else None,
         max_steps,
         callback,
@@ -183,6 +184,7 @@ class _Work:
     heads: dict[int, list[int]]
     view: tuple[int, int] | None
     special: Bool[np.ndarray, "n T"] | None
+    tokens: Int[np.ndarray, "n T"] | None
     solves: SolveSettings | None
     max_steps: int | None
     callback: Callable[[HeadProgress], object] | None
@@ -227,7 +229,9 @@ class _Work:
             special = np.zeros(layer.tokens.shape[:2], bool)
             special[:, 0] = True
         own = layer.positions if layer.is_self else None
-        attentions = [attention_of(layer.head(head), layer.allowed, special, own) for head in chosen]
+        shape = None if self.tokens is None else self.tokens.shape
+        tokens = self.tokens if shape == layer.tokens.shape[:2] else None  # other layers may see pictures
+        attentions = [attention_of(layer.head(head), layer.allowed, special, own, tokens) for head in chosen]
         solved: MarginInterval | None = None
         if self.solves is not None and view is not None and view.layer == index:
             solved = view.interval.for_gap(self.solves.gap)
@@ -254,6 +258,12 @@ def _without_special(batch: Any) -> tuple[Any, Bool[np.ndarray, "n T"] | None]:
     batch = dict(batch)
     special = batch.pop(SPECIAL, None)
     return batch, None if special is None else as_array(torch.as_tensor(special)).astype(bool)
+
+
+def _token_ids(batch: Any) -> Int[np.ndarray, "n T"] | None:
+    """The entry ``input_ids`` of a batch, if there is one."""
+    tokens = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    return tokens.cpu().numpy() if isinstance(tokens, torch.Tensor) and tokens.ndim == 2 else None
 
 
 def _check_head(index: int, head: int, layer: Layer) -> None:

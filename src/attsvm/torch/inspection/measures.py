@@ -6,6 +6,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.softmax import softmax
+from attsvm.torch.inspection.patterns import (
+    Pattern,
+    duplicate_tokens,
+    induction_tokens,
+    pattern_share,
+    previous_tokens,
+)
 from attsvm.torch.inspection.weights import HeadProblem
 
 
@@ -44,6 +51,24 @@ MEASURES = (
         "own_share", "Share to the query's own token", "own", "attention of a query to its own token; mean over queries"
     ),
     Measure(
+        "previous_share",
+        "Share to the previous token",
+        "previous",
+        "attention of a query to the token before it; mean over queries that may attend to it",
+    ),
+    Measure(
+        "duplicate_share",
+        "Share to duplicate tokens",
+        "duplicate",
+        "attention of a query to earlier occurrences of its own token; mean over queries that have one",
+    ),
+    Measure(
+        "induction_share",
+        "Share to induction tokens",
+        "induction",
+        "attention of a query to the tokens after earlier occurrences of its own; mean over queries that have one",
+    ),
+    Measure(
         "effective_rank", "Effective rank of W", "rank W", "exp of the entropy of its singular values; at most d_h"
     ),
     Measure(
@@ -74,11 +99,23 @@ class Attention(NamedTuple):
     numbers: dict[str, float | None]
 
 
+HEAD_SETS = {
+    "previous token": "previous_share",
+    "first token": "first_share",
+    "special tokens": "special_share",
+    "own place": "own_share",
+    "duplicate token": "duplicate_share",
+    "induction": "induction_share",
+}
+"""Names of sets of heads, and the measure by which a head belongs to them."""
+
+
 def attention_of(
     problem: HeadProblem,
     allowed: Bool[np.ndarray, "n Q T"],
     special: Bool[np.ndarray, "n T"] | None,
     own: Int[np.ndarray, "n Q"] | None,
+    tokens: Int[np.ndarray, "n T"] | None = None,
 ) -> Attention:
     """The tokens that a head selects, and the measures of its attention.
 
@@ -90,6 +127,8 @@ def attention_of(
         Which tokens are special; None if it is not known.
     own : int ndarray, shape (n, Q), optional
         Position of each query's own token, −1 where there is no query. None in cross-attention.
+    tokens : int ndarray, shape (n, T), optional
+        Which token of the vocabulary each is; None if it is not known.
 
     Notes
     -----
@@ -109,8 +148,14 @@ def attention_of(
             return None
         return _mean((probabilities * tokens[:, None, :]).sum(axis=-1)[choosing])
 
-    to_own = None
+    def follows(pattern: Pattern) -> float | None:
+        return pattern_share(probabilities, allowed, pattern)
+
+    to_own = previous = duplicate = induction = None
     if own is not None:
+        previous = follows(previous_tokens(own, allowed.shape[-1]))
+        if tokens is not None:
+            duplicate, induction = follows(duplicate_tokens(own, tokens)), follows(induction_tokens(own, tokens))
         at = np.maximum(own, 0)[..., None]
         to_own = _mean(np.take_along_axis(probabilities, at, axis=-1)[..., 0][choosing])
     numbers = {
@@ -119,6 +164,9 @@ def attention_of(
         "special_share": share(special),
         "first_share": share(first),
         "own_share": to_own,
+        "previous_share": previous,
+        "duplicate_share": duplicate,
+        "induction_share": induction,
     }
     return Attention(selected, probabilities, numbers)
 

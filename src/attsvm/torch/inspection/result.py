@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.results import Progress, Result, Status, per_trial, shared, unsaved
 from attsvm.svm.margin_interval import MarginInterval
-from attsvm.torch.inspection.measures import MEASURES, Measure
+from attsvm.torch.inspection.measures import HEAD_SETS, MEASURES, Measure
 from attsvm.torch.inspection.view import HeadView
 
 COUNTS = ("constraints", "duplicates", "support", "steps")
@@ -201,6 +202,49 @@ class Inspection(Result):
         if name in self.numbers:
             values[layers, heads] = self.numbers[name]
         return values
+
+    def sets(self, share: float = 0.5) -> dict[str, list[tuple[int, int]]]:
+        """The heads that give at least a share of their attention to the tokens of a known pattern.
+
+        Parameters
+        ----------
+        share : float
+            Least mean attention to the tokens of the pattern, above 0 and at most 1. Each pattern has a measure of
+            :data:`MEASURES`, which says over which queries the mean is taken.
+
+        Returns
+        -------
+        dict of str to list of (int, int)
+            Layer and head by pattern: "previous token", "first token", "special tokens", "own place", "duplicate
+            token", "induction", and "none of these". A head can be in several sets. Empty sets are left out.
+
+        Raises
+        ------
+        ProblemError
+            If ``share`` is not in its range.
+
+        References
+        ----------
+        Olsson et al. (2022), *In-context Learning and Induction Heads*.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> _ = torch.manual_seed(0)
+        >>> attention, tokens = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(3, 4, 8)
+        >>> attsvm.torch.inspect(attention, (tokens, tokens, tokens), margins=False).sets()
+        {'none of these': [(0, 0), (0, 1)]}
+        """
+        check_number("share", share, "a number above 0 and at most 1", lambda x: 0 < x <= 1)
+        heads = self.heads
+        found = {
+            name: [(one.layer, one.head) for one in heads if (one.numbers.get(measure) or 0.0) >= share]
+            for name, measure in HEAD_SETS.items()
+        }
+        named = {head for of_set in found.values() for head in of_set}
+        found["none of these"] = [at for at in ((one.layer, one.head) for one in heads) if at not in named]
+        return {name: of_set for name, of_set in found.items() if of_set}
 
     def _head(self, index: tuple[int, ...]) -> Head:
         margin = None
