@@ -10,7 +10,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -228,6 +228,35 @@ class _Clock:
         if steps is None or step >= steps or self.start is None or step <= self.start[0]:
             return None
         return (steps - step) * (time.monotonic() - self.start[1]) / (step - self.start[0])
+
+
+def in_draws(callback: Callable[[Any], object] | None, draw: int, draws: int) -> Callable[[Any], object] | None:
+    """The callback of one of several trainings of equal length, in steps of all of them.
+
+    So the time that is left is that of all trainings.
+
+    Parameters
+    ----------
+    callback : callable or None
+        Of all trainings.
+    draw, draws : int
+        The training, from 0 on, and how many there are.
+
+    Examples
+    --------
+    >>> from attsvm import Progress
+    >>> from attsvm.progress import in_draws
+    >>> in_draws(lambda at: print(at.stage, at.step, at.steps), 1, 3)(Progress(10, 100))
+    draw 2 of 3 110 300
+    """
+    if callback is None or draws == 1:
+        return callback
+
+    def update(at: Any) -> object:
+        stage = f"draw {draw + 1} of {draws}"
+        return callback(replace(at, step=draw * at.steps + at.step, steps=draws * at.steps, stage=stage))
+
+    return update
 
 
 def words(at: Progress, seconds_left: float | None) -> str:

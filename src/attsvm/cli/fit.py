@@ -1,5 +1,6 @@
 """``attsvm fit``: train attention on a labelled problem, and compare its weights with Att-SVMs."""
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +40,7 @@ With queries the attention is combined (W), otherwise it is a prompt (p). If the
 logistic regression on the mean token and is trained together with the attention; `--no-train-head` keeps it fixed.
 Where a source draws its data and knows which token decides the label, the layer is compared with other classifiers over
 several draws. Every accuracy has a 95 % interval; of fewer than 20 sequences the counts are stated.
-After Ctrl-C the result covers the steps made until then, and the page has no figures.
+After Ctrl-C the result covers the steps and draws made until then, and the page has no figures.
 
 Examples:
 
@@ -108,7 +109,9 @@ def fit(
 
         from attsvm.apps.fit.fit import compare_seeds
         from attsvm.apps.fit.fit import fit as train_and_compare
+        from attsvm.progress import in_draws
 
+        draws = (seeds or found.draws) if drawing.relevant is not None else 1
         with progress(stops=True) as callback:
             done = train_and_compare(
                 drawing,
@@ -118,12 +121,12 @@ def fit(
                 steps=steps,
                 learning_rate=learning_rate,
                 device=device,
-                callback=callback,
+                callback=in_draws(callback, 0, draws),
                 keep=partial(_keep, folder, out) if folder and out else None,
             )
             comparison = None
             if drawing.relevant is not None and not done.interrupted:
-                comparison = compare_seeds(done, found, seed, seeds or found.draws, device, callback)
+                comparison = compare_seeds(done, found, seed, draws, device, callback)
         result = numbers(
             done,
             drawing.problem,
@@ -139,6 +142,10 @@ def fit(
 
             write_folder(folder, done, result, command, found)
     print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
+    if comparison is not None and comparison.interrupted:
+        covered = f"it covers {len(comparison.seeds)} of {draws} draws"
+        print(f"attsvm: warning: the comparison is interrupted: {covered}", file=sys.stderr)
+        finish(out, "interrupted; wrote index.html, result.json and run.npz; --force starts again", INTERRUPTED)
     if out is not None and done.interrupted:
         steps = int(done.run.step)
         wrote = "interrupted; wrote index.html, result.json and run.npz"
@@ -147,7 +154,7 @@ def fit(
 
 
 def _keep(folder: Path, out: Path, run: "Run") -> None:
-    """Save an interrupted run, so that it is kept if there is no time to write the rest."""
+    """Save a run, so that it is kept if there is no time to write the rest after Ctrl-C."""
     from attsvm.temporaries import finish, is_finished, remove_unfinished
 
     run.save(folder / "run.npz")

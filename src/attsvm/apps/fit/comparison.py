@@ -1,5 +1,6 @@
 """The layer beside other classifiers on the same sequences, over several seeds."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from attsvm.apps.fit.baseline import accuracy_on, fixed_features
 from attsvm.apps.fit.layer import Layer, Plan, train_layer
 from attsvm.datasets.source import Drawing
 from attsvm.estimator import AttentionClassifier
+from attsvm.progress import in_draws
 from attsvm.results import Callback, Status
 
 LAYER, ESTIMATOR = "this layer", "AttentionClassifier"
@@ -41,11 +43,17 @@ class Comparison(NamedTuple):
         Test sequences of each seed.
     scores : dict of str to Scores
         By classifier.
+    seconds : float
+        Wall time of the comparison, without the training of the first layer.
+    interrupted : bool
+        Whether the user stopped it: the remaining seeds are left out.
     """
 
     seeds: tuple[int, ...]
     num_test: int
     scores: dict[str, Scores]
+    seconds: float
+    interrupted: bool
 
 
 def compare(
@@ -68,24 +76,32 @@ def compare(
     seeds : sequence of int
         If training is interrupted, the remaining seeds are left out.
     callback : callable, optional
-        Passed on to :func:`attsvm.train`.
+        Of the steps of all draws, as :func:`attsvm.progress.in_draws` counts them.
 
     Returns
     -------
     Comparison
     """
+    began = time.perf_counter()
+    interrupted = False
     found: list[dict[str, tuple[float, float | None]]] = []
-    for seed in seeds:
+    for i, seed in enumerate(seeds):
         drawing = draw(seed)
         train_rows, test_rows = parts_of(drawing)
-        layer = first if not found else train_layer(drawing.problem, train_rows, test_rows, plan, seed, callback)
-        if layer.run.status == Status.INTERRUPTED and found:
-            break
+        layer = first
+        if found:
+            counted = in_draws(callback, i, len(seeds))
+            layer = train_layer(drawing.problem, train_rows, test_rows, plan, seed, counted)
+            if layer.run.status == Status.INTERRUPTED:
+                interrupted = True
+                break
         found.append(_one(layer, drawing, train_rows, test_rows, seed, plan.train_head))
     return Comparison(
         tuple(seeds[: len(found)]),
         len(test_rows),
         {name: _scores([of_seed[name] for of_seed in found]) for name in found[0]},
+        time.perf_counter() - began,
+        interrupted,
     )
 
 

@@ -60,7 +60,7 @@ def fit(
     device, callback : optional
         Passed on to :func:`attsvm.train`.
     keep : callable, optional
-        Called with an interrupted run before anything is computed from it.
+        Called with the run before anything is computed from it.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def fit(
     layer = train_layer(data, train_rows, test_rows, plan, seed, callback)
     seconds = {"training": time.perf_counter() - began}
     run = layer.run
-    if keep is not None and run.status == Status.INTERRUPTED:
+    if keep is not None:
         keep(run)
     on_train, on_test = layer.evaluations()
     done = Fit(
@@ -128,8 +128,10 @@ def compare_seeds(
         The first seed.
     number : int
         How many seeds.
-    device, callback : optional
+    device : optional
         Passed on to :func:`attsvm.train`.
+    callback : callable, optional
+        Of the steps of all draws, as :func:`attsvm.progress.in_draws` counts them.
 
     Returns
     -------

@@ -27,6 +27,6 @@ def write_folder(folder: Path, fit: Fit, result: dict[str, Any], command: str, s
     source : Source, optional
         Where the data came from: it names the page, and its pictures are shown.
     """
-    drawn = [] if fit.interrupted else draw_all(fit, source)
+    drawn = [] if result["interrupted"] else draw_all(fit, source)
     write_page(folder, page(fit, result, drawn, command, source), drawn, result)
     fit.run.save(folder / "run.npz")

@@ -59,7 +59,7 @@ def numbers(
             "seed": seed,
             "threads": threads,
             "status": run.status,
-            "interrupted": fit.interrupted,
+            "interrupted": fit.interrupted or (comparison is not None and comparison.interrupted),
             "data": _data(fit, problem, source, classes),
             "training": _training(fit),
             "accuracy": _accuracy(fit),
@@ -80,7 +80,7 @@ def numbers(
             "direction_error": _errors(fit),
             "direction_error_missing": missing_error(fit),
             "history": fit.history,
-            "seconds": fit.seconds["everything"],
+            "seconds": fit.seconds["everything"] + (0.0 if comparison is None else comparison.seconds),
         },
     )
 
@@ -142,6 +142,7 @@ def _comparison(comparison: Comparison) -> dict[str, Any]:
     return {
         "seeds": comparison.seeds,
         "test_sequences": comparison.num_test,
+        "seconds": comparison.seconds,
         "classifiers": [of(name, scores) for name, scores in comparison.scores.items()],
     }
 

@@ -67,6 +67,8 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
             f"Interrupted: training was stopped at step {training['steps_done']:,} of {training['steps']:,}. All "
             "numbers describe the partial run."
         )
+    elif result["interrupted"]:
+        yield f"Interrupted: the comparison with other classifiers covers {_seeds(result['comparison'])}."
     elif result["status"] != "finished":
         yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
     if training["precise_until"] is not None:
