@@ -5,7 +5,10 @@ import pytest
 from scipy.optimize import minimize
 
 import attsvm
-from attsvm.apps.fit.fit import fit
+from attsvm.apps.fit.fit import compare_seeds, fit
+from attsvm.datasets import find_source
+from attsvm.progress import in_draws
+from attsvm.report.fit.numbers import numbers
 from oracles.attention import softmax
 
 
@@ -65,3 +68,26 @@ def test_what_cannot_be_fitted_raises_a_problem_error(arrays, options, said):
     arrays = {"tokens": np.arange(24.0).reshape(4, 2, 3), "labels": [1, -1, 1, -1], **arrays}
     with pytest.raises(attsvm.ProblemError, match=said):
         fit(attsvm.Problem(**arrays), **options)
+
+
+def test_the_steps_of_all_draws_are_counted_and_a_stop_in_a_later_draw_keeps_the_finished_ones():
+    source = find_source("digits", {"classes": "3,8", "train": "60", "test": "40"})
+    seen, kept = [], []
+
+    def callback(at):
+        seen.append((at.stage, at.step, at.steps))
+        return at.stage == "draw 2 of 3"
+
+    done = fit(source.drawing(0, 0.25), steps=300, callback=in_draws(callback, 0, 3), keep=kept.append)
+    assert kept == [done.run]
+    comparison = compare_seeds(done, source, 0, 3, callback=callback)
+    assert (comparison.seeds, comparison.interrupted) == ((0,), True)
+    assert len(comparison.scores["this layer"].accuracy) == 1
+    stages, steps, totals = zip(*seen, strict=True)
+    assert set(stages) == {"draw 1 of 3", "draw 2 of 3"}
+    assert set(totals) == {900}
+    assert list(steps) == sorted(steps)
+    assert steps[-1] > 300
+    result = numbers(done, done.train, source="digits", command="attsvm fit", seed=0, comparison=comparison)
+    assert (result["status"], result["interrupted"]) == ("finished", True)
+    assert result["seconds"] == pytest.approx(done.seconds["everything"] + comparison.seconds)
