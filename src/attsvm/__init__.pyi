@@ -9,6 +9,7 @@ from . import torch as torch
 from ._version import __version__ as __version__
 from .errors import ProblemError as ProblemError
 from .estimator import AttentionClassifier as AttentionClassifier
+from .estimator import DetectorClassifier as DetectorClassifier
 from .losses import Loss as Loss
 from .measures import bregman_divergence as bregman_divergence
 from .measures import correlation as correlation

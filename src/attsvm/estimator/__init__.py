@@ -1,12 +1,23 @@
-"""A scikit-learn estimator: prompt attention with a linear head as a classifier of sequences, bags and sets.
+"""Scikit-learn estimators: classifiers of sequences, bags and sets.
 
-``classifier`` is the estimator. ``inputs`` reads sequences, ``task`` their labels and weights, ``settings`` the
-parameters. ``forward`` computes outputs and attention, and ``steps`` the gradient of a batch in ``coordinates``.
-``fitting`` is the training loop and ``state`` what it passes on. ``margins`` solves the Att-SVM of the selection.
+``classifier`` is prompt attention with a linear head, ``detector_classifier`` detectors with non-negative weights; what
+they share is in ``base``. Each has a network (``prompt``, ``detectors``; the interface is in ``network``), which
+``fitting`` trains. ``inputs`` and ``tables`` read sequences, ``task`` their labels and weights, ``settings`` the
+parameters. ``steps`` makes a step on a batch in ``coordinates``, and ``state`` is what training passes on. ``margins``
+solves the Att-SVM of a selection, and ``instances`` measures scores of tokens.
 """
 
 from attsvm.estimator.classifier import AttentionClassifier
+from attsvm.estimator.detector_classifier import DetectorClassifier
+from attsvm.estimator.instances import instance_auroc, instance_average_precision
 from attsvm.estimator.margins import MarginReport
 from attsvm.estimator.settings import LEARNING_RATES
 
-__all__ = ["LEARNING_RATES", "AttentionClassifier", "MarginReport"]
+__all__ = [
+    "LEARNING_RATES",
+    "AttentionClassifier",
+    "DetectorClassifier",
+    "MarginReport",
+    "instance_auroc",
+    "instance_average_precision",
+]

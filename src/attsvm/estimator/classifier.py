@@ -1,28 +1,22 @@
 """Prompt attention as a scikit-learn classifier."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import optax
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from attsvm.errors import ProblemError
-from attsvm.estimator.fitting import epoch, train
-from attsvm.estimator.forward import Model, Output, forward
-from attsvm.estimator.inputs import Given, read
+from attsvm.datasets.sequences import Sequences
+from attsvm.estimator.base import SequenceClassifier
+from attsvm.estimator.forward import Model, Output, forward, token_products
+from attsvm.estimator.inputs import Given
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
+from attsvm.estimator.prompt import PromptAttention
 from attsvm.estimator.settings import read_settings
-from attsvm.estimator.state import State, begin, start
-from attsvm.estimator.task import Task, listed, read_labels, read_task
-from attsvm.jax_devices import on_device
-from attsvm.results import Callback
-from attsvm.softmax import softmax
 
 
-class AttentionClassifier(ClassifierMixin, BaseEstimator):
+class AttentionClassifier(SequenceClassifier):
     """Prompt attention with a linear head, f(X) = V X' softmax(X p) + b, for sequences, bags and sets.
 
     A sequence is a matrix (T_i, d), one row per token; the order of its tokens does not matter. One prompt p weights
@@ -59,6 +53,9 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         For the validation split and the order of the batches.
     warm_start : bool
         Continue from the parameters of the last fit.
+    token_net : transformer or PyTorch module, optional
+        Maps each token before attention. A transformer of scikit-learn is fitted to the training tokens. A module is
+        used as it is, so train it first; its parameters are not changed.
     device : str, optional
         Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
         Prediction is on the CPU.
@@ -88,6 +85,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
 
     See Also
     --------
+    attsvm.DetectorClassifier : Keeps the multiple-instance assumption.
     attsvm.datasets.Sequences : Sequences of different lengths.
     attsvm.datasets.digit_bags : Data to try it on.
     attsvm.estimator.MarginReport : The Att-SVM of the tokens it selects.
@@ -113,8 +111,6 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
     True
     """
 
-    classes_: np.ndarray
-
     def __init__(
         self,
         optimizer: str | optax.GradientTransformation = "adam",
@@ -131,6 +127,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         class_weight: Any = None,
         random_state: Any = None,
         warm_start: bool = False,
+        token_net: Any = None,
         device: str | None = None,
         verbose: bool = False,
     ) -> None:
@@ -147,176 +144,11 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         self.class_weight = class_weight
         self.random_state = random_state
         self.warm_start = warm_start
+        self.token_net = token_net
         self.device = device
         self.verbose = verbose
 
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, mask: Any = None, callback: Callback | None = None
-    ) -> "AttentionClassifier":
-        """Train on labelled sequences.
-
-        Parameters
-        ----------
-        X : list of n arrays (T_i, d), :class:`attsvm.datasets.Sequences`, array (n, T, d), or array (n, d)
-            A Series of arrays is read as a list. Rows of an array or DataFrame (n, d) are sequences of one token.
-        y : array, shape (n,)
-            At least two different labels.
-        sample_weight : array, shape (n,), optional
-            Weights in the loss. Sequences of weight 0 are left out.
-        mask : bool array, shape (n, T), optional
-            For an array (n, T, d): False for padding.
-        callback : callable, optional
-            Called with a :class:`attsvm.Progress` every 25 steps; its ``loss`` is the mean objective since the last
-            call. True stops the training.
-
-        Returns
-        -------
-        AttentionClassifier
-            The estimator itself.
-
-        Raises
-        ------
-        ProblemError
-            If an argument does not fit, a sequence has no token, there is only one class, training diverges, or there
-            is no such device.
-        MemoryError
-            If the memory of the device does not suffice for a batch.
-
-        See Also
-        --------
-        attsvm.AttentionClassifier.partial_fit
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels).classes_
-        array([0, 1])
-        """
-        settings = read_settings(self, callback)
-        continues = self.warm_start and hasattr(self, "_state")
-        given, labels = self._given(X, y, mask, reset=not continues)
-        classes = np.unique(labels)
-        if continues and not np.array_equal(classes, self.classes_):
-            raise ProblemError(f"y: expected classes {listed(self.classes_)} with warm_start, got {listed(classes)}")
-        self.classes_ = classes
-        task = self._task(given, labels, sample_weight)
-        generator = check_random_state(self.random_state)
-        training, validation = task.split(self.validation_fraction, generator) if self.early_stopping else (task, None)
-        with on_device(settings.device):
-            state = begin(self._state, settings.optimizer) if continues else start(training, settings.optimizer)
-            fitted = train(state, training, validation, settings, generator)
-        self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
-        self._sample = sample_of(task.sequences, generator)
-        return self._keep(fitted.state)
-
-    def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, mask: Any = None
-    ) -> "AttentionClassifier":
-        """Make one pass over more sequences, one step per batch, without validation.
-
-        Parameters
-        ----------
-        X, y, sample_weight, mask
-            As for :meth:`fit`. The first call also determines the centre and scale of the tokens.
-        classes : array, optional
-            All labels of this and later calls; required in the first call if ``y`` does not contain them all.
-
-        Returns
-        -------
-        AttentionClassifier
-            The estimator itself.
-
-        Raises
-        ------
-        ProblemError
-            If an argument does not fit, or a label is none of the classes.
-
-        See Also
-        --------
-        attsvm.AttentionClassifier.fit
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0)
-        >>> classifier.partial_fit(bags.train, bags.train_labels, classes=[0, 1]).classes_
-        array([0, 1])
-        """
-        settings = read_settings(self)
-        first = not hasattr(self, "_state")
-        given, labels = self._given(X, y, mask, reset=first)
-        if first:
-            self.classes_ = np.unique(labels if classes is None else classes)
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ProblemError(
-                f"classes: expected {listed(self.classes_)}, as before, got {listed(np.unique(classes))}"
-            )
-        task = self._task(given, labels, sample_weight)
-        generator = check_random_state(self.random_state)
-        with on_device(settings.device):
-            begun = start(task, settings.optimizer) if first else self._state
-            begun = replace(begun, seen=begun.seen + len(task.labels))
-            *_, (state, _) = epoch(begun, task, settings, generator)
-        self._sample = sample_of(task.sequences, generator)
-        return self._keep(state)
-
-    def decision_function(self, X: Any, *, mask: Any = None) -> np.ndarray:
-        """Outputs f(X).
-
-        Parameters
-        ----------
-        X, mask
-            As for :meth:`fit`.
-
-        Returns
-        -------
-        ndarray, shape (n,) for two classes, else (n, C)
-            For two classes, positive means the second.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.decision_function(bags.test).shape
-        (20,)
-        """
-        decision = self._forward(X, mask)[1].decision
-        return decision[:, 0] if len(self.classes_) == 2 else decision
-
-    def predict(self, X: Any, *, mask: Any = None) -> np.ndarray:
-        """The most probable class of each sequence, shape (n,).
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.predict(bags.test).shape
-        (20,)
-        """
-        decision = self.decision_function(X, mask=mask)
-        return np.asarray(self.classes_[(decision > 0).astype(int) if decision.ndim == 1 else decision.argmax(axis=1)])
-
-    def predict_proba(self, X: Any, *, mask: Any = None) -> np.ndarray:
-        """The probability of each class, shape (n, C).
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
-        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
-        >>> classifier.predict_proba(bags.test).sum(axis=1)[:3].round(6)
-        array([1., 1., 1.])
-        """
-        decision = self.decision_function(X, mask=mask)
-        if decision.ndim == 1:
-            decision = np.column_stack([np.zeros_like(decision), decision])
-        return softmax(decision)
-
-    def attention(self, X: Any, *, mask: Any = None) -> np.ndarray | list[np.ndarray]:
+    def attention(self, X: Any, *, mask: Any = None) -> Any:
         """The attention of each token; it sums to 1 in each sequence.
 
         Returns
@@ -338,7 +170,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         given, output = self._forward(X, mask)
         return given.restore(output.attention)
 
-    def selected(self, X: Any, *, mask: Any = None) -> np.ndarray:
+    def selected(self, X: Any, *, mask: Any = None) -> Any:
         """Position of the token with the largest attention in each sequence, shape (n,); the first one on ties.
 
         See Also
@@ -354,7 +186,7 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         (20,)
         """
         given, output = self._forward(X, mask)
-        return given.positions(output.selected)
+        return given.labelled(given.positions(output.selected))
 
     def margin_report(
         self, X: Any = None, *, mask: Any = None, slack: float | None = None, max_sequences: int = 200
@@ -388,34 +220,28 @@ class AttentionClassifier(ClassifierMixin, BaseEstimator):
         True
         """
         check_is_fitted(self)
-        sequences = self._sample if X is None else read(self, X, mask, reset=False).sequences
+        sequences = self._sample if X is None else self._mapped(self._read(X, mask, reset=False).sequences)
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
-        return margin_report(self._state, sequences, read_settings(self).optimizer, slack)
+        prompt = np.asarray(self._state.average["p"], dtype=np.float64)
+        return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).optimizer, slack)
 
-    def __sklearn_tags__(self) -> Any:
-        """Tags of the estimator for scikit-learn."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        return tags
+    def _network(self) -> PromptAttention:
+        return PromptAttention()
 
-    def _given(self, X: Any, y: Any, mask: Any, *, reset: bool) -> tuple[Given, np.ndarray]:
-        given = read(self, X, mask, reset=reset)
-        is_table = getattr(X, "ndim", 0) == 2
-        return given, read_labels(y, len(given.sequences), type(self).__name__, is_table)
-
-    def _task(self, given: Given, labels: np.ndarray, sample_weight: Any) -> Task:
-        return read_task(
-            given.sequences, labels, self.classes_, sample_weight=sample_weight, class_weight=self.class_weight
-        )
-
-    def _keep(self, state: State) -> "AttentionClassifier":
-        self._state = state
-        model = state.model
+    def _publish(self, model: Model) -> None:
         self.prompt_, self.head_, self.intercept_ = model.prompt, model.head, model.intercept
-        self.n_iter_ = state.steps
-        return self
+
+    def _output(self, sequences: Sequences) -> np.ndarray:
+        return forward(self._model, sequences).decision
+
+    def _token_outputs(self, sequences: Sequences) -> np.ndarray:
+        return np.asarray(token_products(self.head_.T, sequences) + self.intercept_)
+
+    @property
+    def _model(self) -> Model:
+        return Model(self.prompt_, self.head_, self.intercept_)
 
     def _forward(self, X: Any, mask: Any) -> tuple[Given, Output]:
         check_is_fitted(self)
-        given = read(self, X, mask, reset=False)
-        return given, forward(Model(self.prompt_, self.head_, self.intercept_), given.sequences)
+        given = self._read(X, mask, reset=False)
+        return given, forward(self._model, self._mapped(given.sequences))

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm.datasets.sequences import Sequences
-from attsvm.estimator.forward import ROWS_AT_ONCE, Model
-from attsvm.estimator.steps import Parameters
+from attsvm.estimator.forward import ROWS_AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,10 @@ class Coordinates:
     def of(cls, sequences: Sequences) -> "Coordinates":
         """The coordinates for these sequences; each token counts as often as it occurs."""
         table, counts = sequences.table, np.bincount(sequences.ids, minlength=len(sequences.table)) / len(sequences.ids)
-        centre = counts @ table.astype(np.float64, copy=False)
         used = np.flatnonzero(counts)
+        # in blocks, because a float64 copy of the table may not fit into the memory
         blocks = np.array_split(used, 1 + len(used) // ROWS_AT_ONCE)
+        centre = np.sum([counts[block] @ table[block].astype(np.float64, copy=False) for block in blocks], axis=0)
         # squares of large or small entries overflow or underflow
         largest = max(np.abs(table[block] - centre).max() for block in blocks)
         if largest == 0:
@@ -44,9 +44,3 @@ class Coordinates:
         """Sequences in these coordinates, in float64."""
         table = (sequences.table.astype(np.float64) - self.centre) / self.scale
         return Sequences(table, sequences.ids, sequences.offsets)
-
-    def model(self, parameters: Parameters) -> Model:
-        """The model in the original coordinates, from parameters in these."""
-        p, V, b = (np.asarray(parameters[name], dtype=np.float64) for name in ("p", "V", "b"))
-        head = V / self.scale
-        return Model(p / self.scale, head, b - head @ self.centre)

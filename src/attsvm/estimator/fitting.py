@@ -3,20 +3,24 @@
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import jax
 import numpy as np
+import optax
 
+from attsvm.compiling import by_shape
 from attsvm.devices import batch_out_of_memory
 from attsvm.errors import ProblemError
-from attsvm.estimator.forward import effective_number, forward
+from attsvm.estimator.network import Network
 from attsvm.estimator.settings import Settings
 from attsvm.estimator.state import State, precision
-from attsvm.estimator.steps import gather, step
+from attsvm.estimator.steps import Batch, Parameters, gather
 from attsvm.estimator.task import Task
-from attsvm.jax_devices import available, exhausted, name_of
+from attsvm.jax_devices import available, default_device, exhausted, name_of
 from attsvm.results import Progress, Status
 
 CELLS = 1 << 22
@@ -115,9 +119,44 @@ def epoch(
                 dtype.type(alpha),
                 dtype.type(max(1 / (state.steps + 1), 1 / AVERAGED)),
                 settings.optimizer,
+                state.network,
             )
         state = replace(state, parameters=parameters, average=average, optimizer=optimizer, steps=state.steps + 1)
         yield state, value
+
+
+def step(
+    parameters: Parameters,
+    average: Parameters,
+    state: Any,
+    batch: Batch,
+    alpha: Any,
+    share: Any,
+    optimizer: optax.GradientTransformation,
+    network: Network,
+) -> tuple[Parameters, Parameters, Any, jax.Array]:
+    """Make one step and update the average of the parameters; also returns the objective before the step."""
+    made: tuple[Parameters, Parameters, Any, jax.Array] = _step_of(optimizer, network, default_device())(
+        parameters, average, state, batch, alpha, share
+    )
+    return made
+
+
+@lru_cache(maxsize=32)
+def _step_of(optimizer: optax.GradientTransformation, network: Network, device: jax.Device) -> Callable[..., Any]:
+    """The step of a network with an optimizer on a device, compiled for each shape."""
+
+    def make(
+        parameters: Parameters, average: Parameters, state: Any, batch: Batch, alpha: jax.Array, share: jax.Array
+    ) -> tuple[Parameters, Parameters, Any, jax.Array]:
+        value, gradient = network.value_and_gradient(parameters, batch, alpha)
+        extra = {"value": value} if isinstance(optimizer, optax.GradientTransformationExtraArgs) else {}
+        updates, state = optimizer.update(gradient, state, parameters, **extra)
+        parameters = network.feasible(optax.apply_updates(parameters, updates))
+        average = {name: x + share * (parameters[name] - x) for name, x in average.items()}
+        return parameters, average, state, value
+
+    return by_shape(make)
 
 
 @contextlib.contextmanager
@@ -142,17 +181,13 @@ def _steps(
 
 
 def _record(history: History, state: State, watched: Task, objective: float, held_out: bool) -> dict[str, float]:
-    """Add a line to the history: the concentration of attention, and loss and accuracy on held-out sequences."""
-    output = forward(state.model, watched.sequences)
-    effective = effective_number(output.attention, watched.sequences)
-    low, median, high = np.quantile(effective, [0.1, 0.5, 0.9])
+    """Add a line to the history: numbers of the network, and loss and accuracy on held-out sequences."""
+    decision, numbers = state.network.watch(state.model, watched.sequences)
     entry = {"steps": state.steps, "objective": objective}
     if held_out:
-        entry |= {
-            "validation_loss": watched.loss(output.decision),
-            "validation_accuracy": watched.accuracy(output.decision),
-        }
-    entry |= {"effective_low": float(low), "effective_median": float(median), "effective_high": float(high)}
+        losses = state.network.losses(decision, watched.labels)
+        entry |= {"validation_loss": watched.mean(losses), "validation_accuracy": watched.accuracy(decision)}
+    entry |= numbers
     for name, number in entry.items():
         history.setdefault(name, []).append(number)
     return entry

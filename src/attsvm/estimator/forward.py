@@ -56,7 +56,7 @@ def forward(model: Model, sequences: Sequences) -> Output:
         If a product of a token with prompt or head overflows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        of_tokens = _token_products(np.column_stack([model.prompt, model.head.T]), sequences)
+        of_tokens = token_products(np.column_stack([model.prompt, model.head.T]), sequences)
     if not np.isfinite(of_tokens).all():
         number = int(np.searchsorted(sequences.offsets, np.argmin(np.isfinite(of_tokens).all(axis=1)), "right")) - 1
         raise ProblemError(
@@ -80,7 +80,7 @@ def effective_number(attention: Float[np.ndarray, " N"], sequences: Sequences) -
     return np.exp(-np.add.reduceat(attention * logarithm, sequences.offsets[:-1]))
 
 
-def _token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
+def token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
     """⟨token, column⟩ of every token (N, k), each row of the table multiplied at most once."""
     table, ids = sequences.table, sequences.ids
     if len(ids) < len(table):

@@ -1,63 +1,115 @@
 """Read sequences in any of their forms, and return numbers per token in the same form."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
+from narwhals.dependencies import is_pandas_dataframe, is_pandas_series
 from sklearn.utils.validation import validate_data
 
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
+from attsvm.estimator.tables import align, by_bag, is_table, matrices, read_table, with_index
+
+
+def _same(values: Any) -> Any:
+    return values
+
+
+def _one_each(argument: str, values: Any) -> Any:
+    return values
 
 
 @dataclass(frozen=True)
 class Given:
-    """Sequences, and how to return numbers per token in the form of the input.
+    """Sequences, and how to return results in the form of the input.
 
     Attributes
     ----------
     sequences : Sequences
         n sequences of at least one token each.
     restore : callable
-        Maps numbers (N,), one per token, to a list of (T_i,) arrays; (n, T) for padded input; (N,) for ``Sequences``.
+        Maps numbers (N,) or (N, C), one row per token, to a list of (T_i,) arrays; (n, T) for padded input; (N,) for
+        ``Sequences``; the order of the rows for a table.
     positions : callable
-        Maps the position of a token in its sequence, (n,), to its position in a padded row.
+        Maps the position of a token in its sequence, (n,) or (n, ...), to its position in a padded row.
+    labelled : callable
+        Maps results (n,) or (n, C) of the sequences to a Series or DataFrame if the input has an index.
+    align : callable
+        Maps the name of an argument and values for each sequence to the order of the sequences.
+    labels : array or None
+        Labels that the input holds.
+    names, rows : array or None
+        The name of each sequence, and of each token in it, (N,); None for their positions.
     """
 
     sequences: Sequences
-    restore: Callable[[np.ndarray], np.ndarray | list[np.ndarray]]
-    positions: Callable[[np.ndarray], np.ndarray]
+    restore: Callable[[np.ndarray], Any]
+    positions: Callable[[np.ndarray], np.ndarray] = np.array
+    labelled: Callable[[np.ndarray], Any] = _same
+    align: Callable[[str, Any], Any] = _one_each
+    labels: Any = None
+    names: np.ndarray | None = None
+    rows: np.ndarray | None = None
 
 
-def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool) -> Given:
+def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | None = None) -> Given:
     """Read sequences, and check that their tokens have as many entries as in the fit.
 
     Parameters
     ----------
     estimator : BaseEstimator
         With ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it.
-    X : list or Series of arrays (T_i, d), Sequences, array (n, T, d), or array or DataFrame (n, d)
-    mask : bool array, shape (n, T), optional
-        For a padded array (n, T, d): False for padding.
+    X : list or Series of arrays (T_i, d), Sequences, array (n, T, d), array or DataFrame (n, d), table, or dict
+        A dict holds ``X``, and may hold ``mask`` and ``Y``, as torchmil's do; so may each entry of a list.
+    mask : bool or integer array, shape (n, T), optional
+        For a padded array (n, T, d): False or 0 for padding.
     reset : bool
+    bag : str, optional
+        The column of a table that names the bag of each row.
 
     Raises
     ------
     ProblemError
         If a sequence is not a finite matrix, has no token, or its tokens have another number of entries.
     """
+    if type(X).__name__ in ("DataFrameGroupBy", "GroupBy"):
+        raise ProblemError("X: expected a table with bag=, got a GroupBy, whose order need not be that of the labels")
+    if _is_dictionary(X):
+        given = read(estimator, X["X"], X["mask"] if mask is None and "mask" in list(X.keys()) else mask, reset=reset)
+        return replace(given, labels=_stored(X, given.labels))
+    if isinstance(X, list | tuple) and len(X) and all(map(_is_dictionary, X)):
+        given = read(estimator, [entry["X"] for entry in X], mask, reset=reset)
+        found = [_stored(entry, None) for entry in X]
+        return replace(given, labels=None if any(label is None for label in found) else np.ravel(found))
+    if bag is not None:
+        _no_mask(mask, "a table")
+        table = read_table(estimator, X, bag, reset=reset)
+        return Given(
+            table.sequences,
+            table.restore,
+            labelled=_labelled(X, table.names, bag),
+            align=lambda argument, values: by_bag(argument, values, table.names, bag),
+            names=table.names,
+            rows=table.rows,
+        )
     if isinstance(X, Sequences):
         _no_mask(mask, "Sequences")
-        given = Given(X, np.array, np.array)
+        given = Given(X, np.array)
     elif isinstance(X, list | tuple) or (getattr(X, "ndim", 0) == 1 and getattr(X, "dtype", None) == np.dtype(object)):
         if not len(X):
             raise ProblemError("X: expected at least one sequence, got none")
         if not _holds_matrices(X):
             return _rows(estimator, X, mask, reset)
         _no_mask(mask, "a list of sequences")
-        sequences = Sequences.from_arrays(X)
-        given = Given(sequences, lambda flat: np.split(flat, sequences.offsets[1:-1]), np.array)
+        if all(map(is_table, X)):
+            arrays: Any = matrices(estimator, X, reset=reset)
+            given = _ragged(X, arrays)
+            if given.sequences.lengths.all():
+                return given
+        given = _ragged(X, X)
     elif getattr(X, "ndim", None) == 3:
         given = _padded(np.asarray(X), mask)
     else:
@@ -83,6 +135,62 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool) -> Given:
     return given
 
 
+def _ragged(X: Any, arrays: Any) -> Given:
+    """A list of matrices, or a Series, whose index names them."""
+    sequences = Sequences.from_arrays(arrays)
+    index = X.index if is_pandas_series(X) else None
+
+    def restore(flat: np.ndarray) -> Any:
+        return _series(np.split(flat, sequences.offsets[1:-1]), index)
+
+    if index is None:
+        return Given(sequences, restore)
+
+    def align_index(argument: str, values: Any) -> Any:
+        if not is_pandas_series(values) or values.index.equals(index):
+            return values
+        return align(argument, values.index.to_numpy(), values.to_numpy(), index.to_numpy())
+
+    return Given(
+        sequences,
+        restore,
+        labelled=lambda values: with_index(values, index),
+        align=align_index,
+        names=index.to_numpy(),
+    )
+
+
+def _series(arrays: list[np.ndarray], index: Any) -> Any:
+    if index is None:
+        return arrays
+    import pandas
+
+    return pandas.Series(arrays, index=index)
+
+
+def _labelled(X: Any, names: np.ndarray, bag: str) -> Callable[[np.ndarray], Any]:
+    """For pandas a Series or DataFrame indexed by bag; for other tables a table with the bags in its first column."""
+    if is_pandas_dataframe(X):
+        import pandas
+
+        return lambda values: with_index(values, pandas.Index(names, name=bag))
+
+    def as_table(values: np.ndarray) -> Any:
+        columns = {"value": values} if values.ndim == 1 else {str(i): column for i, column in enumerate(values.T)}
+        return nw.from_dict({bag: names, **columns}, backend=nw.get_native_namespace(X)).to_native()
+
+    return as_table
+
+
+def _is_dictionary(X: Any) -> bool:
+    """Whether it is a dict or TensorDict with the key X."""
+    return hasattr(X, "keys") and not is_table(X) and not is_pandas_series(X) and "X" in list(X.keys())
+
+
+def _stored(dictionary: Any, otherwise: Any) -> Any:
+    return np.asarray(dictionary["Y"]) if "Y" in list(dictionary.keys()) else otherwise
+
+
 def _holds_matrices(X: Any) -> bool:
     try:
         return any(np.ndim(entry) == 2 for entry in X)
@@ -99,7 +207,7 @@ def _rows(estimator: Any, X: Any, mask: Any, reset: bool) -> Given:
         _check_numbers(X)
         raise
     sequences = Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1))
-    return Given(sequences, lambda flat: flat[:, None], np.array)
+    return Given(sequences, lambda flat: flat[:, None])
 
 
 def _check_numbers(X: Any) -> None:
@@ -116,7 +224,7 @@ def _check_numbers(X: Any) -> None:
 
 
 def _padded(tokens: np.ndarray, mask: Any) -> Given:
-    mask = np.ones(tokens.shape[:2], dtype=bool) if mask is None else np.asarray(mask)
+    mask = np.ones(tokens.shape[:2], dtype=bool) if mask is None else _boolean(np.asarray(mask))
     try:
         sequences = Sequences.from_padded(tokens, mask)
     except ProblemError as error:
@@ -128,13 +236,19 @@ def _padded(tokens: np.ndarray, mask: Any) -> Given:
         raise ProblemError(f"X: {error}") from None
 
     def restore(flat: np.ndarray) -> np.ndarray:
-        whole = np.zeros(mask.shape, dtype=flat.dtype)
+        whole = np.zeros((*mask.shape, *flat.shape[1:]), dtype=flat.dtype)
         whole[mask] = flat
         return whole
 
     # padding can be anywhere in a row
     places = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)[mask]
-    return Given(sequences, restore, lambda at: places[sequences.offsets[:-1] + at])
+    starts = sequences.offsets[:-1]
+    return Given(sequences, restore, lambda at: places[starts.reshape(-1, *[1] * (at.ndim - 1)) + at], rows=places)
+
+
+def _boolean(mask: np.ndarray) -> np.ndarray:
+    """A mask of zeros and ones as booleans; others are left as they are, and refused later."""
+    return mask.astype(bool) if mask.dtype.kind in "iuf" and np.isin(mask, (0, 1)).all() else mask
 
 
 def _no_mask(mask: Any, found: str) -> None:

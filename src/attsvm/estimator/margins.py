@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from attsvm.datasets.sequences import Sequences
-from attsvm.estimator.state import State
+from attsvm.estimator.coordinates import Coordinates
 from attsvm.measures import correlation, margin
 from attsvm.norms import Lp
 from attsvm.problem import Problem
@@ -96,10 +96,14 @@ def sample_of(sequences: Sequences, generator: np.random.RandomState, size: int 
     return Sequences(sequences.table[rows], ids, sequences.offsets)
 
 
-def margin_report(state: State, sequences: Sequences, optimizer: Any, slack: float | None) -> MarginReport:
-    """Solve the Att-SVM of the tokens that the model selects, in the norm of the optimizer, or ℓ2 if it has none."""
-    prompt = np.asarray(state.average["p"], dtype=np.float64)
-    tokens = state.coordinates.apply(sequences)
+def margin_report(
+    prompt: np.ndarray, coordinates: Coordinates, sequences: Sequences, optimizer: Any, slack: float | None
+) -> MarginReport:
+    """Solve the Att-SVM of the tokens that a prompt selects, in the norm of the optimizer, or ℓ2 if it has none.
+
+    Prompt and result are in these coordinates.
+    """
+    tokens = coordinates.apply(sequences)
     distinct, selected = _distinct_tokens(tokens, prompt)
     problem = Problem.from_sequences(distinct)
     norm = getattr(optimizer, "norm", None) or Lp(2.0)

@@ -67,7 +67,7 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
         if not isinstance(value, kind) or isinstance(value, bool) or not fits(value):
             raise ProblemError(f"{name}: expected {description}, got {value!r}")
     return Settings(
-        optimizer=_optimizer(estimator.optimizer, estimator.learning_rate, float(estimator.p)),
+        optimizer=_optimizer(estimator.optimizer, _rate(estimator), float(estimator.p)),
         alpha=float(estimator.alpha),
         batch_size=int(estimator.batch_size),
         max_steps=check_integer("max_steps", estimator.max_steps, 1, MOST_STEPS),
@@ -77,6 +77,14 @@ def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
         callback=callback,
         verbose=bool(estimator.verbose),
     )
+
+
+def _rate(estimator: Any) -> float | None:
+    """The learning rate, or what the estimator has as default for this optimizer, if anything."""
+    rate: float | None = estimator.learning_rate
+    if rate is None and isinstance(estimator.optimizer, str):
+        return getattr(estimator, "_learning_rates", {}).get(estimator.optimizer)
+    return rate
 
 
 def _optimizer(optimizer: Any, rate: float | None, p: float) -> optax.GradientTransformation:

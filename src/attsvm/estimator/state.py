@@ -13,7 +13,7 @@ import optax
 from attsvm.compiling import by_shape
 from attsvm.contractions import quick_to_compile
 from attsvm.estimator.coordinates import Coordinates
-from attsvm.estimator.forward import Model
+from attsvm.estimator.network import Network
 from attsvm.estimator.steps import Parameters
 from attsvm.estimator.task import Task
 from attsvm.jax_devices import default_device
@@ -25,6 +25,7 @@ class State:
 
     Attributes
     ----------
+    network : Network
     coordinates : Coordinates
     parameters : dict of str to ndarray
         In these coordinates.
@@ -38,6 +39,7 @@ class State:
         Number of sequences of the fit, or of all calls of ``partial_fit``.
     """
 
+    network: Network
     coordinates: Coordinates
     parameters: Parameters
     average: Parameters
@@ -46,9 +48,9 @@ class State:
     seen: int = 0
 
     @property
-    def model(self) -> Model:
+    def model(self) -> Any:
         """The average as a model of the original tokens."""
-        return self.coordinates.model(self.average)
+        return self.network.model(self.average, self.coordinates)
 
     def on_host(self, steps: int) -> "State":
         """The same with NumPy arrays and another number of steps."""
@@ -61,21 +63,19 @@ class State:
         )
 
 
-def start(task: Task, optimizer: optax.GradientTransformation) -> State:
-    """The initial state: uniform attention and a head of zeros."""
+def start(
+    network: Network, task: Task, optimizer: optax.GradientTransformation, generator: np.random.RandomState
+) -> State:
+    """The initial state of a network for these sequences."""
     coordinates = Coordinates.of(task.sequences)
     rows, dtype = task.num_classes if task.num_classes > 2 else 1, task.sequences.table.dtype
-    parameters = {
-        "p": np.zeros(task.sequences.dim, dtype),
-        "V": np.zeros((rows, task.sequences.dim), dtype),
-        "b": np.zeros(rows, dtype),
-    }
-    return begin(State(coordinates, parameters, parameters, None), optimizer)
+    parameters = network.initial(task.sequences.dim, rows, dtype, generator)
+    return begin(State(network, coordinates, parameters, parameters, None), optimizer)
 
 
 def begin(state: State, optimizer: optax.GradientTransformation) -> State:
     """The same parameters with a new optimizer."""
-    with precision(state.parameters["p"].dtype):
+    with precision(state.parameters["b"].dtype):
         return replace(
             state, optimizer=jax.device_get(_initial(optimizer, default_device())(state.parameters)), steps=0, seen=0
         )

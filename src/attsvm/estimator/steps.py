@@ -1,17 +1,12 @@
-"""The gradient of a batch, and one step along it: the only part that is compiled."""
+"""Batches, and the gradient of prompt attention on one; compiled as a part of a step."""
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from attsvm.compiling import by_shape
 from attsvm.datasets.sequences import Sequences
-from attsvm.jax_devices import default_device
 from attsvm.losses import LOSSES
 from attsvm.training.engine.softmax import logit_gradient, pool
 
@@ -113,39 +108,6 @@ def objective_gradient(parameters: Parameters, batch: Batch, alpha: Any) -> tupl
         gradient = batch.rows.T @ of_rows
     value = jnp.sum(loss.values(outputs, labels) * weights) + 0.5 * alpha * (jnp.sum(p * p) + jnp.sum(V * V))
     return value, {"p": gradient[:, 0] + alpha * p, "V": gradient[:, 1:].T + alpha * V, "b": of_output.sum(axis=0)}
-
-
-def step(
-    parameters: Parameters,
-    average: Parameters,
-    state: Any,
-    batch: Batch,
-    alpha: Any,
-    share: Any,
-    optimizer: optax.GradientTransformation,
-) -> tuple[Parameters, Parameters, Any, Array]:
-    """Make one step and update the average of the parameters; also returns the objective before the step."""
-    made: tuple[Parameters, Parameters, Any, Array] = _step_of(optimizer, default_device())(
-        parameters, average, state, batch, alpha, share
-    )
-    return made
-
-
-@lru_cache(maxsize=32)
-def _step_of(optimizer: optax.GradientTransformation, device: jax.Device) -> Callable[..., Any]:
-    """The step of an optimizer on a device, compiled for each shape."""
-
-    def make(
-        parameters: Parameters, average: Parameters, state: Any, batch: Batch, alpha: Array, share: Array
-    ) -> tuple[Parameters, Parameters, Any, Array]:
-        value, gradient = objective_gradient(parameters, batch, alpha)
-        extra = {"value": value} if isinstance(optimizer, optax.GradientTransformationExtraArgs) else {}
-        updates, state = optimizer.update(gradient, state, parameters, **extra)
-        parameters = optax.apply_updates(parameters, updates)
-        average = {name: x + share * (parameters[name] - x) for name, x in average.items()}
-        return parameters, average, state, value
-
-    return by_shape(make)
 
 
 def _rounded_up(size: int) -> int:

@@ -39,12 +39,8 @@ class Task:
         """Labels for the loss: ±1 for two classes, otherwise class numbers."""
         return 2.0 * self.labels - 1.0 if self.num_classes == 2 else self.labels
 
-    def loss(self, decision: np.ndarray) -> float:
-        """Weighted mean loss of outputs (n, C)."""
-        if self.num_classes == 2:
-            losses = np.logaddexp(0.0, -self.targets * decision[:, 0])
-        else:
-            losses = np.logaddexp.reduce(decision, axis=1) - decision[np.arange(len(decision)), self.labels]
+    def mean(self, losses: np.ndarray) -> float:
+        """Weighted mean of the losses (n,) of the sequences."""
         return float(np.average(losses, weights=self.weights) if self.weights.any() else losses.mean())
 
     def accuracy(self, decision: np.ndarray) -> float:

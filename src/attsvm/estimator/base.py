@@ -1,0 +1,442 @@
+"""What the classifiers of sequences share: reading, training, prediction."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from attsvm.checks import check_integer
+from attsvm.datasets.sequences import Sequences
+from attsvm.errors import ProblemError
+from attsvm.estimator.fitting import epoch, train
+from attsvm.estimator.inputs import Given, read
+from attsvm.estimator.margins import sample_of
+from attsvm.estimator.network import Network
+from attsvm.estimator.settings import read_settings
+from attsvm.estimator.state import State, begin, start
+from attsvm.estimator.tables import is_table
+from attsvm.estimator.task import Task, listed, read_labels, read_task
+from attsvm.estimator.token_net import fit_token_net, through
+from attsvm.jax_devices import on_device
+from attsvm.results import Callback
+
+
+class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """A network with the conventions of scikit-learn. A subclass adds its parameters, its network and its attributes.
+
+    See Also
+    --------
+    attsvm.AttentionClassifier
+    attsvm.DetectorClassifier
+    """
+
+    classes_: np.ndarray
+    alpha: float
+    early_stopping: bool
+    validation_fraction: float
+    class_weight: Any
+    random_state: Any
+    warm_start: bool
+    token_net: Any
+
+    @abstractmethod
+    def _network(self) -> Network:
+        """The network, from the parameters."""
+
+    @abstractmethod
+    def _publish(self, model: Any) -> None:
+        """Set the fitted attributes."""
+
+    @abstractmethod
+    def _token_outputs(self, sequences: Sequences) -> np.ndarray:
+        """Outputs for each token, (N, C), C = 1 for two classes."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        mask: Any = None,
+        bag: str | None = None,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Train on labelled sequences.
+
+        Parameters
+        ----------
+        X : list of n arrays (T_i, d), :class:`attsvm.datasets.Sequences`, array (n, T, d), or array (n, d)
+            A Series of arrays is read as a list. Rows of an array or DataFrame (n, d) are sequences of one token.
+            A table with one row for each token, with ``bag``. A dict with ``X``, and ``mask`` and ``Y`` if there are,
+            in the form of torchmil.
+        y : array, shape (n,)
+            At least two different labels. For a table a Series indexed by bag, a dict, or a table of bag and label; for
+            a Series of arrays a Series is aligned by its index.
+        sample_weight : array, shape (n,), optional
+            Weights in the loss. Sequences of weight 0 are left out.
+        mask : bool or integer array, shape (n, T), optional
+            For an array (n, T, d): False or 0 for padding.
+        bag : str, optional
+            The column of a table (pandas, polars, Arrow) that names the bag of each row; it is no feature. Predictions
+            for tables use the same column. Feature columns are found by their names.
+        callback : callable, optional
+            Called with a :class:`attsvm.Progress` every 25 steps; its ``loss`` is the mean objective since the last
+            call. True stops the training.
+
+        Returns
+        -------
+        self
+            The estimator itself.
+
+        Raises
+        ------
+        ProblemError
+            If an argument does not fit, a sequence has no token, there is only one class, training diverges, or there
+            is no such device.
+        MemoryError
+            If the memory of the device does not suffice for a batch.
+
+        See Also
+        --------
+        attsvm.AttentionClassifier.partial_fit
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels).classes_
+        array([0, 1])
+        """
+        settings = read_settings(self, callback)
+        continues = self.warm_start and hasattr(self, "_state")
+        self.bag_ = bag
+        given, labels, weights = self._given(X, y, sample_weight, mask, reset=not continues)
+        classes = np.unique(labels)
+        if continues and not np.array_equal(classes, self.classes_):
+            raise ProblemError(f"y: expected classes {listed(self.classes_)} with warm_start, got {listed(classes)}")
+        self.classes_ = classes
+        self._counts = self._count(labels)
+        generator = check_random_state(self.random_state)
+        sequences = self._mapped(given.sequences, fit=not continues)
+        task = self._task(sequences, labels, weights, self.class_weight)
+        training, validation = task.split(self.validation_fraction, generator) if self.early_stopping else (task, None)
+        with on_device(settings.device):
+            state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
+            fitted = train(state, training, validation, settings, generator)
+        self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
+        self._sample = sample_of(task.sequences, generator)
+        return self._keep(fitted.state)
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        mask: Any = None,
+        bag: str | None = None,
+        num_sequences: int | None = None,
+    ) -> Self:
+        """Make one pass over more sequences, one step per batch, without validation.
+
+        A call may hold sequences of one class. With ``class_weight="balanced"`` the weights are those of the labels of
+        all calls together.
+
+        Parameters
+        ----------
+        X, y, sample_weight, mask, bag
+            As for :meth:`fit`. The first call also determines the centre and scale of the tokens.
+        classes : array, optional
+            All labels of this and later calls; required in the first call if ``y`` does not contain them all.
+        num_sequences : int, optional
+            The n of the penalty: the number of sequences of all chunks. By default that of this call. It does not
+            depend on the number of passes.
+
+        Returns
+        -------
+        self
+            The estimator itself.
+
+        Raises
+        ------
+        ProblemError
+            If an argument does not fit, or a label is none of the classes.
+
+        See Also
+        --------
+        attsvm.AttentionClassifier.fit
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0)
+        >>> classifier.partial_fit(bags.train, bags.train_labels, classes=[0, 1]).classes_
+        array([0, 1])
+        """
+        settings = read_settings(self)
+        first = not hasattr(self, "_state")
+        if first:
+            self.bag_ = bag
+        given, labels, weights = self._given(X, y, sample_weight, mask, reset=first)
+        if first:
+            self.classes_ = np.unique(labels if classes is None else classes)
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ProblemError(
+                f"classes: expected {listed(self.classes_)}, as before, got {listed(np.unique(classes))}"
+            )
+        total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
+        generator = check_random_state(self.random_state)
+        counts = self._count(labels)
+        self._counts = counts if first else self._counts + counts
+        task = self._task(self._mapped(given.sequences, fit=first), labels, weights, self._weights_so_far())
+        with on_device(settings.device):
+            begun = replace(self._start(task, generator) if first else self._state, seen=total)
+            *_, (state, _) = epoch(begun, task, settings, generator)
+        self._sample = sample_of(task.sequences, generator)
+        return self._keep(state)
+
+    def decision_function(self, X: Any, *, mask: Any = None) -> Any:
+        """Outputs f(X).
+
+        Parameters
+        ----------
+        X, mask
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        ndarray, shape (n,) for two classes, else (n, C)
+            For two classes, positive means the second.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.decision_function(bags.test).shape
+        (20,)
+        """
+        given, decision = self._decide(X, mask)
+        return given.labelled(decision[:, 0] if decision.shape[1] == 1 else decision)
+
+    def predict(self, X: Any, *, mask: Any = None) -> Any:
+        """The most probable class of each sequence, shape (n,).
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.predict(bags.test).shape
+        (20,)
+        """
+        given, decision = self._decide(X, mask)
+        return given.labelled(self._named(decision))
+
+    def predict_proba(self, X: Any, *, mask: Any = None) -> Any:
+        """The probability of each class, shape (n, C).
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.predict_proba(bags.test).sum(axis=1)[:3].round(6)
+        array([1., 1., 1.])
+        """
+        given, decision = self._decide(X, mask)
+        return given.labelled(self._network().probability(decision))
+
+    def predict_log_proba(self, X: Any, *, mask: Any = None) -> Any:
+        """The logarithm of the probability of each class, shape (n, C); accurate for small probabilities.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> bool((classifier.predict_log_proba(bags.test) < 0).all())
+        True
+        """
+        given, decision = self._decide(X, mask)
+        return given.labelled(self._network().log_probability(decision))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, mask: Any = None) -> float:
+        """Share of sequences classified correctly.
+
+        With scikit-learn's metadata routing, ``set_fit_request(mask=True).set_score_request(mask=True)`` makes
+        GridSearchCV pass the mask of padded sequences.
+
+        Parameters
+        ----------
+        X, y, sample_weight, mask
+            As for :meth:`fit`.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.score(bags.train, bags.train_labels) > 0.5
+        True
+        """
+        check_is_fitted(self)
+        given, labels, weights = self._given(X, y, sample_weight, mask, reset=False)
+        decision = self._output(self._mapped(given.sequences))
+        return float(accuracy_score(labels, self._named(decision), sample_weight=weights))
+
+    def instance_scores(self, X: Any, *, mask: Any = None) -> Any:
+        """How positive each token is by itself.
+
+        For prompt attention this is f of the token alone, which ranks instances better than attention does; for
+        detectors Σ_k w_k σ(p_k'x_t + c_k).
+
+        Parameters
+        ----------
+        X, mask
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        list of n arrays (T_i,); ndarray (n, T) for padded arrays, 0 for padding; (N,) for ``Sequences``
+            With a last axis C for more than two classes. For a table in the order of its rows: with pandas a Series or
+            DataFrame with their index, otherwise an ndarray.
+
+        See Also
+        --------
+        attsvm.estimator.instance_auroc : How well they rank labelled tokens.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(200, 100, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> scores = classifier.instance_scores(bags.test)
+        >>> attsvm.estimator.instance_auroc(bags.test_digits == 9, scores) > 0.8
+        True
+        """
+        given, scores = self._scored(X, mask)
+        return given.restore(scores[:, 0] if scores.shape[1] == 1 else scores)
+
+    def ranked_instances(
+        self, X: Any, *, mask: Any = None, label: Any = None, top: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """The tokens with the largest scores of :meth:`instance_scores`, in decreasing order.
+
+        Parameters
+        ----------
+        X, mask
+            As for :meth:`fit`.
+        label : optional
+            The class whose scores are meant; by default the last one.
+        top : int, optional
+            Number of tokens. By default all.
+
+        Returns
+        -------
+        dict of ndarray
+            ``bag``: the name of the sequence, or its position; ``row``: the index of the token's row in a table, or its
+            position in the sequence; ``score``. ``pandas.DataFrame`` makes a table of it.
+
+        Raises
+        ------
+        ProblemError
+            If the label is none of the classes.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> ranked = classifier.ranked_instances(bags.test, top=3)
+        >>> ranked["bag"].shape, bool(ranked["score"][0] >= ranked["score"][1])
+        ((3,), True)
+        """
+        given, scores = self._scored(X, mask)
+        column = len(self.classes_) - 1 if label is None else int(np.argmax(self.classes_ == label))
+        if label is not None and self.classes_[column] != label:
+            raise ProblemError(f"label: expected one of {listed(self.classes_)}, got {label!r}")
+        # with two classes, a token that is less positive is more negative
+        chosen = scores[:, column] if scores.shape[1] > 1 else (2 * column - 1) * scores[:, 0]
+        sequences = given.sequences
+        count = len(chosen) if top is None else check_integer("top", top, 1)
+        order = np.argsort(-chosen, kind="stable")[:count]
+        number = np.repeat(np.arange(len(sequences)), sequences.lengths)
+        rows = np.arange(len(number)) - sequences.offsets[number] if given.rows is None else given.rows
+        bags = number if given.names is None else given.names[number]
+        return {"bag": bags[order], "row": rows[order], "score": chosen[order]}
+
+    def __sklearn_tags__(self) -> Any:
+        """Tags of the estimator for scikit-learn."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _given(
+        self, X: Any, y: Any, sample_weight: Any, mask: Any, *, reset: bool
+    ) -> tuple[Given, np.ndarray, np.ndarray | None]:
+        given = self._read(X, mask, reset=reset)
+        y = given.labels if y is None else y
+        is_rows = getattr(X, "ndim", 0) == 2 and self.bag_ is None
+        y = y if y is None else given.align("y", y)
+        labels = read_labels(y, len(given.sequences), type(self).__name__, is_rows)
+        return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
+
+    def _read(self, X: Any, mask: Any, *, reset: bool) -> Given:
+        # a table may have been meant only where the fit had one; arrays are read as they are
+        bag = self.bag_ if reset or is_table(X) else None
+        return read(self, X, mask, reset=reset, bag=bag)
+
+    def _mapped(self, sequences: Sequences, *, fit: bool = False) -> Sequences:
+        if self.token_net is None:
+            return sequences
+        if fit:
+            self.token_net_ = fit_token_net(self.token_net, sequences)
+        return through(self.token_net_, sequences)
+
+    def _task(self, sequences: Sequences, labels: np.ndarray, sample_weight: Any, class_weight: Any) -> Task:
+        return read_task(sequences, labels, self.classes_, sample_weight=sample_weight, class_weight=class_weight)
+
+    def _count(self, labels: np.ndarray) -> np.ndarray:
+        return np.array([(labels == label).sum() for label in self.classes_])
+
+    def _weights_so_far(self) -> Any:
+        """Weights of the classes from the labels of all calls of partial_fit; one call may have a single class."""
+        if self.class_weight != "balanced":
+            return self.class_weight
+        balanced = self._counts.sum() / (len(self.classes_) * np.maximum(self._counts, 1))
+        return dict(zip(self.classes_.tolist(), balanced, strict=True))
+
+    def _start(self, task: Task, generator: np.random.RandomState) -> State:
+        return start(self._network(), task, read_settings(self).optimizer, generator)
+
+    def _keep(self, state: State) -> Self:
+        self._state = state
+        self._publish(state.model)
+        self.n_iter_ = state.steps
+        return self
+
+    def _decide(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
+        check_is_fitted(self)
+        given = self._read(X, mask, reset=False)
+        return given, self._output(self._mapped(given.sequences))
+
+    def _scored(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
+        check_is_fitted(self)
+        given = self._read(X, mask, reset=False)
+        return given, self._token_outputs(self._mapped(given.sequences))
+
+    @abstractmethod
+    def _output(self, sequences: Sequences) -> np.ndarray:
+        """Outputs (n, C), C = 1 for two classes."""
+
+    def _named(self, decision: np.ndarray) -> np.ndarray:
+        numbers = (decision[:, 0] > 0).astype(int) if decision.shape[1] == 1 else decision.argmax(axis=1)
+        return np.asarray(self.classes_[numbers])

@@ -1,0 +1,256 @@
+"""Detectors with non-negative weights as a scikit-learn classifier."""
+
+from typing import Any
+
+import numpy as np
+import optax
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from attsvm.checks import check_integer
+from attsvm.datasets.sequences import Sequences
+from attsvm.errors import ProblemError
+from attsvm.estimator.base import SequenceClassifier
+from attsvm.estimator.detectors import DetectorModel, Detectors
+from attsvm.estimator.margins import MarginReport, margin_report, sample_of
+from attsvm.estimator.settings import read_settings
+from attsvm.estimator.task import listed
+
+
+class DetectorClassifier(SequenceClassifier):
+    """Detectors with non-negative weights, f(X) = b + Σ_k w_k σ(max_t p_k'x_t + c_k), w_k ≥ 0, for bags.
+
+    It keeps the multiple-instance assumption: a bag is positive because of tokens that it contains, and a further token
+    never lowers f. The maximum is the hard limit of attention with the prompt p_k, so the Att-SVM of what each detector
+    selects is defined. With two classes, ``classes_[1]`` is positive. With more, each class has K detectors of its own
+    against the rest, and the assumption holds for each output.
+
+    Parameters
+    ----------
+    num_detectors : int
+        K; for more than two classes for each class.
+    optimizer : {"adam", "mirror_descent", "gradient_descent"}, another name, or optax transformation
+        Trains detectors, offsets, weights and intercept. Other names are those of :mod:`attsvm.optimizers`, and import
+        paths ``package.module:name``; they take ``learning_rate`` and ``p`` if they have such an option.
+    p : float
+        For mirror descent: its potential is (1/p)‖·‖_p^p. Values near 1 make weights sparse.
+    learning_rate : float, optional
+        By default 0.03 for Adam, 0.1 for mirror and gradient descent, and the optimizer's own for other names. Must be
+        None for an optax transformation.
+    alpha : float
+        Strength of the penalty α/2n (‖P‖² + ‖w‖²) for n training sequences, as in scikit-learn's ``MLPClassifier``.
+    batch_size : int
+        Sequences per step.
+    max_steps : int
+    early_stopping : bool
+        Hold out ``validation_fraction`` of each class, stop once their loss no longer decreases, and keep the
+        parameters of the smallest loss. It is on by default because longer training spoils the selection. If it is off,
+        or no class can spare a sequence, the training objective is monitored instead and the last parameters are kept.
+    validation_fraction : float
+        In (0, 1).
+    n_iter_no_change : int
+        Stop once the loss has not decreased by ``tol`` for this many steps.
+    tol : float
+    class_weight : dict, "balanced" or None
+        Weights of the classes in the loss.
+    random_state : int, RandomState or None
+        For the validation split and the order of the batches.
+    warm_start : bool
+        Continue from the parameters of the last fit.
+    token_net : transformer or PyTorch module, optional
+        Maps each token before the detectors. A transformer of scikit-learn is fitted to the training tokens. A module
+        is used as it is, so train it first; its parameters are not changed.
+    device : str, optional
+        Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
+        Prediction is on the CPU.
+    verbose : bool
+        Print each line of the history.
+
+    Attributes
+    ----------
+    detectors_ : ndarray, shape (C, K, d), or (1, K, d) for two classes
+    offsets_, weights_ : ndarray, shape (C, K), or (1, K) for two classes
+    intercept_ : ndarray, shape (C,), or (1,) for two classes
+    classes_ : ndarray, shape (C,)
+    n_features_in_ : int
+        d.
+    n_iter_ : int
+        Steps made.
+    kept_step_ : int
+        The step whose parameters were kept.
+    status_ : Status
+        ``converged``: the loss no longer decreased. ``finished``: ``max_steps`` were made. ``interrupted``: the
+        callback returned True.
+    history_ : dict of str to list
+        Every 25 steps: ``steps``; ``objective``, its mean since the last line; with early stopping ``validation_loss``
+        and ``validation_accuracy``; ``active_detectors``, the number of detectors with a positive weight.
+
+    See Also
+    --------
+    attsvm.AttentionClassifier : Prompt attention, whose tokens also vote against a class.
+    attsvm.datasets.mil_unit_tests : Data on which models without the assumption fail.
+
+    Notes
+    -----
+    Detectors start at random, so the fit depends on ``random_state``. Tokens are centred and divided by one number for
+    training, and parameters are averaged over about the last 100 steps. The fitted attributes are those for the
+    original tokens, after ``token_net``.
+
+    References
+    ----------
+    Raff and Holt (2023), *Reproducibility in Multiple Instance Learning: A Case For Algorithmic Unit Tests*
+    (arXiv 2310.17867), for the assumption. Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in
+    Attention Mechanism*, Definition 1, for the Att-SVM.
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> bags = attsvm.datasets.digit_bags(seed=0)
+    >>> classifier = attsvm.DetectorClassifier(random_state=0).fit(bags.train, bags.train_labels)
+    >>> float(classifier.score(bags.test, bags.test_labels)) > 0.85
+    True
+    """
+
+    _learning_rates = {"adam": 0.03}  # noqa: RUF012
+
+    def __init__(
+        self,
+        num_detectors: int = 16,
+        *,
+        optimizer: str | optax.GradientTransformation = "adam",
+        p: float = 2.0,
+        learning_rate: float | None = None,
+        alpha: float = 3.0,
+        batch_size: int = 256,
+        max_steps: int = 5000,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 500,
+        tol: float = 1e-4,
+        class_weight: Any = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        token_net: Any = None,
+        device: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.num_detectors = num_detectors
+        self.optimizer = optimizer
+        self.p = p
+        self.learning_rate = learning_rate
+        self.alpha = alpha
+        self.batch_size = batch_size
+        self.max_steps = max_steps
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.token_net = token_net
+        self.device = device
+        self.verbose = verbose
+
+    def selected(self, X: Any, *, mask: Any = None) -> np.ndarray:
+        """Position of the token that each detector selects in each sequence; the first one on ties.
+
+        Returns
+        -------
+        int ndarray, shape (n, K) for two classes, else (n, C, K)
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.DetectorClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.selected(bags.test).shape
+        (20, 16)
+        """
+        check_is_fitted(self)
+        given = self._read(X, mask, reset=False)
+        places = given.positions(self._model.selected(self._mapped(given.sequences)))
+        return places[:, 0] if len(self.classes_) == 2 else places
+
+    def margin_report(
+        self,
+        X: Any = None,
+        *,
+        detector: int | None = None,
+        label: Any = None,
+        mask: Any = None,
+        slack: float | None = None,
+        max_sequences: int = 200,
+    ) -> MarginReport:
+        """The Att-SVM of the tokens that a detector selects, and how close the detector is to it.
+
+        Parameters
+        ----------
+        X, mask
+            As for :meth:`fit`; by default the 200 training sequences (or fewer) that a fit keeps.
+        detector : int, optional
+            By default the one with the largest weight.
+        label : optional
+            For more than two classes, the class of the detector; by default the last one.
+        slack : float, optional
+            C of the soft margin. By default the hard margin is solved, and the soft one with C = 1 if that is
+            infeasible.
+        max_sequences : int
+            If there are more sequences, this many are drawn with ``random_state``.
+
+        Returns
+        -------
+        MarginReport
+
+        Raises
+        ------
+        ProblemError
+            If there is no such detector or class.
+
+        See Also
+        --------
+        attsvm.estimator.MarginReport
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> classifier = attsvm.DetectorClassifier(random_state=0).fit(bags.train, bags.train_labels)
+        >>> classifier.margin_report(detector=0).num_sequences
+        40
+        """
+        check_is_fitted(self)
+        row = self._row(label)
+        if detector is None:
+            detector = int(np.argmax(self.weights_[row]))
+        detector = check_integer("detector", detector, 0, self.weights_.shape[1] - 1)
+        sequences = self._sample if X is None else self._mapped(self._read(X, mask, reset=False).sequences)
+        sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
+        prompt = np.asarray(self._state.average["P"][row, detector], dtype=np.float64)
+        return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).optimizer, slack)
+
+    def _row(self, label: Any) -> int:
+        rows = len(self.weights_)
+        if label is None or (rows == 1 and label == self.classes_[1]):
+            return rows - 1
+        if rows == 1 or label not in self.classes_:
+            expected = listed(self.classes_[1:] if rows == 1 else self.classes_)
+            raise ProblemError(f"label: expected one of {expected}, got {label!r}")
+        return int(np.argmax(self.classes_ == label))
+
+    def _network(self) -> Detectors:
+        return Detectors(check_integer("num_detectors", self.num_detectors, 1))
+
+    def _publish(self, model: DetectorModel) -> None:
+        self.detectors_, self.offsets_ = model.detectors, model.offsets
+        self.weights_, self.intercept_ = model.weights, model.intercept
+
+    def _output(self, sequences: Sequences) -> np.ndarray:
+        return self._model.decision(sequences)
+
+    def _token_outputs(self, sequences: Sequences) -> np.ndarray:
+        return self._model.token_scores(sequences)
+
+    @property
+    def _model(self) -> DetectorModel:
+        return DetectorModel(self.detectors_, self.offsets_, self.weights_, self.intercept_)

@@ -1,0 +1,52 @@
+"""What a classifier of sequences computes: the interface between a model and the training loop."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from attsvm.datasets.sequences import Sequences
+from attsvm.estimator.coordinates import Coordinates
+from attsvm.estimator.steps import Batch, Parameters
+from attsvm.softmax import softmax
+
+
+class Network(ABC):
+    """A function of sequences with parameters. Networks hold no data; equal ones share their compiled step."""
+
+    @abstractmethod
+    def initial(self, dim: int, rows: int, dtype: Any, generator: np.random.RandomState) -> Parameters:
+        """Initial parameters for tokens (dim,) and outputs (rows,): 1 for two classes, otherwise one for each class."""
+
+    @abstractmethod
+    def value_and_gradient(self, parameters: Parameters, batch: Batch, alpha: Any) -> tuple[jax.Array, Parameters]:
+        """Weighted mean loss plus the penalty of strength alpha, and its gradient; compiled."""
+
+    def feasible(self, parameters: Parameters) -> Parameters:
+        """The parameters after a step, projected on their constraints; compiled."""
+        return parameters
+
+    @abstractmethod
+    def model(self, parameters: Parameters, coordinates: Coordinates) -> Any:
+        """The model of the original tokens."""
+
+    @abstractmethod
+    def watch(self, model: Any, sequences: Sequences) -> tuple[Float[np.ndarray, "n C"], dict[str, float]]:
+        """Outputs, and numbers for the history."""
+
+    def losses(self, decision: Float[np.ndarray, "n C"], labels: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Loss of each sequence: logistic for two classes, cross-entropy for more."""
+        if decision.shape[1] == 1:
+            return np.asarray(np.logaddexp(0.0, (1 - 2 * labels) * decision[:, 0]))
+        return np.asarray(np.logaddexp.reduce(decision, axis=1) - decision[np.arange(len(decision)), labels])
+
+    def log_probability(self, decision: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n C"]:
+        """Logarithm of the probability of each class."""
+        both = np.column_stack([np.zeros(len(decision)), decision]) if decision.shape[1] == 1 else decision
+        return np.asarray(both - np.logaddexp.reduce(both, axis=1, keepdims=True))
+
+    def probability(self, decision: Float[np.ndarray, "n C"]) -> Float[np.ndarray, "n C"]:
+        """Probability of each class."""
+        return softmax(np.column_stack([np.zeros(len(decision)), decision]) if decision.shape[1] == 1 else decision)

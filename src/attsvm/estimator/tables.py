@@ -1,0 +1,174 @@
+"""Tables with one row for each token and a column that names its bag, for pandas, polars and Arrow."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from narwhals.dependencies import is_into_dataframe, is_pandas_dataframe, is_pandas_series
+
+from attsvm.datasets.sequences import Sequences
+from attsvm.errors import ProblemError
+
+
+def is_table(X: Any) -> bool:
+    """Whether it is a data frame."""
+    return bool(is_into_dataframe(X))
+
+
+@dataclass(frozen=True)
+class Table:
+    """The bags of a table, in the order of their first rows.
+
+    Attributes
+    ----------
+    sequences : Sequences
+    names : ndarray, shape (n,)
+        The entry of the bag column of each bag.
+    rows : ndarray, shape (N,)
+        The index of each token's row, in the order of the sequences; its position where the library has no index.
+    restore : callable
+        Maps numbers of the tokens (N,) or (N, C) to the order of the rows; with pandas they have the index of the rows.
+    """
+
+    sequences: Sequences
+    names: np.ndarray
+    rows: np.ndarray
+    restore: Callable[[np.ndarray], Any]
+
+
+def read_table(estimator: Any, X: Any, bag: str, *, reset: bool) -> Table:
+    """Read a table, with its columns in the order of the fit.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such column, columns are missing or unknown, or an entry is missing or no number.
+    """
+    if not is_table(X):
+        raise ProblemError(f"X: expected a table with the column {bag!r} that names the bags, got {type(X).__name__}")
+    frame = nw.from_native(X, eager_only=True)
+    if bag not in frame.columns:
+        raise ProblemError(f"bag: expected one of the columns {_shown(frame.columns)}, got {bag!r}")
+    of_rows = frame[bag].to_numpy()
+    if frame[bag].is_null().any() or (of_rows.dtype.kind == "f" and np.isnan(of_rows).any()):
+        raise ProblemError(f"bag: expected a bag for each row, got rows without an entry in {bag!r}")
+    tokens = numbers(frame, feature_names(estimator, [name for name in frame.columns if name != bag], reset=reset))
+    _, first, inverse = np.unique(of_rows, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.argsort(order)[inverse]
+    ids = np.argsort(number, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=len(order)))])
+    index = X.index if is_pandas_dataframe(X) else None
+
+    def restore(flat: np.ndarray) -> Any:
+        whole = np.empty_like(flat)
+        whole[ids] = flat
+        return whole if index is None else with_index(whole, index)
+
+    rows = ids if index is None else index.to_numpy()[ids]
+    return Table(Sequences(tokens, ids, offsets), of_rows[np.sort(first)], rows, restore)
+
+
+def feature_names(estimator: Any, columns: list[str], *, reset: bool) -> list[str]:
+    """The columns in the order of the fit; with ``reset`` they are kept as ``feature_names_in_``.
+
+    Raises
+    ------
+    ProblemError
+        If there are none, or they are not those of the fit.
+    """
+    if reset:
+        if not columns:
+            raise ProblemError("X: expected at least one column of numbers, got none")
+        estimator.feature_names_in_ = np.array(columns, dtype=object)
+        estimator.n_features_in_ = len(columns)
+        return columns
+    if not hasattr(estimator, "feature_names_in_"):
+        raise ProblemError("X: expected the form of the fit, whose columns had no names, got a table")
+    expected = list(estimator.feature_names_in_)
+    missing, unknown = sorted(set(expected) - set(columns)), sorted(set(columns) - set(expected))
+    if missing or unknown:
+        raise ProblemError(f"X: expected the columns of the fit; missing {_shown(missing)}, unknown {_shown(unknown)}")
+    return expected
+
+
+def numbers(frame: Any, names: list[str]) -> np.ndarray:
+    """These columns as a matrix.
+
+    Raises
+    ------
+    ProblemError
+        If a column does not hold numbers.
+    """
+    for name in names:
+        if not (frame[name].dtype.is_numeric() or frame[name].dtype == nw.Boolean):
+            raise ProblemError(f"X: expected numbers in column {name!r}, got {frame[name].dtype}")
+    return np.asarray(frame.select(names).to_numpy())
+
+
+def matrices(estimator: Any, frames: Any, *, reset: bool) -> list[np.ndarray]:
+    """Tables of one bag each as matrices, with their columns in the order of the first, or of the fit."""
+    wrapped = [nw.from_native(frame, eager_only=True) for frame in frames]
+    names = feature_names(estimator, list(wrapped[0].columns), reset=reset)
+    for i, frame in enumerate(wrapped):
+        if set(frame.columns) != set(names):
+            raise ProblemError(f"X: expected the columns {_shown(names)} in each table, got others at index {i}")
+    return [numbers(frame, names) for frame in wrapped]
+
+
+def by_bag(argument: str, given: Any, names: np.ndarray, bag: str) -> np.ndarray:
+    """Values in the order of the bags: from a dict, a pandas Series indexed by bag, or a table of bag and value.
+
+    Raises
+    ------
+    ProblemError
+        If the form has no names of bags, or a bag has no value or several.
+    """
+    if is_pandas_series(given):
+        keys, values = given.index.to_numpy(), given.to_numpy()
+    elif isinstance(given, dict):
+        keys, values = np.array(list(given)), np.array(list(given.values()))
+    elif is_table(given) and bag in nw.from_native(given, eager_only=True).columns and len(given.columns) == 2:
+        frame = nw.from_native(given, eager_only=True)
+        keys = frame[bag].to_numpy()
+        values = frame.drop(bag)[frame.drop(bag).columns[0]].to_numpy()
+    else:
+        raise ProblemError(
+            f"{argument}: expected values that name their bags: a Series indexed by bag, a dict, or a table of "
+            f"{bag!r} and one more column, got {type(given).__name__}"
+        )
+    return align(argument, keys, values, names)
+
+
+def align(argument: str, keys: np.ndarray, values: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """Values in the order of the names.
+
+    Raises
+    ------
+    ProblemError
+        If a name occurs twice among the keys, or not at all.
+    """
+    place = {key: i for i, key in enumerate(keys.tolist())}
+    if len(place) != len(keys):
+        raise ProblemError(f"{argument}: expected one value for each bag, got several for a bag")
+    missing = [name for name in names.tolist() if name not in place]
+    if missing:
+        raise ProblemError(f"{argument}: expected a value for each bag, got none for {_shown(missing)}")
+    return np.asarray(values[[place[name] for name in names.tolist()]])
+
+
+def with_index(values: np.ndarray, index: Any, columns: Any = None) -> Any:
+    """Values (n,) or (n, C) as a pandas Series or DataFrame."""
+    import pandas
+
+    if values.ndim == 1:
+        return pandas.Series(values, index=index)
+    return pandas.DataFrame(values.reshape(len(values), -1), index=index, columns=columns)
+
+
+def _shown(names: Any) -> str:
+    names = list(names)
+    text = ", ".join(map(str, names[:5])) or "none"
+    return text if len(names) <= 5 else f"{text}, ... ({len(names)} in all)"

@@ -1,0 +1,55 @@
+"""A map of tokens in front of a classifier: a scikit-learn transformer, or a PyTorch module."""
+
+import copy
+import sys
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from attsvm.datasets.sequences import Sequences
+from attsvm.errors import ProblemError
+from attsvm.estimator.forward import ROWS_AT_ONCE
+
+
+def fit_token_net(token_net: Any, sequences: Sequences) -> Any:
+    """A copy, fitted to the tokens if it is a transformer; a module is used as it is.
+
+    Raises
+    ------
+    ProblemError
+        If it is neither.
+    """
+    if is_module(token_net):
+        return copy.deepcopy(token_net).eval()
+    if not (hasattr(token_net, "fit") and hasattr(token_net, "transform")):
+        raise ProblemError(
+            f"token_net: expected a transformer of scikit-learn, a module of PyTorch or None, got {token_net!r}"
+        )
+    return clone(token_net).fit(sequences.table[np.unique(sequences.ids)])
+
+
+def through(token_net: Any, sequences: Sequences) -> Sequences:
+    """Sequences of mapped tokens; each row of the table that occurs is mapped once."""
+    rows, ids = np.unique(sequences.ids, return_inverse=True)
+    blocks = (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
+    apply = _module_outputs if is_module(token_net) else type(token_net).transform
+    mapped = [np.asarray(apply(token_net, sequences.table[block])) for block in blocks]
+    table = np.concatenate(mapped).astype(sequences.table.dtype, copy=False)
+    if table.ndim != 2 or len(table) != len(rows):
+        raise ProblemError(f"token_net: expected one vector for each of {len(rows)} tokens, got shape {table.shape}")
+    return Sequences(table, ids, sequences.offsets)
+
+
+def is_module(token_net: Any) -> bool:
+    """Whether it is a PyTorch module; PyTorch is not imported for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(token_net, torch.nn.Module)
+
+
+def _module_outputs(module: Any, tokens: np.ndarray) -> np.ndarray:
+    torch = sys.modules["torch"]
+    parameter = next(module.parameters(), torch.zeros(()))
+    with torch.no_grad():
+        outputs = module(torch.tensor(tokens, dtype=parameter.dtype, device=parameter.device))
+    return np.asarray(outputs.cpu())

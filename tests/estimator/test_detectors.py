@@ -1,0 +1,145 @@
+"""Detectors: scikit-learn's conventions, the definition, the multiple-instance assumption, and what they find."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.utils.estimator_checks import check_estimator
+
+import attsvm
+from attsvm import DetectorClassifier
+from attsvm.datasets import Sequences, mil_unit_tests
+from attsvm.estimator import instance_auroc
+
+
+def short(**changes):
+    return DetectorClassifier(**{"max_steps": 150, "random_state": 0, "num_detectors": 5} | changes)
+
+
+def bags(n=60, d=3, classes=2, seed=0):
+    generator = np.random.default_rng(seed)
+    labels = np.arange(n) % classes
+    arrays = [generator.normal(size=(1 + generator.integers(6), d)) for _ in range(n)]
+    for array, label in zip(arrays, labels, strict=True):
+        array[0] += 3 * np.eye(d)[label] * (label > 0 or classes > 2)
+    return arrays, labels
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def fitted(request):
+    arrays, labels = bags(classes=request.param)
+    return short().fit(arrays, labels), arrays
+
+
+def by_definition(classifier, array):
+    logits = np.einsum("ckd,td->tck", classifier.detectors_, array) + classifier.offsets_
+    activations = 1 / (1 + np.exp(-logits))
+    output = (activations.max(axis=0) * classifier.weights_).sum(axis=1) + classifier.intercept_
+    return output, (activations * classifier.weights_).sum(axis=2), logits.argmax(axis=0)
+
+
+def test_scikit_learn_finds_its_conventions_kept():
+    expected = {"check_sample_weight_equivalence_on_dense_data": "copies of a sequence may be in different batches"}
+    check_estimator(short(max_steps=50, learning_rate=0.1), expected_failed_checks=expected, on_skip=None)
+
+
+def test_outputs_scores_and_selection_are_those_of_the_definition(fitted):
+    classifier, arrays = fitted
+    outputs, scores, selected = zip(*(by_definition(classifier, array) for array in arrays), strict=True)
+    np.testing.assert_allclose(
+        classifier.decision_function(arrays).reshape(len(arrays), -1), np.array(outputs), rtol=1e-9, atol=1e-12
+    )
+    for found, expected in zip(classifier.instance_scores(arrays), scores, strict=True):
+        np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-9)
+    assert (classifier.selected(arrays).reshape(len(arrays), -1) == np.array(selected).reshape(len(arrays), -1)).all()
+    probability = classifier.predict_proba(arrays)
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    np.testing.assert_allclose(classifier.predict_log_proba(arrays), np.log(probability), atol=1e-12)
+    assert (classifier.predict(arrays) == classifier.classes_[probability.argmax(axis=1)]).all()
+    assert (classifier.weights_ >= 0).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 59), st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
+def test_a_further_token_never_lowers_the_decision(fitted, which, token):
+    classifier, arrays = fitted
+    before, after = classifier.decision_function([arrays[which], np.vstack([arrays[which], token])])
+    assert (after >= before - 1e-6).all()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_gradient_is_that_of_finite_differences(classes):
+    import jax
+
+    from attsvm.estimator.detectors import Detectors
+    from attsvm.estimator.steps import gather
+
+    arrays, labels = bags(n=12, classes=classes)
+    sequences, generator = Sequences.from_arrays(arrays), np.random.RandomState(0)
+    targets = 2.0 * labels - 1 if classes == 2 else labels
+    batch = gather(sequences, np.arange(12), targets, 1.0 + np.arange(12), np.zeros(3), 1.0)
+    network = Detectors(2)
+    with jax.enable_x64(True):
+        parameters = network.initial(3, 1 if classes == 2 else 3, np.float64, generator)
+        compiled = jax.jit(network.value_and_gradient)
+        _, gradient = compiled(parameters, batch, 0.3)
+        for name, value in parameters.items():
+            direction = generator.normal(size=value.shape)
+            ends = [float(compiled(parameters | {name: value + h * direction}, batch, 0.3)[0]) for h in (-1e-5, 1e-5)]
+            np.testing.assert_allclose(np.sum(gradient[name] * direction), (ends[1] - ends[0]) / 2e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["presence", pytest.param("and", marks=pytest.mark.long), pytest.param("false_frequency", marks=pytest.mark.long)],
+)
+def test_it_passes_the_unit_tests_of_the_assumption(name):
+    data = mil_unit_tests(name, seed=0)
+    parts = [
+        Sequences(np.hstack([x, x**2]).astype(np.float32), bags.ids, bags.offsets)
+        for bags in (data.train, data.test)
+        for x in [np.clip(bags.table, -5, 5)]
+    ]
+    classifier = DetectorClassifier(random_state=0).fit(parts[0], data.train_labels)
+    assert roc_auc_score(data.test_labels, classifier.decision_function(parts[1])) > 0.97
+
+
+def test_instance_scores_rank_the_nines():
+    data = attsvm.datasets.digit_bags(500, 300, seed=0)
+    classifier = DetectorClassifier(max_steps=500, random_state=0).fit(data.train, data.train_labels)
+    assert instance_auroc(data.test_digits == 9, classifier.instance_scores(data.test)) > 0.96
+    ranked = classifier.ranked_instances(data.test, top=50)
+    tokens = data.test.offsets[ranked["bag"]] + ranked["row"]
+    assert (data.test_digits[tokens] == 9).mean() > 0.9
+    np.testing.assert_allclose(classifier.instance_scores(data.test)[tokens], ranked["score"])
+
+
+def test_each_detector_is_the_separator_of_what_it_selects(fitted):
+    classifier, arrays = fitted
+    report = classifier.margin_report(arrays, detector=1, label=classifier.classes_[-1])
+    assert report.num_sequences == len(arrays)
+    assert 0 < report.margin_ratio <= 1 + 1e-9
+    with pytest.raises(attsvm.ProblemError, match="detector: expected an integer from 0 to 4, got 5"):
+        classifier.margin_report(detector=5)
+    with pytest.raises(attsvm.ProblemError, match="label: expected one of"):
+        classifier.margin_report(label=17)
+
+
+def test_a_token_net_maps_the_tokens_first():
+    torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+    arrays, labels = bags()
+    squares = PolynomialFeatures(2, include_bias=False)
+    mapped = [squares.fit_transform(array) for array in arrays]
+    expected = short().fit(mapped, labels).decision_function(mapped)
+    np.testing.assert_allclose(short(token_net=squares).fit(arrays, labels).decision_function(arrays), expected)
+    module = torch.nn.Linear(3, 2, dtype=torch.float64)
+    by_hand = [array @ module.weight.detach().numpy().T + module.bias.detach().numpy() for array in arrays]
+    np.testing.assert_allclose(
+        short(token_net=module).fit(arrays, labels).decision_function(arrays),
+        short().fit(by_hand, labels).decision_function(by_hand),
+        rtol=1e-6,
+    )
+    with pytest.raises(attsvm.ProblemError, match="token_net: expected a transformer"):
+        short(token_net="pca").fit(arrays, labels)

@@ -1,0 +1,142 @@
+"""Tables with a bag column: labels and columns are found by name, so order never changes a prediction."""
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.model_selection import GridSearchCV
+
+from attsvm import AttentionClassifier, DetectorClassifier, ProblemError
+
+pandas = pytest.importorskip("pandas", reason="pandas (extra `frames`) is not installed")
+
+
+def classifier():
+    return AttentionClassifier(max_steps=100, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def data():
+    generator = np.random.default_rng(0)
+    arrays = [generator.normal(size=(1 + generator.integers(5), 3)) for _ in range(60)]
+    labels = pandas.Series(np.where(np.arange(60) % 2, "yes", "no"), index=[f"bag {i:02}" for i in range(60)])
+    for array, label in zip(arrays, labels, strict=True):
+        array[0] += 3 * (label == "yes")
+    frame = pandas.DataFrame(np.concatenate(arrays), columns=["a", "b", "c"])
+    frame.insert(1, "bag", np.repeat(labels.index.to_numpy(), list(map(len, arrays))))
+    return arrays, labels, frame
+
+
+def test_a_shuffled_table_predicts_as_the_list_does(data):
+    arrays, labels, frame = data
+    fitted = classifier().fit(arrays, labels.to_numpy())
+    expected = pandas.Series(fitted.decision_function(arrays), index=labels.index)
+    # bags in the order of the list, as batches depend on it; rows, columns and labels in any
+    mixed = frame[["c", "bag", "a", "b"]]
+    of_table = classifier().fit(mixed, labels.sample(frac=1, random_state=0), bag="bag")
+    found = of_table.decision_function(frame.sample(frac=1, random_state=1))
+    assert found.index.name == "bag"
+    np.testing.assert_allclose(found[expected.index], expected, rtol=1e-9)
+    assert list(of_table.feature_names_in_) == ["c", "a", "b"]
+    assert of_table.score(frame, labels[::-1]) == fitted.score(arrays, labels.to_numpy())
+    scores = of_table.instance_scores(frame.sample(frac=1, random_state=2)).sort_index()
+    np.testing.assert_allclose(scores, np.concatenate(fitted.instance_scores(arrays)), rtol=1e-9)
+    ranked = of_table.ranked_instances(frame, top=1)
+    assert ranked["row"][0] == scores.idxmax()
+    assert ranked["bag"][0] == frame["bag"][scores.idxmax()]
+
+
+def test_other_forms_of_labels_and_other_libraries(data):
+    _, labels, frame = data
+    arrow = pytest.importorskip("pyarrow", reason="Arrow (extra `text`) is not installed")
+    expected = classifier().fit(frame, labels, bag="bag").predict(frame)
+    table = arrow.Table.from_pandas(frame, preserve_index=False)
+    names = arrow.table({"bag": labels.index.to_numpy(), "y": labels.to_numpy()})
+    for y in (labels.to_dict(), names):
+        found = classifier().fit(table, y, bag="bag").predict(table)
+        assert found.column_names == ["bag", "value"]
+        assert found["bag"].to_pylist() == expected.index.tolist()
+        assert found["value"].to_pylist() == expected.tolist()
+
+
+def test_what_does_not_fit_is_refused(data):
+    _, labels, frame = data
+    fitted = classifier().fit(frame, labels, bag="bag")
+    for y, message in (
+        (labels.to_numpy(), "y: expected values that name their bags"),
+        (labels[1:], "got none for bag 00"),
+        (pandas.concat([labels, labels[:1]]), "several for a bag"),
+    ):
+        with pytest.raises(ProblemError, match=message):
+            classifier().fit(frame, y, bag="bag")
+    with pytest.raises(ProblemError, match="missing b, unknown d"):
+        fitted.predict(frame.rename(columns={"b": "d"}))
+    with pytest.raises(ProblemError, match="bag: expected one of the columns"):
+        fitted.predict(frame.drop(columns="bag"))
+    with pytest.raises(ProblemError, match="expected numbers in column 'a'"):
+        classifier().fit(frame.astype({"a": str}), labels, bag="bag")
+    with pytest.raises(ProblemError, match="expected a table with bag="):
+        classifier().fit(frame.groupby("bag"), labels)
+    with pytest.raises(ProblemError, match="rows without an entry"):
+        classifier().fit(frame.assign(bag=[None, *frame["bag"][1:]]), labels, bag="bag")
+
+
+def test_series_and_lists_of_frames_are_aligned(data):
+    arrays, labels, frame = data
+    series = pandas.Series(arrays, index=labels.index)
+    expected = classifier().fit(arrays, labels.to_numpy()).decision_function(arrays)
+    of_series = classifier().fit(series, labels[::-1])
+    np.testing.assert_allclose(of_series.decision_function(series)[labels.index], expected, rtol=1e-9)
+    frames = [group[["a", "b", "c"]] for _, group in frame.groupby("bag")]
+    of_frames = classifier().fit(frames, labels.to_numpy())
+    permuted = [group[["c", "a", "b"]] for group in frames]
+    np.testing.assert_allclose(of_frames.decision_function(permuted), expected, rtol=1e-9)
+
+
+def test_masks_of_integers_and_dictionaries_of_torchmil(data):
+    arrays, labels, _ = data
+    numbers = (labels == "yes").to_numpy().astype(int)
+    mask = np.zeros((60, 5), dtype=np.uint8)
+    tokens = np.zeros((60, 5, 3))
+    for i, array in enumerate(arrays):
+        mask[i, : len(array)], tokens[i, : len(array)] = 1, array
+    expected = classifier().fit(arrays, numbers).decision_function(arrays)
+    fitted = classifier().fit(tokens, numbers, mask=mask)
+    np.testing.assert_allclose(fitted.decision_function(tokens, mask=mask.astype(float)), expected, rtol=1e-9)
+    assert fitted.score(tokens, numbers, mask=mask) == fitted.score(arrays, numbers)
+    batch = {"X": tokens, "Y": numbers, "mask": mask}
+    np.testing.assert_allclose(classifier().fit(batch).decision_function(batch), expected, rtol=1e-9)
+    single = [{"X": array, "Y": label} for array, label in zip(arrays, numbers, strict=True)]
+    np.testing.assert_allclose(classifier().fit(single).decision_function(single), expected, rtol=1e-9)
+    with pytest.raises(ProblemError, match="mask: expected bool"):
+        fitted.predict(tokens, mask=2 * mask)
+
+
+def test_a_search_scores_padded_sequences_with_their_mask(data):
+    arrays, labels, _ = data
+    tokens, mask = np.full((60, 5, 3), 50.0), np.zeros((60, 5), dtype=bool)
+    for i, array in enumerate(arrays):
+        mask[i, : len(array)], tokens[i, : len(array)] = True, array
+    results = []
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = classifier().set_fit_request(mask=True).set_score_request(mask=True)
+        for X, passed in ((tokens, {"mask": mask}), (arrays, {})):
+            search = GridSearchCV(routed, {"alpha": [1.0]}, cv=3, error_score="raise").fit(
+                X, labels.to_numpy(), **passed
+            )
+            results.append(search.best_score_)
+    assert results[0] == results[1] > 0.8
+
+
+def test_the_penalty_of_partial_fit_does_not_depend_on_the_passes_and_a_chunk_may_have_one_class(data):
+    arrays, labels, _ = data
+    numbers = (labels == "yes").to_numpy().astype(int)
+    model = DetectorClassifier(num_detectors=3, alpha=30.0, class_weight="balanced", random_state=0)
+    norms = []
+    for pass_ in range(120):
+        for label in (0, 1):
+            chosen = np.flatnonzero(numbers == label)
+            model.partial_fit([arrays[i] for i in chosen], numbers[chosen], [0, 1], num_sequences=60)
+        if pass_ in (59, 119):
+            norms.append(np.linalg.norm(model.detectors_))
+    # with a penalty of 1 / (sequences seen) the norm would still grow
+    assert norms[1] < 1.05 * norms[0]
