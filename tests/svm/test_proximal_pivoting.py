@@ -64,6 +64,24 @@ def test_it_proves_that_there_are_no_weights(dim):
     assert np.abs(signed[strict]) @ np.linalg.norm(rows, axis=(1, 2))[strict] > 1e12 * pull
 
 
+def test_the_slower_schedule_solves_orders_that_can_hardly_be_kept():
+    """Sixteen tokens in 11 dimensions: the value is 366. The oracle is least-distance programming."""
+    generator, num_tokens = np.random.default_rng(4), 16
+    level = np.stack([generator.permutation(num_tokens) // 2 for _ in range(num_tokens)])
+    contexts = np.stack([generator.permutation(num_tokens)[:8] for _ in range(200)])
+    own = np.take_along_axis(level[contexts[:, -1]], contexts, axis=1)
+    place = np.argmax((own == own.max(axis=1, keepdims=True)) * generator.uniform(size=own.shape), axis=1)
+    vocabulary = generator.standard_normal((num_tokens, 11))
+    graph = attsvm.token_graph(contexts, contexts[np.arange(200), place])
+    problem = graph.problem(vocabulary / np.linalg.norm(vocabulary, axis=1, keepdims=True))
+    constraints = Constraints.of(problem, selection_sets(problem, graph.selected), None)
+    found = solve_by_pivoting(constraints, np.zeros(constraints.right.shape), "asked by a test")
+    done = certify(constraints, FROBENIUS, found.weights, found.multipliers, 1e-8)
+    oracle = attsvm.solve_svm(problem, graph.selected, method="least-distance")
+    assert done.value == pytest.approx(oracle.value, rel=1e-8)
+    assert done.value > 300
+
+
 def test_a_large_problem_is_finished_by_pivoting(monkeypatch):
     monkeypatch.setattr(frobenius, "SMALL_ROWS", 1_000)
     monkeypatch.setattr(frobenius, "FEW_WEIGHTS", 10)
