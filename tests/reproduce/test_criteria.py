@@ -278,6 +278,20 @@ PLANTED: dict[str, list[Planted]] = {
         lambda arrays: arrays.update({"apart": arrays["apart"][::-1]}),
         _set("apart", 0.3),
     ],
+    "next-token-global": [
+        _set("missing acyclic", 1e-2),
+        _set("missing past", 1e-2),
+        _set("apart past", 1e-6),
+        _swap("missing past", "plain past"),
+        _set("plain past", 1e-5),
+        _set("finite past", 0.5),
+    ],
+    "next-token-local": [
+        _swap("kept random", "labels random"),
+        _set("differs random", False),
+        _set("kept random", 0.9),
+        lambda arrays: arrays.update({name: arrays[name][:10] for name in arrays if np.ndim(arrays[name])}),
+    ],
     "limit": [
         lambda arrays: arrays.update({"error exact": arrays["error plain"]}),
         lambda arrays: arrays.update({"error plain": arrays["error exact"]}),

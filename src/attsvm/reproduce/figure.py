@@ -39,6 +39,7 @@ class Paper(StrEnum):
     TOKEN_SELECTION = "Max-Margin Token Selection in Attention Mechanism (2306.13596)"
     TRANSFORMERS = "Transformers as Support Vector Machines (2308.16898)"
     MIRROR_DESCENT = "Optimizing Attention with Mirror Descent (2410.14581)"
+    NEXT_TOKEN = "Mechanics of Next Token Prediction with Self-Attention (2403.08081)"
     OURS = "Not from a paper: claims of attsvm"
 
 
