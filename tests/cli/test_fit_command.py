@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.svm import SVC
 
 import attsvm
 from attsvm.cli.main import main
@@ -169,6 +171,24 @@ def canvases_out(tmp_path_factory):
     return out, json.loads(done.stdout)
 
 
+def exact_kernel_accuracy(canvases):
+    """Best test accuracy, over widths and penalties, of an SVM with the mean Gaussian kernel of two bags."""
+    train, test = canvases.train.tokens, canvases.test.tokens
+    T, d = train.shape[1:]
+
+    def gram(left, right, gamma):
+        pairs = rbf_kernel(left.reshape(-1, d), right.reshape(-1, d), gamma)
+        return pairs.reshape(len(left), T, len(right), T).mean(axis=(1, 3))
+
+    return max(
+        SVC(kernel="precomputed", C=C)
+        .fit(gram(train, train, gamma), canvases.train.labels)
+        .score(gram(test, train, gamma), canvases.test.labels)
+        for gamma in (0.05, 0.1, 0.2)
+        for C in (1e2, 1e3, 1e4)
+    )
+
+
 def test_canvases_are_compared_on_the_same_rows(canvases_out):
     """Re-derived from the saved run and scikit-learn's digits: accuracy, right picks, intervals, baselines."""
     out, result = canvases_out
@@ -207,6 +227,10 @@ def test_canvases_are_compared_on_the_same_rows(canvases_out):
             for C in (1e-2, 1e-1, 1.0, 10.0)
         ]
         assert min(scores) - 0.04 <= compared[name]["accuracies"][0] <= max(scores) + 0.04, name
+    # the kernel of bags without random features: the Gram matrix of the exact means, at the best width and penalty
+    kernel = compared["mean of random Fourier features of the tokens"]["accuracies"][0]
+    assert abs(kernel - exact_kernel_accuracy(canvases)) <= 0.08
+    assert kernel > compared["mean token"]["accuracies"][0]
     for one in compared.values():
         values = one["accuracies"]
         half = 12.7062047 * abs(values[0] - values[1]) / 2  # Student's quantile with one degree of freedom
@@ -218,6 +242,11 @@ def test_canvases_are_compared_on_the_same_rows(canvases_out):
     assert html.count("<figure>") == len(list((out / "figures").iterdir()))
     assert "Theorem 3" in result["theory"]["theorem"]
     assert "Theorem 3" in html
+    holds = {one["statement"]: one["holds"] for one in result["theory"]["hypotheses"]}
+    assert next(h for s, h in holds.items() if "constant learning rate" in s) is False
+    assert any("cone" in statement for statement in holds)
+    if result["direction_error"] is not None:
+        assert "does not say that this is the limit" in html
 
 
 def test_few_test_sequences_have_no_percentage(tmp_path, fit_here):

@@ -1,14 +1,11 @@
 """Logistic regression on fixed features of the tokens: the baselines, and the head that training starts from."""
 
-import warnings
-
 import numpy as np
-from jaxtyping import Float, Int
-from sklearn.exceptions import ConvergenceWarning
+from jaxtyping import Float
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from attsvm.apps.fit.evaluation import problem_labels
+from attsvm.apps.tuning import tuned
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 
@@ -16,8 +13,6 @@ MEAN_TOKEN = "mean token"
 
 PENALTIES = np.logspace(-3, 2, 6)
 """Values of C among which cross-validation chooses."""
-
-FOLDS = 3
 
 
 def mean_tokens(problem: Problem) -> Float[np.ndarray, "N d"]:
@@ -72,22 +67,19 @@ def baseline_accuracy(train: Problem, test: Problem | None) -> dict[str, float]:
     return accuracy_on({name: (mean_tokens(part), counted_labels(part)) for name, part in parts.items()})
 
 
-def fixed_features(problem: Problem, relevant: Int[np.ndarray, " n"]) -> dict[str, Float[np.ndarray, "n F"]]:
-    """Features without attention, by their names: of all tokens, and of the token that decides the label.
+def fixed_features(problem: Problem) -> dict[str, Float[np.ndarray, "n F"]]:
+    """Features of all tokens without attention, by their names.
 
     Parameters
     ----------
     problem : Problem
         Sequences of equally many tokens, without masks and queries.
-    relevant : int ndarray, shape (n,)
-        The token of each sequence that decides its label.
     """
     tokens = problem.tokens
     return {
         MEAN_TOKEN: tokens.mean(axis=1),
         "all tokens side by side": tokens.reshape(len(tokens), -1),
         "largest entries over the tokens": tokens.max(axis=1),
-        "the right token alone": tokens[np.arange(len(tokens)), relevant],
     }
 
 
@@ -102,15 +94,8 @@ def accuracy_on(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, fl
     features, labels = parts["train"]
     scale = np.abs(features).max() or 1.0
     regression = LogisticRegression(solver="liblinear", max_iter=1000, intercept_scaling=10.0)
-    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
-    # with fewer sequences of a class than folds, the default penalty has to do
-    enough = min(np.unique(labels, return_counts=True)[1]) >= FOLDS
-    search = GridSearchCV(regression, {"C": PENALTIES}, cv=folds) if enough else regression
-    with warnings.catch_warnings():
-        # the weakest penalties need not converge to classify well
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        search.fit(features / scale, labels)
-    return {name: float(search.score(given / scale, truth)) for name, (given, truth) in parts.items()}
+    chosen, _ = tuned(regression, {"C": PENALTIES}, features / scale, labels)
+    return {name: float(chosen.score(given / scale, truth)) for name, (given, truth) in parts.items()}
 
 
 def counted_labels(problem: Problem) -> Float[np.ndarray, " N"]:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.apps.fit.baseline import accuracy_on, fixed_features
+from attsvm.apps.fit.kernel_means import KERNEL_MEANS, kernel_mean_accuracy
 from attsvm.apps.fit.layer import Layer, Plan, train_layer
 from attsvm.datasets.source import Drawing
 from attsvm.estimator import AttentionClassifier
@@ -15,6 +16,7 @@ from attsvm.progress import in_draws
 from attsvm.results import Callback, Status
 
 LAYER, ESTIMATOR = "this layer", "AttentionClassifier"
+RIGHT_TOKEN = "the right token alone"
 
 
 class Scores(NamedTuple):
@@ -129,10 +131,15 @@ def _one(
         classifier = AttentionClassifier(random_state=seed).fit(tokens[train_rows], labels[train_rows])
         accuracy = float(classifier.score(tokens[test_rows], labels[test_rows]))
         found[ESTIMATOR] = accuracy, float((classifier.selected(tokens[test_rows]) == truth).mean())
-    for name, features in fixed_features(problem, relevant).items():
+    of_features = {**fixed_features(problem), RIGHT_TOKEN: problem.tokens[np.arange(len(relevant)), relevant]}
+    for name, features in of_features.items():
         rows = {"train": train_rows, "test": test_rows}
         parts = {part: (features[chosen], labels[chosen]) for part, chosen in rows.items()}
         found[name] = accuracy_on(parts)["test"], None
+    train, test = ((problem.tokens[rows], labels[rows]) for rows in (train_rows, test_rows))
+    found[KERNEL_MEANS] = kernel_mean_accuracy(*train, *test, seed), None
+    # the classifier that is told the right token comes last
+    found[RIGHT_TOKEN] = found.pop(RIGHT_TOKEN)
     return found
 
 

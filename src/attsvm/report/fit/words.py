@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.fit.comparison import ESTIMATOR, LAYER
+from attsvm.apps.fit.comparison import ESTIMATOR, LAYER, RIGHT_TOKEN
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.report.fit.numbers import missing_error, missing_relaxed
+from attsvm.report.fit.theory import theory_sentence
 from attsvm.report.intervals import share_interval
 from attsvm.report.saturation import saturation_word
 from attsvm.report.words import FEW_ROWS, Rows, counts, number, percent, rate, with_interval
@@ -25,10 +26,13 @@ def verdict(fit: Fit, result: dict[str, Any]) -> str:
         f"The layer classifies {accuracy_of(result, part)}{of_all} correctly; logistic regression "
         f"on the mean token classifies {accuracy_of(result, 'baseline_' + part)}. "
     )
+    if result["comparison"] is not None:
+        name, share = _best_without_attention(result["comparison"])
+        first += f"The best classifier without attention, {name}, classifies {share} correctly. "
     right = result["selection"]["right"]
     if right is not None and part in right:
         share = rate(right[part], result["data"][part], right[f"{part}_interval"])
-        first += f"The token that decides the label has the largest attention in {share} of them. "
+        first += f"The token that decides the label has the largest attention in {share} of the {kind}. "
     if fit.soft:
         return first + (
             f"The attention is not saturated (median largest probability {number(fit.median_largest)}), so no Att-SVM "
@@ -41,7 +45,8 @@ def verdict(fit: Fit, result: dict[str, Any]) -> str:
     to_relaxed = f", and {number(relaxed['final'])} to the relaxed one" if relaxed else ""
     return (
         f"{first}The attention is saturated. The direction error of its weights is {number(errors['plain']['final'])} "
-        f"to the {'plain ' if relaxed else ''}Att-SVM of the tokens that they select{to_relaxed}."
+        f"to the {'plain ' if relaxed else ''}Att-SVM of the tokens that they select{to_relaxed}. "
+        + theory_sentence(result["theory"])
     )
 
 
@@ -161,20 +166,29 @@ def comparison_rows(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
+def _best_without_attention(comparison: dict[str, Any]) -> tuple[str, str]:
+    """The classifier without attention of the highest mean accuracy, and that accuracy."""
+    rows = zip(comparison["classifiers"], comparison_rows(comparison), strict=True)
+    without = [(one, row) for one, row in rows if one["right_shares"] is None and one["classifier"] != RIGHT_TOKEN]
+    _, (name, share, _) = max(without, key=lambda found: found[0]["mean_accuracy"])
+    return name, share if len(comparison["seeds"]) == 1 else f"{share}, mean of {_seeds(comparison)},"
+
+
 def about_comparison(comparison: dict[str, Any]) -> str:
     """What the comparison shows, below its heading."""
     return (
         f"Means over {_seeds(comparison)} of the data, each with {comparison['test_sequences']:,} test sequences, with "
         "95% intervals (Student's, of the mean over the draws; Wilson's, for a single draw). The draws share the pool "
         "they are made of, so the intervals describe the draw, not the pool. Every classifier sees the same training "
-        "and test sequences. The penalties of logistic regression are chosen by three-fold cross-validation. The last "
-        "row is told which token decides the label, so it shows what a perfect selection allows."
+        "and test sequences. The penalties of logistic regression, and the width of the kernel that the random Fourier "
+        "features approximate, are chosen by three-fold cross-validation on the training sequences. The last row "
+        "is told which token decides the label, so it shows what a perfect selection allows."
     )
 
 
 def hypothesis_word(holds: bool | None) -> str:
-    """Yes, no, or undecided."""
-    return {True: "yes", False: "no", None: "undecided"}[holds]
+    """Yes, no, or not decided."""
+    return {True: "yes", False: "no", None: "not decided"}[holds]
 
 
 def _over_seeds(share: float, interval: tuple[float, float] | None, count: int) -> str:
