@@ -10,6 +10,9 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.errors import ProblemError
 
+ROWS_AT_ONCE = 65_536
+"""Rows of a table that are checked at once."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sequences:
@@ -123,7 +126,9 @@ class Sequences:
                 f"mask: expected bool of shape {tokens.shape[:2]}, got {mask.dtype} of shape {mask.shape}"
             )
         offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
-        return cls(tokens[mask], np.arange(offsets[-1]), offsets)
+        # without padding the tokens are used as they are: a copy of a file in memory may not fit
+        table = tokens.reshape(mask.size, tokens.shape[2]) if mask.all() else tokens[mask]
+        return cls(table, np.arange(offsets[-1], dtype=np.int32), offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -218,7 +223,9 @@ def _table(given: Any) -> np.ndarray:
             raise ProblemError(f"table: expected real numbers, got {table.dtype}") from None
     if table.ndim != 2:
         raise ProblemError(f"table: expected shape (V, d), got {table.shape}")
-    if not np.isfinite(table).all():
+    starts = range(0, len(table), ROWS_AT_ONCE)
+    finite = np.array([np.isfinite(table[start : start + ROWS_AT_ONCE]).all() for start in starts], dtype=bool)
+    if not finite.all():
         row = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
         raise ProblemError(f"table: expected finite numbers, got NaN or inf in row {row}; leave out padding")
     return table
