@@ -66,8 +66,8 @@ class NextTokenLocal(Figure):
         "With the squared loss, gradient descent can converge locally: to the graph-SVM of the tokens that the weights "
         "end up keeping, which need not be those that the labels ask for. Where the two differ, W has the direction of "
         "the former. Where one token of each context is kept, it converges. Where several share the attention of a "
-        "context, it stays at about 0.98: the slope of the squared loss is finite there and vanishes in the other "
-        "contexts, so the margins grow at different rates. (Each point is an instance: correlation of W − W_fin with "
+        "context, it stays at about 0.98, perhaps because the slope of the squared loss vanishes in the other contexts "
+        "only, so that the margins grow at different rates. (Each point is an instance: correlation of W − W_fin with "
         "both graph-SVMs.)"
     )
     criterion = (
