@@ -8,6 +8,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from attsvm.plot.style import to_svg
+from attsvm.report.figure_data import data_links
 
 
 def render(template: str, *, package: str = "attsvm.report", **values: Any) -> str:
@@ -37,5 +38,9 @@ def _environment(package: str) -> Environment:
 
 
 def svg_element(figure: Figure, name: str, title: str) -> Markup:
-    """A drawing as SVG with its title as the name for screen readers. Its ids start with ``name``."""
-    return Markup(to_svg(figure, name).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1))
+    """A drawing as SVG with its title as the name for screen readers, and below it the links to its data.
+
+    The ids inside it start with ``name``.
+    """
+    svg = to_svg(figure, name).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+    return Markup(svg) + data_links(figure, name)  # the places are known once the figure is drawn

@@ -1,0 +1,206 @@
+"""The numbers of a figure, read from its axes: as CSV, and with their places in the drawing for the hover script.
+
+No figure needs code of its own: what matplotlib draws as lines, bands, points, bars and cells is found here.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.collections import LineCollection, PathCollection, PolyCollection
+from matplotlib.colors import same_color
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patches import StepPatch
+from matplotlib.ticker import FixedLocator
+
+Row = tuple[Any, ...]
+
+
+class Series(NamedTuple):
+    """Points of one curve, or the cells of one heat map.
+
+    Attributes
+    ----------
+    panel : str
+        The title of the axes, with their number if there are several.
+    name : str
+    labels : tuple of (str, str)
+        Of the two axes.
+    points : ndarray, shape (N, 2)
+        In the units of the axes.
+    rows : list of tuple
+        What the CSV file says of each point: x and y, and the value of a cell.
+    places : ndarray, shape (N, 2)
+        In the units of the SVG view box.
+    half_cell : tuple of (float, float), optional
+        Half the width and height of a cell in these units; None for points.
+    """
+
+    panel: str
+    name: str
+    labels: tuple[str, str]
+    points: np.ndarray
+    rows: list[Row]
+    places: np.ndarray
+    half_cell: tuple[float, float] | None
+
+
+def figure_series(figure: Figure) -> list[Series]:
+    """The series of a figure that has been drawn, in the order of its axes. Points that are not drawn are left out.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm.report.figure_data import figure_series
+    >>> figure = Figure()
+    >>> _ = figure.subplots().plot([1, 2], [0.5, 0.25], label="margin")
+    >>> [(one.name, one.rows) for one in figure_series(figure)]
+    [('margin', [(1.0, 0.5), (2.0, 0.25)])]
+    """
+    panels = [axis for axis in figure.axes if axis.get_label() != "<colorbar>"]
+    found = []
+    for index, axis in enumerate(panels, start=1):
+        title = next(filter(None, (axis.get_title(place) for place in ("left", "center", "right"))), "")
+        panel = " ".join(filter(None, (str(index) if len(panels) > 1 else "", title)))
+        labels = axis.get_xlabel() or "x", axis.get_ylabel() or "y"
+        for name, points, rows, half_cell in (*_curves(axis), *_bars(axis), *_cells(axis)):
+            pixels = axis.transData.transform(points)
+            places = np.array([0, figure.bbox.height]) + pixels * [1, -1]
+            drawn = np.isfinite(points).all(axis=1) & np.isfinite(places).all(axis=1)
+            drawn &= np.array([all(entry == entry for entry in row) for row in rows], dtype=bool)  # no NaN
+            if drawn.any():
+                kept = [row for row, is_drawn in zip(rows, drawn, strict=True) if is_drawn]
+                scale = 72 / figure.dpi
+                size = None
+                if half_cell is not None:
+                    corner = axis.transData.transform(points[0] + half_cell)
+                    size = tuple(np.abs(corner - pixels[0]) * scale)
+                found.append(Series(panel, name, labels, points[drawn], kept, places[drawn] * scale, size))
+    return found
+
+
+def to_csv(series: list[Series]) -> str:
+    """A line for each point, with columns panel, series, x, y and value; value is empty except for cells.
+
+    Numbers are written so that they are read back exactly.
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["panel", "series", "x", "y", "value"])
+    for one in series:
+        writer.writerows([one.panel, one.name, *row, *[""] * (3 - len(row))] for row in one.rows)
+    return stream.getvalue()
+
+
+def data_links(figure: Figure, name: str) -> Markup:
+    """The links "data (CSV)" and "SVG" of a drawn figure; empty if the figure shows no numbers.
+
+    The SVG link is filled by the script of the page, from the drawing on the page. The script also reads the places of
+    the points, in the order of the lines of the CSV file, and shows the numbers of the nearest one.
+    """
+    series = figure_series(figure)
+    if not series:
+        return Markup("")
+    places = [
+        {"labels": one.labels, "cell": one.half_cell, "at": one.places.round(1).ravel().tolist()} for one in series
+    ]
+    href = "data:text/csv;charset=utf-8," + quote(to_csv(series), safe=",.-+_")
+    file = quote(name, safe="")
+    return Markup(
+        f'<p class="data"><a class="csv" download="{file}.csv" href="{href}" '
+        f'data-places="{escape(json.dumps(places, separators=(",", ":")))}">data (CSV)</a>'
+        f'<span hidden> · <a class="svg" download="{file}.svg">SVG</a></span></p>'
+    )
+
+
+Found = tuple[str, np.ndarray, list[Row], tuple[float, float] | None]
+
+
+def _curves(axis: Axes) -> Iterator[Found]:
+    def named(artist: Any, fallback: str) -> str:
+        label = str(artist.get_label())
+        return fallback if label.startswith("_") or not label else label
+
+    lines = [line for line in axis.lines if line.get_transform() == axis.transData]  # not those across the axes
+    names = {line: named(line, f"curve {index}") for index, line in enumerate(lines, start=1)}
+    for line in lines:
+        # strings on an axis of categories have their positions as units
+        yield _points(names[line], np.ma.filled(np.ma.asarray(line.get_xydata(), dtype=float), np.nan))
+    for index, part in enumerate(axis.collections, start=1):
+        if isinstance(part, PolyCollection):
+            colours: Any = part.get_facecolor()
+            of = [names[line] for line in lines if len(colours) and same_color(line.get_color(), colours[0][:3])]
+            name = named(part, f"band of {of[0]}" if of else f"band {index}")
+            for path in part.get_paths():
+                corners = np.asarray(path.vertices, dtype=float)
+                # fill_between draws start, lower edge, end, upper edge backwards, and closes the path
+                edge = (len(corners) - 3) // 2
+                yield _points(f"{name}, edge 1", corners[1 : 1 + edge])
+                yield _points(f"{name}, edge 2", corners[2 + edge : -1][::-1])
+        elif isinstance(part, PathCollection):
+            offsets: Any = np.ma.asarray(part.get_offsets(), dtype=float)
+            yield _points(named(part, f"points {index}"), np.ma.filled(offsets, np.nan))
+        elif isinstance(part, LineCollection) and part.get_transform() == axis.transData and part.get_segments():
+            yield _points(named(part, f"segments {index}"), np.concatenate(part.get_segments()).astype(float))
+
+
+def _points(name: str, points: np.ndarray) -> Found:
+    return name, points, [tuple(row) for row in points.tolist()], None
+
+
+def _bars(axis: Axes) -> Iterator[Found]:
+    for index, bars in enumerate(axis.containers, start=1):
+        if isinstance(bars, BarContainer):
+            label = str(bars.get_label())
+            name = f"bars {index}" if label.startswith("_") or not label else label
+            boxes = [bar.get_bbox() for bar in bars.patches]
+            upright = bars.orientation != "horizontal"
+            ends = [((b.x0 + b.x1) / 2, b.y1) if upright else (b.x1, (b.y0 + b.y1) / 2) for b in boxes]
+            points = np.array(ends, dtype=float).reshape(-1, 2)
+            words = _words(axis.xaxis if upright else axis.yaxis)
+            rows: list[Row] = [(words.get(x, x), y) if upright else (x, words.get(y, y)) for x, y in points.tolist()]
+            yield name, points, rows, None
+    for patch in axis.patches:
+        if isinstance(patch, StepPatch):
+            data: Any = patch.get_data()
+            middles = (np.asarray(data.edges)[1:] + np.asarray(data.edges)[:-1]) / 2
+            yield _points("steps", np.column_stack([middles, data.values]).astype(float))
+
+
+def _cells(axis: Axes) -> Iterator[Found]:
+    x_words, y_words = _words(axis.xaxis), _words(axis.yaxis)
+    for index, image in enumerate(axis.images, start=1):
+        array = image.get_array()
+        if not isinstance(image, AxesImage) or array is None or array.ndim != 2:
+            continue  # a photograph has colours, not numbers
+        values: Any = np.ma.filled(np.ma.asarray(array, dtype=float), np.nan)
+        left, right, bottom, top = image.get_extent()
+        first, last = (top, bottom) if image.origin == "upper" else (bottom, top)
+        wide, high = (right - left) / values.shape[1], (last - first) / values.shape[0]
+        i, j = (axes.ravel() for axes in np.indices(values.shape))
+        points = np.column_stack([left + (j + 0.5) * wide, first + (i + 0.5) * high])
+        rows: list[Row] = [
+            (x_words.get(x, x), y_words.get(y, y), value)
+            for (x, y), value in zip(points.tolist(), values.ravel().tolist(), strict=True)
+        ]
+        yield f"cells {index}", points, rows, (abs(wide) / 2, abs(high) / 2)
+
+
+def _words(axis: Axis) -> dict[float, str]:
+    """The names at fixed ticks, by place."""
+    if not isinstance(axis.get_major_locator(), FixedLocator):
+        return {}
+    return {
+        float(place): label.get_text()
+        for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=False)
+        if label.get_text()
+    }

@@ -1,0 +1,120 @@
+"""The data of a figure on a page: the CSV file against what was drawn, and the hover in a browser."""
+
+import csv
+import io
+import re
+import shutil
+import subprocess
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from attsvm.plot import style
+from attsvm.report.drawn import Drawn, draw_each
+from attsvm.report.render import render
+
+X = np.array([1.0, 10.0, 100.0])
+CELLS = np.array([[0.25, np.nan, 0.5], [1 / 3, 1e-9, 1.0]])
+
+
+def drawing(low, middle, high):
+    figure = Figure(figsize=(6, 3))
+    left, right = figure.subplots(1, 2)
+    left.set_xscale("log")
+    left.set_xlabel("steps")
+    left.set_ylabel("direction error")
+    style.band(left, X, low, high, style.BLUE)
+    left.plot(X, middle, color=style.BLUE, label='gradient, "plain"')
+    left.axhline(0.5)
+    left.plot([], [], label="only in the legend")
+    image = right.imshow(CELLS, aspect="auto")
+    figure.colorbar(image, ax=right)
+    right.set_title("ratios", loc="left")
+    right.set_xticks(range(3), ["ℓ1", "ℓ2", "ℓ3"])
+    right.set_yticks(range(2), ["GD", "sign"])
+    return figure
+
+
+def shown(*curves):
+    (one,) = draw_each({"errors": lambda: Drawn("errors", "Errors", "A caption.", drawing(*curves))})
+    return one
+
+
+def linked_rows(svg):
+    text = unquote(re.search(r'href="data:text/csv;charset=utf-8,([^"]*)"', svg)[1])
+    return list(csv.reader(io.StringIO(text)))
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), min_size=3, max_size=3))
+def test_the_linked_file_has_the_numbers_that_were_drawn(values):
+    low, middle, high = np.sort(np.array(values), axis=0)
+    header, *rows = linked_rows(shown(low, middle, high).svg)
+    assert header == ["panel", "series", "x", "y", "value"]
+    found = {}
+    for panel, series, x, y, value in rows:
+        found.setdefault((panel, series), []).append((x, y, value))
+    names = ['gradient, "plain"', 'band of gradient, "plain", edge 1', 'band of gradient, "plain", edge 2']
+    assert set(found) == {("1", name) for name in names} | {("2 ratios", "cells 1")}  # neither colorbar nor rule
+    for name, drawn in zip(names, (middle, low, high), strict=True):
+        assert [(float(x), float(y)) for x, y, _ in found["1", name]] == list(zip(X, drawn, strict=True))
+    cells = {(y, x): float(value) for x, y, value in found["2 ratios", "cells 1"]}
+    expected = {
+        (row, column): CELLS[i, j]
+        for i, row in enumerate(["GD", "sign"])
+        for j, column in enumerate(["ℓ1", "ℓ2", "ℓ3"])
+    }
+    assert cells == {place: value for place, value in expected.items() if not np.isnan(value)}
+
+
+HOVER = """<script>
+const at = (x, y) => {
+  document.querySelector("figure svg").dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y }));
+  const said = document.body.appendChild(document.createElement("output"));
+  said.textContent = document.querySelector(".tip").hidden ? "nothing" : document.querySelector(".tip").textContent;
+};
+// the places are taken from the drawing, not from the data of the link
+const line = [...document.querySelectorAll('[id*="line2d"] path')].find((path) =>
+  path.getAttribute("style").includes("stroke: var(--blue") && path.getTotalLength() > 20);
+const end = line.getPointAtLength(line.getTotalLength()).matrixTransform(line.getScreenCTM());
+at(end.x, end.y);
+const box = document.querySelector("svg image").getBoundingClientRect();
+at(box.left + box.width * 5 / 6, box.top + box.height / 4);
+at(box.left + box.width / 6, box.top + box.height * 3 / 4);
+at(2, 2);
+document.addEventListener("click", (event) => event.preventDefault());  // no download
+document.querySelector("a.svg").click();
+const saved = decodeURIComponent(document.querySelector("a.svg").href.split(",").slice(1).join(","));
+const read = new DOMParser().parseFromString(saved, "image/svg+xml");
+document.body.appendChild(document.createElement("output")).textContent = read.documentElement.tagName;
+</script></body>"""
+
+
+def test_a_browser_shows_the_numbers_under_the_pointer(tmp_path):
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium to open the page with")
+    one = shown([0.1, 0.01, 0.001], [0.2, 0.1, 0.0625], [0.9, 0.8, 0.7])
+    page = render(
+        "profile.html.j2",
+        **dict.fromkeys(("title", "kicker", "verdict", "command", "made_by"), ""),
+        **{name: [] for name in ("notes", "cards", "columns", "rows")},
+        drawn=[one],
+        result={"version": ""},
+    )
+    (tmp_path / "index.html").write_text(page.replace("</body>", HOVER))
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command += [f"--user-data-dir={tmp_path}/profile", "--dump-dom", "--virtual-time-budget=1000"]
+    opened = subprocess.run([*command, f"file://{tmp_path}/index.html"], capture_output=True, text=True, check=True)
+    assert re.findall(r"<output>(.*?)</output>", opened.stdout) == [
+        '1 · gradient, "plain" · steps 100, direction error 0.0625',
+        "2 ratios · x ℓ3, y GD: 0.5",
+        "2 ratios · x ℓ1, y sign: 0.33333",
+        "nothing",
+        "svg",
+    ]
+    assert "CONSOLE" not in opened.stderr
