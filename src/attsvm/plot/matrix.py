@@ -39,7 +39,7 @@ def draw_matrix(
     claimed: Sequence[bool],
 ) -> None:
     """Draw what :func:`drawn_matrix` draws on given axes."""
-    axis.imshow(mean, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
+    cells = axis.imshow(mean, cmap="Blues", vmin=0, vmax=1.25, aspect="auto")
     for (i, j), value in np.ndenumerate(mean):
         axis.text(
             j,
@@ -49,8 +49,7 @@ def draw_matrix(
             ha="center",
             va="center",
             fontsize=5.7,
-            # not style.INK, which turns light on dark pages, where the cells stay pale
-            color="white" if value > 0.72 else "#101014",
+            color=style.ink_on(cells.to_rgba(value)),
         )
     for i, (j, solid) in enumerate(zip(own, claimed, strict=True)):
         axis.add_patch(

@@ -9,6 +9,7 @@ from typing import Any, cast
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import ArrayLike
 
@@ -86,6 +87,22 @@ def to_png(figure: Figure) -> bytes:
     with applied():
         figure.savefig(stream, format="png", dpi=200, facecolor="white", metadata={"Software": None})
     return stream.getvalue()
+
+
+def ink_on(color: Any) -> str:
+    """Black or white, whichever has the larger contrast on a colour that pages show in light and dark mode alike.
+
+    Examples
+    --------
+    >>> from attsvm.plot.style import ink_on
+    >>> ink_on("#deebf7"), ink_on("#08306b")
+    ('#101014', 'white')
+    """
+    channels = np.array(to_rgb(color))
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ [0.2126, 0.7152, 0.0722]
+    # the contrast of WCAG 2.2 is (lighter + 0.05) / (darker + 0.05); that with white equals that with black here
+    return "white" if luminance < np.sqrt(1.05 * 0.05) - 0.05 else "#101014"
 
 
 def to_svg_file(figure: Figure) -> bytes:
