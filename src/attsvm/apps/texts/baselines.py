@@ -13,7 +13,7 @@ from attsvm.apps.texts.words import words
 from attsvm.apps.tuning import tuned
 from attsvm.datasets.sequences import Sequences
 
-PENALTIES = np.logspace(-2, 2, 5)
+PENALTIES = np.logspace(-2, 2, 9)
 """Values of C among which cross-validation chooses."""
 
 
