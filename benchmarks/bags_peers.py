@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from sklearn.kernel_approximation import RBFSampler
-from sklearn.linear_model import LogisticRegressionCV
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -140,9 +141,8 @@ class Pooled:
 
     def __init__(self, pool):
         self.pool = pool
-        self.model = make_pipeline(
-            StandardScaler(), LogisticRegressionCV(cv=3, Cs=np.logspace(-4, 2, 7), max_iter=1000)
-        )
+        regression = GridSearchCV(LogisticRegression(max_iter=1000), {"C": np.logspace(-4, 2, 7)}, cv=3)
+        self.model = make_pipeline(StandardScaler(), regression)
 
     def fit(self, bags, labels):
         self.model.fit(self.features(bags), labels)
