@@ -105,6 +105,8 @@ def test_masks_of_integers_and_dictionaries_of_torchmil(data):
     assert fitted.score(tokens, numbers, mask=mask) == fitted.score(arrays, numbers)
     batch = {"X": tokens, "Y": numbers, "mask": mask}
     np.testing.assert_allclose(classifier().fit(batch).decision_function(batch), expected, rtol=1e-9)
+    with pytest.raises(ProblemError, match=r"^X: expected dictionaries of unpadded bags in a list"):
+        classifier().fit([{"X": x, "Y": y, "mask": m} for x, y, m in zip(tokens, numbers, mask, strict=True)])
     single = [{"X": array, "Y": label} for array, label in zip(arrays, numbers, strict=True)]
     np.testing.assert_allclose(classifier().fit(single).decision_function(single), expected, rtol=1e-9)
     with pytest.raises(ProblemError, match="mask: expected bool"):

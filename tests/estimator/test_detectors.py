@@ -143,3 +143,9 @@ def test_a_token_net_maps_the_tokens_first():
     )
     with pytest.raises(attsvm.ProblemError, match="token_net: expected a transformer"):
         short(token_net="pca").fit(arrays, labels)
+
+
+def test_scores_of_other_bags_than_the_labels_are_refused():
+    assert instance_auroc([[0, 1], [0]], [[0.1, 0.9], [0.3]]) == 1.0
+    with pytest.raises(attsvm.ProblemError, match=r"^scores: expected 2 numbers for bag 0, got 1$"):
+        instance_auroc([[0, 1], [0]], [[0.1], [0.9, 0.3]])

@@ -179,6 +179,14 @@ def test_a_result_is_written_through_a_link_and_keeps_it(tmp_path):
     assert len(attsvm.Problem.load(tmp_path / "file.npz").tokens) == 3
 
 
+def test_the_run_of_an_interrupted_command_is_replaced(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.npz").touch()
+    with claim_folder(tmp_path / "out", force=True) as hidden:
+        write_result(hidden, "second")
+    assert text_of(tmp_path / "out") == "second"
+
+
 def test_a_folder_that_only_looks_like_a_result_is_not_replaced(out, tmp_path):
     for change in (
         lambda: (out / "result.json").write_text('{"mine": 1}'),

@@ -60,6 +60,13 @@ def test_sizes_of_the_user_are_named_and_judge_no_claim(tmp_path):
     assert ">holds<" not in html
 
 
+def test_sizes_of_the_user_hold_in_both_parts():
+    sizes = sizes_of(FIGURES.find("kinds"), given={"dims": "3,7", "runs": 64})
+    assert sizes["queries"]["self"].keys() == FIGURES.find("kinds").full["queries"]["self"].keys() - {"dims", "runs"}
+    own = {"self": {"dims": [4]}}
+    assert sizes_of(FIGURES.find("kinds"), given={"dims": "3,7", "queries": own})["queries"] == own
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [

@@ -331,6 +331,7 @@ def test_what_cannot_be_inspected_is_refused_in_one_line():
     refused("expected a torch.nn.Module, got str", "bert", x)
     refused("2 layers", Encoder(), x, heads=[(2, 0)])
     refused("4 heads", Encoder(), x, heads=[(0, 4)])
+    refused("4 heads", Encoder(), x, heads=[(0, -1), (0, 0)])
     with pytest.raises(attsvm.ProblemError, match="either query and key, or fused"):
         attsvm.torch.Layout("0", 2, query="to_q")
 

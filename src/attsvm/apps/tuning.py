@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 FOLDS = 3
 
@@ -18,7 +19,7 @@ def tuned(classifier: Any, grid: dict[str, Any], features: Any, labels: np.ndarr
     classifier : scikit-learn classifier
     grid : dict
         Settings, and the values among which the choice is made.
-    features : array or sparse array, or list of str for a pipeline that reads texts, N rows
+    features : array or sparse array, N rows
     labels : ndarray, shape (N,)
 
     Returns
@@ -26,7 +27,8 @@ def tuned(classifier: Any, grid: dict[str, Any], features: Any, labels: np.ndarr
     classifier, float
         With fewer sequences of a class than folds, the classifier with its own settings and its training accuracy.
     """
-    with warnings.catch_warnings():
+    # the products are small: several threads take many times longer than one
+    with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):
         # the weakest penalties need not converge to classify well
         warnings.simplefilter("ignore", ConvergenceWarning)
         if min(np.unique(labels, return_counts=True)[1]) < FOLDS:

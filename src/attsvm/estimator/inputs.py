@@ -81,6 +81,8 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
         given = read(estimator, X["X"], X["mask"] if mask is None and "mask" in list(X.keys()) else mask, reset=reset)
         return replace(given, labels=_stored(X, given.labels))
     if isinstance(X, list | tuple) and len(X) and all(map(_is_dictionary, X)):
+        if any("mask" in list(entry.keys()) for entry in X):
+            raise ProblemError("X: expected dictionaries of unpadded bags in a list, got some with a mask")
         given = read(estimator, [entry["X"] for entry in X], mask, reset=reset)
         found = [_stored(entry, None) for entry in X]
         return replace(given, labels=None if any(label is None for label in found) else np.ravel(found))

@@ -90,6 +90,10 @@ def _flat(labels: Any, scores: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
                 raise ProblemError(f"{name}: expected shape {kept.shape} as the mask, got {values.shape}")
             values = values[kept.astype(bool)]
         pair.append(values)
+    lengths = [[np.size(entry) for entry in given] for given in (labels, scores)]
+    if mask is None and len(lengths[0]) == len(lengths[1]) and lengths[0] != lengths[1]:
+        bag = next(k for k, (one, other) in enumerate(zip(*lengths, strict=True)) if one != other)
+        raise ProblemError(f"scores: expected {lengths[0][bag]} numbers for bag {bag}, got {lengths[1][bag]}")
     if len(pair[0]) != len(pair[1]):
         raise ProblemError(f"scores: expected {len(pair[0])} numbers, one for each label, got {len(pair[1])}")
     truth = pair[0].astype(bool)

@@ -64,7 +64,8 @@ def check_replaceable(out: str | os.PathLike[str], force: bool) -> None:
     if not force:
         raise ProblemError(f"{out}: exists already; use --force to replace it")
     found = {entry.name for entry in target.iterdir()}
-    if found and (found - set(CONTENTS) or "result.json" not in found):
+    interrupted = found == {"run.npz"}  # what a command leaves that was stopped before its page
+    if found and not interrupted and (found - set(CONTENTS) or "result.json" not in found):
         stranger = min(found - set(CONTENTS), default="no result.json")
     else:
         stranger = next((name for name in sorted(found) if not _of_a_result(target / name)), "")

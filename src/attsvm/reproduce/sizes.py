@@ -66,6 +66,10 @@ def sizes_of(figure: Figure, quick: bool = False, given: Mapping[str, Any] | Non
             raise ProblemError(f"{name}: expected a size of {figure.name} ({', '.join(sizes)}), got {name!r}")
         model = figure.full[name]
         sizes[name] = _checked(name, _read(value, model) if isinstance(value, str) else value, model, sizes)
+    if "queries" in sizes and "queries" not in (given or {}):
+        # a size of the user holds in both parts
+        own = sizes["queries"].items()
+        sizes["queries"] = {query: {k: v for k, v in parts.items() if k not in (given or {})} for query, parts in own}
     return sizes
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.apps.fit.comparison import ESTIMATOR, LAYER, RIGHT_TOKEN
+from attsvm.apps.fit.kernel_means import KERNEL_MEANS
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.report.fit.numbers import missing_error, missing_relaxed
 from attsvm.report.fit.theory import theory_sentence
@@ -192,6 +193,8 @@ def hypothesis_word(holds: bool | None) -> str:
 
 
 def _over_seeds(share: float, interval: tuple[float, float] | None, count: int) -> str:
+    if interval is not None and count < FEW_ROWS:
+        return f"{share * count:.1f} of {count}"
     if interval is None:
         return rate(share, count, share_interval(share, count))
     return with_interval(share, interval)
@@ -202,7 +205,13 @@ def _seeds(comparison: dict[str, Any]) -> str:
     return "1 draw" if number == 1 else f"{number} draws"
 
 
-CLASSIFIERS = {LAYER: "attention (this layer)", ESTIMATOR: "AttentionClassifier (penalty, early stopping)"}
+CLASSIFIERS = {
+    LAYER: "attention (this layer)",
+    ESTIMATOR: "AttentionClassifier",
+    KERNEL_MEANS: "logistic regression, random Fourier features",
+    # without what a terminal of 80 columns has no room for
+    "largest entries over the tokens": "logistic regression, largest entries",
+}
 
 
 def separable_word(solution: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """How often the optimal tokens are separable, against the dimension."""
 
+from itertools import cycle
 from typing import ClassVar
 
 import numpy as np
@@ -86,7 +87,7 @@ class Feasibility(CrossAndSelf):
 
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         axis = figure.subplots()
-        for (n, T), shares, line in zip(sizes["shapes"], found["feasible"], GRID_LINES, strict=False):
+        for (n, T), shares, line in zip(sizes["shapes"], found["feasible"], cycle(GRID_LINES), strict=False):
             axis.plot(sizes["dims"], shares, **line, label=label(n, T))
             axis.axvline(threshold(n, T), color=line["color"], linestyle=":", linewidth=0.8)
         axis.set_xlabel("dimension d")

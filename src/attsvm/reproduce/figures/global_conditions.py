@@ -1,5 +1,6 @@
 """Runs that meet every hypothesis of global convergence, and runs that break one."""
 
+from itertools import cycle
 from typing import ClassVar
 
 import numpy as np
@@ -206,7 +207,7 @@ class GlobalConditions(Figure):
         figure = Drawing(figsize=(style.WIDTH, 4.0))
         top, bottom = figure.subplots(2, 1)
         places = np.arange(len(BINS) - 1)
-        for (n, T, _), line in zip(sizes["shapes"], GRID_LINES, strict=False):
+        for (n, T, _), line in zip(sizes["shapes"], cycle(GRID_LINES), strict=False):
             name = label(n, T)
             excess = found[f"excess {name}"]
             inside = np.where((excess > NEAR) & (excess < 1), -1, np.digitize(excess, BINS) - 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, ClassVar
 
 import numpy as np
@@ -170,7 +171,7 @@ class Kinds(CrossAndSelf):
     paper = Paper.TRANSFORMERS
     order = 4
     title = "Kinds of convergence against the dimension"
-    seconds = 90
+    seconds = 100
     claim = (
         "Gradient descent on W and on (K, Q) ends at a locally optimal selection, and more often at the global one "
         "in higher dimensions. (Top: shares of random problems, each with one random start. Bottom: share of "
@@ -321,7 +322,7 @@ class Kinds(CrossAndSelf):
         figure.legend(handles, labels, loc="outside upper center", ncols=4, columnspacing=1.0, handlelength=1.2)
         last = figure.add_subplot(grid[len(shapes), :])
         every = [*dims, *sizes["wide_dims"]]
-        for i, ((n, T), line) in enumerate(zip(shapes, GRID_LINES, strict=False)):
+        for i, ((n, T), line) in enumerate(zip(shapes, cycle(GRID_LINES), strict=False)):
             support = [*found["all_support combined"][i], *found["all_support wide"][i]]
             last.plot(every, support, **line, label=label(n, T))
         last.set_xscale("log")

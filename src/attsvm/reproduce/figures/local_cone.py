@@ -1,5 +1,6 @@
 """Runs that start on the border of the computed cone around a locally optimal direction, and below its radius."""
 
+from itertools import cycle
 from typing import ClassVar
 
 import numpy as np
@@ -168,7 +169,7 @@ class LocalCone(Figure):
         figure = Drawing(figsize=(style.WIDTH, 3.8))
         top, bottom = figure.subplots(2, 1)
         factors = [1.0, *sizes["factors"]]
-        for (n, T, _), line in zip(sizes["shapes"], GRID_LINES, strict=False):
+        for (n, T, _), line in zip(sizes["shapes"], cycle(GRID_LINES), strict=False):
             name = label(n, T)
             below = found[f"below {name}"].mean(axis=0)
             top.plot(factors, [found[f"left {name}"].mean(), *below[:, 0]], **line, label=name)

@@ -1,5 +1,6 @@
 """The rank of Frobenius and nuclear Att-SVM solutions, and what a smaller largest rank costs."""
 
+from itertools import cycle
 from typing import ClassVar
 
 import numpy as np
@@ -208,7 +209,7 @@ class Rank(CrossAndSelf):
         axes = upper.subplots(3, 1, sharex=True, height_ratios=(2, 2, 1.4))
         panels = (("frobenius", "rank, Frobenius"), ("nuclear", "rank, nuclear"), ("feasible", "feasible"))
         for axis, (name, title) in zip(axes, panels, strict=True):
-            for (n, T), values, line in zip(sizes["shapes"], found[name], GRID_LINES, strict=False):
+            for (n, T), values, line in zip(sizes["shapes"], found[name], cycle(GRID_LINES), strict=False):
                 axis.plot(sizes["dims"], values, **line, label=label(n, T))
             axis.set_ylabel(title)
             axis.set_ylim(bottom=0)

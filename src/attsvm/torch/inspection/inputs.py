@@ -109,7 +109,8 @@ def read_pictures(name: str, folder: str | Path, model: Any) -> Input:
     if not isinstance(patch, int):
         raise ProblemError(f"{name}: expected a model of pictures in patches, got {type(model).__name__}")
     rows, columns = (size // patch for size in values.shape[-2:])
-    tokens = ["[CLS]", *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
+    registers = [f"[REG {k + 1}]" for k in range(getattr(model.config, "num_register_tokens", 0))]
+    tokens = ["[CLS]", *registers, *(f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns))]
     return Input({"pixel_values": values}, [tokens] * len(paths))
 
 

@@ -204,7 +204,8 @@ class _Work:
                 gap = VIEW_GAP if self.solves is None else min(VIEW_GAP, self.solves.gap)
                 view = view_head(layer, index, self.view[1], self.max_steps, gap)
             chosen = self.heads[index] or list(range(layer.num_heads))
-            _check_head(index, chosen[-1], layer)
+            _check_head(index, min(chosen), layer)
+            _check_head(index, max(chosen), layer)
             later = sum(len(self.heads[k] or range(layer.num_heads)) for k in order[place + 1 :])
             total = len(done) + len(chosen) + later  # if later layers have as many heads as this one
             for one in self._inspected(layer, index, chosen, view):
