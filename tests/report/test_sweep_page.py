@@ -141,7 +141,7 @@ def test_further_axes_are_panels_and_one_axis_is_a_curve():
     assert places[0] < places[1]
     assert len(re.findall("<title>dim = ", loss)) == 2
     assert "<script src" not in page
-    assert "http" not in page
+    assert "http" not in page.replace('"http://www.w3.org/2000/svg"', "")  # the name of SVG's namespace loads nothing
 
 
 def test_one_cell_is_a_table():
