@@ -118,3 +118,20 @@ def test_a_browser_shows_the_numbers_under_the_pointer(tmp_path):
         "svg",
     ]
     assert "CONSOLE" not in opened.stderr
+
+
+@pytest.mark.parametrize("upright", [True, False])
+def test_stacked_bars_have_their_own_lengths(upright):
+    def stacked():
+        figure = Figure()
+        axis = figure.subplots()
+        draw, base = (axis.bar, "bottom") if upright else (axis.barh, "left")
+        draw(range(3), [7, 0, 1], label="below")
+        draw(range(3), [6, 2, 0], **{base: [7, 0, 1]}, label="above")
+        return figure
+
+    (one,) = draw_each({"bars": lambda: Drawn("bars", "Bars", "A caption.", stacked())})
+    header, *rows = linked_rows(one.svg)
+    length, series = header.index("y" if upright else "x"), header.index("series")
+    found = [(row[series], float(row[length])) for row in rows]
+    assert found == [("below", 7), ("below", 0), ("below", 1), ("above", 6), ("above", 2), ("above", 0)]

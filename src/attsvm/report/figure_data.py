@@ -167,7 +167,11 @@ def _bars(axis: Axes) -> Iterator[Found]:
             ends = [((b.x0 + b.x1) / 2, b.y1) if upright else (b.x1, (b.y0 + b.y1) / 2) for b in boxes]
             points = np.array(ends, dtype=float).reshape(-1, 2)
             words = _words(axis.xaxis if upright else axis.yaxis)
-            rows: list[Row] = [(words.get(x, x), y) if upright else (x, words.get(y, y)) for x, y in points.tolist()]
+            # the length of a bar, not its end, which in a stack counts the bars below, too
+            rows: list[Row] = [
+                (words.get(x, x), bar.get_height()) if upright else (bar.get_width(), words.get(y, y))
+                for bar, (x, y) in zip(bars.patches, points.tolist(), strict=True)
+            ]
             yield name, points, rows, None
     for patch in axis.patches:
         if isinstance(patch, StepPatch):
