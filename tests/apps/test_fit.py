@@ -8,7 +8,8 @@ import attsvm
 from attsvm.apps.fit.fit import compare_seeds, fit
 from attsvm.datasets import find_source
 from attsvm.progress import in_draws
-from attsvm.report.fit.numbers import numbers
+from attsvm.report.fit.numbers import numbers, with_comparison
+from attsvm.report.fit.words import notes
 from oracles.attention import softmax
 
 
@@ -80,7 +81,9 @@ def test_the_steps_of_all_draws_are_counted_and_a_stop_in_a_later_draw_keeps_the
 
     done = fit(source.drawing(0, 0.25), steps=300, callback=in_draws(callback, 0, 3), keep=kept.append)
     assert kept == [done.run]
-    comparison = compare_seeds(done, source, 0, 3, callback=callback)
+    comparisons = []
+    comparison = compare_seeds(done, source, 0, 3, callback=callback, keep=comparisons.append)
+    assert [(one.seeds, one.interrupted) for one in comparisons] == [((0,), True)]
     assert (comparison.seeds, comparison.interrupted) == ((0,), True)
     assert len(comparison.scores["this layer"].accuracy) == 1
     stages, steps, totals = zip(*seen, strict=True)
@@ -88,6 +91,8 @@ def test_the_steps_of_all_draws_are_counted_and_a_stop_in_a_later_draw_keeps_the
     assert set(totals) == {900}
     assert list(steps) == sorted(steps)
     assert steps[-1] > 300
-    result = numbers(done, done.train, source="digits", command="attsvm fit", seed=0, comparison=comparison)
+    alone = numbers(done, done.train, source="digits", command="attsvm fit", seed=0)
+    assert "not finished for any draw" in next(notes(done, {**alone, "interrupted": True}))
+    result = with_comparison(alone, comparison)
     assert (result["status"], result["interrupted"]) == ("finished", True)
     assert result["seconds"] == pytest.approx(done.seconds["everything"] + comparison.seconds)

@@ -22,6 +22,7 @@ from attsvm.cli.main import main
 from attsvm.report.words import number
 from attsvm.training import Run
 from oracles.attention import softmax
+from oracles.schemas import check_result
 
 ATTSVM = [sys.executable, "-m", "attsvm"]
 DOCS = Path(__file__).parents[2] / "docs" / "guide" / "results.md"
@@ -437,6 +438,46 @@ def test_a_stopped_run_leaves_a_whole_result_or_none(tmp_path, number):
     else:
         assert process.returncode == 128 + signal.SIGTERM
         assert left == {"problem.npz"}
+
+
+BETWEEN_STEPS = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from attsvm.apps.fit import comparison
+from attsvm.cli.main import main
+
+calls, accuracy = [], comparison.kernel_mean_accuracy
+
+def interrupted_in_the_draw(*arguments):
+    calls.append(arguments)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(20)
+    return accuracy(*arguments)
+
+comparison.kernel_mean_accuracy = interrupted_in_the_draw
+main()
+"""
+
+
+def test_ctrl_c_while_other_classifiers_are_trained_keeps_the_finished_draws(tmp_path):
+    """No step is made then that could stop, and the process ends at once."""
+    sizes = ["--no-train-head", "--steps", "200", "--option", "train=40", "--option", "test=40"]
+    command = [sys.executable, "-c", BETWEEN_STEPS, "fit", "digits", *sizes, "--json", "--out", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("attsvm: interrupted; out holds the run and ")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+    out = tmp_path / "out"
+    assert {entry.name for entry in out.iterdir()} == {"index.html", "result.json", "run.npz"}
+    result = json.loads((out / "result.json").read_text())
+    assert json.loads(done.stdout) == result
+    check_result(result)
+    assert (result["status"], result["interrupted"]) == ("finished", True)
+    assert Run.load(out / "run.npz").step == 200
+    assert result["comparison"]["seeds"] == [0]
+    assert "the comparison with other classifiers covers 1 draw." in (out / "index.html").read_text()
+    assert "1 of 3 draws" in done.stderr
 
 
 def _wait_for_folder(parent: Path) -> None:

@@ -1,16 +1,14 @@
 """``attsvm fit``: train attention on a labelled problem, and compare its weights with Att-SVMs."""
 
 import sys
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attsvm.checks import check_integer
 from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
-from attsvm.cli.interrupts import on_interruption
+from attsvm.cli.kept import Kept
 from attsvm.cli.options import (
     Device,
     ForceFolder,
@@ -22,10 +20,11 @@ from attsvm.cli.options import (
     named_option,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder, result_text
 from attsvm.datasets.source import source_help
 
 if TYPE_CHECKING:
+    from attsvm.apps.fit.comparison import Comparison
     from attsvm.training import Run
 
 MOST_DRAWS = 1000
@@ -98,7 +97,7 @@ def fit(
     options = named_values([*shorthand, *(option or [])])
 
     from attsvm.datasets import find_source
-    from attsvm.report.fit.numbers import numbers
+    from attsvm.report.fit.numbers import numbers, with_comparison
     from attsvm.report.fit.words import notes, tables, verdict
 
     found = find_source(source, options)
@@ -111,7 +110,22 @@ def fit(
         from attsvm.apps.fit.fit import fit as train_and_compare
         from attsvm.progress import in_draws
 
+        if folder:
+            from attsvm.report.fit.folder import interrupted_files, write_folder
+
         draws = (seeds or found.draws) if drawing.relevant is not None else 1
+        kept = Kept(folder, out)
+
+        def keep_run(run: "Run") -> None:
+            if folder:
+                run.save(folder / "run.npz")
+            kept.keep(f"run.npz, the run up to step {int(run.step):,}")
+
+        def keep_result(result: dict[str, Any], covers: str) -> None:
+            files = interrupted_files(done, result, command, found) if folder else None
+            text = result_text(result, json, tables(done, result), verdict(done, result), notes(done, result))
+            kept.keep(f"the run and {covers}, without figures" if out else covers, files, text)
+
         with progress(stops=True) as callback:
             done = train_and_compare(
                 drawing,
@@ -122,48 +136,43 @@ def fit(
                 learning_rate=learning_rate,
                 device=device,
                 callback=in_draws(callback, 0, draws),
-                keep=partial(_keep, folder, out) if folder and out else None,
+                keep=keep_run,
             )
-            comparison = None
-            if drawing.relevant is not None and not done.interrupted:
-                comparison = compare_seeds(done, found, seed, draws, device, callback)
-        result = numbers(
-            done,
-            drawing.problem,
-            source=source,
-            command=command,
-            seed=seed,
-            threads=threads,
-            classes=found.label_names(),
-            comparison=comparison,
-        )
+            result = numbers(
+                done,
+                drawing.problem,
+                source=source,
+                command=command,
+                seed=seed,
+                threads=threads,
+                classes=found.label_names(),
+            )
+            compares = drawing.relevant is not None and not done.interrupted
+            keep_result({**result, "interrupted": result["interrupted"] or compares}, "its result")
+            if compares:
+                alone = result
+                comparison = compare_seeds(
+                    done,
+                    found,
+                    seed,
+                    draws,
+                    device,
+                    callback,
+                    lambda so_far: keep_result(with_comparison(alone, so_far), _covered(so_far, draws)),
+                )
+                result = with_comparison(alone, comparison)
         if folder:
-            from attsvm.report.fit.folder import write_folder
-
             write_folder(folder, done, result, command, found)
+    kept.done()
     print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
-    if comparison is not None and comparison.interrupted:
-        covered = f"it covers {len(comparison.seeds)} of {draws} draws"
-        print(f"attsvm: warning: the comparison is interrupted: {covered}", file=sys.stderr)
-        finish(out, "interrupted; wrote index.html, result.json and run.npz; --force starts again", INTERRUPTED)
+    wrote = "interrupted; wrote index.html, result.json and run.npz"
+    if compares and comparison.interrupted:
+        print(f"attsvm: warning: interrupted: the result covers {_covered(comparison, draws)}", file=sys.stderr)
+        finish(out, f"{wrote}; --force starts again", INTERRUPTED)
     if out is not None and done.interrupted:
-        steps = int(done.run.step)
-        wrote = "interrupted; wrote index.html, result.json and run.npz"
-        finish(out, f"{wrote}; --steps {steps} --force adds the figures", INTERRUPTED)
+        finish(out, f"{wrote}; --steps {int(done.run.step)} --force adds the figures", INTERRUPTED)
     finish(out, "index.html, figures, result.json and run.npz", exit_status([result["status"]], "run"))
 
 
-def _keep(folder: Path, out: Path, run: "Run") -> None:
-    """Save a run, so that it is kept if there is no time to write the rest after Ctrl-C."""
-    from attsvm.temporaries import finish, is_finished, remove_unfinished
-
-    run.save(folder / "run.npz")
-
-    def rescue() -> None:
-        remove_unfinished(but=folder)
-        if not is_finished(out):
-            finish(folder, out.resolve())
-        remove_unfinished()
-
-    said = f"the run up to step {int(run.step):,} is in {out / 'run.npz'}"
-    on_interruption(lambda: said if is_finished(out) else f"nothing was written to {out}", rescue)
+def _covered(comparison: "Comparison", draws: int) -> str:
+    return f"{len(comparison.seeds)} of {draws} draws"

@@ -75,19 +75,31 @@ def print_result(
     notes: Iterable[str],
 ) -> None:
     """Print a result on stdout: as JSON, or as its tables, its verdict, and notes that must not be overlooked."""
+    sys.stdout.write(result_text(result, json, tables, verdict, notes))
+
+
+def result_text(
+    result: dict[str, Any],
+    json: bool,
+    tables: Iterable[tuple[str, list[tuple[str, str]]]],
+    verdict: str,
+    notes: Iterable[str],
+) -> str:
+    """What :func:`print_result` prints."""
     from rich.console import Console
 
     from attsvm.cli.tables import grouped_table
     from attsvm.report.plain import dumps
 
     if json:
-        print(dumps(result))
-        return
+        return f"{dumps(result)}\n"
     console = Console()
-    console.print(grouped_table(tables))
-    console.print(verdict, highlight=False)
-    for note in notes:
-        console.print(note, style="bold yellow", highlight=False)
+    with console.capture() as text:
+        console.print(grouped_table(tables))
+        console.print(verdict, highlight=False)
+        for note in notes:
+            console.print(note, style="bold yellow", highlight=False)
+    return text.get()
 
 
 def finish(out: Path | None, written: str, exit_status: int = 0) -> None:

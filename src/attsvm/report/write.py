@@ -9,13 +9,11 @@ from attsvm.report.plain import dumps
 from attsvm.storage import atomic_write
 
 
-def write_page(folder: Path, page: str, drawn: Iterable[Shown], result: dict[str, Any]) -> None:
-    """Write ``index.html``, ``figures/*.png`` and ``result.json``, each completely or not at all.
+def page_files(page: str, drawn: Iterable[Shown], result: dict[str, Any]) -> dict[str, bytes]:
+    """The files ``result.json``, ``figures/*.png`` and ``index.html`` of a page, by their names.
 
     Parameters
     ----------
-    folder : Path
-        An existing folder.
     page : str
         HTML.
     drawn : iterable of Shown
@@ -26,8 +24,19 @@ def write_page(folder: Path, page: str, drawn: Iterable[Shown], result: dict[str
     # the result first: it is what cannot be made again
     files = {"result.json": (dumps(result) + "\n").encode()}
     files |= {f"figures/{one.name}.png": one.png for one in drawn if one.png is not None}
-    files |= {"index.html": page.encode()}
-    for name, content in files.items():
+    return {**files, "index.html": page.encode()}
+
+
+def write_page(folder: Path, page: str, drawn: Iterable[Shown], result: dict[str, Any]) -> None:
+    """Write the files of a page into an existing folder, each completely or not at all.
+
+    Parameters
+    ----------
+    folder : Path
+    page, drawn, result
+        Of :func:`page_files`.
+    """
+    for name, content in page_files(page, drawn, result).items():
         (folder / name).parent.mkdir(exist_ok=True)
         with atomic_write(folder / name) as stream:
             stream.write(content)

@@ -64,6 +64,7 @@ def compare(
     draw: Callable[[int], Drawing],
     seeds: Sequence[int],
     callback: Callback | None = None,
+    keep: Callable[[Comparison], object] | None = None,
 ) -> Comparison:
     """Train and test every classifier on what is drawn for each seed.
 
@@ -79,14 +80,25 @@ def compare(
         If training is interrupted, the remaining seeds are left out.
     callback : callable, optional
         Of the steps of all draws, as :func:`attsvm.progress.in_draws` counts them.
+    keep : callable, optional
+        Called after each draw with the comparison of the finished draws, as it is if nothing follows.
 
     Returns
     -------
     Comparison
     """
     began = time.perf_counter()
-    interrupted = False
     found: list[dict[str, tuple[float, float | None]]] = []
+
+    def finished() -> Comparison:
+        return Comparison(
+            tuple(seeds[: len(found)]),
+            len(test_rows),
+            {name: _scores([of_seed[name] for of_seed in found]) for name in found[0]},
+            time.perf_counter() - began,
+            interrupted=len(found) < len(seeds),
+        )
+
     for i, seed in enumerate(seeds):
         drawing = draw(seed)
         train_rows, test_rows = parts_of(drawing)
@@ -95,16 +107,11 @@ def compare(
             counted = in_draws(callback, i, len(seeds))
             layer = train_layer(drawing.problem, train_rows, test_rows, plan, seed, counted)
             if layer.run.status == Status.INTERRUPTED:
-                interrupted = True
                 break
         found.append(_one(layer, drawing, train_rows, test_rows, seed, plan.train_head))
-    return Comparison(
-        tuple(seeds[: len(found)]),
-        len(test_rows),
-        {name: _scores([of_seed[name] for of_seed in found]) for name in found[0]},
-        time.perf_counter() - began,
-        interrupted,
-    )
+        if keep is not None:
+            keep(finished())
+    return finished()
 
 
 def parts_of(drawing: Drawing) -> tuple[np.ndarray, np.ndarray]:

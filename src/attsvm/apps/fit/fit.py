@@ -115,6 +115,7 @@ def compare_seeds(
     number: int,
     device: str | None = None,
     callback: Callback | None = None,
+    keep: Callable[[Comparison], object] | None = None,
 ) -> Comparison:
     """Compare a fit with other classifiers, over several draws of its source.
 
@@ -132,6 +133,8 @@ def compare_seeds(
         Passed on to :func:`attsvm.train`.
     callback : callable, optional
         Of the steps of all draws, as :func:`attsvm.progress.in_draws` counts them.
+    keep : callable, optional
+        Called with the comparison of the finished draws, as in :func:`attsvm.apps.fit.comparison.compare`.
 
     Returns
     -------
@@ -143,7 +146,7 @@ def compare_seeds(
     def draw(seed: int) -> Drawing:
         return source.drawing(seed, settings["test_fraction"])
 
-    return compare(Layer(done.train, done.test, done.run), plan, draw, range(seed, seed + number), callback)
+    return compare(Layer(done.train, done.test, done.run), plan, draw, range(seed, seed + number), callback, keep)
 
 
 def _parts(drawing: Drawing, test_fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from attsvm.measures import margin
 from attsvm.problem import Problem
 from attsvm.report.fit.theory import theory_numbers
 from attsvm.report.intervals import mean_interval, share_interval
-from attsvm.report.plain import command_result
+from attsvm.report.plain import command_result, jsonable
 from attsvm.report.saturation import saturation_numbers
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
@@ -30,7 +30,6 @@ def numbers(
     seed: int,
     threads: int | None = None,
     classes: tuple[Any, Any] | None = None,
-    comparison: Comparison | None = None,
 ) -> dict[str, Any]:
     """The result of a fit as JSON-able numbers; NaN and infinity become None.
 
@@ -46,8 +45,6 @@ def numbers(
         The limit on threads, if there is one.
     classes : tuple of two, optional
         Names of the labels +1 and −1.
-    comparison : Comparison, optional
-        With other classifiers.
     """
     part, run = fit.train, fit.run
     kept = part.canonical.active.reshape(part.query_shape)
@@ -59,7 +56,7 @@ def numbers(
             "seed": seed,
             "threads": threads,
             "status": run.status,
-            "interrupted": fit.interrupted or (comparison is not None and comparison.interrupted),
+            "interrupted": fit.interrupted,
             "data": _data(fit, problem, source, classes),
             "training": _training(fit),
             "accuracy": _accuracy(fit),
@@ -71,7 +68,7 @@ def numbers(
                 "settled_at_step": _settled(fit),
                 "right": _right(fit),
             },
-            "comparison": None if comparison is None else _comparison(comparison),
+            "comparison": None,
             "optimal_tokens": _solution(part, fit.optimal),
             "att_svm": _att_svm(fit),
             "head_svm": None if fit.head_svm is None or fit.slack is None else _head(fit.head_svm, fit.slack, kept),
@@ -80,9 +77,26 @@ def numbers(
             "direction_error": _errors(fit),
             "direction_error_missing": missing_error(fit),
             "history": fit.history,
-            "seconds": fit.seconds["everything"] + (0.0 if comparison is None else comparison.seconds),
+            "seconds": fit.seconds["everything"],
         },
     )
+
+
+def with_comparison(result: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
+    """The result of a fit together with a comparison with other classifiers, which adds to its time.
+
+    Parameters
+    ----------
+    result : dict
+        Of :func:`numbers`.
+    comparison : Comparison
+    """
+    return {
+        **result,
+        "interrupted": result["interrupted"] or comparison.interrupted,
+        "comparison": jsonable(_comparison(comparison)),
+        "seconds": result["seconds"] + comparison.seconds,
+    }
 
 
 def _data(fit: Fit, problem: Problem, source: str, classes: tuple[Any, Any] | None) -> dict[str, Any]:

@@ -74,7 +74,9 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
             "numbers describe the partial run."
         )
     elif result["interrupted"]:
-        yield f"Interrupted: the comparison with other classifiers covers {_seeds(result['comparison'])}."
+        compared = result["comparison"]
+        covers = f"covers {_seeds(compared)}" if compared else "was not finished for any draw"
+        yield f"Interrupted: the comparison with other classifiers {covers}."
     elif result["status"] != "finished":
         yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
     if training["precise_until"] is not None:
