@@ -39,3 +39,30 @@ def test_a_result_that_changes_a_field_is_refused(change):
         changed["gap"] = "small"
     with pytest.raises(ValidationError):
         check_result(changed)
+
+
+def test_every_field_has_a_description_of_its_own():
+    """Descriptions are written for a place in the result, so a name that occurs twice there has two."""
+
+    def fields(node, place):
+        for name, field in node.get("properties", {}).items():
+            yield f"{place}.{name}", field
+            yield from fields(field, f"{place}.{name}")
+        for key in ("items", "additionalProperties"):
+            if isinstance(node.get(key), dict):
+                yield from fields(node[key], f"{place}[]")
+
+    for name, schema in all_schemas().items():
+        described = {place: field.get("description") for place, field in fields(schema, name)}
+        assert [place for place, text in described.items() if not text] == []
+    of_fit = dict(fields(all_schemas()["fit"], ""))
+    for one, other in (
+        (".data.train", ".accuracy.train"),
+        (".data.test", ".selection.right.test"),
+        (".status", ".att_svm.status"),
+        (".seconds", ".training.seconds"),
+        (".training.steps", ".history.steps"),
+        (".training.loss", ".history.loss"),
+        (".training.norm", ".history.norm"),
+    ):
+        assert of_fit[one]["description"] != of_fit[other]["description"], (one, other)
