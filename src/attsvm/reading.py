@@ -177,11 +177,22 @@ def read_arrays(path: str | os.PathLike[str], kind: str) -> dict[str, np.ndarray
         if found.pop("kind", kind) != kind:
             raise ValueError(f"expected the kind {kind!r}")
         found.pop("playground", None)
-        arrays = {name: np.asarray(values) for name, values in found.items()}
-    for name, array in arrays.items():
-        if array.dtype.kind not in "bif":
-            raise ProblemError(f"{path}: {name}: expected nested lists of numbers, got {array.dtype}")
-    return arrays
+    return {name: _of_lists(values, f"{path}: {name}") for name, values in found.items()}
+
+
+def _of_lists(values: Any, name: str) -> np.ndarray:
+    """The array of nested lists of numbers."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ProblemError(
+            f"{name}: expected nested lists of equal lengths, got different lengths; pad them and give a mask, "
+            "or use attsvm.Problem.from_sequences"
+        ) from None
+    if array.dtype.kind not in "bif":
+        got = {"U": "text", "O": "null or an object"}.get(array.dtype.kind, str(array.dtype))
+        raise ProblemError(f"{name}: expected nested lists of numbers, got {got}")
+    return array
 
 
 def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

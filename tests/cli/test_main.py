@@ -51,7 +51,9 @@ def run(monkeypatch, capsys, tmp_path):
         (["fit"], "Missing argument 'SOURCE'; see attsvm fit --help"),
         (["fit", "digits", "--nope"], "No such option: --nope"),
         (["nope"], "No such command 'nope'; see attsvm --help"),
-        (["train", "problem.npz", "--steps", "many"], "Invalid value for '--steps'"),
+        (["train", "problem.npz", "--steps", "many"], "--steps: expected an integer, got 'many'; see attsvm train"),
+        (["train", "problem.npz", "--penalty", "x"], "--penalty: expected a number, got 'x'; see attsvm train"),
+        (["cache", "drop"], "action: 'drop' is not one of 'show', 'clear'; see attsvm cache"),
         (["solve", "problem.npz"], "Missing option '--selected'"),
     ],
 )

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from attsvm.cli.app import app
 from attsvm.reproduce import FIGURES
+from oracles.schemas import check_result
 
 
 def test_writes_figure_numbers_and_page_and_goes_on_where_it_was(tmp_path):
@@ -34,3 +35,6 @@ def test_writes_figure_numbers_and_page_and_goes_on_where_it_was(tmp_path):
 def test_names_what_there_is():
     listed = CliRunner().invoke(app, ["reproduce", "--list"], env={"COLUMNS": "200"}).output
     assert all(name in listed for name in FIGURES.names())
+    as_json = json.loads(CliRunner().invoke(app, ["reproduce", "--list", "--json"]).output)
+    check_result(as_json)
+    assert {figure["name"] for figure in as_json["figures"]} == set(FIGURES.names())

@@ -58,8 +58,8 @@ def test_a_problem_is_read_from_json(tmp_path):
     ("content", "said"),
     [
         ('{"kind": "run"}', "expected the kind 'problem'"),
-        ('{"tokens": [[[1, 2], [3]]]}', "not a readable JSON object"),
-        ('{"tokens": [[["a", "b"]]]}', "tokens: expected nested lists of numbers"),
+        ('{"tokens": [[[1, 2], [3]]]}', "tokens: expected nested lists of equal lengths, got different"),
+        ('{"tokens": [[["a", "b"]]]}', "tokens: expected nested lists of numbers, got text"),
         ('{"tokens": [[[1, 2]]], "colour": 1}', "expected arrays named"),
         ('{"tokens": [[[1, 2]]', "not a readable JSON object"),
         ('{"labels": [1]}', "expected an array 'tokens'"),

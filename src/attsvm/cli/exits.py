@@ -82,7 +82,7 @@ def exit_status(statuses: Iterable[str] | Mapping[str, int], what: str) -> int:
 def _message(error: Exception) -> str:
     if isinstance(error, _UsageError):
         context: Any = getattr(error, "ctx", None)
-        said = str(error.format_message()).rstrip(".")
+        said = (_bad_value(error) or str(error.format_message())).rstrip(".")
         # without any argument the help has been printed, and there is nothing to say
         return said and f"{said}; see {context.command_path if context else 'attsvm'} --help"
     if isinstance(error, MemoryError):
@@ -94,6 +94,19 @@ def _message(error: Exception) -> str:
         return f"{name}: {error.strerror}" if name else error.strerror
     return str(error)
 
+
+def _bad_value(error: Any) -> str:
+    """What to say of a value that is not of its option's type, in place of pydantic's words; or nothing."""
+    found: list[Any] = getattr(error.__cause__, "errors", list)()
+    if not found or error.param is None:
+        return ""
+    first = found[0]
+    wanted = _TYPES.get(first["type"].partition("_")[0])
+    said = f"expected {wanted}, got {first['input']!r}" if wanted else first["msg"].removeprefix("Value error, ")
+    return f"{error.param.get_error_hint()}: {said}".replace("'", "", 2)
+
+
+_TYPES = {"int": "an integer", "float": "a number"}
 
 _OF_WRITES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 

@@ -22,6 +22,7 @@ from attsvm.cli.options import (
 )
 from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder, result_text
 from attsvm.datasets.source import source_help
+from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
     from attsvm.apps.fit.comparison import Comparison
@@ -102,7 +103,9 @@ def fit(
 
     found = find_source(source, options)
     if seeds is not None:
-        check_integer("--seeds", seeds, 1, MOST_DRAWS if found.draws > 1 else 1)
+        check_integer("--seeds", seeds, 1, MOST_DRAWS)
+        if seeds > 1 and found.draws == 1:
+            raise ProblemError(f"--seeds: expected 1 for {source}, whose data are not drawn at random, got {seeds}")
     with result_folder(out, force, (source,)) as folder:
         drawing = found.drawing(seed, test_fraction)
 

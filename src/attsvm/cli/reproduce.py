@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from attsvm.reproduce.page import Card
 
 SCHEMA = "attsvm.figures/1"
+LIST_SCHEMA = "attsvm.figure-list/1"
+_LISTED = ("name", "title", "seconds")
 
 HELP = """
 NAME is one or more names of `attsvm reproduce --list`, or `all`, or `package.module:NAME` for a figure outside the
@@ -81,7 +83,12 @@ def reproduce(
 
     console = Console()
     if list_all:
-        _list(console, list(chosen(["all"]).values()))
+        known = list(chosen(["all"]).values())
+        if json:
+            listed = [{field: getattr(figure, field) for field in _LISTED} for figure in known]
+            print(dumps(command_result(LIST_SCHEMA, command_line(), {"figures": listed})))
+        else:
+            _list(console, known)
         return
     if not names:
         raise ProblemError("NAME: expected figures or tables of `attsvm reproduce --list`, or `all`, got none")

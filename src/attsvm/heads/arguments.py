@@ -16,7 +16,10 @@ def head_of(problem: Problem) -> np.ndarray:
         If it has none.
     """
     if problem.head is None:
-        raise ProblemError("problem: expected a head, got none; pass Problem(head=) or train(head=)")
+        raise ProblemError(
+            "problem: expected a head, got none; add an array `head` of shape (d,) to it, or name a head to train "
+            "(head= in Python, --head on the command line); `attsvm fit` makes one from the labels"
+        )
     return problem.head
 
 

@@ -12,7 +12,7 @@ KERNEL_MEANS = "mean of random Fourier features of the tokens"
 
 FEATURES = 2000
 
-WIDTHS = (0.5, 1.0, 2.0)
+WIDTHS = tuple(2.0 ** np.arange(-3, 4))
 """Values of γ among which cross-validation chooses, in units of the reciprocal median squared distance of tokens."""
 
 PENALTIES = np.logspace(-1, 3, 5)
