@@ -9,7 +9,9 @@ from attsvm.apps.fit.fit import compare_seeds, fit
 from attsvm.datasets import find_source
 from attsvm.progress import in_draws
 from attsvm.report.fit.numbers import numbers, with_comparison
-from attsvm.report.fit.words import notes
+from attsvm.report.fit.words import notes, verdict
+from attsvm.report.intervals import share_interval
+from attsvm.report.words import number
 from oracles.attention import softmax
 
 
@@ -96,3 +98,25 @@ def test_the_steps_of_all_draws_are_counted_and_a_stop_in_a_later_draw_keeps_the
     result = with_comparison(alone, comparison)
     assert (result["status"], result["interrupted"]) == ("finished", True)
     assert result["seconds"] == pytest.approx(done.seconds["everything"] + comparison.seconds)
+
+
+def test_a_joint_fit_has_the_hypotheses_of_joint_conditions():
+    generator = np.random.default_rng(3)
+    labels = np.where(np.arange(12) % 2, 1.0, -1.0)
+    tokens = 0.3 * generator.standard_normal((12, 4, 6))
+    tokens[:, 0, :2] += np.stack([np.full(12, 2.0), 2 * labels], axis=1)
+    done = fit(attsvm.Problem(tokens, labels=labels), steps=2000, test_fraction=0)
+    found = attsvm.joint_conditions(done.train, done.run.selected)
+    stated = numbers(done, done.train, source="here", command="attsvm fit", seed=0)["theory"]["hypotheses"]
+    assert [one["holds"] for one in stated] == [*(bool(one.holds) for one in found.hypotheses), False]
+    for one, shown in zip(found.hypotheses, stated, strict=False):
+        assert f": {number(float(one.value))}, required {one.required}" in shown["statement"]
+
+
+def test_intervals_of_several_queries_count_the_sequences():
+    problem = attsvm.datasets.random_problem(24, 3, 4, seed=1, num_queries=3)
+    done = fit(problem, steps=50, test_fraction=0)
+    result = numbers(done, problem, source="here", command="attsvm fit", seed=0)
+    assert result["accuracy"]["train_interval"] == pytest.approx(share_interval(done.on_train.accuracy, 24))
+    assert any("count each sequence once" in note for note in notes(done, result))
+    assert "of the 72 training queries" in verdict(done, result)

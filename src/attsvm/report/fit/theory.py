@@ -5,14 +5,18 @@ from typing import Any
 
 from attsvm.apps.fit.result import Fit
 from attsvm.measures import in_cone
+from attsvm.report.words import number
 from attsvm.selection import is_locally_optimal
-from attsvm.theory import local_convergence_conditions
+from attsvm.theory import joint_conditions, local_convergence_conditions
 
 PAPER = "Tarzanagh, Li, Zhang and Oymak (2023)"
 COMBINED_PAPER = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), local convergence of gradient descent"
 
 CONE_UP_TO = 200_000
 """The cone is computed for at most this many logits, because the bounds are arrays of 24 times this size."""
+
+SWAPS_UP_TO = 10_000_000
+"""The margins after a swap are computed up to this many numbers in their problems, which takes a few seconds."""
 
 
 def theory_numbers(fit: Fit) -> dict[str, Any]:
@@ -85,10 +89,36 @@ def _about_joint() -> dict[str, str]:
 
 def _joint(fit: Fit) -> Iterator[tuple[str, bool | None]]:
     assert fit.head_svm is not None
-    yield "the selected tokens are separable from the others", _separable(fit.plain.status)
-    yield "a head classifies every selected token", _separable(fit.head_svm.status)
-    yield "attention on any other token makes the margin of the head smaller (not checked)", None
+    classifies = _separable(fit.head_svm.status)
+    if classifies and not fit.interrupted and _size_of_swaps(fit) <= SWAPS_UP_TO:
+        for one in joint_conditions(fit.train, fit.run.selected).hypotheses:
+            yield f"{_JOINT[one.name]}: {number(float(one.value))}, required {one.required}", bool(one.holds)
+    else:
+        # without a head there is no margin; with one, the swaps take longer than a page may
+        relaxed = fit.plain if fit.relaxed is None else fit.relaxed
+        decided = (classifies, _separable(relaxed.status), *((None if classifies else False,) * 2))
+        yield from zip(_JOINT.values(), decided, strict=True)
     yield f"the weights are on the regularisation path (here: {fit.settings['optimizer']})", False
+
+
+_JOINT = {
+    "label margin": "a head classifies every selected token (margin of the labels)",
+    "selected tokens are feasible": "the selected tokens are separable from the others, with margin 0 where the label "
+    "has slack (1 if so)",
+    "gap of the scores under the head": "a small share of attention on another token reduces the margin of the labels "
+    "(gap of the scores)",
+    "label margin after a swap": "another token in place of a selected one reduces the margin of the labels (largest "
+    "margin after a swap, relative)",
+}
+"""What the hypotheses of :func:`attsvm.joint_conditions` say, by their names."""
+
+
+def _size_of_swaps(fit: Fit) -> int:
+    """The numbers in the rows of all the head's SVMs with another token in place of one without slack."""
+    assert fit.slack is not None
+    allowed, active = fit.train.canonical.allowed, fit.train.canonical.active
+    others = allowed.sum(axis=-1)[active & ~fit.slack.reshape(active.shape)] - 1
+    return int(others.sum() * active.sum() * fit.train.dim)
 
 
 def _separable(status: object) -> bool | None:

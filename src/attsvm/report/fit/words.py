@@ -81,6 +81,11 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
         yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
     if training["precise_until"] is not None:
         yield f"The logits passed 1e8 at step {training['precise_until']:,}. After that step their rounding is visible."
+    if _of_sequences(result):
+        yield (
+            "Accuracies are shares of queries. Their 95% intervals count each sequence once, because the queries of a "
+            "sequence are not independent."
+        )
     missing = missing_error(fit)
     if fit.soft:
         yield (
@@ -99,6 +104,13 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
             f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated. Train for "
             "more steps, or scale the tokens to about 1."
         )
+
+
+def _of_sequences(result: dict[str, Any]) -> bool:
+    """Whether the page states intervals of shares of queries, several of which are of one sequence."""
+    return (
+        _rows(result, "train")[1] == "queries" and max(result["data"][part] for part in ("train", "test")) >= FEW_ROWS
+    )
 
 
 def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
