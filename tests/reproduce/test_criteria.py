@@ -44,6 +44,15 @@ def _reversed(name: str) -> Planted:
     return plant
 
 
+def _reversed_norms(name: str) -> Planted:
+    """The last axis the other way round: each norm's numbers given to another."""
+
+    def plant(arrays: Arrays) -> None:
+        arrays[name] = arrays[name][:, ::-1].copy()
+
+    return plant
+
+
 def _stale_in_time(name: str) -> Planted:
     """The same, with the steps along the second axis."""
 
@@ -291,6 +300,11 @@ PLANTED: dict[str, list[Planted]] = {
         _set("differs random", False),
         _set("kept random", 0.9),
         lambda arrays: arrays.update({name: arrays[name][:10] for name in arrays if np.ndim(arrays[name])}),
+    ],
+    "next-token-norms": [
+        _set("missing K and Q acyclic", 0.02),
+        _set("missing W, p = 1.75 cyclic", 0.1),
+        _reversed_norms("missing W, p = 1.75 acyclic"),
     ],
     "limit": [
         lambda arrays: arrays.update({"error exact": arrays["error plain"]}),

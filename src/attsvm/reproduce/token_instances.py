@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
+from attsvm.losses import Loss
 from attsvm.next_token import TokenGraph, token_graph
 from attsvm.problem import Problem
 
@@ -11,6 +13,10 @@ EMBEDDINGS = ("orthogonal", "equicorrelated", "random")
 
 INNER_PRODUCT = 0.5
 """Of two equicorrelated vectors."""
+
+
+LOG_LOSS = Loss(lambda m: -jnp.log(m), lambda m: -jnp.log(m), name="log")
+"""Of the attention on the label."""
 
 
 class TokenInstance(NamedTuple):
@@ -35,6 +41,22 @@ def token_instance(rng: np.random.Generator, embedding: str, n: int, T: int, K: 
     }[embedding]
     vocabulary = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return TokenInstance(contexts, labels, vocabulary, token_graph(contexts, labels, num_tokens=K))
+
+
+def graph_instances(
+    embedding: str, n: int, T: int, K: int, d: int, number: int, *, seed: list[int], cyclic: bool, finite: float = 0.0
+) -> list[TokenInstance]:
+    """Random instances whose graphs are all acyclic, or all cyclic with a finite part of at least a norm."""
+    rng = np.random.default_rng(seed)
+    found: list[TokenInstance] = []
+    while len(found) < number:
+        one = token_instance(rng, embedding, n, T, K, d)
+        if one.graph.is_cyclic != cyclic:
+            continue
+        if finite and np.linalg.norm(one.graph.finite_minimiser(one.vocabulary).weights) <= finite:
+            continue
+        found.append(one)
+    return found
 
 
 def attention_on_label(instances: list[TokenInstance]) -> Problem:

@@ -144,9 +144,10 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
 
     With the loss "token", the tokens kept do not depend on the run: they are those in the component of the label in the
     token-priority graph (:class:`attsvm.TokenGraph`). The Att-SVM is the graph-SVM. Its direction is proved for W and
-    gradient descent if the graph has no cycles. Otherwise it was measured, and ``finite`` is the finite part. For
-    mirror descent and factors it is a conjecture. The Att-SVM has the sequences of the problem. For many contexts, that
-    of :meth:`attsvm.TokenGraph.problem` is smaller.
+    gradient descent if the graph has no cycles. Otherwise it was measured, and ``finite`` is the finite part. For ℓp
+    mirror descent it is the ℓp graph-SVM, measured with and without cycles. For gradient descent on K and Q it is the
+    nuclear graph-SVM, measured without cycles and a conjecture with them. The Att-SVM has the sequences of the problem.
+    For many contexts, that of :meth:`attsvm.TokenGraph.problem` is smaller.
 
     For (K, Q) and for (v, p) and (v, W), theorems cover the regularization path; training was measured to follow it.
     With each factor normalized by itself, it was measured to end off the nuclear Att-SVM unless steps are short.

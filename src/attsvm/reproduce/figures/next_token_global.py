@@ -2,11 +2,9 @@
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from attsvm.losses import Loss
 from attsvm.measures import correlation
 from attsvm.next_token import two_part_descent
 from attsvm.optimizers import normalized_gradient_descent
@@ -14,7 +12,7 @@ from attsvm.plot import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
-from attsvm.reproduce.token_instances import TokenInstance, attention_on_label, token_instance
+from attsvm.reproduce.token_instances import LOG_LOSS, attention_on_label, graph_instances
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -23,7 +21,6 @@ PUBLISHED = "0.976 to 0.993"
 
 PUBLISHED_STEPS, PUBLISHED_LENGTH = 4000, 0.01
 LENGTH = 0.1
-LOG_LOSS = Loss(lambda m: -jnp.log(m), lambda m: -jnp.log(m), name="log")
 
 CASES = {
     "acyclic": "acyclic, random",
@@ -34,23 +31,12 @@ CASES = {
 }
 
 
-def _instances(case: str, n: int, T: int, K: int, d: int, number: int, seed: list[int]) -> list[TokenInstance]:
-    """Random instances with an acyclic or a cyclic graph; those past the published ones have a finite part above 1."""
-    rng = np.random.default_rng(seed)
-    found: list[TokenInstance] = []
-    while len(found) < number:
-        one = token_instance(rng, case if case in ("orthogonal", "equicorrelated") else "random", n, T, K, d)
-        if one.graph.is_cyclic == (case == "acyclic"):
-            continue
-        if case == "past" and np.linalg.norm(one.graph.finite_minimiser(one.vocabulary).weights) <= 1:
-            continue
-        found.append(one)
-    return found
-
-
 def _trained(case: str, n: int, T: int, K: int, d: int, number: int, seed: list[int], steps: int) -> Arrays:
     """1 − correlation with the graph-SVM, and the distance of the cyclic part to the finite minimiser."""
-    instances = _instances(case, n, T, K, d, number, seed)
+    embedding = case if case in ("orthogonal", "equicorrelated") else "random"
+    # past the published sizes the finite part is above 1
+    least = 1.0 if case == "past" else 0.0
+    instances = graph_instances(embedding, n, T, K, d, number, seed=seed, cyclic=case != "acyclic", finite=least)
     plain = train(
         attention_on_label(instances),
         loss=LOG_LOSS,
