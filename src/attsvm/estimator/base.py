@@ -15,12 +15,12 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.fitting import epoch, train
 from attsvm.estimator.inputs import Given, read
-from attsvm.estimator.margins import sample_of
+from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import read_settings
 from attsvm.estimator.state import State, begin, start
 from attsvm.estimator.tables import is_table
-from attsvm.estimator.task import Task, listed, read_labels, read_task
+from attsvm.estimator.task import Tally, Task, listed, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
 from attsvm.jax_devices import on_device
 from attsvm.results import Callback
@@ -114,16 +114,14 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         """
         settings = read_settings(self, callback)
         continues = self.warm_start and hasattr(self, "_state")
-        self.bag_ = bag
-        given, labels, weights = self._given(X, y, sample_weight, mask, reset=not continues)
+        given, labels, weights = self._given(X, y, sample_weight, mask, bag, reset=not continues)
         classes = np.unique(labels)
         if continues and not np.array_equal(classes, self.classes_):
             raise ProblemError(f"y: expected classes {listed(self.classes_)} with warm_start, got {listed(classes)}")
-        self.classes_ = classes
-        self._counts = self._count(labels)
+        self.bag_, self.classes_ = bag, classes
         generator = check_random_state(self.random_state)
         sequences = self._mapped(given.sequences, fit=not continues)
-        task = self._task(sequences, labels, weights, self.class_weight)
+        task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(classes))
         training, validation = task.split(self.validation_fraction, generator) if self.early_stopping else (task, None)
         with on_device(settings.device):
             state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
@@ -145,13 +143,15 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
     ) -> Self:
         """Make one pass over more sequences, one step per batch, without validation.
 
-        A call may hold sequences of one class. With ``class_weight="balanced"`` the weights are those of the labels of
-        all calls together.
+        A call may hold sequences of one class. Weights are divided by the mean weight of all calls together, and with
+        ``class_weight="balanced"`` the classes are counted over all calls, so that a stream of chunks has the weights
+        of one fit to them. The step of a batch is proportional to its number of sequences over that of the largest
+        batch so far.
 
         Parameters
         ----------
         X, y, sample_weight, mask, bag
-            As for :meth:`fit`. The first call also determines the centre and scale of the tokens.
+            As for :meth:`fit`. The first call also determines the centre and scale of the tokens, and ``bag``.
         classes : array, optional
             All labels of this and later calls; required in the first call if ``y`` does not contain them all.
         num_sequences : int, optional
@@ -182,23 +182,25 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         """
         settings = read_settings(self)
         first = not hasattr(self, "_state")
+        if not first and bag not in (None, self.bag_):
+            raise ProblemError(f"bag: expected {self.bag_!r}, as before, got {bag!r}")
+        bag = bag if first else self.bag_
+        given, labels, weights = self._given(X, y, sample_weight, mask, bag, reset=first)
         if first:
-            self.bag_ = bag
-        given, labels, weights = self._given(X, y, sample_weight, mask, reset=first)
-        if first:
-            self.classes_ = np.unique(labels if classes is None else classes)
+            self.bag_, self.classes_ = bag, np.unique(labels if classes is None else classes)
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ProblemError(
                 f"classes: expected {listed(self.classes_)}, as before, got {listed(np.unique(classes))}"
             )
         total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
         generator = check_random_state(self.random_state)
-        counts = self._count(labels)
-        self._counts = counts if first else self._counts + counts
-        task = self._task(self._mapped(given.sequences, fit=first), labels, weights, self._weights_so_far())
+        before = Tally.empty(self.classes_) if first else self._tally
+        sequences = self._mapped(given.sequences, fit=first)
+        task, tally = read_task(sequences, labels, weights, self.class_weight, before)
         with on_device(settings.device):
-            begun = replace(self._start(task, generator) if first else self._state, seen=total)
+            begun = replace(self._start(task, generator) if first else self._state, num_sequences=total)
             *_, (state, _) = epoch(begun, task, settings, generator)
+        self._tally = tally
         self._sample = sample_of(task.sequences, generator)
         return self._keep(state)
 
@@ -288,7 +290,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         True
         """
         check_is_fitted(self)
-        given, labels, weights = self._given(X, y, sample_weight, mask, reset=False)
+        given, labels, weights = self._given(X, y, sample_weight, mask, self._bag(X), reset=False)
         decision = self._output(self._mapped(given.sequences))
         return float(accuracy_score(labels, self._named(decision), sample_weight=weights))
 
@@ -380,19 +382,22 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         return tags
 
     def _given(
-        self, X: Any, y: Any, sample_weight: Any, mask: Any, *, reset: bool
+        self, X: Any, y: Any, sample_weight: Any, mask: Any, bag: str | None, *, reset: bool
     ) -> tuple[Given, np.ndarray, np.ndarray | None]:
-        given = self._read(X, mask, reset=reset)
+        given = read(self, X, mask, reset=reset, bag=bag)
         y = given.labels if y is None else y
-        is_rows = getattr(X, "ndim", 0) == 2 and self.bag_ is None
+        is_rows = getattr(X, "ndim", 0) == 2 and bag is None
         y = y if y is None else given.align("y", y)
         labels = read_labels(y, len(given.sequences), type(self).__name__, is_rows)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
 
-    def _read(self, X: Any, mask: Any, *, reset: bool) -> Given:
+    def _read(self, X: Any, mask: Any) -> Given:
+        check_is_fitted(self)
+        return read(self, X, mask, reset=False, bag=self._bag(X))
+
+    def _bag(self, X: Any) -> str | None:
         # a table may have been meant only where the fit had one; arrays are read as they are
-        bag = self.bag_ if reset or is_table(X) else None
-        return read(self, X, mask, reset=reset, bag=bag)
+        return self.bag_ if is_table(X) else None
 
     def _mapped(self, sequences: Sequences, *, fit: bool = False) -> Sequences:
         if self.token_net is None:
@@ -400,19 +405,6 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         if fit:
             self.token_net_ = fit_token_net(self.token_net, sequences)
         return through(self.token_net_, sequences)
-
-    def _task(self, sequences: Sequences, labels: np.ndarray, sample_weight: Any, class_weight: Any) -> Task:
-        return read_task(sequences, labels, self.classes_, sample_weight=sample_weight, class_weight=class_weight)
-
-    def _count(self, labels: np.ndarray) -> np.ndarray:
-        return np.array([(labels == label).sum() for label in self.classes_])
-
-    def _weights_so_far(self) -> Any:
-        """Weights of the classes from the labels of all calls of partial_fit; one call may have a single class."""
-        if self.class_weight != "balanced":
-            return self.class_weight
-        balanced = self._counts.sum() / (len(self.classes_) * np.maximum(self._counts, 1))
-        return dict(zip(self.classes_.tolist(), balanced, strict=True))
 
     def _start(self, task: Task, generator: np.random.RandomState) -> State:
         return start(self._network(), task, read_settings(self).optimizer, generator)
@@ -424,18 +416,24 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         return self
 
     def _decide(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
-        check_is_fitted(self)
-        given = self._read(X, mask, reset=False)
+        given = self._read(X, mask)
         return given, self._output(self._mapped(given.sequences))
 
     def _scored(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
-        check_is_fitted(self)
-        given = self._read(X, mask, reset=False)
+        given = self._read(X, mask)
         return given, self._token_outputs(self._mapped(given.sequences))
 
     @abstractmethod
     def _output(self, sequences: Sequences) -> np.ndarray:
         """Outputs (n, C), C = 1 for two classes."""
+
+    def _margins(self, name: str, at: Any, X: Any, mask: Any, slack: float | None, max_sequences: int) -> MarginReport:
+        """The report on one prompt, the row ``at`` of these parameters."""
+        check_is_fitted(self)
+        sequences = self._sample if X is None else self._mapped(self._read(X, mask).sequences)
+        sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
+        prompt = np.asarray(self._state.average[name][at], dtype=np.float64)
+        return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).optimizer, slack)
 
     def _named(self, decision: np.ndarray) -> np.ndarray:
         numbers = (decision[:, 0] > 0).astype(int) if decision.shape[1] == 1 else decision.argmax(axis=1)

@@ -4,16 +4,13 @@ from typing import Any
 
 import numpy as np
 import optax
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.forward import Model, Output, forward, token_products
 from attsvm.estimator.inputs import Given
-from attsvm.estimator.margins import MarginReport, margin_report, sample_of
+from attsvm.estimator.margins import MarginReport
 from attsvm.estimator.prompt import PromptAttention
-from attsvm.estimator.settings import read_settings
 
 
 class AttentionClassifier(SequenceClassifier):
@@ -219,11 +216,7 @@ class AttentionClassifier(SequenceClassifier):
         >>> classifier.margin_report().separable
         True
         """
-        check_is_fitted(self)
-        sequences = self._sample if X is None else self._mapped(self._read(X, mask, reset=False).sequences)
-        sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
-        prompt = np.asarray(self._state.average["p"], dtype=np.float64)
-        return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).optimizer, slack)
+        return self._margins("p", ..., X, mask, slack, max_sequences)
 
     def _network(self) -> PromptAttention:
         return PromptAttention()
@@ -242,6 +235,5 @@ class AttentionClassifier(SequenceClassifier):
         return Model(self.prompt_, self.head_, self.intercept_)
 
     def _forward(self, X: Any, mask: Any) -> tuple[Given, Output]:
-        check_is_fitted(self)
-        given = self._read(X, mask, reset=False)
+        given = self._read(X, mask)
         return given, forward(self._model, self._mapped(given.sequences))

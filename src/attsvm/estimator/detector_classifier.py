@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import optax
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from attsvm.checks import check_integer
@@ -12,8 +11,7 @@ from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.detectors import DetectorModel, Detectors
-from attsvm.estimator.margins import MarginReport, margin_report, sample_of
-from attsvm.estimator.settings import read_settings
+from attsvm.estimator.margins import MarginReport
 from attsvm.estimator.task import listed
 
 
@@ -167,8 +165,7 @@ class DetectorClassifier(SequenceClassifier):
         >>> classifier.selected(bags.test).shape
         (20, 16)
         """
-        check_is_fitted(self)
-        given = self._read(X, mask, reset=False)
+        given = self._read(X, mask)
         places = given.positions(self._model.selected(self._mapped(given.sequences)))
         return places[:, 0] if len(self.classes_) == 2 else places
 
@@ -224,10 +221,7 @@ class DetectorClassifier(SequenceClassifier):
         if detector is None:
             detector = int(np.argmax(self.weights_[row]))
         detector = check_integer("detector", detector, 0, self.weights_.shape[1] - 1)
-        sequences = self._sample if X is None else self._mapped(self._read(X, mask, reset=False).sequences)
-        sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
-        prompt = np.asarray(self._state.average["P"][row, detector], dtype=np.float64)
-        return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).optimizer, slack)
+        return self._margins("P", (row, detector), X, mask, slack, max_sequences)
 
     def _row(self, label: Any) -> int:
         rows = len(self.weights_)

@@ -70,7 +70,7 @@ def train(
     """
     watched = validation or task[generator.permutation(len(task.labels))[:WATCHED]]
     began = time.perf_counter()
-    state = replace(state, seen=len(task.labels))
+    state = replace(state, num_sequences=len(task.labels))
     history: History = {}
     _record(history, state, watched, np.nan, validation is not None)
     best, best_value, last_improved, values = state, np.inf, 0, []
@@ -107,9 +107,12 @@ def epoch(
 ) -> Iterator[tuple[State, jax.Array]]:
     """One pass over the sequences in a new order; yields the state after each step and the objective before it."""
     dtype = task.sequences.table.dtype
-    centre, targets, alpha = state.coordinates.centre.astype(dtype), task.targets, settings.alpha / state.seen
-    for chosen in _batches(task, settings.batch_size, generator):
-        batch = gather(task.sequences, chosen, targets, task.weights, centre, dtype.type(state.coordinates.scale))
+    centre, scale = state.coordinates.centre.astype(dtype), dtype.type(state.coordinates.scale)
+    batches, targets = list(_batches(task, settings.batch_size, generator)), task.targets
+    state = replace(state, full=max(state.full, *map(len, batches)))
+    for chosen in batches:
+        batch = gather(task.sequences, chosen, targets, task.weights, centre, scale, state.full)
+        alpha = settings.alpha / state.num_sequences * (len(chosen) / state.full)
         with precision(dtype), _enough_memory(settings.device, len(chosen)):
             parameters, average, optimizer, value = step(
                 state.parameters,
@@ -122,7 +125,7 @@ def epoch(
                 state.network,
             )
         state = replace(state, parameters=parameters, average=average, optimizer=optimizer, steps=state.steps + 1)
-        yield state, value
+        yield state, value * (state.full / len(chosen))
 
 
 def step(

@@ -35,8 +35,11 @@ class State:
         The state of the optimizer.
     steps : int
         Steps made since the start.
-    seen : int
-        Number of sequences of the fit, or of all calls of ``partial_fit``.
+    num_sequences : int
+        The n of the penalty: the sequences of the fit, or ``num_sequences`` of the last call of ``partial_fit``.
+    full : int
+        Sequences of the largest batch so far, which makes a full step. Steps of smaller batches are smaller, so that a
+        sequence counts as much in a small chunk as in a large one.
     """
 
     network: Network
@@ -45,7 +48,8 @@ class State:
     average: Parameters
     optimizer: Any
     steps: int = 0
-    seen: int = 0
+    num_sequences: int = 0
+    full: int = 0
 
     @property
     def model(self) -> Any:
@@ -77,7 +81,11 @@ def begin(state: State, optimizer: optax.GradientTransformation) -> State:
     """The same parameters with a new optimizer."""
     with precision(state.parameters["b"].dtype):
         return replace(
-            state, optimizer=jax.device_get(_initial(optimizer, default_device())(state.parameters)), steps=0, seen=0
+            state,
+            optimizer=jax.device_get(_initial(optimizer, default_device())(state.parameters)),
+            steps=0,
+            num_sequences=0,
+            full=0,
         )
 
 

@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     labels : Array, shape (b,)
         ±1, or class numbers.
     weights : Array, shape (b,)
-        They sum to 1; zero for padding.
+        Divided by the number of sequences of a full step; zero for padding.
     """
 
     rows: Any
@@ -41,7 +41,13 @@ class Batch(NamedTuple):
 
 
 def gather(
-    sequences: Sequences, chosen: np.ndarray, labels: np.ndarray, weights: np.ndarray, centre: np.ndarray, scale: float
+    sequences: Sequences,
+    chosen: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray,
+    centre: np.ndarray,
+    scale: float,
+    full: int,
 ) -> Batch:
     """Collect a batch. Sizes are rounded up, so that few different sizes are compiled.
 
@@ -66,8 +72,7 @@ def gather(
     # the softmax of a padded sequence needs one token
     filled.mask[len(chosen) :, 0] = True
     filled.labels[: len(chosen)] = labels[chosen]
-    total = weights[chosen].sum()
-    filled.weights[: len(chosen)] = weights[chosen] / (total if total > 0 else 1.0)
+    filled.weights[: len(chosen)] = weights[chosen] / full
     return filled
 
 

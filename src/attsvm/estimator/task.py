@@ -1,6 +1,6 @@
 """What a fit is trained on: sequences with class numbers and weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ class Task:
     labels : ndarray, shape (n,)
         Class numbers.
     weights : ndarray, shape (n,)
+        Their mean is 1 over the sequences of a fit, or of all calls of ``partial_fit``.
     num_classes : int
     """
 
@@ -59,6 +60,50 @@ class Task:
         return self[np.flatnonzero(~held_out)], self[np.flatnonzero(held_out)]
 
 
+@dataclass(frozen=True)
+class Tally:
+    """Sequences of each class, in a fit or in all calls of ``partial_fit``, without those of weight 0.
+
+    Attributes
+    ----------
+    classes : ndarray, shape (C,)
+    counts : int ndarray, shape (C,)
+    sums : ndarray, shape (C,)
+        Sums of the sample weights.
+    """
+
+    classes: np.ndarray
+    counts: np.ndarray
+    sums: np.ndarray
+
+    @classmethod
+    def empty(cls, classes: np.ndarray) -> "Tally":
+        """No sequences."""
+        return cls(classes, np.zeros(len(classes), int), np.zeros(len(classes)))
+
+    def with_sequences(self, numbers: np.ndarray, weights: np.ndarray) -> "Tally":
+        """With more sequences, of these classes and sample weights."""
+        size = len(self.classes)
+        counts = self.counts + np.bincount(numbers, minlength=size)
+        return Tally(self.classes, counts, self.sums + np.bincount(numbers, weights, minlength=size))
+
+    def factors(self, class_weight: Any) -> np.ndarray:
+        """What to multiply the sample weights of each class with, (C,), so that the mean weight of all sequences is 1.
+
+        A batch is not divided by its own sum of weights, because the weight of its class would cancel in a batch of one
+        class.
+        """
+        if class_weight == "balanced":
+            # a chunk may lack a class
+            factors = 1.0 / np.maximum(self.counts, 1)
+        else:
+            factors = compute_class_weight(class_weight, classes=self.classes, y=self.classes)
+        total = factors @ self.sums
+        if not 0 < total < np.inf:
+            raise ProblemError("class_weight: expected a positive finite weight for at least one sequence")
+        return np.asarray(factors * (self.counts.sum() / total))
+
+
 def read_labels(y: Any, num_sequences: int, estimator: str, is_table: bool = False) -> np.ndarray:
     """Labels as an array, one for each sequence; ``is_table`` says whether these are the rows of a table.
 
@@ -79,15 +124,16 @@ def read_labels(y: Any, num_sequences: int, estimator: str, is_table: bool = Fal
 
 
 def read_task(
-    sequences: Sequences, labels: np.ndarray, classes: np.ndarray, *, sample_weight: Any, class_weight: Any
-) -> Task:
-    """Sequences, class numbers and weights; sequences of weight 0 are left out.
+    sequences: Sequences, labels: np.ndarray, sample_weight: Any, class_weight: Any, before: Tally
+) -> tuple[Task, Tally]:
+    """Sequences, class numbers and weights, without sequences of weight 0; and the tally with these sequences.
 
     Raises
     ------
     ProblemError
         If there is only one class, a label is none of the classes, or all weights are zero.
     """
+    classes = before.classes
     if len(classes) < 2:
         raise ProblemError(f"y: expected at least two classes, got one class ({listed(classes)})")
     numbers = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
@@ -95,12 +141,12 @@ def read_task(
     if unknown.any():
         raise ProblemError(f"y: expected one of the labels {listed(classes)}, got {labels[unknown].tolist()[0]!r}")
     weights = np.array(_check_sample_weight(sample_weight, labels, dtype=np.float64, ensure_non_negative=True))
-    if class_weight is not None:
-        weights *= compute_class_weight(class_weight, classes=classes, y=labels)[numbers]
-    task = Task(sequences, numbers, weights, len(classes))
     if not weights.any():
         raise ProblemError("sample_weight: expected at least one positive weight, got zeros")
-    return task if weights.all() else task[np.flatnonzero(weights)]
+    task = Task(sequences, numbers, weights, len(classes))
+    task = task if weights.all() else task[np.flatnonzero(weights)]
+    tally = before.with_sequences(task.labels, task.weights)
+    return replace(task, weights=task.weights * tally.factors(class_weight)[task.labels]), tally
 
 
 def listed(classes: np.ndarray) -> str:
