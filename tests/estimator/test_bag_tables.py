@@ -1,5 +1,7 @@
 """Tables with a bag column: labels and columns are found by name, so order never changes a prediction."""
 
+import pickle
+
 import numpy as np
 import pytest
 import sklearn
@@ -58,6 +60,32 @@ def test_other_forms_of_labels_and_other_libraries(data):
         assert found["value"].to_pylist() == expected.tolist()
 
 
+def test_polars_tables_and_series(data):
+    polars = pytest.importorskip("polars", reason="polars (extra `dev`) is not installed")
+    arrays, labels, frame = data
+    reference = classifier().fit(frame, labels, bag="bag")
+    expected = reference.decision_function(frame)
+    table, order = polars.from_pandas(frame), np.random.default_rng(0).permutation(len(frame))
+    named = polars.DataFrame({"y": labels.to_numpy(), "bag": labels.index.to_numpy()})[::-1]
+    of_table = classifier().fit(table, named, bag="bag")
+    shuffled = table[order].select("c", "bag", "b", "a")
+    found = of_table.decision_function(shuffled)
+    assert isinstance(found, polars.DataFrame)
+    by_name = dict(found.iter_rows())
+    np.testing.assert_allclose([by_name[name] for name in expected.index], expected, rtol=1e-9)
+    scores = of_table.instance_scores(shuffled)
+    np.testing.assert_allclose(scores, reference.instance_scores(frame).to_numpy()[order], rtol=1e-9)
+    assert of_table.score(shuffled, named) == reference.score(frame, labels)
+    with pytest.raises(ProblemError, match="missing b"):
+        of_table.predict(table.drop("b"))
+    with pytest.raises(ProblemError, match="rows without an entry"):
+        of_table.predict(table.with_columns(bag=polars.when(polars.col("a") > 0).then(polars.col("bag"))))
+    numbers = (labels == "yes").to_numpy()
+    of_list = classifier().fit(arrays, numbers).decision_function(arrays)
+    for series in (polars.Series([array.tolist() for array in arrays]), polars.Series(arrays, dtype=polars.Object)):
+        np.testing.assert_allclose(classifier().fit(series, numbers).decision_function(series), of_list, rtol=1e-9)
+
+
 def test_what_does_not_fit_is_refused(data):
     _, labels, frame = data
     fitted = classifier().fit(frame, labels, bag="bag")
@@ -78,6 +106,8 @@ def test_what_does_not_fit_is_refused(data):
         classifier().fit(frame.groupby("bag"), labels)
     with pytest.raises(ProblemError, match="rows without an entry"):
         classifier().fit(frame.assign(bag=[None, *frame["bag"][1:]]), labels, bag="bag")
+    with pytest.raises(ProblemError, match="bag: expected entries of one type in 'bag', got int, str"):
+        classifier().fit(frame.assign(bag=[7, *frame["bag"][1:]]), labels, bag="bag")
 
 
 def test_series_and_lists_of_frames_are_aligned(data):
@@ -107,6 +137,17 @@ def test_masks_of_integers_and_dictionaries_of_torchmil(data):
     np.testing.assert_allclose(classifier().fit(batch).decision_function(batch), expected, rtol=1e-9)
     with pytest.raises(ProblemError, match=r"^X: expected dictionaries of unpadded bags in a list"):
         classifier().fit([{"X": x, "Y": y, "mask": m} for x, y, m in zip(tokens, numbers, mask, strict=True)])
+    torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+    tensordict = pytest.importorskip("tensordict", reason="tensordict (extra `dev`) is not installed")
+    # as torchmil's collate function makes them; its labels may be a column
+    tensors = {"X": torch.tensor(tokens), "Y": torch.tensor(numbers)[:, None], "mask": torch.tensor(mask)}
+    for form in (tensors, tensordict.TensorDict(tensors, batch_size=[60])):
+        np.testing.assert_allclose(classifier().fit(form).decision_function(form), expected, rtol=1e-9)
+        assert fitted.score(form) == fitted.score(arrays, numbers)
+    for kind in (bool, np.int8, np.uint16, np.int32, np.uint64, np.float32):
+        np.testing.assert_array_equal(
+            fitted.decision_function(tokens, mask=mask.astype(kind)), fitted.decision_function(tokens, mask=mask)
+        )
     single = [{"X": array, "Y": label} for array, label in zip(arrays, numbers, strict=True)]
     np.testing.assert_allclose(classifier().fit(single).decision_function(single), expected, rtol=1e-9)
     with pytest.raises(ProblemError, match="mask: expected bool"):
@@ -142,3 +183,44 @@ def test_the_penalty_of_partial_fit_does_not_depend_on_the_passes_and_a_chunk_ma
             norms.append(np.linalg.norm(model.detectors_))
     # with a penalty of 1 / (sequences seen) the norm would still grow
     assert norms[1] < 1.05 * norms[0]
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {False: 1.0, True: 5.0}, None])
+def test_a_pass_over_chunks_of_one_class_makes_the_step_of_all_sequences_together(data, class_weight):
+    arrays, _, _ = data
+    numbers = np.arange(60) % 6 == 0
+    rare, others = np.flatnonzero(numbers), np.flatnonzero(~numbers)
+    model = AttentionClassifier(
+        "gradient_descent", learning_rate=1e-4, batch_size=60, class_weight=class_weight, random_state=0
+    )
+    # many sequences, so that the numbers of each class hardly change in the passes that are compared
+    model.partial_fit(arrays * 60, list(numbers) * 60, num_sequences=60)
+    before, changes = model._state.parameters, []
+    for chunks in ([np.arange(60)], [others[:8], rare[:7], others[8:30], others[30:], rare[7:]]):
+        copy = pickle.loads(pickle.dumps(model))
+        for chunk in chunks:
+            copy.partial_fit([arrays[i] for i in chunk], numbers[chunk], num_sequences=60)
+        after = copy._state.parameters
+        changes.append(
+            np.concatenate([np.ravel(np.asarray(after[name]) - np.asarray(before[name])) for name in before])
+        )
+    assert np.linalg.norm(changes[1] - changes[0]) < 0.03 * np.linalg.norm(changes[0])
+
+
+def test_a_refused_call_of_partial_fit_changes_nothing(data):
+    _, labels, frame = data
+    model, untouched = (classifier().partial_fit(frame, labels, bag="bag") for _ in range(2))
+    other = labels.replace("no", "perhaps")
+    with pytest.raises(ProblemError, match="got 'perhaps'"):
+        model.partial_fit(frame, other)
+    with pytest.raises(ProblemError, match="bag: expected 'bag', as before, got 'a'"):
+        model.partial_fit(frame, labels, bag="a")
+    with pytest.raises(ValueError, match="at least one"):
+        model.partial_fit(frame, labels, sample_weight=0 * (labels == "yes"))
+    # bag= of the first call holds
+    expected = untouched.partial_fit(frame, labels).decision_function(frame)
+    assert (model.partial_fit(frame, labels, bag="bag").decision_function(frame) == expected).all()
+    fresh = classifier()
+    with pytest.raises(ProblemError, match="bag: expected one of the columns"):
+        fresh.fit(frame, labels, bag="bags")
+    assert not hasattr(fresh, "bag_")

@@ -79,7 +79,7 @@ def test_the_gradient_is_that_of_finite_differences(classes):
     arrays, labels = bags(n=12, classes=classes)
     sequences, generator = Sequences.from_arrays(arrays), np.random.RandomState(0)
     targets = 2.0 * labels - 1 if classes == 2 else labels
-    batch = gather(sequences, np.arange(12), targets, 1.0 + np.arange(12), np.zeros(3), 1.0, full=78)
+    batch = gather(sequences, np.arange(12), targets, 1.0 + np.arange(12), np.zeros(3), 1.0)
     network = Detectors(2)
     with jax.enable_x64(True):
         parameters = network.initial(3, 1 if classes == 2 else 3, np.float64, generator)

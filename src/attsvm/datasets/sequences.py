@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.datasets.stored import StoredTable, is_stored
 from attsvm.errors import ProblemError
 
 ROWS_AT_ONCE = 65_536
-"""Rows of a table that are checked at once."""
+"""Rows of a table that are read at once, where a copy of the whole table may not fit into the memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,9 +26,11 @@ class Sequences:
     Parameters
     ----------
     table : float array, shape (V, d)
-        The vector of each token number. Float32 and float64 are kept; other types are converted to float64.
+        The vector of each token number. Float32 and float64 are kept; other types are converted to float64. An array of
+        zarr or h5py, also (n, T, d) for V = nT, stays on disk, and its rows are read when they are needed. So does a
+        memory-mapped array of NumPy.
     ids : int array, shape (N,)
-        The token numbers of all sequences, concatenated; stored as int32.
+        The token numbers of all sequences, concatenated; stored as int32 where they fit.
     offsets : int array, shape (n + 1,)
         Sequence i is ``ids[offsets[i]:offsets[i + 1]]``.
 
@@ -65,10 +68,18 @@ class Sequences:
             raise ProblemError(f"offsets: expected integers that rise from 0 to {len(ids)}, the number of ids")
         if len(ids) and not (ids.min() >= 0 and ids.max() < len(table)):
             raise ProblemError(f"ids: expected rows 0 to {len(table) - 1} of the table, got {ids.min()} to {ids.max()}")
-        for name, array in (("table", table), ("ids", ids.astype(np.int32)), ("offsets", offsets.astype(np.int64))):
-            array = array.view()
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+        self._set(table, ids, offsets)
+
+    def _set(self, table: np.ndarray, ids: np.ndarray, offsets: np.ndarray) -> None:
+        ids = ids.astype(np.int32 if len(table) <= np.iinfo(np.int32).max else np.int64, copy=False)
+        self.__dict__.update(table=_fixed(table), ids=_fixed(ids), offsets=_fixed(offsets.astype(np.int64)))
+
+    @classmethod
+    def _checked(cls, table: np.ndarray, ids: np.ndarray, offsets: np.ndarray) -> "Sequences":
+        """Sequences of a table that was checked already, because checking a large one for every part takes long."""
+        part = object.__new__(cls)
+        part._set(table, ids, offsets)
+        return part
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> "Sequences":
@@ -110,25 +121,34 @@ class Sequences:
         Parameters
         ----------
         tokens : array, shape (n, T, d)
+            Not copied if it holds float32 or float64. Arrays of zarr and h5py stay on disk.
         mask : bool array, shape (n, T)
-            False for padding, which may be anywhere in a row.
+            False for padding, which may be anywhere in a row and may hold any numbers.
 
         Raises
         ------
         ProblemError
             If a shape does not fit, or a selected token is not finite.
         """
-        tokens, mask = np.asarray(tokens), np.asarray(mask)
-        if tokens.ndim != 3:
+        tokens, mask = tokens if is_stored(tokens) else np.asarray(tokens), np.asarray(mask)
+        if len(tokens.shape) != 3:
             raise ProblemError(f"tokens: expected shape (n, T, d), got {tokens.shape}")
         if mask.shape != tokens.shape[:2] or mask.dtype != bool:
             raise ProblemError(
                 f"mask: expected bool of shape {tokens.shape[:2]}, got {mask.dtype} of shape {mask.shape}"
             )
         offsets = np.concatenate([[0], np.cumsum(mask.sum(axis=1))])
-        # without padding the tokens are used as they are: a copy of a file in memory may not fit
-        table = tokens.reshape(mask.size, tokens.shape[2]) if mask.all() else tokens[mask]
-        return cls(table, np.arange(offsets[-1], dtype=np.int32), offsets)
+        if not is_stored(tokens):
+            # a view: a copy of a memory-mapped array may not fit into the memory
+            tokens = tokens.reshape(mask.size, tokens.shape[2])
+        table, ids = _real(tokens), np.flatnonzero(mask)
+        row = _first_not_finite(table, ids)
+        if row is not None:
+            i, t = divmod(row, mask.shape[1])
+            raise ProblemError(
+                f"tokens: expected finite numbers, got NaN or inf at token {t} of sequence {i}; mark padding in mask="
+            )
+        return cls._checked(table, ids, offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -152,10 +172,7 @@ class Sequences:
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        # the table was checked already, and checking a large one for every part takes long
-        part = object.__new__(Sequences)
-        part.__dict__.update(table=self.table, ids=self.ids[places], offsets=offsets)
-        return part
+        return self._checked(self.table, self.ids[places], offsets)
 
     def __repr__(self) -> str:
         return f"Sequences({len(self)} of {len(self.ids)} tokens, table {self.table.shape} {self.table.dtype})"
@@ -213,6 +230,17 @@ class Sequences:
 
 
 def _table(given: Any) -> np.ndarray:
+    table = _real(given)
+    row = _first_not_finite(table, np.arange(len(table)))
+    if row is not None:
+        raise ProblemError(f"table: expected finite numbers, got NaN or inf in row {row}; leave out padding")
+    return table
+
+
+def _real(given: Any) -> np.ndarray:
+    """A matrix of float32 or float64."""
+    if is_stored(given):
+        return cast(np.ndarray, StoredTable(given))
     table: np.ndarray = np.asarray(given)
     if table.dtype.kind not in "biufO":
         raise ProblemError(f"table: expected real numbers, got {table.dtype}")
@@ -223,12 +251,31 @@ def _table(given: Any) -> np.ndarray:
             raise ProblemError(f"table: expected real numbers, got {table.dtype}") from None
     if table.ndim != 2:
         raise ProblemError(f"table: expected shape (V, d), got {table.shape}")
-    starts = range(0, len(table), ROWS_AT_ONCE)
-    finite = np.array([np.isfinite(table[start : start + ROWS_AT_ONCE]).all() for start in starts], dtype=bool)
-    if not finite.all():
-        row = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
-        raise ProblemError(f"table: expected finite numbers, got NaN or inf in row {row}; leave out padding")
     return table
+
+
+def _first_not_finite(table: np.ndarray, rows: np.ndarray) -> int | None:
+    """The first of these rows with NaN or infinity; in blocks, because the table may be on disk."""
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        block = rows[start : start + ROWS_AT_ONCE]
+        finite = np.isfinite(table[_as_slice(block)]).all(axis=1)
+        if not finite.all():
+            return int(block[np.argmin(finite)])
+    return None
+
+
+def _as_slice(rows: np.ndarray) -> Any:
+    """Consecutive rows as a slice, which makes no copy."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
+
+
+def _fixed(array: np.ndarray) -> np.ndarray:
+    """A read-only view; stored tables cannot be written to."""
+    if isinstance(array, np.ndarray):
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 def _integers(name: str, given: Any) -> np.ndarray:

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attsvm.datasets.sequences import Sequences
-from attsvm.estimator.forward import ROWS_AT_ONCE
+from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
 
 
 @dataclass(frozen=True)

@@ -109,10 +109,10 @@ def epoch(
     dtype = task.sequences.table.dtype
     centre, scale = state.coordinates.centre.astype(dtype), dtype.type(state.coordinates.scale)
     batches, targets = list(_batches(task, settings.batch_size, generator)), task.targets
+    alpha = settings.alpha / state.num_sequences
     state = replace(state, full=max(state.full, *map(len, batches)))
     for chosen in batches:
-        batch = gather(task.sequences, chosen, targets, task.weights, centre, scale, state.full)
-        alpha = settings.alpha / state.num_sequences * (len(chosen) / state.full)
+        batch = gather(task.sequences, chosen, targets, task.weights, centre, scale)
         with precision(dtype), _enough_memory(settings.device, len(chosen)):
             parameters, average, optimizer, value = step(
                 state.parameters,
@@ -120,12 +120,13 @@ def epoch(
                 state.optimizer,
                 batch,
                 dtype.type(alpha),
+                dtype.type(len(chosen) / state.full),
                 dtype.type(max(1 / (state.steps + 1), 1 / AVERAGED)),
                 settings.optimizer,
                 state.network,
             )
         state = replace(state, parameters=parameters, average=average, optimizer=optimizer, steps=state.steps + 1)
-        yield state, value * (state.full / len(chosen))
+        yield state, value
 
 
 def step(
@@ -134,13 +135,17 @@ def step(
     state: Any,
     batch: Batch,
     alpha: Any,
+    part: Any,
     share: Any,
     optimizer: optax.GradientTransformation,
     network: Network,
 ) -> tuple[Parameters, Parameters, Any, jax.Array]:
-    """Make one step and update the average of the parameters; also returns the objective before the step."""
+    """Make one step and update the average of the parameters; also returns the objective before the step.
+
+    ``part`` is the size of the batch over that of a full one, and ``share`` that of the new parameters in the average.
+    """
     made: tuple[Parameters, Parameters, Any, jax.Array] = _step_of(optimizer, network, default_device())(
-        parameters, average, state, batch, alpha, share
+        parameters, average, state, batch, alpha, part, share
     )
     return made
 
@@ -150,9 +155,16 @@ def _step_of(optimizer: optax.GradientTransformation, network: Network, device: 
     """The step of a network with an optimizer on a device, compiled for each shape."""
 
     def make(
-        parameters: Parameters, average: Parameters, state: Any, batch: Batch, alpha: jax.Array, share: jax.Array
+        parameters: Parameters,
+        average: Parameters,
+        state: Any,
+        batch: Batch,
+        alpha: jax.Array,
+        part: jax.Array,
+        share: jax.Array,
     ) -> tuple[Parameters, Parameters, Any, jax.Array]:
         value, gradient = network.value_and_gradient(parameters, batch, alpha)
+        gradient = {name: part * x for name, x in gradient.items()}
         extra = {"value": value} if isinstance(optimizer, optax.GradientTransformationExtraArgs) else {}
         updates, state = optimizer.update(gradient, state, parameters, **extra)
         parameters = network.feasible(optax.apply_updates(parameters, updates))

@@ -5,11 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
 from attsvm.errors import ProblemError
-
-ROWS_AT_ONCE = 65_536
-"""Rows of a table that are converted to float64 at once."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,6 @@ def effective_number(attention: Float[np.ndarray, " N"], sequences: Sequences) -
 def token_products(columns: np.ndarray, sequences: Sequences) -> np.ndarray:
     """⟨token, column⟩ of every token (N, k), each row of the table multiplied at most once."""
     table, ids = sequences.table, sequences.ids
-    if len(ids) < len(table):
-        rows, ids = np.unique(ids, return_inverse=True)
-        table = table[rows]
-    blocks = [table[start : start + ROWS_AT_ONCE] @ columns for start in range(0, len(table), ROWS_AT_ONCE)]
+    rows, ids = np.unique(ids, return_inverse=True) if len(ids) < len(table) else (np.arange(len(table)), ids)
+    blocks = [table[rows[start : start + ROWS_AT_ONCE]] @ columns for start in range(0, len(rows), ROWS_AT_ONCE)]
     return np.asarray(np.concatenate(blocks)[ids])

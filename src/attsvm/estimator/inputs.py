@@ -6,10 +6,11 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from narwhals.dependencies import is_pandas_dataframe, is_pandas_series
+from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_polars_series
 from sklearn.utils.validation import validate_data
 
 from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.stored import is_stored
 from attsvm.errors import ProblemError
 from attsvm.estimator.tables import align, by_bag, is_table, matrices, read_table, with_index
 
@@ -77,6 +78,9 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
     """
     if type(X).__name__ in ("DataFrameGroupBy", "GroupBy"):
         raise ProblemError("X: expected a table with bag=, got a GroupBy, whose order need not be that of the labels")
+    if is_polars_series(X):
+        # it has no index
+        X = X.to_list()
     if _is_dictionary(X):
         given = read(estimator, X["X"], X["mask"] if mask is None and "mask" in list(X.keys()) else mask, reset=reset)
         return replace(given, labels=_stored(X, given.labels))
@@ -113,7 +117,7 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
                 return given
         given = _ragged(X, X)
     elif getattr(X, "ndim", None) == 3:
-        given = _padded(np.asarray(X), mask)
+        given = _padded(X if is_stored(X) else np.asarray(X), mask)
     else:
         return _rows(estimator, X, mask, reset)
     sequences = given.sequences
@@ -190,7 +194,10 @@ def _is_dictionary(X: Any) -> bool:
 
 
 def _stored(dictionary: Any, otherwise: Any) -> Any:
-    return np.asarray(dictionary["Y"]) if "Y" in list(dictionary.keys()) else otherwise
+    if "Y" not in list(dictionary.keys()):
+        return otherwise
+    labels = np.asarray(dictionary["Y"])
+    return labels.reshape(labels.shape[:1]) if labels.ndim > 1 and labels.size == len(labels) else labels
 
 
 def _holds_matrices(X: Any) -> bool:
@@ -225,17 +232,12 @@ def _check_numbers(X: Any) -> None:
         ) from None
 
 
-def _padded(tokens: np.ndarray, mask: Any) -> Given:
+def _padded(tokens: Any, mask: Any) -> Given:
     mask = np.ones(tokens.shape[:2], dtype=bool) if mask is None else _boolean(np.asarray(mask))
     try:
         sequences = Sequences.from_padded(tokens, mask)
     except ProblemError as error:
-        if tokens.dtype.kind == "f" and mask.shape == tokens.shape[:2] and not np.isfinite(tokens[mask]).all():
-            i, t = np.argwhere(mask & ~np.isfinite(tokens).all(axis=2))[0]
-            raise ProblemError(
-                f"X: expected finite numbers, got NaN or inf at token {t} of sequence {i}; mark padding in mask="
-            ) from None
-        raise ProblemError(f"X: {error}") from None
+        raise ProblemError(f"X: {str(error).removeprefix('tokens: ')}") from None
 
     def restore(flat: np.ndarray) -> np.ndarray:
         whole = np.zeros((*mask.shape, *flat.shape[1:]), dtype=flat.dtype)

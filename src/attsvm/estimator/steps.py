@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     labels : Array, shape (b,)
         ±1, or class numbers.
     weights : Array, shape (b,)
-        Divided by the number of sequences of a full step; zero for padding.
+        Divided by the number of sequences; zero for padding.
     """
 
     rows: Any
@@ -41,13 +41,7 @@ class Batch(NamedTuple):
 
 
 def gather(
-    sequences: Sequences,
-    chosen: np.ndarray,
-    labels: np.ndarray,
-    weights: np.ndarray,
-    centre: np.ndarray,
-    scale: float,
-    full: int,
+    sequences: Sequences, chosen: np.ndarray, labels: np.ndarray, weights: np.ndarray, centre: np.ndarray, scale: float
 ) -> Batch:
     """Collect a batch. Sizes are rounded up, so that few different sizes are compiled.
 
@@ -72,7 +66,7 @@ def gather(
     # the softmax of a padded sequence needs one token
     filled.mask[len(chosen) :, 0] = True
     filled.labels[: len(chosen)] = labels[chosen]
-    filled.weights[: len(chosen)] = weights[chosen] / full
+    filled.weights[: len(chosen)] = weights[chosen] / len(chosen)
     return filled
 
 

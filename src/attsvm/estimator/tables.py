@@ -44,7 +44,8 @@ def read_table(estimator: Any, X: Any, bag: str, *, reset: bool) -> Table:
     Raises
     ------
     ProblemError
-        If there is no such column, columns are missing or unknown, or an entry is missing or no number.
+        If there is no such column, columns are missing or unknown, an entry is missing or no number, or the bag column
+        mixes types.
     """
     if not is_table(X):
         raise ProblemError(f"X: expected a table with the column {bag!r} that names the bags, got {type(X).__name__}")
@@ -55,7 +56,11 @@ def read_table(estimator: Any, X: Any, bag: str, *, reset: bool) -> Table:
     if frame[bag].is_null().any() or (of_rows.dtype.kind == "f" and np.isnan(of_rows).any()):
         raise ProblemError(f"bag: expected a bag for each row, got rows without an entry in {bag!r}")
     tokens = numbers(frame, feature_names(estimator, [name for name in frame.columns if name != bag], reset=reset))
-    _, first, inverse = np.unique(of_rows, return_index=True, return_inverse=True)
+    try:
+        _, first, inverse = np.unique(of_rows, return_index=True, return_inverse=True)
+    except TypeError:
+        kinds = ", ".join(sorted({type(entry).__name__ for entry in of_rows}))
+        raise ProblemError(f"bag: expected entries of one type in {bag!r}, got {kinds}") from None
     order = np.argsort(first)
     number = np.argsort(order)[inverse]
     ids = np.argsort(number, kind="stable")

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
 from attsvm.errors import ProblemError
-from attsvm.estimator.forward import ROWS_AT_ONCE
 
 
 def fit_token_net(token_net: Any, sequences: Sequences) -> Any:

@@ -1,0 +1,77 @@
+"""Tables that stay on disk give the same classifier as those in memory, and are read in parts."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from attsvm import AttentionClassifier, DetectorClassifier, ProblemError
+from attsvm.datasets import Sequences, sequences
+from attsvm.datasets.stored import StoredTable
+
+MODELS = [AttentionClassifier(max_steps=50, random_state=0), DetectorClassifier(3, max_steps=50, random_state=0)]
+
+
+@pytest.fixture(scope="module")
+def padded():
+    generator = np.random.default_rng(0)
+    tokens, mask = generator.normal(size=(70, 6, 4)).astype(np.float32), generator.random((70, 6)) < 0.8
+    mask[:, 2] = True
+    labels = np.arange(70) % 2
+    tokens[labels == 1, 2, 0] += 3
+    # padding may hold anything
+    tokens[~mask] = np.nan
+    return tokens, mask, labels
+
+
+@pytest.fixture(params=["memmap", "zarr"])
+def on_disk(request, padded, tmp_path):
+    tokens = padded[0]
+    if request.param == "memmap":
+        np.save(tmp_path / "tokens.npy", tokens)
+        return np.load(tmp_path / "tokens.npy", mmap_mode="r")
+    zarr = pytest.importorskip("zarr", reason="zarr (extra `sweep`) is not installed")
+    return zarr.create_array(tmp_path / "tokens.zarr", data=tokens, chunks=(8, 6, 4))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_a_padded_array_on_disk_gives_the_same_classifier(padded, on_disk, model):
+    tokens, mask, labels = padded
+    expected = model.fit(tokens, labels, mask=mask).decision_function(tokens, mask=mask)
+    assert (model.fit(on_disk, labels, mask=mask).decision_function(on_disk, mask=mask) == expected).all()
+    found = Sequences.from_padded(on_disk, mask)
+    assert (pickle.loads(pickle.dumps(model)).fit(found, labels).decision_function(found) == expected).all()
+
+
+def test_a_stored_table_is_read_in_parts_and_never_as_a_whole(padded, on_disk, monkeypatch):
+    tokens, mask, _ = padded
+    monkeypatch.setattr(sequences, "ROWS_AT_ONCE", 60)
+    found = Sequences.from_padded(on_disk, mask)
+    if isinstance(on_disk, np.ndarray):
+        # float32 as it is in the file, and no copy
+        assert np.shares_memory(found.table, on_disk)
+        return
+    largest, read = [], StoredTable._read
+    monkeypatch.setattr(StoredTable, "_read", lambda self, rows: largest.append(len(rows)) or read(self, rows))
+    rows = np.array([7, 3, 3, 400])
+    assert (found.table[rows] == tokens.reshape(-1, 4)[rows]).all() or not mask.reshape(-1)[rows].all()
+    Sequences.from_padded(on_disk, mask)
+    assert max(largest) <= 60 // 6 + 3
+    assert found.table.shape == (420, 4)
+    assert found.table.dtype == np.float32
+
+
+def test_integers_on_disk_and_what_is_refused(tmp_path):
+    zarr = pytest.importorskip("zarr", reason="zarr (extra `sweep`) is not installed")
+    counts = np.random.default_rng(0).integers(9, size=(50, 3))
+    stored = zarr.create_array(tmp_path / "counts.zarr", data=counts, chunks=(7, 3))
+    found = Sequences(stored, [4, 0, 4, 49], [0, 2, 4])
+    assert found.table.dtype == np.float64
+    assert (found[0] == counts[[4, 0]]).all()
+    assert (found.padded()[0].reshape(4, 3) == counts[[4, 0, 4, 49]]).all()
+    numbers = zarr.create_array(tmp_path / "numbers.zarr", data=np.array([[1.0, 2.0], [3.0, np.inf]]))
+    with pytest.raises(ProblemError, match=r"^table: expected finite numbers, got NaN or inf in row 1"):
+        Sequences(numbers, [0], [0, 1])
+    flat = zarr.create_array(tmp_path / "flat.zarr", data=np.ones(3))
+    with pytest.raises(ProblemError, match=r"^table: expected real numbers of shape \(V, d\)"):
+        Sequences(flat, [0], [0, 1])
