@@ -1,6 +1,7 @@
 """Inspection of trained transformers: what their heads select, and by what margin."""
 
 from attsvm.svm.margin_interval import MarginInterval
+from attsvm.torch.inspection.explanation import Explanation, LogitSplit, OriginPair
 from attsvm.torch.inspection.families import FAMILIES, Family, Layout
 from attsvm.torch.inspection.inspection import inspect
 from attsvm.torch.inspection.measures import MEASURES, Measure
@@ -11,14 +12,17 @@ from attsvm.torch.inspection.view import HeadView
 __all__ = [
     "FAMILIES",
     "MEASURES",
+    "Explanation",
     "Family",
     "Head",
     "HeadProgress",
     "HeadView",
     "Inspection",
     "Layout",
+    "LogitSplit",
     "MarginInterval",
     "Measure",
+    "OriginPair",
     "Reasons",
     "SmallestChange",
     "inspect",

@@ -25,6 +25,7 @@ from attsvm.torch.inspection.model_calls import SPECIAL, num_sequences, on_devic
 from attsvm.torch.inspection.result import Head, HeadProgress, Inspection
 from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.solves import SolveSettings, default_workers, margin_intervals
+from attsvm.torch.inspection.source import Source
 from attsvm.torch.inspection.view import VIEW_GAP, HeadView, view_head
 from attsvm.torch.inspection.weights import Layer
 
@@ -165,6 +166,7 @@ def inspect(
         special_known=special is not None or layers[0].family.first_is_special,
         interrupted=done.interrupted,
         view=done.view,
+        source=Source(model, batch, layers, queries, seed, _token_ids(batch)),
     )
 
 

@@ -1,5 +1,7 @@
 """Shares of attention that follow a known pattern: the previous token, duplicate tokens, induction."""
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -31,6 +33,14 @@ def induction_tokens(own: Int[np.ndarray, "n Q"], tokens: Int[np.ndarray, "n T"]
     following[..., 1:] = earlier[..., :-1]
     places = np.arange(tokens.shape[1])
     return np.asarray(following & (places < own[..., None]))
+
+
+PATTERNS: dict[str, Callable[[Int[np.ndarray, "n Q"], Int[np.ndarray, "n T"]], Pattern]] = {
+    "previous token": lambda own, tokens: previous_tokens(own, tokens.shape[1]),
+    "duplicate token": duplicate_tokens,
+    "induction": induction_tokens,
+}
+"""Patterns by the name of the set of heads that follow them."""
 
 
 def pattern_share(

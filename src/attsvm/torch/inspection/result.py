@@ -1,5 +1,6 @@
 """What an inspection returns: numbers for every head, and how sure they are."""
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +11,9 @@ from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.results import Progress, Result, Status, per_trial, shared, unsaved
 from attsvm.svm.margin_interval import MarginInterval
+from attsvm.torch.inspection.explanation import Explanation, explained
 from attsvm.torch.inspection.measures import HEAD_SETS, MEASURES, Measure
+from attsvm.torch.inspection.source import Source
 from attsvm.torch.inspection.view import HeadView
 
 COUNTS = ("constraints", "duplicates", "support", "steps")
@@ -114,6 +117,8 @@ class Inspection(Result):
         Whether the callback stopped the inspection; the remaining heads are missing.
     view : HeadView or None
         Details of one head. Not saved.
+    source : Source or None
+        The model and the batch, which :meth:`explain` needs. Not saved.
 
     See Also
     --------
@@ -154,6 +159,7 @@ class Inspection(Result):
     interrupted: bool = shared(False)
     biased: bool = shared(False)
     view: HeadView | None = unsaved()
+    source: Source | None = unsaved()
 
     @classmethod
     def of_heads(cls, heads: list[Head], **about: Any) -> "Inspection":
@@ -245,6 +251,52 @@ class Inspection(Result):
         named = {head for of_set in found.values() for head in of_set}
         found["none of these"] = [at for at in ((one.layer, one.head) for one in heads) if at not in named]
         return {name: of_set for name, of_set in found.items() if of_set}
+
+    def explain(self, layer: int, heads: Collection[int] | int, pattern: str | None = None) -> Explanation:
+        """Why heads of one layer attend where they do: their logits split by origin in the residual stream.
+
+        Parameters
+        ----------
+        layer : int
+            Counted from 0.
+        heads : collection of int, or int
+            Heads of this layer. Several heads that share their work are explained together.
+        pattern : str, optional
+            "previous token", "duplicate token" or "induction": only decisions for a token of this pattern count, and
+            the runner-up is the largest logit outside of it. By default all decisions count.
+
+        Returns
+        -------
+        Explanation
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, the family of the model does not describe its residual stream
+            (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys, or
+            no query decides for a token of the pattern.
+
+        Notes
+        -----
+        The model runs twice more on the batch. It needs memory for d numbers for each token and earlier head. The parts
+        are computed in float64; their sum is as precise as the model computes.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> from attsvm.torch.inspection.attention_only import AttentionOnly
+        >>> _ = torch.manual_seed(0)
+        >>> model, tokens = AttentionOnly(rotary=True), torch.randint(64, (4, 16))
+        >>> inspection = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False)
+        >>> list(inspection.explain(1, [0, 2]).groups)
+        ['embedding', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3']
+        """
+        if self.source is None:
+            raise ProblemError("explain: expected an inspection of this session, got one without its model and batch")
+        sets = self.sets()
+        sets.pop("none of these", None)
+        return explained(self.source, layer, [heads] if isinstance(heads, int) else heads, pattern, sets)
 
     def _head(self, index: tuple[int, ...]) -> Head:
         margin = None

@@ -158,12 +158,30 @@ class Layer:
         if rotation is None:
             return self._unrotated(head)
         # rotary positions rotate keys and queries by angles that grow with the position, which no single W does
-        parts, at = self.projections, np.maximum(self.positions, 0)[..., None]
-        keys = self.tokens @ parts.key[head] + parts.key_bias[head]
-        queries = self.queries @ parts.query[head] + parts.query_bias[head]
-        cosine, sine = (np.take_along_axis(part, at, axis=1) for part in rotation)
-        weights = np.eye(keys.shape[-1]) * parts.scale
-        return HeadProblem(_rotated(keys, *rotation), _rotated(queries, cosine, sine), weights)
+        keys, queries = self.projected(head, self.tokens, self.queries)
+        return HeadProblem(keys, queries, np.eye(keys.shape[-1]) * self.projections.scale)
+
+    def projected(
+        self, head: int, tokens: Tokens, queries: Float[np.ndarray, "n Q d_q"], biases: bool = True
+    ) -> tuple[Float[np.ndarray, "n T d_h"], Float[np.ndarray, "n Q d_h"]]:
+        """Keys and queries of one head from tokens at the places of this layer, after rotary positions.
+
+        Parameters
+        ----------
+        head : int
+        tokens : ndarray, shape (n, T, d)
+        queries : ndarray, shape (n, Q, d_q)
+        biases : bool
+            Whether the biases of the projections are added.
+        """
+        parts = self.projections
+        keys = tokens @ parts.key[head] + biases * parts.key_bias[head]
+        made = queries @ parts.query[head] + biases * parts.query_bias[head]
+        if self.rotation is None:
+            return keys, made
+        at = np.maximum(self.positions, 0)[..., None]
+        cosine, sine = (np.take_along_axis(part, at, axis=1) for part in self.rotation)
+        return _rotated(keys, *self.rotation), _rotated(made, cosine, sine)
 
     def _unrotated(self, head: int) -> HeadProblem:
         """W over the tokens themselves.

@@ -12,16 +12,23 @@ from attsvm.torch.inspection.families.layout import Layout
 from attsvm.torch.inspection.families.masks import allowed_tokens
 from attsvm.torch.inspection.families.matrices import projections_of
 from attsvm.torch.inspection.families.registry import FAMILIES, find_family
+from attsvm.torch.inspection.families.stream import Adds, AddsHeads, Norms, Step, find_module, normed
 
 __all__ = [
     "FAMILIES",
+    "Adds",
+    "AddsHeads",
     "Family",
     "FusedCall",
     "HuggingFace",
     "LayerInputs",
     "Layout",
+    "Norms",
+    "Step",
     "allowed_tokens",
     "find_family",
+    "find_module",
+    "normed",
     "projections_of",
 ]
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attsvm.errors import ProblemError
 from attsvm.torch.inspection.families.fused import FusedCall
+from attsvm.torch.inspection.families.stream import Step
 from attsvm.torch.inspection.weights import Projections
 
 
@@ -130,6 +132,21 @@ class Family(ABC):
             None if the module does not show its attention; such a model cannot be inspected.
         """
         return None if call is None else call.attention()
+
+    def stream(self, model: nn.Module) -> list[Step]:
+        """What adds to the residual stream of a model, in order; :meth:`attsvm.torch.Inspection.explain` needs it.
+
+        Each attention layer is a step :class:`AddsHeads`; embeddings and MLPs are steps :class:`Adds`; norms of the
+        stream itself are steps :class:`Norms`.
+
+        Raises
+        ------
+        ProblemError
+            By default: the stream of this family is not described.
+        """
+        raise ProblemError(
+            f"family: {self.name} has no method stream, which describes the residual stream that explain needs"
+        )
 
     def longest(self, config: Any) -> int | None:
         """The largest number of tokens that a model with this ``config`` takes; None if it is not known."""

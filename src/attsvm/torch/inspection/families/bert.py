@@ -1,10 +1,13 @@
 """BERT."""
 
-from typing import Any
+from typing import Any, ClassVar
+
+from torch import nn
 
 from attsvm.torch.inspection.families.huggingface import HuggingFace
 from attsvm.torch.inspection.families.matrices import projections_of
 from attsvm.torch.inspection.families.registry import FAMILIES
+from attsvm.torch.inspection.families.stream import Adds, AddsHeads, Norms, Step, find_module
 from attsvm.torch.inspection.weights import Projections
 
 
@@ -13,6 +16,7 @@ class Bert(HuggingFace):
 
     name = "BERT"
     modules = ("BertSelfAttention",)
+    parts: ClassVar[tuple[str, str]] = ("BertEmbeddings", "BertEncoder")
 
     def projections(self, module: Any) -> Projections:
         """Query and key weights of every head."""
@@ -23,6 +27,21 @@ class Bert(HuggingFace):
             heads=module.num_attention_heads,
             scale=module.scaling,
         )
+
+    def stream(self, model: nn.Module) -> list[Step]:
+        """Embeddings and layers; each sum is normalised."""
+        embeddings, encoder = (find_module(model, name) for name in self.parts)
+        steps: list[Step] = [
+            Adds("embedding", embeddings.word_embeddings),
+            Adds("token type", embeddings.token_type_embeddings),
+            Adds("position", embeddings.position_embeddings),
+            Norms(embeddings.LayerNorm),
+        ]
+        for layer in encoder.layer:
+            attention, output = layer.attention.self, layer.attention.output
+            steps += [AddsHeads(attention, output.dense, attention.num_attention_heads), Norms(output.LayerNorm)]
+            steps += [Adds("MLP {layer}", layer.output.dense), Norms(layer.output.LayerNorm)]
+        return steps
 
 
 FAMILIES.register(Bert.name, Bert())

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from torch import nn
+
 from attsvm.torch.inspection.families.huggingface import HuggingFace
 from attsvm.torch.inspection.families.matrices import projections_of
 from attsvm.torch.inspection.families.registry import FAMILIES
+from attsvm.torch.inspection.families.stream import Adds, AddsHeads, Step, find_module
 from attsvm.torch.inspection.weights import Projections
 
 
@@ -22,6 +25,15 @@ class Gpt2(HuggingFace):
         return projections_of(
             (weight[query], bias[query]), (weight[key], bias[key]), heads=module.num_heads, scale=module.scaling
         )
+
+    def stream(self, model: nn.Module) -> list[Step]:
+        """Embedding, positions, and blocks that read the stream through a norm."""
+        base = find_module(model, "GPT2Model")
+        steps: list[Step] = [Adds("embedding", base.wte), Adds("position", base.wpe)]
+        for block in base.h:
+            steps.append(AddsHeads(block.attn, block.attn.c_proj, block.attn.num_heads, block.ln_1))
+            steps.append(Adds("MLP {layer}", block.mlp))
+        return steps
 
 
 FAMILIES.register(Gpt2.name, Gpt2())

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from torch import nn
+
 from attsvm.torch.inspection.families.huggingface import HuggingFace
 from attsvm.torch.inspection.families.matrices import Linear, projections_of
 from attsvm.torch.inspection.families.registry import FAMILIES
+from attsvm.torch.inspection.families.stream import Adds, AddsHeads, Step, find_module
 from attsvm.torch.inspection.weights import Projections
 
 
@@ -18,6 +21,17 @@ class GptNeoX(HuggingFace):
     def projections(self, module: Any) -> Projections:
         """Query and key weights of every head."""
         return interleaved_projections(module.query_key_value, module.head_size, module.scaling)
+
+    def stream(self, model: nn.Module) -> list[Step]:
+        """Embedding and blocks that read the stream through a norm, with attention and MLP side by side or in turn."""
+        base = find_module(model, "GPTNeoXModel")
+        steps: list[Step] = [Adds("embedding", base.embed_in)]
+        for block in base.layers:
+            attention = block.attention
+            heads = len(attention.query_key_value.weight) // (3 * attention.head_size)
+            steps.append(AddsHeads(attention, attention.dense, heads, block.input_layernorm))
+            steps.append(Adds("MLP {layer}", block.mlp))
+        return steps
 
 
 def interleaved_projections(layer: Any, size: int, scale: float) -> Projections:

@@ -11,6 +11,7 @@ class Roberta(Bert):
 
     name = "RoBERTa"
     modules = ("RobertaSelfAttention",)
+    parts = ("RobertaEmbeddings", "RobertaEncoder")
 
     def longest(self, config: Any) -> int | None:
         """The length of the table of positions, less the positions that precede the first token."""

@@ -1,0 +1,156 @@
+"""Small transformers without MLPs, and the repeated sequences on which they learn induction heads."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+ROTARY_BASE = 100.0
+"""Of the wavelengths of rotary positions; small, because the sequences are short."""
+
+
+class Attention(nn.Module):
+    """Causal self-attention, with rotary positions or none.
+
+    Parameters
+    ----------
+    size, heads : int
+    rotary : bool
+    """
+
+    def __init__(self, size: int, heads: int, rotary: bool) -> None:
+        super().__init__()
+        self.heads, self.rotary = heads, rotary
+        self.qkv = nn.Linear(size, 3 * size, bias=False)
+        self.out = nn.Linear(size, size, bias=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """The output (b, T, d) for the states (b, T, d)."""
+        query, key, value = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(states).chunk(3, dim=-1)
+        )
+        if self.rotary:
+            cosine, sine = rotary_angles(*query.shape[-2:], states.dtype)
+            query, key = rotated(query, cosine, sine), rotated(key, cosine, sine)
+        heads = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        output: Tensor = self.out(heads.transpose(1, 2).flatten(-2))
+        return output
+
+
+class AttentionOnly(nn.Module):
+    """A causal language model of attention layers alone, whose answer on repeated sequences is known.
+
+    With two layers it learns induction: heads of the first layer copy the previous token, and heads of the second layer
+    look for a place whose previous token is the present one.
+
+    Parameters
+    ----------
+    vocabulary, length : int
+        Tokens, and the longest sequence.
+    size, heads, layers : int
+    rotary : bool
+        Rotary positions instead of learned ones.
+    norm : bool
+        Whether a layer norm precedes each layer and the output.
+
+    References
+    ----------
+    Elhage et al. (2021), *A Mathematical Framework for Transformer Circuits*.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int = 64,
+        length: int = 64,
+        size: int = 64,
+        heads: int = 4,
+        layers: int = 2,
+        rotary: bool = False,
+        norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, size)
+        self.position = None if rotary else nn.Embedding(length, size)
+        for table in (self.embedding, self.position):
+            if table is not None:
+                nn.init.normal_(table.weight, std=0.5)
+        self.norms = nn.ModuleList(nn.LayerNorm(size) if norm else nn.Identity() for _ in range(layers + 1))
+        self.layers = nn.ModuleList(Attention(size, heads, rotary) for _ in range(layers))
+        self.unembedding = nn.Linear(size, vocabulary, bias=False)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Logits (b, T, vocabulary) of the next token for the tokens (b, T)."""
+        states = self.embedding(input_ids)
+        if self.position is not None:
+            states = states + self.position(torch.arange(input_ids.shape[1], device=input_ids.device))
+        for layer, norm in zip(self.layers, self.norms, strict=False):
+            states = states + layer(norm(states))
+        logits: Tensor = self.unembedding(self.norms[-1](states))
+        return logits
+
+
+def rotary_angles(length: int, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (T, d_h) of the angle of each place and pair of coordinates (i, i + d_h/2)."""
+    frequencies = ROTARY_BASE ** (-torch.arange(size // 2, dtype=dtype) / (size // 2))
+    angles = torch.arange(length, dtype=dtype)[:, None] * frequencies.repeat(2)
+    return angles.cos(), angles.sin()
+
+
+def rotated(vectors: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Vectors (…, T, d_h) with each pair of coordinates (i, i + d_h/2) rotated by its angle."""
+    first, second = vectors.chunk(2, dim=-1)
+    return vectors * cosine + torch.cat([-second, first], dim=-1) * sine
+
+
+def repeated_sequences(
+    count: int, generator: torch.Generator, vocabulary: int = 64, length: int = 64
+) -> tuple[Tensor, Tensor]:
+    """Sequences with a random prefix and then a period of distinct tokens that repeats.
+
+    The start of the period and its length, from an eighth to a half of the sequence, are random. Therefore positions
+    alone do not predict the next token.
+
+    Returns
+    -------
+    tokens : Tensor of int64, shape (count, length)
+    repeated : Tensor of bool, shape (count, length)
+        Where the token and the one after it are repetitions of earlier ones.
+    """
+    period = torch.randint(length // 8, length // 2 + 1, (count, 1), generator=generator)
+    start = (torch.rand(count, 1, generator=generator) * (length - 2 * period + 1)).long()
+    distinct = torch.rand(count, vocabulary, generator=generator).argsort(-1)
+    place = torch.arange(length).expand(count, -1)
+    source = torch.where(place < start, place, start + (place - start) % period)
+    return distinct.gather(1, source), place >= start + period
+
+
+def induction_loss(logits: Tensor, tokens: Tensor, repeated: Tensor) -> Tensor:
+    """Mean cross-entropy of the next token over the repeated places."""
+    losses = functional.cross_entropy(logits[:, :-1].transpose(1, 2), tokens[:, 1:], reduction="none")
+    loss: Tensor = losses[repeated[:, :-1]].mean()
+    return loss
+
+
+def trained_on_repetitions(model: AttentionOnly, steps: int = 1500, batch: int = 64, seed: int = 0) -> float:
+    """Train a model on fresh repeated sequences by AdamW; returns the loss on 256 more sequences.
+
+    Parameters
+    ----------
+    model : AttentionOnly
+        It is changed.
+    steps, batch, seed : int
+    """
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary = model.embedding.num_embeddings
+    length = 64 if model.position is None else model.position.num_embeddings
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.1, betas=(0.9, 0.98))
+    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100))
+    for _ in range(steps):
+        tokens, repeated = repeated_sequences(batch, generator, vocabulary, length)
+        optimizer.zero_grad()
+        induction_loss(model(tokens), tokens, repeated).backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        warm_up.step()
+    with torch.no_grad():
+        tokens, repeated = repeated_sequences(256, generator, vocabulary, length)
+        return float(induction_loss(model(tokens), tokens, repeated))

@@ -1,0 +1,295 @@
+"""Why heads attend where they do: their logits split by origin in the residual stream."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from attsvm.checks import check_integer
+from attsvm.errors import ProblemError
+from attsvm.torch.inspection.families.stream import BIASES, Parts
+from attsvm.torch.inspection.patterns import PATTERNS, Pattern
+from attsvm.torch.inspection.residual import residual_stream
+from attsvm.torch.inspection.source import Source
+from attsvm.torch.inspection.weights import Layer
+
+STREAM_ERROR = 1e-3
+"""Largest difference between the stream and the sum of its parts, relative to the largest entry of the stream."""
+
+
+class OriginPair(NamedTuple):
+    """A part of a decision: what the queries are made from, what the keys are made from, and how much it explains.
+
+    Attributes
+    ----------
+    query, key : str
+        Names of groups of origins; see :attr:`Explanation.groups`.
+    share : float
+        Of the decision margin. Shares are signed and may exceed 1; those of all pairs add up to 1.
+    """
+
+    query: str
+    key: str
+    share: float
+
+    def __str__(self) -> str:
+        return f"queries from {self.query}, keys from {self.key}: {self.share:+.3f} of the margin"
+
+
+@dataclass(frozen=True, eq=False)
+class LogitSplit:
+    """The logits of one head, split by origin on the side of the queries and on the side of the keys.
+
+    Attributes
+    ----------
+    head : int
+    origins : list of str
+        Embedding, positions, earlier heads such as "head 0.3", MLPs such as "MLP 0", and "biases".
+    queries : ndarray, shape (origins, n, Q, d_h)
+        What each origin contributes to the queries, after rotary positions.
+    keys : ndarray, shape (origins, n, T, d_h)
+    scale : float
+        Factor of the logits.
+    selected, runner_up : int ndarrays, shape (n, Q)
+        The token with the largest logit, and the one with the largest logit among the others; −1 where the query does
+        not count.
+    error : float
+        Largest difference between the sum of all parts and the logits of the head.
+    """
+
+    head: int
+    origins: list[str]
+    queries: Float[np.ndarray, "origins n Q d_h"]
+    keys: Float[np.ndarray, "origins n T d_h"]
+    scale: float
+    selected: Int[np.ndarray, "n Q"]
+    runner_up: Int[np.ndarray, "n Q"]
+    error: float
+
+    def logits(self, query: str | None = None, key: str | None = None) -> Float[np.ndarray, "n Q T"]:
+        """The part of the logits with these origins; None stands for all origins.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such origin.
+        """
+        logits: np.ndarray = self.scale * (self._of("query", query, self.queries) @ self._of("key", key, self.keys).mT)
+        return logits
+
+    def margins(self) -> Float[np.ndarray, "origins origins queries"]:
+        """The logit of the selected token minus that of the runner-up, by origin of the queries and of the keys.
+
+        The last axis counts the queries that have both.
+        """
+        there = self.selected >= 0
+        i, q = np.nonzero(there)
+        differences = self.keys[:, i, self.selected[there]] - self.keys[:, i, self.runner_up[there]]
+        margins: np.ndarray = self.scale * np.einsum("amd,bmd->abm", self.queries[:, i, q], differences)
+        return margins
+
+    def _of(self, side: str, origin: str | None, parts: np.ndarray) -> np.ndarray:
+        if origin is None:
+            return np.asarray(parts.sum(axis=0))
+        if origin not in self.origins:
+            raise ProblemError(f"{side}: expected one of {', '.join(self.origins)}, got {origin!r}")
+        return np.asarray(parts[self.origins.index(origin)])
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """The decisions of heads of one layer, by origin of their queries and keys in the residual stream.
+
+    Attributes
+    ----------
+    layer : int
+    heads : tuple of int
+    splits : list of LogitSplit
+        One for each head.
+    groups : dict of str to list of str
+        Origins by group. Earlier heads of one named set, such as "previous token heads", are one group; every other
+        origin is its own.
+    pattern : str or None
+        The pattern of the decisions, such as "induction"; see :meth:`attsvm.torch.Inspection.explain`.
+    source : Source
+        The model and the batch.
+
+    See Also
+    --------
+    attsvm.torch.Inspection.explain : Makes one.
+
+    Notes
+    -----
+    The layer reads a sum of parts through its norm. At its actual scale the norm is linear, so that queries and keys
+    are sums of one vector for each origin, and a logit is the sum over pairs of origins. Norms of the stream itself, as
+    in BERT, are linear at their actual scale, too. The parts add up to the logits exactly. The scale of a norm depends
+    on all origins; :meth:`test` therefore computes it again.
+
+    References
+    ----------
+    Elhage et al. (2021), *A Mathematical Framework for Transformer Circuits*.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import attsvm.torch
+    >>> from attsvm.torch.inspection.attention_only import AttentionOnly
+    >>> _ = torch.manual_seed(0)
+    >>> model, tokens = AttentionOnly().double(), torch.randint(64, (4, 16))
+    >>> inspection = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False)
+    >>> explanation = inspection.explain(1, [0])
+    >>> explanation.error < 1e-12
+    True
+    >>> round(sum(pair.share for pair in explanation.pairs(most=None)), 6)
+    1.0
+    """
+
+    layer: int
+    heads: tuple[int, ...]
+    splits: list[LogitSplit]
+    groups: dict[str, list[str]]
+    pattern: str | None
+    source: Source
+
+    @property
+    def error(self) -> float:
+        """Largest difference between the sum of all parts and the logits, over the heads."""
+        return max(split.error for split in self.splits)
+
+    @property
+    def margin(self) -> float:
+        """Mean decision margin over the heads and their queries."""
+        return float(np.concatenate([split.margins().sum(axis=(0, 1)) for split in self.splits]).mean())
+
+    def shares(self) -> Float[np.ndarray, "groups groups"]:
+        """Share of the decision margin of each pair of groups: of the queries first, then of the keys.
+
+        Margins are summed over the queries and the heads. Shares are signed and may exceed 1; they add up to 1.
+        """
+        origins = self.splits[0].origins
+        total = np.sum([split.margins().sum(axis=-1) for split in self.splits], axis=0)
+        member = np.array([[origin in of_group for origin in origins] for of_group in self.groups.values()], float)
+        shares: np.ndarray = member @ total @ member.T / total.sum()
+        return shares
+
+    def pairs(self, most: int | None = 10) -> list[OriginPair]:
+        """The pairs of groups with the largest shares in absolute value.
+
+        Parameters
+        ----------
+        most : int, optional
+            At most this many; None for all.
+        """
+        if most is not None:
+            check_integer("most", most, 1)
+        shares, names = self.shares(), list(self.groups)
+        order = np.argsort(-np.abs(shares), axis=None, kind="stable")[:most]
+        places = (np.unravel_index(at, shares.shape) for at in order)
+        return [OriginPair(names[a], names[b], float(shares[a, b])) for a, b in places]
+
+
+def explained(
+    source: Source,
+    layer: int,
+    heads: Collection[int],
+    pattern: str | None,
+    sets: Mapping[str, Sequence[tuple[int, int]]],
+) -> Explanation:
+    """The explanation of heads of one layer; see :meth:`attsvm.torch.Inspection.explain`."""
+    check_integer("layer", layer, 0)
+    if layer >= len(source.layers):
+        raise ProblemError(f"layer: expected an integer below {len(source.layers)}, got {layer}")
+    captured = source.captured(layer)
+    chosen = tuple(dict.fromkeys(heads))
+    for head in chosen:
+        if not 0 <= head < captured.num_heads:
+            raise ProblemError(f"heads: layer {layer} has {captured.num_heads} heads, counted from 0, got {head}")
+    if not chosen:
+        raise ProblemError("heads: expected at least one head, got none")
+    what = "norms of queries and keys" if captured.given is not None else "biases of positions"
+    if captured.given is not None or captured.bias is not None:
+        raise ProblemError(f"model: {captured.name} has {what}, which are not split by origin")
+    follows = pattern_of(pattern, captured, source.tokens)
+    parts = residual_stream(source.model, source.batch, source.layers[layer]).entering()
+    _check_stream(parts, captured)
+    splits = [_split(parts, captured, head, follows) for head in chosen]
+    if not any(split.margins().sum() > 0 for split in splits):
+        which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
+        raise ProblemError(f"heads: no query of layer {layer}, heads {list(chosen)}, {which}")
+    return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source)
+
+
+def pattern_of(name: str | None, layer: Layer, tokens: Int[np.ndarray, "n T"] | None) -> Pattern | None:
+    """The tokens (n, Q, T) that follow a pattern from each query.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such pattern, or the tokens are not known.
+    """
+    if name is None:
+        return None
+    if name not in PATTERNS:
+        raise ProblemError(f"pattern: expected one of {', '.join(PATTERNS)}, got {name!r}")
+    if tokens is None:
+        raise ProblemError("pattern: expected a batch with input_ids, so that tokens are known, got one without")
+    follows: Pattern = PATTERNS[name](layer.positions, tokens) & layer.allowed
+    return follows
+
+
+def _check_stream(parts: Parts, layer: Layer) -> None:
+    """Check that the parts add up to what entered the layer."""
+    total = np.sum([part.numpy() for part in parts.values()], axis=0)
+    error = np.abs(total - layer.tokens).max() / np.abs(layer.tokens).max()
+    if not error <= STREAM_ERROR:
+        raise ProblemError(
+            f"family: the residual stream described for {layer.name} differs from the tokens that enter it by"
+            f" {error:.1g} of the largest entry; a part of the model is missing in Family.stream"
+        )
+
+
+def _split(parts: Parts, layer: Layer, head: int, follows: Pattern | None) -> LogitSplit:
+    # the biases of the projections, which their own family may lack, belong to the biases
+    tokens = {BIASES: np.zeros_like(layer.tokens, float)} | {origin: part.numpy() for origin, part in parts.items()}
+    at = np.maximum(layer.positions, 0)[..., None]
+    keys, queries = [], []
+    for origin, part in tokens.items():
+        key, query = layer.projected(head, part, np.take_along_axis(part, at, axis=1), biases=origin == BIASES)
+        keys.append(key)
+        queries.append(query)
+    whole = layer.projected(head, layer.tokens, layer.queries)
+    logits = layer.projections.scale * (whole[1] @ whole[0].mT)
+    selected, runner_up = _decisions(logits, layer.allowed, follows)
+    split = LogitSplit(
+        head, list(tokens), np.stack(queries), np.stack(keys), layer.projections.scale, selected, runner_up, 0.0
+    )
+    differences = np.where(layer.allowed, split.logits() - logits, 0.0)
+    return LogitSplit(**{**split.__dict__, "error": float(np.abs(differences).max())})
+
+
+def _decisions(
+    logits: Float[np.ndarray, "n Q T"], allowed: Bool[np.ndarray, "n Q T"], follows: Pattern | None
+) -> tuple[Int[np.ndarray, "n Q"], Int[np.ndarray, "n Q"]]:
+    """Selected token and runner-up of each query, −1 for both where the query does not count."""
+    logits = np.where(allowed, logits, -np.inf)
+    selected = logits.argmax(axis=-1)
+    same = np.arange(logits.shape[-1]) == selected[..., None]
+    counts = np.ones(selected.shape, bool)
+    if follows is not None:  # other tokens of the pattern are as right as the selected one
+        counts = np.take_along_axis(follows, selected[..., None], axis=-1)[..., 0]
+        same |= follows
+    counts &= (allowed & ~same).any(axis=-1) & allowed.any(axis=-1)
+    runner_up = np.where(same, -np.inf, logits).argmax(axis=-1)
+    return np.where(counts, selected, -1), np.where(counts, runner_up, -1)
+
+
+def _groups(origins: list[str], sets: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, list[str]]:
+    """Origins by group, in their order; a head of several sets is in the first."""
+    groups: dict[str, list[str]] = {}
+    names = {f"head {layer}.{head}": f"{name} heads" for name in reversed(list(sets)) for layer, head in sets[name]}
+    for origin in origins:
+        groups.setdefault(names.get(origin, origin), []).append(origin)
+    groups.setdefault(BIASES, [BIASES])
+    return groups

@@ -1,0 +1,161 @@
+"""The split of logits by origin, against the model's own attention, a split by hand and a circuit written by hand."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
+
+import torch  # noqa: E402
+from known_circuit import induction_circuit, repeated  # noqa: E402
+
+import attsvm.torch  # noqa: E402
+from attsvm.torch.inspection.attention_only import AttentionOnly, repeated_sequences  # noqa: E402
+from attsvm.torch.inspection.families.gpt2 import Gpt2  # noqa: E402
+from attsvm.torch.inspection.families.stream import Adds  # noqa: E402
+
+SMALL = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 32}
+
+
+def bert():
+    return transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL))
+
+
+def gpt2():
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=50, n_embd=24, n_head=4, n_layer=3))
+
+
+def gpt_neox(parallel=True):
+    rotary = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.67}
+    config = transformers.GPTNeoXConfig(vocab_size=50, rope_parameters=rotary, use_parallel_residual=parallel, **SMALL)
+    return transformers.GPTNeoXModel(config)
+
+
+def spread_out(model):
+    """Weights large enough for attention to be far from even, and biases that are not zero, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            norm = "norm" in name.lower() or "ln_" in name
+            parameter.copy_(1 + 0.3 * noise if norm and "bias" not in name else 0.4 * noise)
+    return model.double().eval()
+
+
+def padded_batch():
+    tokens = torch.randint(1, 50, (3, 7), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(tokens)
+    mask[1, 5:] = 0
+    return {"input_ids": tokens, "attention_mask": mask}
+
+
+@pytest.mark.parametrize(
+    ("make", "close"),  # GPT-NeoX computes its softmax in float32
+    [(bert, 1e-10), (gpt2, 1e-10), (gpt_neox, 1e-6), (lambda: gpt_neox(parallel=False), 1e-6)],
+    ids=["BERT", "GPT-2", "GPT-NeoX", "GPT-NeoX in turn"],
+)
+def test_the_parts_add_up_to_the_models_own_decision_margins(make, close):
+    model, batch = spread_out(make()), padded_batch()
+    explanation = attsvm.torch.inspect(model, batch, margins=False).explain(2, [0, 3])
+    assert explanation.error < 1e-12
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = model(**batch, output_attentions=True).attentions[2].numpy()
+    for split in explanation.splits:
+        margins = split.margins().sum(axis=(0, 1))
+        for margin, (i, q) in zip(margins, np.argwhere(split.selected >= 0), strict=True):
+            theirs = own[i, split.head, q]
+            assert theirs.argmax() == split.selected[i, q]
+            others = np.delete(theirs, split.selected[i, q])
+            assert margin == pytest.approx(np.log(theirs.max() / others.max()), abs=close)
+    assert explanation.shares().sum() == pytest.approx(1)
+    assert {"embedding", "head 0.0", "head 1.3", "MLP 0", "MLP 1", "biases"} <= set(explanation.groups)
+    assert not any(name.startswith("head 2") for name in explanation.groups)
+
+
+def test_each_part_is_what_its_origin_wrote():
+    """A split of GPT-2 by hand, from its weights, its hidden states and its attention."""
+    model, batch = spread_out(gpt2()), padded_batch()
+    split = attsvm.torch.inspect(model, batch, margins=False).explain(1, 2).splits[0]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        run = model.transformer(**batch, output_attentions=True, output_hidden_states=True)
+        first, second = model.transformer.h[:2]
+        before, after = run.hidden_states[:2]
+        values = (first.ln_1(before) @ first.attn.c_attn.weight + first.attn.c_attn.bias)[..., 48:]
+        heads = [
+            run.attentions[0][:, h] @ values[..., 6 * h : 6 * h + 6] @ first.attn.c_proj.weight[6 * h : 6 * h + 6]
+            for h in range(4)
+        ]
+        parts = {"embedding": model.transformer.wte(batch["input_ids"]), "head 0.1": heads[1]}
+        parts["position"] = before - parts["embedding"]
+        parts["MLP 0"] = after - before - sum(heads) - first.attn.c_proj.bias
+        deviation = (after.var(-1, unbiased=False, keepdim=True) + second.ln_1.eps).sqrt()
+        scaled = {
+            name: (part - part.mean(-1, keepdim=True)) / deviation * second.ln_1.weight for name, part in parts.items()
+        }
+        weight = second.attn.c_attn.weight
+        for query, key in (("embedding", "head 0.1"), ("head 0.1", "MLP 0"), ("MLP 0", "position")):
+            queries, keys = scaled[query] @ weight[:, 12:18], scaled[key] @ weight[:, 36:42]
+            theirs = (queries @ keys.mT / 6**0.5).numpy()
+            there = batch["attention_mask"].numpy() > 0
+            np.testing.assert_allclose(split.logits(query, key)[there], theirs[there], atol=1e-10)
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+@pytest.mark.parametrize("norm", [True, False])
+def test_the_two_layer_model_is_split_exactly(rotary, norm):
+    torch.manual_seed(0)
+    model = AttentionOnly(rotary=rotary, norm=norm).double()
+    tokens, _ = repeated_sequences(4, torch.Generator().manual_seed(0))
+    inspection = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False)
+    assert inspection.rebuilt_error.max() < 1e-12
+    assert inspection.explain(1, range(4)).error < 1e-13
+
+
+def test_the_circuit_is_named():
+    inspection = attsvm.torch.inspect(induction_circuit(), {"input_ids": repeated(6, seed=1)}, margins=False)
+    assert inspection.sets(0.9) == {
+        "previous token": [(0, 1)],
+        "induction": [(1, 1)],
+        "none of these": [(0, 0), (1, 0)],
+    }
+    explanation = inspection.explain(1, 1, pattern="induction")
+    assert explanation.groups["previous token heads"] == ["head 0.1"]
+    best = explanation.pairs(1)[0]
+    assert (best.query, best.key) == ("embedding", "previous token heads")
+    assert best.share == pytest.approx(1, abs=1e-2)
+    position = inspection.explain(0, 1, pattern="previous token").pairs(1)[0]
+    assert (position.query, position.key) == ("position", "position")
+
+
+def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
+    batch = padded_batch()
+    inspection = attsvm.torch.inspect(spread_out(gpt2()), batch, heads=[(0, 0)], margins=False)
+    for arguments, words in (
+        ((3, 0), "layer: expected an integer below 3, got 3"),
+        ((0, 4), "heads: layer 0 has 4 heads, counted from 0, got 4"),
+        ((0, []), "heads: expected at least one head, got none"),
+        ((0, 0, "rhyme"), "pattern: expected one of previous token, duplicate token, induction, got 'rhyme'"),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=words):
+            inspection.explain(*arguments)
+    inspection.save(tmp_path / "saved.npz")
+    with pytest.raises(attsvm.ProblemError, match="without its model and batch"):
+        attsvm.torch.Inspection.load(tmp_path / "saved.npz").explain(0, 0)
+    config = transformers.DistilBertConfig(vocab_size=50, dim=24, n_heads=4, n_layers=2, hidden_dim=32)
+    with pytest.raises(attsvm.ProblemError, match="DistilBERT has no method stream"):
+        attsvm.torch.inspect(transformers.DistilBertModel(config), batch, margins=False).explain(0, 0)
+
+    class WithoutPositions(Gpt2):
+        name = "without positions"
+
+        def stream(self, model):
+            return [
+                step for step in super().stream(model) if not (isinstance(step, Adds) and step.origin == "position")
+            ]
+
+    with pytest.raises(
+        attsvm.ProblemError, match=r"differs from the tokens that enter it by .* missing in Family.stream"
+    ):
+        attsvm.torch.inspect(spread_out(gpt2()), batch, family=WithoutPositions, margins=False).explain(1, 0)
