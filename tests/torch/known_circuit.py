@@ -2,9 +2,9 @@
 
 import torch
 
-from attsvm.torch.inspection.attention_only import AttentionOnly
+from attsvm.torch.inspection.attention_only import AttentionOnly, repeated_sequences
 
-VOCABULARY, LENGTH = 8, 16
+VOCABULARY, LENGTH = 16, 16
 
 
 def induction_circuit(sharpness=20.0):
@@ -34,10 +34,11 @@ def induction_circuit(sharpness=20.0):
         query, key, _ = (part[half:] for part in model.layers[1].qkv.weight.chunk(3))
         query[of_tokens, tokens] = sharpness * half**0.5 * torch.eye(VOCABULARY).double()
         key[of_tokens, copies] = torch.eye(VOCABULARY).double()
+        model.layers[1].qkv.weight[2 * size + half :, tokens] = torch.eye(half, VOCABULARY).double()
+        model.layers[1].out.weight[tokens, half : half + VOCABULARY] = torch.eye(VOCABULARY).double()
     return model
 
 
 def repeated(count, seed):
-    """Sequences that repeat eight distinct tokens."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(count, VOCABULARY, generator=generator).argsort(-1).repeat(1, LENGTH // VOCABULARY)
+    """Sequences with a random prefix and a repeated period."""
+    return repeated_sequences(count, torch.Generator().manual_seed(seed), VOCABULARY, LENGTH)[0]

@@ -1,6 +1,7 @@
 """Inspection of trained transformers: what their heads select, and by what margin."""
 
 from attsvm.svm.margin_interval import MarginInterval
+from attsvm.torch.inspection.causal import CausalTest
 from attsvm.torch.inspection.explanation import Explanation, LogitSplit, OriginPair
 from attsvm.torch.inspection.families import FAMILIES, Family, Layout
 from attsvm.torch.inspection.inspection import inspect
@@ -12,6 +13,7 @@ from attsvm.torch.inspection.view import HeadView
 __all__ = [
     "FAMILIES",
     "MEASURES",
+    "CausalTest",
     "Explanation",
     "Family",
     "Head",

@@ -29,7 +29,7 @@ class Attention(nn.Module):
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(states).chunk(3, dim=-1)
         )
         if self.rotary:
-            cosine, sine = rotary_angles(*query.shape[-2:], states.dtype)
+            cosine, sine = rotary_angles(query.shape[-2], query.shape[-1], states.dtype)
             query, key = rotated(query, cosine, sine), rotated(key, cosine, sine)
         heads = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         output: Tensor = self.out(heads.transpose(1, 2).flatten(-2))

@@ -1,13 +1,12 @@
 """``attsvm.torch.inspect``: every layer and head of a trained transformer, measured on a batch."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Int
 from torch import nn
 
@@ -18,10 +17,9 @@ from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.capture import capture
 from attsvm.torch.inspection.families.base import Family
-from attsvm.torch.inspection.families.matrices import as_array
 from attsvm.torch.inspection.layers import AttentionLayer, attention_layers
 from attsvm.torch.inspection.measures import attention_of
-from attsvm.torch.inspection.model_calls import SPECIAL, num_sequences, on_device_of, placed
+from attsvm.torch.inspection.model_calls import num_sequences, on_device_of, placed, token_ids, without_special
 from attsvm.torch.inspection.result import Head, HeadProgress, Inspection
 from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.solves import SolveSettings, default_workers, margin_intervals
@@ -134,14 +132,14 @@ def inspect(
         check_integer("queries", queries, 1)
     check_seed(seed)
     layers = attention_layers(model, family)
-    batch, special = _without_special(batch)
+    batch, special = without_special(batch)
     sampler = Sampler(queries, num_sequences(batch), seed)
     work = _Work(
         layers,
         _heads_by_layer(len(layers), heads, view),
         view,
         special,
-        _token_ids(batch),
+        token_ids(batch),
         SolveSettings(gap, max_steps, workers or default_workers()) if margins else None,
         max_steps,
         callback,
@@ -166,7 +164,7 @@ def inspect(
         special_known=special is not None or layers[0].family.first_is_special,
         interrupted=done.interrupted,
         view=done.view,
-        source=Source(model, batch, layers, queries, seed, _token_ids(batch)),
+        source=Source(model, batch, layers, queries, seed, token_ids(batch)),
     )
 
 
@@ -252,21 +250,6 @@ class _Work:
             error = float(layer.rebuilt_error[head])
             yield Head(index, head, status, attention.selected, numbers, interval, error)
         next(intervals, None)  # ends the workers
-
-
-def _without_special(batch: Any) -> tuple[Any, Bool[np.ndarray, "n T"] | None]:
-    """The arguments of the model, and the mask of special tokens if there is one."""
-    if not isinstance(batch, Mapping):
-        return batch, None
-    batch = dict(batch)
-    special = batch.pop(SPECIAL, None)
-    return batch, None if special is None else as_array(torch.as_tensor(special)).astype(bool)
-
-
-def _token_ids(batch: Any) -> Int[np.ndarray, "n T"] | None:
-    """The entry ``input_ids`` of a batch, if there is one."""
-    tokens = batch.get("input_ids") if isinstance(batch, Mapping) else None
-    return tokens.cpu().numpy() if isinstance(tokens, torch.Tensor) and tokens.ndim == 2 else None
 
 
 def _check_head(index: int, head: int, layer: Layer) -> None:

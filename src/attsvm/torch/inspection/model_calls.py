@@ -4,7 +4,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from attsvm.errors import ProblemError
@@ -54,8 +56,8 @@ def chunks(batch: Any) -> Iterator[Any]:
         }
 
 
-def call_model(model: nn.Module, batch: Any) -> None:
-    """Call the model with a batch: by name, in order, or with one argument.
+def call_model(model: nn.Module, batch: Any) -> Any:
+    """The output of the model for a batch: by name, in order, or with one argument.
 
     Raises
     ------
@@ -66,11 +68,10 @@ def call_model(model: nn.Module, batch: Any) -> None:
     try:
         with enough_memory(device_of(model), "sequences in a call of the model", sequences):
             if isinstance(batch, Mapping):
-                model(**batch)
-            elif isinstance(batch, tuple | list):
-                model(*batch)
-            else:
-                model(batch)
+                return model(**batch)
+            if isinstance(batch, tuple | list):
+                return model(*batch)
+            return model(batch)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, ProblemError):
             raise
@@ -79,15 +80,15 @@ def call_model(model: nn.Module, batch: Any) -> None:
 
 
 @contextlib.contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switch dropout off and eager attention on; both are restored afterwards."""
+def evaluating(model: nn.Module, attention: str = "eager") -> Iterator[None]:
+    """Switch dropout off and an implementation of attention on; both are restored afterwards."""
     training = [module for module in model.modules() if module.training]
     implementation = getattr(getattr(model, "config", None), "_attn_implementation", None)
     set_implementation: Any = getattr(model, "set_attn_implementation", None)
-    settable = implementation not in (None, "eager") and set_implementation is not None
+    settable = implementation not in (None, attention) and set_implementation is not None
     model.eval()
     if settable:
-        set_implementation("eager")
+        set_implementation(attention)
     try:
         yield
     finally:
@@ -95,6 +96,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             set_implementation(implementation)
         for module in training:
             module.training = True
+
+
+@contextlib.contextmanager
+def without_cache(model: nn.Module) -> Iterator[None]:
+    """Let a language model keep no keys and values of a call; restored afterwards."""
+    config: Any = getattr(model, "config", None)
+    before = getattr(config, "use_cache", None)
+    if before is None:
+        yield
+        return
+    config.use_cache = False
+    try:
+        yield
+    finally:
+        config.use_cache = before
 
 
 @contextlib.contextmanager
@@ -115,6 +131,21 @@ def placed(model: nn.Module, device: str | None) -> Iterator[None]:
 def device_of(model: nn.Module) -> torch.device:
     """Where the first parameter of a model is; the CPU if it has none."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def without_special(batch: Any) -> tuple[Any, np.ndarray | None]:
+    """The arguments of the model, and the mask of special tokens if there is one."""
+    if not isinstance(batch, Mapping):
+        return batch, None
+    batch = dict(batch)
+    special = batch.pop(SPECIAL, None)
+    return batch, None if special is None else np.asarray(torch.as_tensor(special).cpu()).astype(bool)
+
+
+def token_ids(batch: Any) -> Int[np.ndarray, "n T"] | None:
+    """The entry ``input_ids`` of a batch, if there is one."""
+    tokens = batch.get("input_ids") if isinstance(batch, Mapping) else None
+    return tokens.cpu().numpy() if isinstance(tokens, Tensor) and tokens.ndim == 2 else None
 
 
 def on_device_of(model: nn.Module, batch: Any) -> Any:

@@ -1,16 +1,24 @@
 """Where an inspection comes from: the model and the batch, to look at them again."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 from torch import nn
 
+from attsvm.errors import ProblemError
 from attsvm.torch.inspection.capture import capture
 from attsvm.torch.inspection.layers import AttentionLayer
-from attsvm.torch.inspection.model_calls import num_sequences
+from attsvm.torch.inspection.model_calls import (
+    call_model,
+    num_sequences,
+    on_device_of,
+    token_ids,
+    without_cache,
+    without_special,
+)
 from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.weights import Layer
 
@@ -39,6 +47,19 @@ class Source:
     queries: int | None
     seed: int
     tokens: Int[np.ndarray, "n T"] | None
+
+    def on(self, batch: Any) -> "Source":
+        """The same model on other sequences, with all of their queries."""
+        batch = on_device_of(self.model, without_special(batch)[0])
+        count = num_sequences(batch)
+        if count is None:
+            raise ProblemError(f"batch: expected a mapping with the arguments of the model, got {type(batch).__name__}")
+        return replace(self, batch=batch, queries=2**40, tokens=token_ids(batch))
+
+    def run(self) -> Any:
+        """The output of the model for the batch, in one call."""
+        with without_cache(self.model):
+            return call_model(self.model, self.batch)
 
     def captured(self, layer: int) -> Layer:
         """What enters a layer, at the inspected queries."""
