@@ -222,6 +222,7 @@ def _show(done: "Inspection", other: "Inspection | None", given: "Input", senten
     from rich.console import Console
 
     from attsvm.report.inspection.numbers import layer_rows
+    from attsvm.report.inspection.origins import origin_lines
     from attsvm.report.inspection.words import change_words, notes, of_view, summary, triple_lines, view_lines
 
     console = Console()
@@ -244,3 +245,7 @@ def _show(done: "Inspection", other: "Inspection | None", given: "Input", senten
             console.print("The triples with the largest multipliers of the Att-SVM:")
             console.print(columns_table(("sequence", "query", "selects", "over", "share"), triples, right=("share",)))
             console.print(change_words(done.view, given.tokens), highlight=False, markup=False)
+        pairs: list[Any] = origin_lines(done.view)
+        if pairs:
+            console.print("Parts of the decision margin by origin in the residual stream:")
+            console.print(columns_table(("queries from", "keys from", "share"), pairs, right=("share",)))

@@ -8,7 +8,7 @@ from attsvm.report.plain import command_result
 from attsvm.report.words import short
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import Head, HeadView, Inspection, Reasons
+    from attsvm.torch.inspection import Explanation, Head, HeadView, Inspection, Reasons
 
 SCHEMA = "attsvm.inspect/2"
 
@@ -95,6 +95,16 @@ def _view(view: "HeadView") -> dict[str, Any]:
         "status": interval.status,
         "support": None if view.support is None else np.argwhere(view.support),
         "reasons": None if view.reasons is None else _reasons(view.reasons),
+        "origins": None if view.explanation is None else _origins(view.explanation),
+    }
+
+
+def _origins(explanation: "Explanation") -> dict[str, Any]:
+    return {
+        "margin": explanation.margin,
+        "error": explanation.error,
+        "groups": explanation.groups,
+        "pairs": [pair._asdict() for pair in explanation.pairs(40)],
     }
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from attsvm.report.drawn import Shown
 from attsvm.report.inspection.figures import draw_inspection
+from attsvm.report.inspection.origins import origins_of
 from attsvm.report.inspection.words import (
     change_words,
     interval_words,
@@ -113,6 +114,7 @@ def _view(view: "HeadView", texts: list[list[str]], sentence: int) -> dict[str, 
         "lines": view_lines(view, tokens, sentence),
         "triples": triple_lines(view, texts),
         "change": change_words(view, texts),
+        "origins": origins_of(view),
     }
 
 

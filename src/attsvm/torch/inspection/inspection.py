@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
@@ -147,7 +147,7 @@ def inspect(
     with placed(model, device):
         done = work.run(model, on_device_of(model, batch), sampler)
     first = done.first
-    return Inspection.of_heads(
+    inspection = Inspection.of_heads(
         done.heads,
         model=type(model).__name__,
         family=layers[0].family.name,
@@ -166,6 +166,15 @@ def inspect(
         view=done.view,
         source=Source(model, batch, layers, queries, seed, token_ids(batch)),
     )
+    return inspection if done.view is None else replace(inspection, view=_with_explanation(done.view, inspection))
+
+
+def _with_explanation(view: HeadView, inspection: Inspection) -> HeadView:
+    """The split by origin, or why there is none: not every family describes its residual stream."""
+    try:
+        return replace(view, explanation=inspection.explain(view.layer, view.head))
+    except ProblemError as error:
+        return replace(view, unexplained=str(error))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.gram_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
+from attsvm.torch.inspection.explanation import Explanation
 from attsvm.torch.inspection.measures import attention_of
 from attsvm.torch.inspection.reasons import Reasons, reasons_of
 from attsvm.torch.inspection.weights import Layer, singular_values
@@ -38,6 +39,10 @@ class HeadView:
         if there is no Att-SVM.
     interval : MarginInterval
         At most as wide as :data:`VIEW_GAP`, if the steps were sufficient.
+    explanation : Explanation or None
+        The split of the head's logits by origin.
+    unexplained : str
+        Why there is no explanation.
     """
 
     layer: int
@@ -50,6 +55,8 @@ class HeadView:
     support: Bool[np.ndarray, "n Q T"] | None
     reasons: Reasons | None
     interval: MarginInterval
+    explanation: Explanation | None = None
+    unexplained: str = ""
 
     @property
     def nuclear_norm(self) -> float:
