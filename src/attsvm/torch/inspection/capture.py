@@ -49,7 +49,7 @@ class _LastLayerDone(Exception):
     """Stops a pass of the model after the last layer that is recorded."""
 
 
-class _FusedCalls(TorchFunctionMode):
+class FusedCalls(TorchFunctionMode):
     """Keeps the arguments of the last call of scaled_dot_product_attention."""
 
     last: FusedCall | None = None
@@ -70,7 +70,7 @@ class _FusedCalls(TorchFunctionMode):
 class _Recorder:
     """Hooks of one pass: what enters each layer, in chunks of sequences."""
 
-    def __init__(self, layers: list[AttentionLayer], sampler: Sampler, fused_calls: _FusedCalls) -> None:
+    def __init__(self, layers: list[AttentionLayer], sampler: Sampler, fused_calls: FusedCalls) -> None:
         self.sampler, self.fused_calls = sampler, fused_calls
         self.last = layers[-1].name
         self.parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
@@ -120,7 +120,7 @@ def _run(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sa
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(model))
-        recorder = _Recorder(layers, sampler, stack.enter_context(_FusedCalls()))
+        recorder = _Recorder(layers, sampler, stack.enter_context(FusedCalls()))
         for layer in layers:
             stack.enter_context(recorder.attached(layer))
         for piece in chunks(batch):

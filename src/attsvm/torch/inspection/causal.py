@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,14 +15,12 @@ from torch.overrides import TorchFunctionMode
 from attsvm.checks import check_integer, check_seed
 from attsvm.errors import ProblemError
 from attsvm.torch.inspection.capture import FUSED_ARGUMENTS
+from attsvm.torch.inspection.decisions import decisions_of
 from attsvm.torch.inspection.families.fused import FusedCall
 from attsvm.torch.inspection.families.stream import BIASES
 from attsvm.torch.inspection.model_calls import evaluating
 from attsvm.torch.inspection.residual import Residual, residual_stream
 from attsvm.torch.inspection.source import Source
-
-if TYPE_CHECKING:
-    from attsvm.torch.inspection.explanation import Explanation
 
 LEAST = 0.5
 """Sufficiency and necessity that a reason needs."""
@@ -97,23 +95,22 @@ class CausalTest:
         )
 
 
+class Heads(NamedTuple):
+    """Heads of one layer on sequences, and the pattern of their decisions."""
+
+    source: Source
+    layer: int
+    heads: tuple[int, ...]
+    pattern: str | None
+
+
 def causal_test(
-    explanation: "Explanation",
-    query: str,
-    key: str,
-    batch: Any,
-    controls: int,
-    measure: Callable[[Any], float] | None,
-    seed: int,
+    heads: Heads, reason: Reason, controls: int, measure: Callable[[Any], float] | None, seed: int
 ) -> CausalTest:
-    """Test a reason of an explanation; see :meth:`attsvm.torch.Explanation.test`."""
+    """Test a reason of some heads; see :meth:`attsvm.torch.Explanation.test`."""
     check_integer("controls", controls, 1)
     check_seed(seed)
-    for side, name in (("query", query), ("key", key)):
-        if name not in explanation.groups:
-            raise ProblemError(f"{side}: expected one of {', '.join(explanation.groups)}, got {name!r}")
-    reason = Reason(frozenset(explanation.groups[query]), frozenset(explanation.groups[key]))
-    running = _Running.of(explanation, batch, measure)
+    running = _Running.of(heads, measure)
     generator = np.random.default_rng(seed)
     drawn = _controls(reason, running.residual.origins, controls, generator)
     score = running.score(None)
@@ -171,18 +168,16 @@ class _Running:
     measure: Callable[[Any], float] | None
 
     @classmethod
-    def of(cls, explanation: "Explanation", batch: Any, measure: Callable[[Any], float] | None) -> "_Running":
-        from attsvm.torch.inspection.explanation import decisions_of
-
-        source = explanation.source.on(batch)
-        layer, targets = decisions_of(source, explanation.layer, explanation.heads, explanation.pattern)
+    def of(cls, heads: Heads, measure: Callable[[Any], float] | None) -> "_Running":
+        source = heads.source
+        layer, targets = decisions_of(*heads)
         allowed = layer.allowed.any(axis=1)
         lengths = allowed.sum(axis=-1)
         if not (allowed == (np.arange(allowed.shape[1]) < lengths[:, None])).all():
             raise ProblemError("batch: expected sequences that are padded on the right, if at all")
-        attention = source.layers[explanation.layer]
+        attention = source.layers[heads.layer]
         residual = residual_stream(source.model, source.batch, attention)
-        return cls(source, attention.module, explanation.heads, residual, torch.as_tensor(targets), lengths, measure)
+        return cls(source, attention.module, heads.heads, residual, torch.as_tensor(targets), lengths, measure)
 
     def others(self, generator: np.random.Generator) -> Tensor:
         """Another sequence for each, at least as long; the longest ones may only have themselves, and are left out."""

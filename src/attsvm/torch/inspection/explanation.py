@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
-from attsvm.torch.inspection.causal import CausalTest, causal_test
+from attsvm.torch.inspection.causal import CausalTest, Heads, Reason, causal_test
+from attsvm.torch.inspection.decisions import decisions, pattern_of
 from attsvm.torch.inspection.families.stream import BIASES, Parts
-from attsvm.torch.inspection.patterns import PATTERNS, Pattern
+from attsvm.torch.inspection.patterns import Pattern
 from attsvm.torch.inspection.residual import residual_stream
 from attsvm.torch.inspection.source import Source
 from attsvm.torch.inspection.weights import Layer
@@ -249,7 +250,12 @@ class Explanation:
         if query is None or key is None:
             best = self.pairs(1)[0]
             query, key = query or best.query, key or best.key
-        return causal_test(self, query, key, batch, controls, measure, seed)
+        for side, name in (("query", query), ("key", key)):
+            if name not in self.groups:
+                raise ProblemError(f"{side}: expected one of {', '.join(self.groups)}, got {name!r}")
+        reason = Reason(frozenset(self.groups[query]), frozenset(self.groups[key]))
+        heads = Heads(self.source.on(batch), self.layer, self.heads, self.pattern)
+        return causal_test(heads, reason, controls, measure, seed)
 
 
 def explained(
@@ -283,41 +289,6 @@ def explained(
     return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source)
 
 
-def pattern_of(name: str | None, layer: Layer, tokens: Int[np.ndarray, "n T"] | None) -> Pattern | None:
-    """The tokens (n, Q, T) that follow a pattern from each query.
-
-    Raises
-    ------
-    ProblemError
-        If there is no such pattern, or the tokens are not known.
-    """
-    if name is None:
-        return None
-    if name not in PATTERNS:
-        raise ProblemError(f"pattern: expected one of {', '.join(PATTERNS)}, got {name!r}")
-    if tokens is None:
-        raise ProblemError("pattern: expected a batch with input_ids, so that tokens are known, got one without")
-    follows: Pattern = PATTERNS[name](layer.positions, tokens) & layer.allowed
-    return follows
-
-
-def decisions_of(
-    source: Source, layer: int, heads: Sequence[int], pattern: str | None
-) -> tuple[Layer, Bool[np.ndarray, "n heads Q T"]]:
-    """A layer, and the tokens that its heads decide for: the selected one, or those of the pattern."""
-    captured = source.captured(layer)
-    follows = pattern_of(pattern, captured, source.tokens)
-    decided = []
-    for head in heads:
-        keys, queries = captured.projected(head, captured.tokens, captured.queries)
-        selected, _ = _decisions(queries @ keys.mT, captured.allowed, follows)
-        chosen = np.arange(captured.allowed.shape[-1]) == selected[..., None]
-        decided.append(chosen if follows is None else follows & (selected >= 0)[..., None])
-    if not np.any(decided):
-        raise ProblemError(f"batch: no query of layer {layer}, heads {list(heads)}, makes such a decision")
-    return captured, np.stack(decided, axis=1)
-
-
 def _check_stream(parts: Parts, layer: Layer) -> None:
     """Check that the parts add up to what entered the layer."""
     total = np.sum([part.numpy() for part in parts.values()], axis=0)
@@ -340,28 +311,12 @@ def _split(parts: Parts, layer: Layer, head: int, follows: Pattern | None) -> Lo
         queries.append(query)
     whole = layer.projected(head, layer.tokens, layer.queries)
     logits = layer.projections.scale * (whole[1] @ whole[0].mT)
-    selected, runner_up = _decisions(logits, layer.allowed, follows)
+    selected, runner_up = decisions(logits, layer.allowed, follows)
     split = LogitSplit(
         head, list(tokens), np.stack(queries), np.stack(keys), layer.projections.scale, selected, runner_up, 0.0
     )
     differences = np.where(layer.allowed, split.logits() - logits, 0.0)
     return LogitSplit(**{**split.__dict__, "error": float(np.abs(differences).max())})
-
-
-def _decisions(
-    logits: Float[np.ndarray, "n Q T"], allowed: Bool[np.ndarray, "n Q T"], follows: Pattern | None
-) -> tuple[Int[np.ndarray, "n Q"], Int[np.ndarray, "n Q"]]:
-    """Selected token and runner-up of each query, −1 for both where the query does not count."""
-    logits = np.where(allowed, logits, -np.inf)
-    selected = logits.argmax(axis=-1)
-    same = np.arange(logits.shape[-1]) == selected[..., None]
-    counts = np.ones(selected.shape, bool)
-    if follows is not None:  # other tokens of the pattern are as right as the selected one
-        counts = np.take_along_axis(follows, selected[..., None], axis=-1)[..., 0]
-        same |= follows
-    counts &= (allowed & ~same).any(axis=-1) & allowed.any(axis=-1)
-    runner_up = np.where(same, -np.inf, logits).argmax(axis=-1)
-    return np.where(counts, selected, -1), np.where(counts, runner_up, -1)
 
 
 def _groups(origins: list[str], sets: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, list[str]]:
