@@ -50,7 +50,9 @@ class _OfSingularValues(Norm):
         if axes == 1:
             return self.of_vectors.values(x, axes)
         matrices = np.asarray(x, dtype=np.float64)
-        if np.abs(matrices).max(initial=0.0) < USUAL:  # LAPACK scales matrices of small numbers itself
+        if (
+            np.maximum.reduce(np.abs(matrices), axis=None, initial=0.0) < USUAL
+        ):  # LAPACK scales matrices of small numbers itself
             return self._reduce(singular_values(matrices))
         return values_at_unit_scale(matrices, lambda matrices: self._reduce(singular_values(matrices)))
 

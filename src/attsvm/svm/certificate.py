@@ -149,9 +149,9 @@ def certify(
 
     weights = constraints.project(weights)
     smallest = np.minimum.reduce(flat(constraints.apply(weights)), axis=-1, where=asked, initial=np.inf)
-    scale = np.where(asks_margin & (smallest > 0), smallest, 1.0)
-    if np.count_nonzero(asks_margin) < asks_margin.size:
-        scale = np.where(asks_margin, scale, np.inf)  # 0 is the least norm if no margin is required
+    scale, usual = smallest, asks_margin & (smallest > 0)
+    if np.count_nonzero(usual) < usual.size:
+        scale = np.where(usual, smallest, np.where(asks_margin, 1.0, np.inf))  # 0 is the least norm without a margin
     weights = weights / scale[..., None, None]
     slack = flat(constraints.apply(weights)) - flat(constraints.right)
     size, length = size / divisor, length_of(weights)
@@ -284,9 +284,13 @@ def certified(
     lowest = slack - error
     smallest = 1.0 + np.minimum.reduce(lowest, axis=-1, where=asked, initial=0.0)
     bound = np.vecdot(flat(dual), flat(constraints.right)) / (size + (size == 0))
-    apart = 1.0 - bound * smallest / positive
-    gap = np.where(apart < -CONTRADICTION, -apart, np.maximum(apart, 0.0))
-    gap = np.where(smallest > 0, gap, np.inf)
+    apart, margin = 1.0 - bound * smallest / positive, smallest / positive
+    gap = np.maximum(apart, 0.0)
+    usual = asks_margin & (smallest > 0) & (apart >= -CONTRADICTION)
+    if np.count_nonzero(usual) < usual.size:
+        gap = np.where(apart < -CONTRADICTION, -apart, gap)
+        gap = np.where(asks_margin, np.where(smallest > 0, gap, np.inf), 0.0)
+        margin = np.where(asks_margin, margin, np.nan)
 
     lacking = np.maximum(-lowest, 0.0)
     if constraints.equality is not None:
@@ -296,8 +300,8 @@ def certified(
         weights=weights,
         dual=dual,
         value=value,
-        margin=np.where(asks_margin, smallest / positive, np.nan),
-        gap=np.where(asks_margin, gap, 0.0),
+        margin=margin,
+        gap=gap,
         violation=np.maximum.reduce(lacking / (room + (room == 0)), axis=-1),
         raw_violation=np.maximum.reduce(lacking, axis=-1),
         support=support.reshape(constraints.inequality.shape),

@@ -163,7 +163,8 @@ class Constraints:
     @cached_property
     def most_rows(self) -> int:
         """Rows of the problem that has the most."""
-        return int(np.add.reduce(self.flat(self.rows_mask), axis=-1, dtype=np.intp).max(initial=0))
+        numbers = np.add.reduce(self.flat(self.rows_mask), axis=-1, dtype=np.intp)
+        return int(np.maximum.reduce(numbers, axis=None, initial=0))
 
     @cached_property
     def norms(self) -> TokenValues:

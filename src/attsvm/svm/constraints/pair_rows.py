@@ -32,7 +32,7 @@ class PairRows(NamedTuple):
 
     def apply(self, weights: Block) -> RowVector:
         """A(W)."""
-        return np.asarray(np.vecdot(self.left, (self.queries @ weights.mT)[:, self.query_of]))
+        return np.asarray(np.vecdot(self.left, (self.queries @ weights.mT).take(self.query_of, axis=1)))
 
     def adjoint(self, multipliers: RowVector) -> Block:
         """A*(λ)."""
@@ -91,7 +91,7 @@ def paired(
     query = position // T
     new = np.ones(len(query), bool)
     new[1:] = query[1:] != query[:-1]
-    first = np.flatnonzero(new)
+    first = new.nonzero()[0]
     return constraints.differences(position), constraints.queries_of(position[first]), np.cumsum(new) - 1, first
 
 
@@ -111,7 +111,7 @@ def reduced_rows(constraints: Constraints, *, left: bool = True, right: bool = T
     sizes = np.sqrt(np.vecdot(queries, queries))
     sizes = np.where(sizes > 0, sizes, 1.0)
     queries = queries / sizes[:, :, None]
-    keys = keys * (unit.there * sizes[:, query_of] / -unit.norms)[:, :, None]
+    keys = keys * (unit.there * sizes.take(query_of, axis=1) / -unit.norms)[:, :, None]
     keys, key_basis = _in_own_span(keys) if left else (keys, None)
     queries, query_basis = _in_own_span(queries) if right else (queries, None)
     return Reduced(PairRows(keys, queries, query_of, first), unit, key_basis, query_basis)

@@ -48,13 +48,13 @@ class UnitRows(NamedTuple):
             raise ValueError(f"constraints: expected one batch axis, got batch shape {constraints.batch_shape}")
         norms = constraints.flat(constraints.norms)
         if position is None:
-            position = np.flatnonzero(np.logical_or.reduce(norms > 0, axis=0))
+            position = np.logical_or.reduce(norms > 0, axis=0).nonzero()[0]
         if len(position) == 0:
             raise ValueError("constraints: expected at least one row, got none")
-        norms = norms[:, position]
+        norms = norms.take(position, axis=1)
         there = norms > 0
         norms = np.where(there, norms, 1.0)
-        right = np.where(there, constraints.flat(constraints.right)[:, position] / norms, -1.0)
+        right = np.where(there, constraints.flat(constraints.right).take(position, axis=1) / norms, -1.0)
         if constraints.equality is None:
             equality = np.zeros(there.shape, bool)
         else:
@@ -78,4 +78,4 @@ class UnitRows(NamedTuple):
 
     def gather(self, multipliers: TokenValues) -> RowVector:
         """The reverse of :meth:`spread`."""
-        return np.asarray(multipliers.reshape(len(multipliers), -1)[:, self.position] * self.norms)
+        return np.asarray(multipliers.reshape(len(multipliers), -1).take(self.position, axis=1) * self.norms)

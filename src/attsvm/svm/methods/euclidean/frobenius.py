@@ -141,7 +141,7 @@ def _solve_one(constraints: Constraints, why: str) -> Candidate:
 
 
 def _solve_rows(rows: Rows) -> LeastDistance:
-    if not rows.equality.any():
+    if not np.count_nonzero(rows.equality):
         return least_distance(rows.matrix, rows.right)
     # on the null space of the equalities only the inequalities remain; the components of their rows outside of it
     # determine the free multipliers

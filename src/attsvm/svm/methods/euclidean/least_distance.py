@@ -67,7 +67,7 @@ def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> L
     """
     m, D = G.shape
     best = LeastDistance(np.zeros(D), np.zeros(m), False, 0)
-    largest = scale = h.max(initial=0.0)
+    largest = scale = np.maximum.reduce(h, initial=0.0)
     if largest == 0:
         return best
     if m <= D:
@@ -139,8 +139,9 @@ def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.nda
     allowed = ROUNDING * max(1.0, math.sqrt(point @ point))
     if np.count_nonzero((slack > allowed) & (multipliers > 0)):
         return False
-    holds = slack >= -np.where(h > 0, np.minimum(allowed, SHORTFALL * h), allowed)  # False for NaN
-    return bool(holds.all())
+    most = np.minimum(allowed, SHORTFALL * h)
+    np.copyto(most, allowed, where=h == 0)
+    return np.count_nonzero(slack >= -most) == len(h)  # False for NaN
 
 
 def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -57,7 +57,7 @@ class Problems:
     @cached_property
     def has_rigid(self) -> bool:
         """Whether there are equalities or rows with right side 0."""
-        return bool(np.any((self.right == 0) | self.equality))
+        return bool(np.count_nonzero((self.right == 0) | self.equality))
 
     @cached_property
     def unequal(self) -> RowVector:
@@ -136,7 +136,7 @@ def measure(
     The distance is the relative gap after scaling, which is ∞ while a margin is not positive, plus the violation of
     equalities and rows with right side 0, which scaling cannot repair, in units in which RIGID ‖W‖ is ``target``.
     """
-    margin = np.min(image / problems.divisor, axis=-1, where=problems.asked, initial=np.inf)
+    margin = np.minimum.reduce(image / problems.divisor, axis=-1, where=problems.asked, initial=np.inf)
     bound = np.vecdot(problems.asked_right, multipliers)
     error = np.abs(1 - bound * margin / value)
     if problems.has_rigid:

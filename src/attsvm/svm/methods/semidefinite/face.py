@@ -49,6 +49,9 @@ FEW_ENTRIES = 500
 TINY = 1e-300
 """Added to divisors that are 0 where the dividends are 0, too."""
 
+ONLY = np.zeros((1, 1), int)
+"""The index of a single problem."""
+
 LARGEST = float(np.finfo(float).max)
 """Any number that is finite is at most this."""
 
@@ -72,7 +75,7 @@ class FaceRows(NamedTuple):
     @classmethod
     def of(cls, rows: PairRows, right: RowVector, equality: Bool[np.ndarray, "N m"]) -> "FaceRows":
         """Those of N problems, with the larger dimension first."""
-        queries = rows.queries[:, rows.query_of]
+        queries = rows.queries.take(rows.query_of, axis=1)
         first, second = (rows.left, queries) if rows.left.shape[2] >= queries.shape[2] else (queries, rows.left)
         return cls(np.concatenate([first, second, right[:, :, None]], axis=2), first.shape[2], ~equality)
 
@@ -112,16 +115,17 @@ class Held(NamedTuple):
     @classmethod
     def of(cls, rows: FaceRows, held: Bool[np.ndarray, "N m"]) -> "Held":
         """The rows where ``held``."""
-        numbers = np.add.reduce(held, axis=-1)
-        most = int(numbers.max())
-        _, row = held.nonzero()
-        even = len(row) == len(held) * most  # as with one problem
-        row = row.reshape(len(held), most) if even else np.argsort(~held, axis=-1, kind="stable")[:, :most]
-        place = np.arange(len(held))[:, None], row
-        absent, table = numbers[:, None] <= np.arange(most), rows.table[place]
-        if not even:
-            table[absent] = 0.0
         d = rows.key_dim
+        if len(held) == 1:
+            row = held[0].nonzero()[0]
+            place, absent = (ONLY, row[None]), np.zeros((1, len(row)), bool)
+            table = rows.table.take(row, axis=1)
+        else:
+            numbers = np.add.reduce(held, axis=-1)
+            most = int(np.maximum.reduce(numbers))
+            place = np.arange(len(held))[:, None], np.argsort(~held, axis=-1, kind="stable")[:, :most]
+            absent, table = numbers[:, None] <= np.arange(most), rows.table[place]
+            table[absent] = 0.0
         return cls(place, table[:, :, :d], table[:, :, d:-1], table[:, :, -1], absent)
 
 
@@ -277,15 +281,17 @@ def solve_on_face(
         off = np.maximum.reduce(np.abs(short * held), axis=-1)
         wrong = (now.multipliers < 0) & rows.inequality
         wrong |= short > np.maximum(off, 1e-12)[:, None]
-        changed = np.logical_or.reduce(wrong, axis=-1)
-        if np.count_nonzero(changed):
+        if np.count_nonzero(wrong):
             held = held ^ wrong
             now.multipliers[wrong] = 0.0
             own = Held.of(rows, held)
             off = np.maximum.reduce(np.abs(short * held), axis=-1)
         before, now = now, _step(face, places, own, now, off)
         # a NaN where the step failed compares as false
-        going = now.error <= np.where(changed | (now.rank != before.rank), LARGEST, 10 * before.error)
+        going = now.error <= 10 * before.error
+        if np.count_nonzero(going) < len(going):
+            other_face = np.logical_or.reduce(wrong, axis=-1) | (now.rank != before.rank)
+            going |= other_face & (now.error <= LARGEST)
         ended = going & (now.error <= LAST)
         if np.count_nonzero(ended):
             best = running[ended]
@@ -311,7 +317,7 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
     U, sigma, Vt = svd(face.mixed(now.weights, (held.left * multipliers[:, :, None]).mT @ held.queries))
     size = now.size[:, None]
     ranks = np.add.reduce(sigma > size, axis=-1)
-    inside = places.inside[ranks]
+    inside = places.inside.take(ranks, axis=0)
     sizes = np.zeros((2, N, d))
     of_weights, of_pull = face.sizes(sizes[0], sizes[1])
     core, rest = sizes[:, :, :c]
@@ -332,7 +338,8 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
     dividend, divisor = face.sizes(of_core, of_rest)
     freedom = np.maximum(error, LEAST_FREEDOM)[:, None, None]
     divisor += TINY
-    quotient = np.where(places.free[ranks], 1 / freedom, dividend / divisor)
+    quotient = np.divide(dividend, divisor)
+    np.copyto(quotient, 1 / freedom, where=places.free[ranks])
     quotient *= places.share
     scale = np.sqrt(quotient).reshape(N, d * c, 1)
     used = np.flatnonzero(scale.any(axis=(0, 2))) if d * c > FEW_ENTRIES else slice(None)

@@ -97,7 +97,7 @@ def solve_semidefinite(
     for index in chunks(undecided(flat), entries, CHUNK):
         some = flat if len(index) == size else flat[index]
         # it shows which problems are infeasible, the size of the value, and which rows are active
-        frobenius = _frobenius(some)
+        frobenius = _frobenius(some if constraints.batch_shape else constraints)
         ray[index] = frobenius.ray
         multipliers[index] = frobenius.multipliers
         go_on = index[~frobenius.ray]
@@ -221,7 +221,7 @@ def _solve(
     if settings.report is None and settings.max_steps is None and reduced.rows.left.shape[1] <= DIRECT_ROWS:
         _directly(best, problems, own_cone.face, known / sizes[:, None, None], multipliers, settings)
     for start in (_raised, _even):
-        index = np.flatnonzero(best.gap > settings.tol)
+        index = (best.gap > settings.tol).nonzero()[0]
         if len(index) == 0 or watch.stopped:
             break
         own = problems if len(index) == len(sizes) else problems.keep(index)
@@ -232,10 +232,10 @@ def _solve(
 
 
 def _frobenius(constraints: Constraints) -> Candidate:
-    """The answer in the Frobenius norm; one problem takes another way than many."""
-    if constraints.batch_shape != (1,):
+    """The answer in the Frobenius norm, with one batch axis; one problem takes another way than many."""
+    if math.prod(constraints.batch_shape) != 1:
         return solve_frobenius(constraints, Settings())
-    found = solve_frobenius(constraints[0], Settings())
+    found = solve_frobenius(constraints[0] if constraints.batch_shape else constraints, Settings())
     return found._replace(
         weights=found.weights[None], multipliers=found.multipliers[None], ray=found.ray[None], steps=found.steps[None]
     )
@@ -244,7 +244,7 @@ def _frobenius(constraints: Constraints) -> Candidate:
 def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: Values, tol: float) -> None:
     """Keep the initial weights where the iteration ended early with worse ones."""
     short = best.gap > tol
-    if not short.any():
+    if not np.count_nonzero(short):
         return
     rigid = np.any(reduced.unit.equality | (reduced.unit.right == 0), axis=-1)
     better = short & np.where(rigid, best.gap == np.inf, sizes < _sizes(reduced, norm, best.weights))
@@ -254,18 +254,17 @@ def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: 
 def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
     """Values of weights scaled to a margin of 1; ∞ where the margin is not positive."""
     margin = _margin(reduced, weights)
-    sizes = norm.values(weights) / np.where(margin > 0, margin, 1.0)
-    return np.where((margin > 0) & (sizes > 0), sizes, np.inf)
+    positive = margin > 0
+    sizes = norm.values(weights) / np.where(positive, margin, 1.0)
+    return np.where(positive & (sizes > 0), sizes, np.inf)
 
 
 def _margin(reduced: Reduced, weights: Block) -> Values:
     """The smallest margin, relative to the right side."""
-    asked = reduced.unit.right > 0
-    return np.asarray(
-        np.min(
-            reduced.rows.apply(weights) / np.where(asked, reduced.unit.right, 1.0), axis=-1, where=asked, initial=np.inf
-        )
-    )
+    right = reduced.unit.right
+    asked = right > 0
+    relative = reduced.rows.apply(weights) / np.where(asked, right, 1.0)
+    return np.asarray(np.minimum.reduce(relative, axis=-1, where=asked, initial=np.inf))
 
 
 def _raised(problems: Problems, multipliers: RowVector) -> RowVector:
@@ -293,7 +292,7 @@ def _directly(
     start = multipliers * (SHRINK / size)[:, None]
     found = solve_directly(face, problems, weights, start, held, value, _target(settings))
     done = found.gap <= EXACT
-    best.improve(np.flatnonzero(done), Point(*(part[done] for part in found)))
+    best.improve(np.arange(len(done)), found._replace(gap=np.where(done, found.gap, np.inf)))
     best.steps[done] = found.steps[done]
 
 
