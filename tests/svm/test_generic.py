@@ -347,12 +347,18 @@ def test_badly_scaled_coordinates_do_not_stop_a_large_problem():
     assert exact * (1 - 1e-9) <= solution.value <= exact * (1 + 2e-8)
 
 
-@pytest.mark.parametrize("norm", [Schatten(1.5), Schatten(3.0)])
-def test_a_strictly_convex_norm_needs_only_its_steepest_direction(norm):
+@pytest.mark.parametrize("norm", [Schatten(1.1), Schatten(1.5), Schatten(3.0)])
+@pytest.mark.parametrize("smallest", [1.0, 1e-3])
+def test_a_strictly_convex_norm_needs_only_its_steepest_direction(norm, smallest):
+    """Also with coordinates of sizes from 1 to 1e-3. The oracle is the solver that uses the prox of Schatten-p."""
     problem, selected = drawn(2)
-    solution = attsvm.solve_svm(problem, selected, norm=norm, tol=1e-7)
+    sizes = np.geomspace(1, smallest, problem.dim)
+    problem = attsvm.Problem(problem.tokens * sizes, queries=problem.queries * sizes)
+    solution = attsvm.solve_svm(problem, selected, norm=norm, tol=1e-10)
     assert solution.status == "optimal"
     assert solution.stats["method"] == "quasi-newton"
+    exact = attsvm.solve_svm(problem, selected, norm=f"schatten{norm.p}")
+    assert solution.value == pytest.approx(exact.value, rel=2e-8)
 
 
 @dataclass(frozen=True)
