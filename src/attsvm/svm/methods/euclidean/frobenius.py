@@ -40,6 +40,8 @@ FIRST_STEPS = 1_000
 BY_PRODUCTS = "large: by products with keys and queries, the rows are never formed"
 BY_PIVOTING = f"large: after {FIRST_STEPS} products with keys and queries, the active rows were found by pivoting"
 
+BY_ROWS = "the products lose too many digits: the rows are written out"
+
 LAST_DIGITS = 1e-10, 1e-15
 """A gap, and a gap relative to the value on unit rows, below which no other method is tried."""
 
@@ -107,24 +109,33 @@ def _one_large(constraints: Constraints, settings: Settings, forced: bool) -> Ca
         return stopped
 
     settings = replace(settings, report=report)
-    pivots = _most_rows(constraints) <= MOST_ROWS
+    rows = _most_rows(constraints)
+    pivots, dense = rows <= MOST_ROWS, rows * math.prod(constraints.weights_shape) <= DENSE_ROWS
+    written = None
     candidate = solve_large(constraints, replace(settings, max_steps=FIRST_STEPS) if pivots else settings, BY_PRODUCTS)
     if pivots and not (stopped or candidate.ray) and candidate.steps >= FIRST_STEPS:
         pivoted = solve_by_pivoting(constraints, candidate.multipliers, BY_PIVOTING)
         if pivoted is not None:
             return pivoted._replace(steps=candidate.steps + pivoted.steps)
+        if dense:
+            written = _solve_one(constraints, BY_ROWS)
+            if written.ray or _is_precise(constraints, written):
+                return written
         before = candidate.steps
         candidate = solve_large(constraints, replace(settings, warm_multipliers=candidate.multipliers), BY_PRODUCTS)
         candidate = candidate._replace(steps=before + candidate.steps)
-    if stopped or candidate.ray or _most_rows(constraints) * math.prod(constraints.weights_shape) > DENSE_ROWS:
+    if stopped or candidate.ray or not dense or _is_precise(constraints, candidate):
         return candidate
+    return written or _solve_one(constraints, BY_ROWS)
+
+
+def _is_precise(constraints: Constraints, candidate: Candidate) -> bool:
+    """Whether no other method would give more digits."""
     done = certify(constraints, FROBENIUS, candidate.weights, candidate.multipliers)
     # ‖row‖‖W‖ of the rows on average, weighted by their multipliers
     average = np.vdot(done.dual, constraints.norms) / (np.vdot(done.dual, constraints.right) or 1.0)
     unit_value = float(done.value * average)
-    if done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * unit_value) and done.violation <= LAST_DIGITS[0]:
-        return candidate
-    return _solve_one(constraints, "the products lose too many digits: the rows are written out")
+    return bool(done.gap <= max(LAST_DIGITS[0], LAST_DIGITS[1] * unit_value) and done.violation <= LAST_DIGITS[0])
 
 
 def _solve_one(constraints: Constraints, why: str) -> Candidate:
