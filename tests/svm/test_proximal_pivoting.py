@@ -97,3 +97,16 @@ def test_a_large_problem_is_finished_by_pivoting(monkeypatch):
     # the direction error is half the square of the distance, and that is at most the root of the gaps
     assert solution.value == pytest.approx(again.value, rel=1e-9)
     assert attsvm.direction_error(solution.direction, again.direction) < 1e-9
+
+
+def test_where_pivoting_fails_the_rows_are_written_out_before_more_products(monkeypatch):
+    monkeypatch.setattr(frobenius, "SMALL_ROWS", 1_000)
+    monkeypatch.setattr(frobenius, "FEW_WEIGHTS", 10)
+    monkeypatch.setattr(frobenius, "FIRST_STEPS", 20)
+    monkeypatch.setattr(frobenius, "solve_by_pivoting", lambda *of_problem: None)
+    problem, selected = ordered_pairs(1)
+    products = []
+    solution = attsvm.solve_svm(problem, selected, callback=lambda progress: products.append(progress.step))
+    assert max(products) <= 20
+    assert solution.stats["method"] == "least-distance"
+    assert solution.status == "optimal"
