@@ -46,14 +46,16 @@ check: develop
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-playground:  ## builds the page of `attsvm playground`, which is kept in the repository
-	cd playground && npm ci --no-audit --no-fund && npm run build
+playground:  ## builds the page of `attsvm playground` and the zoom of other pages, which are kept in the repository
+	cd playground && npm ci --no-audit --no-fund && npm run build && npm run build:report
 
 # everything of the page that needs Node: the page is what the source builds, and its tests
 check-playground:
 	@command -v npm >/dev/null || { echo "check-playground: skipped, Node is not installed"; exit 0; }; \
 	cd playground && npm ci --no-audit --no-fund && npm run build -- --outDir ../build/playground && \
-	cmp ../build/playground/index.html ../$(PLAYGROUND) && npm test && \
+	cmp ../build/playground/index.html ../$(PLAYGROUND) && \
+	npm run build:report -- --outDir ../build/report && \
+	cmp ../build/report/zoom.js ../src/attsvm/report/templates/zoom.js && npm test && \
 	if command -v chromium >/dev/null; then npm run browser; \
 	else echo "check-playground: tests in the browser skipped, Chromium is not installed"; fi
 

@@ -59,10 +59,10 @@ def test_the_linked_file_has_the_numbers_that_were_drawn(values):
     for panel, series, x, y, value in rows:
         found.setdefault((panel, series), []).append((x, y, value))
     names = ['gradient, "plain"', 'band of gradient, "plain", edge 1', 'band of gradient, "plain", edge 2']
-    assert set(found) == {("1", name) for name in names} | {("2 ratios", "cells 1")}  # neither colorbar nor rule
+    assert set(found) == {("1", name) for name in names} | {("2 ratios", "cells")}  # neither colorbar nor rule
     for name, drawn in zip(names, (middle, low, high), strict=True):
         assert [(float(x), float(y)) for x, y, _ in found["1", name]] == list(zip(X, drawn, strict=True))
-    cells = {(y, x): float(value) for x, y, value in found["2 ratios", "cells 1"]}
+    cells = {(y, x): float(value) for x, y, value in found["2 ratios", "cells"]}
     expected = {
         (row, column): CELLS[i, j]
         for i, row in enumerate(["GD", "sign"])
@@ -94,11 +94,11 @@ document.body.appendChild(document.createElement("output")).textContent = read.d
 </script></body>"""
 
 
-def test_a_browser_shows_the_numbers_under_the_pointer(tmp_path):
+def opened(one, script, folder):
+    """What a script says on a page with this figure."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no chromium to open the page with")
-    one = shown([0.1, 0.01, 0.001], [0.2, 0.1, 0.0625], [0.9, 0.8, 0.7])
     page = render(
         "profile.html.j2",
         **dict.fromkeys(("title", "kicker", "verdict", "command", "made_by"), ""),
@@ -106,18 +106,40 @@ def test_a_browser_shows_the_numbers_under_the_pointer(tmp_path):
         drawn=[one],
         result={"version": ""},
     )
-    (tmp_path / "index.html").write_text(page.replace("</body>", HOVER))
+    (folder / "index.html").write_text(page.replace("</body>", script))
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    command += [f"--user-data-dir={tmp_path}/profile", "--dump-dom", "--virtual-time-budget=1000"]
-    opened = subprocess.run([*command, f"file://{tmp_path}/index.html"], capture_output=True, text=True, check=True)
-    assert re.findall(r"<output>(.*?)</output>", opened.stdout) == [
+    command += [f"--user-data-dir={folder}/profile", "--dump-dom", "--virtual-time-budget=1000"]
+    shown = subprocess.run([*command, f"file://{folder}/index.html"], capture_output=True, text=True, check=True)
+    assert "CONSOLE" not in shown.stderr
+    return re.findall(r"<output>(.*?)</output>", shown.stdout)
+
+
+def test_a_browser_shows_the_numbers_under_the_pointer(tmp_path):
+    one = shown([0.1, 0.01, 0.001], [0.2, 0.1, 0.0625], [0.9, 0.8, 0.7])
+    assert opened(one, HOVER, tmp_path) == [
         '1 · gradient, "plain" · steps 100, direction error 0.0625',
         "2 ratios · x ℓ3, y GD: 0.5",
         "2 ratios · x ℓ1, y sign: 0.33333",
         "nothing",
         "svg",
     ]
-    assert "CONSOLE" not in opened.stderr
+
+
+def test_series_have_plain_names():
+    def curves():
+        figure = Figure()
+        left, right = figure.subplots(1, 2)
+        left.set_ylabel(r"$\|W\|_F$")
+        left.plot([1, 2], [3, 4])
+        right.plot([1, 2], [3, 4], label=r"ℓ$_{1.5}$ Att-SVM")
+        right.plot([1, 2], [3, 4])
+        image = right.imshow([[1.0, 2.0]], aspect="auto")
+        figure.colorbar(image, ax=right, label="margin\nratio")
+        return figure
+
+    (one,) = draw_each({"names": lambda: Drawn("names", "Names", "A caption.", curves())})
+    names = [row[1] for row in linked_rows(one.svg)[1:]]
+    assert names[::2] == names[1::2] == ["‖W‖_F", "ℓ1.5 Att-SVM", "curve", "margin ratio"]
 
 
 @pytest.mark.parametrize("upright", [True, False])
@@ -135,3 +157,31 @@ def test_stacked_bars_have_their_own_lengths(upright):
     length, series = header.index("y" if upright else "x"), header.index("series")
     found = [(row[series], float(row[length])) for row in rows]
     assert found == [("below", 7), ("below", 0), ("below", 1), ("above", 6), ("above", 2), ("above", 0)]
+
+
+ZOOM = """<script>
+const say = (text) => { document.body.appendChild(document.createElement("output")).textContent = text; };
+const panel = document.querySelector('[id$="-axes_1"]'), box = panel.querySelector("rect.zoom").getBoundingClientRect();
+const [more, , reset] = document.querySelectorAll(".zooms button");
+const ticks = () => [...panel.querySelectorAll("text")].map((text) => text.textContent).filter((text) => text !== "");
+const before = ticks().length;
+more.click(); more.click();
+say(ticks().length > before ? "ticks" : "no ticks");
+// the middle of the axes stays where it is: the middle point of the curve is there
+document.querySelector("figure svg").dispatchEvent(
+  new PointerEvent("pointermove", { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2 }));
+say(document.querySelector(".tip").hidden ? "nothing" : document.querySelector(".tip").textContent);
+// the first point has left the axes
+document.querySelector("figure svg").dispatchEvent(
+  new PointerEvent("pointermove", { clientX: box.x + box.width * 0.05, clientY: box.y + box.height * 0.95 }));
+say(document.querySelector(".tip").hidden ? "nothing" : document.querySelector(".tip").textContent);
+reset.click();
+say(ticks().length === before ? "as before" : "ticks are left");
+</script></body>"""
+
+
+def test_zoom_keeps_the_numbers_at_their_places(tmp_path):
+    figure, axis = style.panel("steps", "direction error", 2, log=True)
+    axis.plot([1, 10, 100], [0.01, 0.1, 1.0], label="gradient")
+    (one,) = draw_each({"errors": lambda: Drawn("errors", "Errors", "A caption.", figure)})
+    assert opened(one, ZOOM, tmp_path) == ["ticks", "gradient · steps 10, direction error 0.1", "nothing", "as before"]

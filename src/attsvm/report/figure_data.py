@@ -6,6 +6,7 @@ No figure needs code of its own: what matplotlib draws as lines, bands, points, 
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -23,6 +24,22 @@ from matplotlib.patches import StepPatch
 from matplotlib.ticker import FixedLocator
 
 Row = tuple[Any, ...]
+
+
+class Panel(NamedTuple):
+    """A pair of axes with numbers on both of them.
+
+    Attributes
+    ----------
+    box : list of float
+        Left, top, right and bottom in the units of the SVG view box.
+    x, y : (str, float, float)
+        "linear" or "log", and the limits of the axis.
+    """
+
+    box: list[float]
+    x: tuple[str, float, float]
+    y: tuple[str, float, float]
 
 
 class Series(NamedTuple):
@@ -43,6 +60,8 @@ class Series(NamedTuple):
         In the units of the SVG view box.
     half_cell : tuple of (float, float), optional
         Half the width and height of a cell in these units; None for points.
+    axes : int
+        The number of the axes among those of the figure, from 1.
     """
 
     panel: str
@@ -52,6 +71,7 @@ class Series(NamedTuple):
     rows: list[Row]
     places: np.ndarray
     half_cell: tuple[float, float] | None
+    axes: int
 
 
 def figure_series(figure: Figure) -> list[Series]:
@@ -66,12 +86,12 @@ def figure_series(figure: Figure) -> list[Series]:
     >>> [(one.name, one.rows) for one in figure_series(figure)]
     [('margin', [(1.0, 0.5), (2.0, 0.25)])]
     """
-    panels = [axis for axis in figure.axes if axis.get_label() != "<colorbar>"]
+    panels = [(i, axis) for i, axis in enumerate(figure.axes, start=1) if axis.get_label() != "<colorbar>"]
     found = []
-    for index, axis in enumerate(panels, start=1):
+    for index, (number, axis) in enumerate(panels, start=1):
         title = next(filter(None, (axis.get_title(place) for place in ("left", "center", "right"))), "")
-        panel = " ".join(filter(None, (str(index) if len(panels) > 1 else "", title)))
-        labels = axis.get_xlabel() or "x", axis.get_ylabel() or "y"
+        panel = " ".join(filter(None, (str(index) if len(panels) > 1 else "", plain(title))))
+        labels = plain(axis.get_xlabel()) or "x", plain(axis.get_ylabel()) or "y"
         for name, points, rows, half_cell in (*_curves(axis), *_bars(axis), *_cells(axis)):
             pixels = axis.transData.transform(points)
             places = np.array([0, figure.bbox.height]) + pixels * [1, -1]
@@ -84,8 +104,57 @@ def figure_series(figure: Figure) -> list[Series]:
                 if half_cell is not None:
                     corner = axis.transData.transform(points[0] + half_cell)
                     size = tuple(np.abs(corner - pixels[0]) * scale)
-                found.append(Series(panel, name, labels, points[drawn], kept, places[drawn] * scale, size))
+                found.append(Series(panel, name, labels, points[drawn], kept, places[drawn] * scale, size, number))
     return found
+
+
+def figure_panels(figure: Figure) -> dict[int, Panel]:
+    """The axes of a drawn figure that a reader can zoom into, by their number from 1: curves over two axes of numbers.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm.report.figure_data import figure_panels
+    >>> figure = Figure()
+    >>> _ = figure.subplots().loglog([1, 100], [1, 10])
+    >>> figure_panels(figure)[1].x[0]
+    'log'
+    """
+    found = {}
+    for number, axis in enumerate(figure.axes, start=1):
+        scales = axis.get_xscale(), axis.get_yscale()
+        worded = _words(axis.xaxis) or _words(axis.yaxis) or not axis.axison
+        if not axis.lines or axis.images or worded or not {"linear", "log"}.issuperset(scales):
+            continue
+        (left, bottom), (right, top) = axis.bbox.get_points() * 72 / figure.dpi
+        high = 72 * figure.get_figheight()
+        box = [round(float(at), 2) for at in (left, high - top, right, high - bottom)]
+        (x0, x1), (y0, y1) = axis.get_xlim(), axis.get_ylim()
+        found[number] = Panel(box, (scales[0], float(x0), float(x1)), (scales[1], float(y0), float(y1)))
+    return found
+
+
+def plain(text: str) -> str:
+    r"""A label without the markup of mathtext, on one line.
+
+    Examples
+    --------
+    >>> from attsvm.report.figure_data import plain
+    >>> plain(r"ℓ$_{1.5}$ Att-SVM"), plain(r"$\lambda\|W\|_F^2$"), plain("not yet\nfinal"), plain(r"10$^{-3}$")
+    ('ℓ1.5 Att-SVM', 'λ‖W‖_F^2', 'not yet final', '10^-3')
+    """
+
+    def formula(found: re.Match[str]) -> str:
+        inner = re.sub(r"\\(?:math\w+|text)\s*", "", found[1])
+        inner = re.sub(r"\\([A-Za-z]+|\|)", lambda name: _SYMBOLS.get(name[1], name[1]), inner)
+        inner = re.sub(r"\\[,;: !]", " ", inner).replace("{", "").replace("}", "").replace("−", "-")
+        # an index after text belongs to the word before it
+        return inner[1:] if inner.startswith("_") else inner
+
+    return " ".join(re.sub(r"(?<!\\)\$(.*?)(?<!\\)\$", formula, text).replace(r"\$", "$").split())
+
+
+_SYMBOLS = {"infty": "∞", "lambda": "λ", "gamma": "γ", "|": "‖", "log": "log", "times": "×", "ell": "ℓ", "leq": "≤"}
 
 
 def to_csv(series: list[Series]) -> str:
@@ -111,35 +180,65 @@ def data_links(figure: Figure, name: str) -> Markup:
     if not series:
         return Markup("")
     places = [
-        {"labels": one.labels, "cell": one.half_cell, "at": one.places.round(1).ravel().tolist()} for one in series
+        {
+            "labels": one.labels,
+            "cell": one.half_cell,
+            "axes": one.axes,
+            "at": one.places.round(1).ravel().tolist(),
+        }
+        for one in series
     ]
-    href = "data:text/csv;charset=utf-8," + quote(to_csv(series), safe=",.-+_")
+    return file_links(name, to_csv(series), places, figure_panels(figure))
+
+
+def file_links(
+    name: str, table: str, places: list[dict[str, Any]] | None = None, panels: dict[int, Panel] | None = None
+) -> Markup:
+    """The links "data (CSV)" and "SVG" of the drawing before them on a page.
+
+    Parameters
+    ----------
+    name : str
+        Of the files, without suffix.
+    table : str
+        The CSV file.
+    places : list of dict, optional
+        For each series the labels of its axes, half the size of its cells, and where its points are in the drawing.
+    panels : dict of int to Panel, optional
+        Axes that can be zoomed into, by their number.
+    """
+    href = "data:text/csv;charset=utf-8," + quote(table, safe=",.-+_")
     file = quote(name, safe="")
+    at = "" if places is None else f' data-places="{_attribute(places)}"'
+    if panels:
+        at += f' data-panels="{_attribute({number: panel._asdict() for number, panel in panels.items()})}"'
     return Markup(
-        f'<p class="data"><a class="csv" download="{file}.csv" href="{href}" '
-        f'data-places="{escape(json.dumps(places, separators=(",", ":")))}">data (CSV)</a>'
+        f'<p class="data"><a class="csv" download="{file}.csv" href="{href}"{at}>data (CSV)</a>'
         f'<span hidden> · <a class="svg" download="{file}.svg">SVG</a></span></p>'
     )
+
+
+def _attribute(value: Any) -> Markup:
+    return escape(json.dumps(value, separators=(",", ":")))
 
 
 Found = tuple[str, np.ndarray, list[Row], tuple[float, float] | None]
 
 
 def _curves(axis: Axes) -> Iterator[Found]:
-    def named(artist: Any, fallback: str) -> str:
-        label = str(artist.get_label())
-        return fallback if label.startswith("_") or not label else label
-
     lines = [line for line in axis.lines if line.get_transform() == axis.transData]  # not those across the axes
-    names = {line: named(line, f"curve {index}") for index, line in enumerate(lines, start=1)}
+    unnamed = _numbered(plain(axis.get_ylabel()) or "curve", [line for line in lines if not _label(line)])
+    names = {line: _label(line) or unnamed[line] for line in lines}
+    points = _numbered("points", [part for part in axis.collections if isinstance(part, PathCollection)])
+    segments = _numbered("segments", [part for part in axis.collections if isinstance(part, LineCollection)])
     for line in lines:
         # strings on an axis of categories have their positions as units
         yield _points(names[line], np.ma.filled(np.ma.asarray(line.get_xydata(), dtype=float), np.nan))
-    for index, part in enumerate(axis.collections, start=1):
+    for part in axis.collections:
         if isinstance(part, PolyCollection):
             colours: Any = part.get_facecolor()
             of = [names[line] for line in lines if len(colours) and same_color(line.get_color(), colours[0][:3])]
-            name = named(part, f"band of {of[0]}" if of else f"band {index}")
+            name = _label(part) or (f"band of {of[0]}" if of else "band")
             for path in part.get_paths():
                 corners = np.asarray(path.vertices, dtype=float)
                 # fill_between draws start, lower edge, end, upper edge backwards, and closes the path
@@ -148,9 +247,20 @@ def _curves(axis: Axes) -> Iterator[Found]:
                 yield _points(f"{name}, edge 2", corners[2 + edge : -1][::-1])
         elif isinstance(part, PathCollection):
             offsets: Any = np.ma.asarray(part.get_offsets(), dtype=float)
-            yield _points(named(part, f"points {index}"), np.ma.filled(offsets, np.nan))
+            yield _points(_label(part) or points[part], np.ma.filled(offsets, np.nan))
         elif isinstance(part, LineCollection) and part.get_transform() == axis.transData and part.get_segments():
-            yield _points(named(part, f"segments {index}"), np.concatenate(part.get_segments()).astype(float))
+            yield _points(_label(part) or segments[part], np.concatenate(part.get_segments()).astype(float))
+
+
+def _label(artist: Any) -> str:
+    """The name in the legend; matplotlib's own names start with an underscore."""
+    label = str(artist.get_label())
+    return "" if label.startswith("_") else plain(label)
+
+
+def _numbered(name: str, parts: list[Any]) -> dict[Any, str]:
+    """A name for each part, with numbers if there are several."""
+    return {part: name if len(parts) == 1 else f"{name} {index}" for index, part in enumerate(parts, start=1)}
 
 
 def _points(name: str, points: np.ndarray) -> Found:
@@ -158,33 +268,36 @@ def _points(name: str, points: np.ndarray) -> Found:
 
 
 def _bars(axis: Axes) -> Iterator[Found]:
-    for index, bars in enumerate(axis.containers, start=1):
-        if isinstance(bars, BarContainer):
-            label = str(bars.get_label())
-            name = f"bars {index}" if label.startswith("_") or not label else label
-            boxes = [bar.get_bbox() for bar in bars.patches]
-            upright = bars.orientation != "horizontal"
-            ends = [((b.x0 + b.x1) / 2, b.y1) if upright else (b.x1, (b.y0 + b.y1) / 2) for b in boxes]
-            points = np.array(ends, dtype=float).reshape(-1, 2)
-            words = _words(axis.xaxis if upright else axis.yaxis)
-            # the length of a bar, not its end, which in a stack counts the bars below, too
-            rows: list[Row] = [
-                (words.get(x, x), bar.get_height()) if upright else (bar.get_width(), words.get(y, y))
-                for bar, (x, y) in zip(bars.patches, points.tolist(), strict=True)
-            ]
-            yield name, points, rows, None
+    groups = [bars for bars in axis.containers if isinstance(bars, BarContainer)]
+    value = plain(axis.get_ylabel())
+    unnamed = _numbered(value or "bars", [bars for bars in groups if not _label(bars)])
+    for bars in groups:
+        name = _label(bars) or unnamed[bars]
+        boxes = [bar.get_bbox() for bar in bars.patches]
+        upright = bars.orientation != "horizontal"
+        ends = [((b.x0 + b.x1) / 2, b.y1) if upright else (b.x1, (b.y0 + b.y1) / 2) for b in boxes]
+        points = np.array(ends, dtype=float).reshape(-1, 2)
+        words = _words(axis.xaxis if upright else axis.yaxis)
+        # the length of a bar, not its end, which in a stack counts the bars below, too
+        rows: list[Row] = [
+            (words.get(x, x), bar.get_height()) if upright else (bar.get_width(), words.get(y, y))
+            for bar, (x, y) in zip(bars.patches, points.tolist(), strict=True)
+        ]
+        yield name, points, rows, None
     for patch in axis.patches:
         if isinstance(patch, StepPatch):
             data: Any = patch.get_data()
             middles = (np.asarray(data.edges)[1:] + np.asarray(data.edges)[:-1]) / 2
-            yield _points("steps", np.column_stack([middles, data.values]).astype(float))
+            yield _points(_label(patch) or value or "steps", np.column_stack([middles, data.values]).astype(float))
 
 
 def _cells(axis: Axes) -> Iterator[Found]:
     x_words, y_words = _words(axis.xaxis), _words(axis.yaxis)
-    for index, image in enumerate(axis.images, start=1):
+    images = [image for image in axis.images if isinstance(image, AxesImage)]
+    unnamed = _numbered("cells", images)
+    for image in images:
         array = image.get_array()
-        if not isinstance(image, AxesImage) or array is None or array.ndim != 2:
+        if array is None or array.ndim != 2:
             continue  # a photograph has colours, not numbers
         values: Any = np.ma.filled(np.ma.asarray(array, dtype=float), np.nan)
         left, right, bottom, top = image.get_extent()
@@ -196,7 +309,9 @@ def _cells(axis: Axes) -> Iterator[Found]:
             (x_words.get(x, x), y_words.get(y, y), value)
             for (x, y), value in zip(points.tolist(), values.ravel().tolist(), strict=True)
         ]
-        yield f"cells {index}", points, rows, (abs(wide) / 2, abs(high) / 2)
+        colorbar = image.colorbar
+        named = "" if colorbar is None else plain(colorbar.ax.get_ylabel() or colorbar.ax.get_xlabel())
+        yield named or unnamed[image], points, rows, (abs(wide) / 2, abs(high) / 2)
 
 
 def _words(axis: Axis) -> dict[float, str]:
@@ -204,7 +319,7 @@ def _words(axis: Axis) -> dict[float, str]:
     if not isinstance(axis.get_major_locator(), FixedLocator):
         return {}
     return {
-        float(place): label.get_text()
+        float(place): plain(label.get_text())
         for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=False)
         if label.get_text()
     }

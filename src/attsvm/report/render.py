@@ -1,14 +1,18 @@
 """Pages from Jinja2 templates: self-contained HTML files, light and dark."""
 
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
+import numpy as np
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from attsvm.plot.style import to_svg
+from attsvm.plot import style
 from attsvm.report.figure_data import data_links
+from attsvm.report.papers import cited
 
 
 def render(template: str, *, package: str = "attsvm.report", **values: Any) -> str:
@@ -34,7 +38,15 @@ def _environment(package: str) -> Environment:
         loader=ChoiceLoader(loaders), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
     )
     environment.globals["svg"] = svg_element
+    environment.filters["cited"] = cited
+    environment.globals["script"] = script
+    environment.tests["dark_shade"] = dark_shade
     return environment
+
+
+def script(name: str) -> Markup:
+    """A built script of the folder ``templates``, as it is: the braces in it are no template."""
+    return Markup((files("attsvm.report") / "templates" / name).read_text(encoding="utf-8"))
 
 
 def svg_element(figure: Figure, name: str, title: str) -> Markup:
@@ -42,5 +54,17 @@ def svg_element(figure: Figure, name: str, title: str) -> Markup:
 
     The ids inside it start with ``name``.
     """
-    svg = to_svg(figure, name).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+    svg = style.to_svg(figure, name).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
     return Markup(svg) + data_links(figure, name)  # the places are known once the figure is drawn
+
+
+def dark_shade(share: float) -> bool:
+    """Whether white is the legible ink on the shade of a cell: this share of blue on white.
+
+    Examples
+    --------
+    >>> from attsvm.report.render import dark_shade
+    >>> dark_shade(0.5), dark_shade(1.0)
+    (False, True)
+    """
+    return style.ink_on(share * np.array(to_rgb(style.BLUE)) + 1 - share) == "white"

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 420, 280
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 44
 
 STYLES = (
-    ("var(--blue)", "none"),
+    ("var(--blue, #0072B2)", "none"),
     ("#D55E00", "7 3"),
     ("#009E73", "2 2.5"),
     ("#CC79A7", "8 3 2 3"),

@@ -2,13 +2,13 @@
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from attsvm.report.plain import command_result
-from attsvm.report.sweep.estimates import Summary
+from attsvm.report.sweep.estimates import Series, Summary
 
 SCHEMA = "attsvm.sweep_show/1"
 
@@ -46,19 +46,20 @@ def sweep_numbers(summary: Summary, command: str, level: float) -> dict[str, Any
     )
 
 
-def table_rows(summary: Summary) -> Iterator[list[Any]]:
+def table_rows(summary: Summary, series: Iterable[Series] | None = None) -> Iterator[list[Any]]:
     """A row for each cell and series: the cell's values, then :data:`COLUMNS`; None for what is not known."""
+    series = summary.series if series is None else [*series]
     for at, values in summary.cells():
-        for one in summary.series:
+        for one in series:
             numbers = [float(x[at]) for x in one.estimate[:3]]
             known = [x if np.isfinite(x) else None for x in numbers]
             yield [*values.values(), one.measure, one.name, *known, int(one.estimate.trials[at])]
 
 
-def table_csv(summary: Summary) -> str:
-    """The table as CSV, with the full precision of the numbers."""
+def table_csv(summary: Summary, series: Iterable[Series] | None = None) -> str:
+    """The table as CSV, with the full precision of the numbers; of all series, or of those given."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*(axis.name for axis in summary.axes), *COLUMNS])
-    writer.writerows(table_rows(summary))
+    writer.writerows(table_rows(summary, series))
     return stream.getvalue()

@@ -4,6 +4,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from attsvm.report.figure_data import file_links
 from attsvm.report.render import render
 from attsvm.report.sweep import curves
 from attsvm.report.sweep.curves import curve_axis, diagram
@@ -70,6 +71,7 @@ def _diagram(summary: Summary, series: list[Series]) -> dict[str, Any]:
         "title": series[0].title,
         "x": summary.axes[curve_axis(summary)].label,
         "drawn": drawn,
+        "links": file_links(series[0].measure, table_csv(summary, series)),
         "interval": _interval(series),
     }
 
@@ -88,6 +90,7 @@ def _maps(summary: Summary, series: list[Series]) -> dict[str, Any]:
         "y": _pointed(summary.axes[up], "↑"),
         "x": _pointed(summary.axes[right], "→"),
         "lines": lines,
+        "links": file_links(series[0].measure, table_csv(summary, series)),
         "wide": panels * len(series) > 1 or len(summary.axes[right].values) > NARROW,
         "legend": _legend(scale),
         "interval": _interval(series),
