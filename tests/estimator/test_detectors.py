@@ -1,5 +1,7 @@
 """Detectors: scikit-learn's conventions, the definition, the multiple-instance assumption, and what they find."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -127,7 +129,11 @@ def test_each_detector_is_the_separator_of_what_it_selects(fitted):
         classifier.margin_report(label=17)
 
 
-def test_a_token_net_maps_the_tokens_first():
+@pytest.mark.parametrize("kind", [DetectorClassifier, attsvm.AttentionClassifier])
+def test_a_token_net_maps_the_tokens_first(kind):
+    def short(**changes):
+        return kind(max_steps=100, random_state=0, **changes)
+
     torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
     arrays, labels = bags()
     squares = PolynomialFeatures(2, include_bias=False)
@@ -141,6 +147,14 @@ def test_a_token_net_maps_the_tokens_first():
         short().fit(by_hand, labels).decision_function(by_hand),
         rtol=1e-6,
     )
+    # it is used as it is, and a copy of it is kept
+    before = module.weight.detach().clone()
+    kept = short(token_net=module).fit(arrays, labels)
+    scores = kept.instance_scores(arrays)
+    assert (module.weight == before).all()
+    with torch.no_grad():
+        module.weight.zero_()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(kept)).instance_scores(arrays)[0], scores[0])
     with pytest.raises(attsvm.ProblemError, match="token_net: expected a transformer"):
         short(token_net="pca").fit(arrays, labels)
 

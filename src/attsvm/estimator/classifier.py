@@ -51,8 +51,9 @@ class AttentionClassifier(SequenceClassifier):
     warm_start : bool
         Continue from the parameters of the last fit.
     token_net : transformer or PyTorch module, optional
-        Maps each token before attention. A transformer of scikit-learn is fitted to the training tokens. A module is
-        used as it is, so train it first; its parameters are not changed.
+        Maps each token before attention; it is not trained together with the classifier. A transformer of
+        scikit-learn is fitted to the training tokens, without labels. A module is used as it is, in evaluation mode, so
+        train it first; its parameters are not changed, and a copy of it is kept.
     device : str, optional
         Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
         Prediction is on the CPU.
