@@ -12,6 +12,7 @@ except ModuleNotFoundError as missing:  # pragma: no cover - only where the extr
     raise ModuleNotFoundError("attsvm.torch needs PyTorch: pip install 'attsvm[torch]'", name=missing.name) from missing
 
 from attsvm.torch.inspection import CausalTest, Explanation, Family, HeadProgress, Inspection, Layout, inspect
+from attsvm.torch.monitoring import AttentionMonitor
 from attsvm.torch.optimizers.gradients import NonFiniteGradientError
 from attsvm.torch.optimizers.learning_rate import lr_from_adam, lr_from_sgd
 from attsvm.torch.optimizers.line_descent import ColumnDescent, RowDescent
@@ -20,6 +21,7 @@ from attsvm.torch.optimizers.sign_descent import SignDescent
 from attsvm.torch.optimizers.spectral_descent import SpectralDescent
 
 __all__ = [
+    "AttentionMonitor",
     "CausalTest",
     "ColumnDescent",
     "Explanation",

@@ -1,0 +1,255 @@
+"""``attsvm.torch.AttentionMonitor``: measures of every head during training."""
+
+import contextlib
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attsvm.checks import check_integer, check_number
+from attsvm.errors import ProblemError
+from attsvm.torch.inspection.capture import FusedCalls
+from attsvm.torch.inspection.families.base import Family
+from attsvm.torch.inspection.inspection import inspect
+from attsvm.torch.inspection.layers import AttentionLayer, attention_layers
+from attsvm.torch.monitoring.callbacks import lightning_callback, trainer_callback
+from attsvm.torch.monitoring.logs import CsvLog, Log, Record, TensorBoardLog, ZarrLog
+from attsvm.torch.monitoring.measures import OF_CALLS, OF_WEIGHTS, of_call, of_weights
+
+
+@dataclass(frozen=True)
+class Margins:
+    """When and how a monitor solves for margins.
+
+    Attributes
+    ----------
+    batch : mapping
+        Arguments of the model, as for :func:`attsvm.torch.inspect`.
+    every : int
+        Steps from one solve to the next, a multiple of those of the monitor.
+    gap : float
+        Required relative width of each interval.
+    queries : int
+        Queries that are inspected in each layer.
+    """
+
+    batch: Any
+    every: int
+    gap: float = 0.1
+    queries: int = 256
+
+
+class AttentionMonitor:
+    """Records measures of every attention head while a model is trained.
+
+    In the first forward pass of every so many steps it reads the calls of ``scaled_dot_product_attention``; the model
+    computes as it does without the monitor, and the other passes are untouched. Call :meth:`step` after each step of
+    the optimiser, or pass :meth:`trainer_callback` to a Trainer of ``transformers`` or :meth:`lightning_callback` to
+    one of Lightning.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        With attention of a known family, which calls ``scaled_dot_product_attention`` (in ``transformers``,
+        ``attn_implementation="sdpa"``, the default).
+    every : int
+        Steps from one record to the next.
+    log : str, Path, Log or SummaryWriter, optional
+        Where records are written: a file ``*.csv``, a group ``*.zarr`` or a writer of TensorBoard. They are kept in
+        :attr:`records` as well.
+    margins : attsvm.torch.monitoring.Margins, optional
+        A held batch on which the margin ratio of every head is bounded, and how often.
+    family : str, Family or subclass of Family, optional
+        As for :func:`attsvm.torch.inspect`.
+
+    Attributes
+    ----------
+    heads : list of str
+        "layer.head" of every head; the records hold one value for each.
+    records : list of (int, dict of str to ndarray)
+        Step and measures: ``largest_logit``; ``largest_probability``, ``entropy`` and ``first_share`` (of the attention
+        to the first token), means over at most 64 queries of at most 8 sequences; ``spectral_norm``,
+        ``frobenius_norm`` and ``effective_rank`` of W_K W_Q'/√d_h without biases; ``margin_lower`` and
+        ``margin_upper``, the interval of the margin ratio after the step.
+    seconds : float
+        Spent in records.
+
+    Raises
+    ------
+    ProblemError
+        If the model has no attention of a known family, or, at a record, an attention layer does not call
+        ``scaled_dot_product_attention``.
+
+    See Also
+    --------
+    attsvm.torch.inspect : The measures of a trained model in detail.
+
+    References
+    ----------
+    Zhai et al. (2023), *Stabilizing Transformer Training by Preventing Attention Entropy Collapse*.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attsvm.torch import AttentionMonitor
+    >>> from attsvm.torch.inspection.attention_only import AttentionOnly
+    >>> _ = torch.manual_seed(0)
+    >>> model = AttentionOnly()
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with AttentionMonitor(model, every=2) as monitor:
+    ...     for _ in range(4):
+    ...         optimizer.zero_grad()
+    ...         model(torch.randint(64, (2, 8))).square().mean().backward()
+    ...         optimizer.step()
+    ...         monitor.step()
+    >>> [step for step, _ in monitor.records]
+    [0, 2]
+    >>> monitor.records[0][1]["entropy"].shape
+    (8,)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        every: int = 100,
+        *,
+        log: Any = None,
+        margins: Margins | None = None,
+        family: str | Family | type[Family] | None = None,
+    ) -> None:
+        check_integer("every", every, 1)
+        if margins is not None:
+            check_integer("margins.every", margins.every, 1)
+            check_number("margins.gap", margins.gap, "a number between 0 and 1", lambda x: 0 < x < 1)
+            if margins.every % every:
+                raise ProblemError(f"margins.every: expected a multiple of every = {every}, got {margins.every}")
+        self.model, self.every, self.margins, self.family = model, every, margins, family
+        self.layers = attention_layers(model, family)
+        self.log = _log(log)
+        self.heads: list[str] = []
+        self.records: list[tuple[int, Record]] = []
+        self.seconds = 0.0
+        self.steps = 0
+        self._mode: FusedCalls | None = None
+        self._read: dict[str, tuple[Tensor, np.ndarray]] = {}
+        self._stack = contextlib.ExitStack()
+        self._hooks = [
+            model.register_forward_pre_hook(self._before),
+            model.register_forward_hook(self._after, always_call=True),
+        ]
+
+    def step(self) -> None:
+        """Count a step of the optimiser, and finish the record of this step if there is one."""
+        if self._read:
+            start = time.perf_counter()
+            self._record()
+            self.seconds += time.perf_counter() - start
+        self.steps += 1
+
+    def trainer_callback(self) -> Any:
+        """A callback for ``transformers.Trainer``, which calls :meth:`step` after each step."""
+        return trainer_callback(self)
+
+    def lightning_callback(self) -> Any:
+        """A callback for a Trainer of Lightning, which calls :meth:`step` after each step of the optimiser."""
+        return lightning_callback(self)
+
+    def close(self) -> None:
+        """Leave the model as it was, and close the log."""
+        for hook in self._hooks:
+            hook.remove()
+        self._stack.close()
+        if self.log is not None:
+            self.log.close()
+
+    def __enter__(self) -> "AttentionMonitor":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _before(self, model: nn.Module, arguments: tuple[Any, ...]) -> None:
+        """Read the attention of this pass if it is the first one of a step that is recorded."""
+        if self.steps % self.every or self._read or not model.training:
+            return
+        self._mode = self._stack.enter_context(FusedCalls())
+        for layer in self.layers:
+            hook = layer.module.register_forward_pre_hook(self._forget)
+            self._stack.callback(hook.remove)
+            hook = layer.module.register_forward_hook(self._reader(layer))
+            self._stack.callback(hook.remove)
+
+    def _after(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        self._stack.close()
+        self._mode = None
+
+    def _forget(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        assert self._mode is not None
+        self._mode.last = None
+
+    def _reader(self, layer: AttentionLayer) -> Any:
+        def read(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+            start = time.perf_counter()
+            call = None if self._mode is None else self._mode.last
+            if call is None:
+                raise ProblemError(
+                    f"model: {layer.name} does not call scaled_dot_product_attention; models of transformers do with"
+                    ' attn_implementation="sdpa"'
+                )
+            with torch.no_grad():
+                self._read[layer.name] = of_call(call), of_weights(layer.family.projections(layer.module))
+            self.seconds += time.perf_counter() - start
+
+        return read
+
+    def _record(self) -> None:
+        """Join what was read of each layer, and solve for the margins."""
+        measures, heads = [], []
+        for number, layer in enumerate(self.layers):
+            if layer.name not in self._read:
+                continue  # a layer that this pass of the model does not use
+            of_attention, weights = self._read[layer.name]
+            measures.append(np.concatenate([of_attention.double().cpu().numpy(), weights]))
+            heads += [f"{number}.{head}" for head in range(weights.shape[1])]
+        self._read = {}
+        record = dict(zip((*OF_CALLS, *OF_WEIGHTS), np.concatenate(measures, axis=1), strict=True))
+        if self.margins is not None and self.steps % self.margins.every == 0:
+            record |= self._margin_record(self.margins, heads)
+        self.heads = heads
+        self.records.append((self.steps, record))
+        if self.log is not None:
+            self.log.write(self.steps, heads, record)
+
+    def _margin_record(self, margins: Margins, heads: list[str]) -> Record:
+        queries, gap = margins.queries, margins.gap
+        found = inspect(self.model, margins.batch, family=self.family, queries=queries, gap=gap, workers=1)
+        ends = {f"{one.layer}.{one.head}": one.margin for one in found.heads}
+
+        def end(name: str) -> np.ndarray:
+            values = [getattr(ends.get(head), name, None) for head in heads]
+            return np.array([np.nan if value is None else value for value in values])
+
+        return {"margin_lower": end("lower"), "margin_upper": end("upper")}
+
+
+def _log(given: Any) -> Log | None:
+    """A log from a path, a writer of TensorBoard or a log."""
+    if given is None or isinstance(given, Log):
+        return given
+    if hasattr(given, "add_scalar"):
+        return TensorBoardLog(given)
+    endings: dict[str, type[CsvLog | ZarrLog]] = {".csv": CsvLog, ".zarr": ZarrLog}
+    if isinstance(given, str | Path) and Path(given).suffix in endings:
+        return endings[Path(given).suffix](given)
+    known: Iterable[str] = endings
+    raise ProblemError(
+        f"log: expected a path that ends with {' or '.join(known)}, a Log or a SummaryWriter, got {given!r}"
+    )
