@@ -1,7 +1,8 @@
 """The cost of several attention heads, and where gradient descent and spectral descent of all heads end.
 
 By default: processor time of a step with H = 8 heads over that with one, for one trial alone and for 64 trials (n = 6,
-T = 8, d = 10, default optimisers, one thread). With ``--limit``: descent on the factors of H heads, on 24 problems with
+T = 8, d = 10, default optimisers, one thread), and over that of 8 times as many trials with one head, which need the
+same products. With ``--limit``: descent on the factors of H heads, on 24 problems with
 2 and 3 heads, and the joint margin ratio (least norm of weights with margins of 1) · (smallest margin of all heads) /
 (norm of the weights). The joint norm is Σ_h ‖W_h‖_* for gradient descent with one norm over all heads, max_h ‖W_h‖ for
 spectral steps of each head, and the norm of fused heads for spectral steps of [K_1, …, K_H] and [Q_1, …, Q_H].
@@ -23,36 +24,42 @@ from attsvm.norms import FusedHeads, MaxOfHeads, Nuclear, Spectral, SumOfHeads
 from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
 from attsvm.reproduce.figures.multi_head import MultiHead, problems
 
-HEADS, REPEATS, SHORT = 8, 40, 2
+HEADS, REPEATS, SHORT = 8, 15, 2
 
 
-def seconds_a_step(problems: list[attsvm.Problem], attention: str, steps: list[int]) -> list[float]:
-    """Processor time of a step of each problem: the least of several calls, less that of calls of ``SHORT`` steps.
+def seconds_a_step(problems: list[attsvm.Problem], attention: str, steps: list[int]) -> np.ndarray:
+    """Processor time of a step of each problem, shape (repeats, problems): that of a call less that of ``SHORT`` steps.
 
     All problems are measured in turn, so that other work on the machine slows all alike. A call without steps would
     not do as the short one: the history of each other call has one record more.
     """
-    times: dict[tuple[int, int], list[float]] = {}
+
+    def seconds(problem: attsvm.Problem, number: int) -> float:
+        begin = time.process_time()
+        attsvm.train(problem, attention=attention, steps=number, record=1)
+        return time.process_time() - begin
+
+    def of_step(problem: attsvm.Problem, number: int) -> float:
+        return (seconds(problem, number) - seconds(problem, SHORT)) / (number - SHORT)
+
     for problem in problems:
-        attsvm.train(problem, attention=attention, steps=SHORT, record=1)
-    for _ in range(REPEATS):
-        for i, problem in enumerate(problems):
-            for number in (SHORT, steps[i]):
-                begin = time.process_time()
-                attsvm.train(problem, attention=attention, steps=number, record=1)
-                times.setdefault((i, number), []).append(time.process_time() - begin)
-    return [(min(times[i, n]) - min(times[i, SHORT])) / (n - SHORT) for i, n in enumerate(steps)]
+        seconds(problem, SHORT)
+    return np.array([[of_step(*pair) for pair in zip(problems, steps, strict=True)] for _ in range(REPEATS)])
 
 
 def cost() -> None:
-    print(f"{'':12}{'trials':>8}{'one head, us':>14}{f'{HEADS} heads, us':>14}{'ratio':>8}")
+    print(f"medians of {REPEATS} repeats")
+    print(f"{'':12}{'trials':>8}{'one head, us':>14}{f'{HEADS} heads, us':>14}{'ratio':>8}{'to as many trials':>19}")
     for attention in ("combined", "factored"):
-        for trials, steps in (((), 8_000), ((64,), 960)):
-            problems = [random_problem(seed=0, num_heads=number, batch=trials) for number in (None, HEADS)]
-            # calls of about the same length
-            one, several = seconds_a_step(problems, attention, [steps, steps // HEADS])
+        for trials, steps in (((), 8_000), ((64,), 3_840)):
             count = int(np.prod(trials, dtype=int))
-            print(f"{attention:12}{count:8}{1e6 * one:14.1f}{1e6 * several:14.1f}{several / one:8.1f}", flush=True)
+            problems = [random_problem(seed=0, num_heads=number, batch=trials) for number in (None, HEADS)]
+            problems.append(random_problem(seed=0, batch=(HEADS * count,)))
+            # calls of about the same length
+            times = seconds_a_step(problems, attention, [steps, steps // HEADS, steps // HEADS])
+            one, several, _ = 1e6 * np.median(times, axis=0)
+            to_one, _, to_trials = np.median(times[:, 1:2] / times, axis=0)
+            print(f"{attention:12}{count:8}{one:14.1f}{several:14.1f}{to_one:8.2f}{to_trials:19.2f}", flush=True)
 
 
 def limit(steps: int) -> None:

@@ -158,6 +158,14 @@ def elementwise(operation: Callable[..., Array], *operands: Array) -> Array:
     return operation(*map(in_lanes, operands)).reshape(whole)
 
 
+def quotient(x: Array, divisor: Array) -> Array:
+    """An array (..., B) divided by a number of each trial (B,).
+
+    XLA takes the reciprocals of divisors that many entries share; here it does so once, and not for each head.
+    """
+    return elementwise(jnp.multiply, x, 1.0 / divisor)
+
+
 def settled_sum(x: Array, y: Array) -> Array:
     """The sum of two arrays (..., B), computed once and in lanes."""
     return elementwise(lambda a, b: settle(a + b), x, y)

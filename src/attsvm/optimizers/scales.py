@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import elementwise, settle
+from attsvm.contractions import quotient, settle
 from attsvm.norms import Norm
 from attsvm.optimizers.sizes import Tree as Tree
 from attsvm.optimizers.sizes import log_size_of, over_all, size_of
@@ -174,7 +174,7 @@ def rescaled(gradient: Tree, scales: Scales) -> tuple[Tree, Scales, Tree]:
             most = over_all(jnp.maximum, subtree(gradient, group.names), jnp.abs)
         # 1 and no tiny number for a zero gradient: two divisions in a row are compiled into one by their product
         positive = jnp.where(most > 0, most, 1.0)
-        scaled |= {name: elementwise(jnp.divide, gradient[name], positive) for name in group.names}
+        scaled |= {name: quotient(gradient[name], positive) for name in group.names}
         groups.append(Scale(group.names, group.log + jnp.log(most)))
         largest |= dict.fromkeys(group.names, most)
     return subtree(scaled, gradient), Scales(tuple(groups)), largest

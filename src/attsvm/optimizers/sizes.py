@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import contract, elementwise, lanes, over_entries, settle, total
+from attsvm.contractions import contract, lanes, over_entries, quotient, settle, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear, OnColumns, OnRows, OnSingularValues, Scaled, Spectral
 from attsvm.norms.lifted import Lifted
@@ -86,7 +86,7 @@ def norm_of(norm: Norm, tree: Tree) -> Array:
     """The norm of parameters of any size, relative to their largest entry: powers neither overflow nor underflow."""
     largest = over_all(jnp.maximum, tree, jnp.abs)
     scale = settle(jnp.where(largest > 0, largest, 1.0))
-    return scale * size_of(norm, {name: elementwise(jnp.divide, x, scale) for name, x in tree.items()})
+    return scale * size_of(norm, {name: quotient(x, scale) for name, x in tree.items()})
 
 
 @singledispatch
@@ -200,12 +200,12 @@ def sum_of_squares(tree: Tree) -> Array:
 
 def over_all(operation: Callable[[Array, Array], Array], tree: Tree, of: Callable[[Array], Array]) -> Array:
     """Reduce a function of all entries of all parameters: to shape (B,)."""
-
-    def reduced(x: Array) -> Array:
-        of_lanes = over_entries(operation, of(lanes(x)))
-        return of_lanes if x.ndim <= 3 else over_entries(operation, of_lanes.reshape(x.shape[2:]))
-
-    return reduce(operation, map(reduced, tree.values()))
+    # the parameters first and then the heads, in one loop over trials
+    of_lanes: dict[tuple[int, ...], Array] = {}
+    for x in tree.values():
+        found, kept = over_entries(operation, of(lanes(x))), x.shape[2:] if x.ndim > 3 else x.shape[-1:]
+        of_lanes[kept] = operation(of_lanes[kept], found) if kept in of_lanes else found
+    return reduce(operation, [over_entries(operation, x.reshape(kept)) for kept, x in of_lanes.items()])
 
 
 def over_trials(function: Callable[..., Any]) -> Callable[..., Any]:

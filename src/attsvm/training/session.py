@@ -77,7 +77,7 @@ class Session:
             fixed |= {name: fold(trials_last(x[part], dtype), problem.heads_shape) for name, x in self.fixed.items()}
             taken = data.take(part)
             allowed = range_of(objective, moved, fixed, taken, dtype)
-            self.inputs.append(Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key))
+            self.inputs.append(_on_device(Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)))
             self.states.append(self.program.start(moved, exponent, allowed))
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.observed_steps: list[int] = []
@@ -117,7 +117,7 @@ class Session:
         threads = min(num_threads(), len(self.slices)) if self.program.rule.concurrent else 1
         # a guess of the length of the first stretch; its time sets the length of the next
         work = self.trial_size * len(self.slices[0]) * -(-len(self.slices) // threads)
-        budget = max(1, int(_SECONDS_A_CALL / max(2e-6, 1e-8 * work)))
+        budget = max(1, int(_SECONDS_A_CALL / max(2e-6, 4e-9 * work)))
         done = start
         try:
             with interruptions() as requested, workers(threads) as spread:
@@ -200,6 +200,15 @@ class Session:
         """The trailing axis of trials as batch axes, in front of all axes but the first ``after``."""
         x = np.moveaxis(x, -1, after)
         return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch_shape, *x.shape[after + 1 :]))
+
+
+def _on_device(inputs: Inputs) -> Inputs:
+    """The inputs as arrays of the device, once for all calls; what is one array stays one."""
+    leaves, structure = jax.tree.flatten(inputs)
+    distinct = {id(leaf): leaf for leaf in leaves}
+    moved = dict(zip(distinct, jax.device_put(list(distinct.values())), strict=True))
+    on_device: Inputs = jax.tree.unflatten(structure, [moved[id(leaf)] for leaf in leaves])
+    return on_device
 
 
 def _of_about_one(

@@ -66,9 +66,13 @@ class TrialData:
 
     def take(self, trials: np.ndarray) -> Data:
         """Data of some trials; the problem's batch runs fastest, so that trial j has problem j mod their number."""
-        tokens, keys, queries, masked = (None if x is None else self.last(x, trials) for x in self._of_heads)
+        tokens, keys, queries, masked = self._of_heads
+        taken = self.last(tokens, trials)
+        # tokens that are their own keys stay one array, which takes half the cache
+        of_keys = taken if keys is tokens else self.last(keys, trials)
+        allowed = None if masked is None else self.last(masked, trials)
         labels, weight = (self._last(x, trials, ()) for x in self._of_models)
-        return Data(tokens, keys, queries, labels, weight, masked)
+        return Data(taken, of_keys, self.last(queries, trials), labels, weight, allowed)
 
     def last(self, array: np.ndarray, trials: np.ndarray) -> np.ndarray:
         """One array (*batch, ...) as (..., H·B), the trials running fastest, or (..., 1) where all problems share it.
