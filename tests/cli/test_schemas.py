@@ -7,7 +7,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 import attsvm
 from attsvm.cli import solve
-from attsvm.cli.app import COMMANDS, load_command
+from attsvm.cli.app import COMMANDS, attribute_of, load_command
 from oracles.schemas import all_schemas, check_result
 
 
@@ -15,7 +15,7 @@ def test_every_command_with_json_has_a_schema_and_every_schema_is_valid():
     with_json = {name for name in COMMANDS if any("--json" in option.opts for option in load_command(name).params)}
     # each figure of `reproduce` is a file of its own, `reproduce --list` and `sweep --dry-run` print other things
     others = {"figures", "figure_list", "sweep_estimate"}
-    assert set(all_schemas()) == {name.replace(" ", "_").replace("-", "_") for name in with_json} | others
+    assert set(all_schemas()) == {attribute_of(name) for name in with_json} | others
     for name, schema in all_schemas().items():
         Draft202012Validator.check_schema(schema)
         assert schema["title"] == schema["properties"]["schema"]["const"]

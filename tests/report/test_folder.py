@@ -103,6 +103,7 @@ def commands(folder):
     return {
         "fit": ["fit", source, "--steps", "3"],
         "fit-text": ["fit-text", str(folder / "texts.csv"), "--steps", "3", "--min-documents", "1"],
+        "fit-text --task next-token": ["fit-text", str(folder / "sentences.txt"), "--task", "next-token"],
         "train": ["train", source, "--steps", "3"],
         "solve": ["solve", source, "--selected", "optimal"],
         "playground": ["playground"],

@@ -9,11 +9,13 @@ from typer.core import TyperCommand, TyperGroup
 from attsvm.cli.exits import run_command
 from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.messages import with_level
+from attsvm.errors import ProblemError
 from attsvm.temporaries import remove_unfinished
 
 COMMANDS = {
     "fit": "Train attention on a labelled problem, and compare its weights with the Att-SVM of the tokens it selects.",
     "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
+    "fit-text --task next-token": "Predict which words of a context attention copies, and train it on a corpus.",
     "problem": "Describe a problem file, or write an example.",
     "solve": "Solve the Att-SVM of a selection: the weights of smallest norm that select its tokens with margin 1.",
     "train": "Train softmax attention on a problem file, with any optimizer.",
@@ -29,8 +31,11 @@ COMMANDS = {
 """Every command and its summary, in the order of the help.
 
 The command ``fit-text`` is the function ``fit_text`` of the module ``attsvm.cli.fit_text``; ``HELP`` there follows the
-summary in ``attsvm fit-text --help``. The command ``sweep show`` is found by two words, before ``sweep``.
+summary in ``attsvm fit-text --help``. Commands of several words are found before those of one. The task of
+``fit-text --task next-token`` may be anywhere among its arguments; its module is ``attsvm.cli.fit_text_next_token``.
 """
+
+TASK = " --task "
 
 _SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
 
@@ -45,11 +50,44 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Find the command that ``args`` begins with, and import its module."""
-        two = " ".join(args[:2])
-        if len(args) > 1 and two in COMMANDS:
-            return two, load_command(two), args[2:]
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else load_command(name), rest
+        name, rest = _with_task(args)
+        if name is None and " ".join(args[:2]) in COMMANDS:
+            name, rest = " ".join(args[:2]), args[2:]
+        if name is not None:
+            return name, load_command(name), rest
+        found, command, rest = super().resolve_command(ctx, args)
+        return found, command if found is None else load_command(found), rest
+
+
+def _with_task(args: list[str]) -> tuple[str | None, list[str]]:
+    """The command of several words that a task chooses, and the other arguments; None if no task is given.
+
+    Raises
+    ------
+    ProblemError
+        If the command has tasks, and this is none of them.
+    """
+    tasks = [name.partition(TASK)[2] for name in COMMANDS if args and name.startswith(args[0] + TASK)]
+    flat = [part for arg in args for part in (arg.split("=", 1) if arg.startswith("--task=") else [arg])]
+    if not tasks or "--task" not in flat:
+        return None, args
+    at = flat.index("--task")
+    given = flat[at + 1] if at + 1 < len(flat) else "nothing"
+    if given not in tasks:
+        raise ProblemError(f"--task: expected {' or '.join(tasks)}, or no --task to classify texts, got {given}")
+    return f"{args[0]}{TASK}{given}", flat[1:at] + flat[at + 2 :]
+
+
+def attribute_of(name: str) -> str:
+    """The name of the module of a command, and of its function.
+
+    Examples
+    --------
+    >>> from attsvm.cli.app import attribute_of
+    >>> attribute_of("sweep show"), attribute_of("fit-text --task next-token")
+    ('sweep_show', 'fit_text_next_token')
+    """
+    return name.replace(TASK, " ").replace("-", "_").replace(" ", "_")
 
 
 def load_command(name: str) -> Any:
@@ -60,7 +98,7 @@ def load_command(name: str) -> Any:
     name : str
         A name of ``COMMANDS``.
     """
-    attribute = name.replace("-", "_").replace(" ", "_")
+    attribute = attribute_of(name)
     module = importlib.import_module(f"attsvm.cli.{attribute}")
     text, _, examples = module.HELP.partition("Examples:")
     only = typer.Typer(add_completion=False, **_SETTINGS)

@@ -143,9 +143,25 @@ def learn_word_vectors(
             f"texts: expected at least two words that occur in at least {min_documents} of {len(texts)} texts, got "
             f"{len(vocabulary)}; lower min_documents or give more texts"
         )
-    vectors = _decomposed(_ppmi(_cooccurrence(flat, documents, len(vocabulary), window)), dim, seed)
+    vectors = neighbour_vectors(flat, documents, len(vocabulary), dim=dim, window=window, seed=seed)
     table = np.vstack([vectors, np.zeros((1, vectors.shape[1]))]).astype(np.float32)
     return WordVectors(vocabulary, table, max_length, min_documents)
+
+
+def neighbour_vectors(
+    flat: Int[np.ndarray, " N"],
+    documents: Int[np.ndarray, " N"],
+    size: int,
+    *,
+    dim: int,
+    window: int = 5,
+    seed: int = 0,
+) -> Float[np.ndarray, "V d"]:
+    """A unit vector for each of ``size`` words, from the word and the document of each position.
+
+    See :func:`learn_word_vectors`.
+    """
+    return _decomposed(_ppmi(_cooccurrence(flat, documents, size, window)), dim, seed)
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray, np.ndarray]:

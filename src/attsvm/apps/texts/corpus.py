@@ -1,0 +1,98 @@
+"""Texts without labels as documents of word numbers: the most frequent words, and one symbol for all others."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from attsvm.apps.texts.text import READERS
+from attsvm.apps.texts.words import words
+from attsvm.errors import ProblemError
+from attsvm.reading import read_text
+
+OTHER = "‹other›"
+"""The symbol of all words that are not in the vocabulary; no text contains it as a word."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Documents as word numbers.
+
+    Attributes
+    ----------
+    names : tuple of str
+        K names: the words of the vocabulary, the most frequent first, and :data:`OTHER`.
+    documents : tuple of int ndarray
+        Each of at least one word.
+    """
+
+    names: tuple[str, ...]
+    documents: tuple[Int[np.ndarray, " k"], ...]
+
+    @property
+    def positions(self) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]:
+        """The word and the document of every position."""
+        lengths = [len(document) for document in self.documents]
+        return np.concatenate(self.documents), np.repeat(np.arange(len(lengths)), lengths)
+
+
+def read_corpus(path: str, column: str = "text") -> list[str]:
+    """Read texts: one on each line of a file ``.txt``, or a column of a table.
+
+    Parameters
+    ----------
+    path : str
+        A file ``.txt``, or of a format of :func:`attsvm.apps.texts.text.read_texts`.
+    column : str
+        The column of the texts in a table.
+
+    Raises
+    ------
+    ProblemError
+        If the file is missing or cannot be read, its ending is unknown, or it contains no words.
+    """
+    source = Path(path)
+    ending = source.suffix.lower()
+    if ending != ".txt" and ending not in READERS:
+        raise ProblemError(f"{path}: expected a file .txt, {', '.join(READERS)}")
+    if not source.is_file():
+        raise ProblemError(f"{path}: no such file")
+    if ending == ".txt":
+        found = read_text(source).split("\n")
+    else:
+        found = [text for text, _ in READERS[ending](source, column, column)]
+    texts = [text for text in found if isinstance(text, str) and words(text)]
+    if not texts:
+        raise ProblemError(f"{path}: expected texts with words, got none")
+    return texts
+
+
+def texts_hash(texts: Sequence[str]) -> str:
+    """Hash of all texts."""
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(text.encode("utf-8", "replace") + b"\0")
+    return found.hexdigest()
+
+
+def split_words(texts: Iterable[str]) -> list[list[str]]:
+    """The lower-case words of each text."""
+    return [[word for word, *_ in words(text)] for text in texts]
+
+
+def frequent_words(documents: Iterable[Sequence[str]], size: int) -> tuple[str, ...]:
+    """The most frequent words of documents; ties are broken alphabetically."""
+    counts = Counter(word for document in documents for word in document)
+    return tuple(sorted(counts, key=lambda word: (-counts[word], word))[:size])
+
+
+def numbered(documents: Iterable[Sequence[str]], vocabulary: Sequence[str]) -> Corpus:
+    """Documents as numbers of a vocabulary; all other words get the number after the last one."""
+    number = {word: index for index, word in enumerate(vocabulary)}
+    other = len(vocabulary)
+    found = tuple(np.array([number.get(word, other) for word in document]) for document in documents if document)
+    return Corpus((*vocabulary, OTHER), found)

@@ -1,0 +1,80 @@
+"""``attsvm fit-text --task next-token``: the priority graphs of a corpus, and attention that is trained on them."""
+
+from typing import Annotated
+
+import typer
+
+from attsvm.cli.exits import exit_status
+from attsvm.cli.options import ForceFolder, Json, OutFolder, Threads
+from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
+
+HELP = """
+CORPUS is a file `.txt` with one text a line, or `.parquet` (`pip install attsvm[text]`), `.csv`, `.tsv`, `.jsonl` or
+`.ndjson` with a column of texts. For each of the most frequent last words, the graph of its contexts predicts which
+words attention copies. Attention is trained on the same contexts. Page and result compare both on other texts.
+
+Examples:
+
+    attsvm fit-text --task next-token corpus.txt --out next
+
+    attsvm fit-text --task next-token reviews.parquet --text text --words 12 --out next
+
+    attsvm fit-text --task next-token corpus.txt --dim 50 --json > result.json
+"""
+
+
+def fit_text_next_token(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A file of texts; labels are not needed.")],
+    out: OutFolder = None,
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="Column of the texts in a table.")] = "text",
+    vocabulary: Annotated[
+        int, typer.Option(help="Number of words, the most frequent ones. All others become one symbol.")
+    ] = 200,
+    words: Annotated[int, typer.Option(help="Number of last words to show, the most frequent ones.")] = 8,
+    length: Annotated[int, typer.Option(help="Number of words in the longest context.")] = 32,
+    contexts: Annotated[int, typer.Option(help="Largest number of training contexts of a last word.")] = 4000,
+    dim: Annotated[
+        int | None,
+        typer.Option(help="Length of word vectors learnt from the corpus.  [default: orthonormal vectors]"),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Steps of gradient descent with momentum.")] = 2000,
+    learning_rate: Annotated[float, typer.Option(help="Step size.")] = 0.5,
+    test_fraction: Annotated[float, typer.Option(help="Share of the texts that is set apart for testing.")] = 0.25,
+    seed: Annotated[int, typer.Option(help="Seed of the split and of the contexts.")] = 0,
+    threads: Threads = None,
+    json: Json = False,
+    force: ForceFolder = False,
+) -> None:
+    """Predict which words of a context attention copies."""
+    limit_threads(threads)
+    command = command_line()
+
+    from attsvm.report.next_words.numbers import next_word_numbers, notes, tables, verdict
+    from attsvm.results import Status
+
+    with result_folder(out, force, (corpus,)) as folder:
+        from attsvm.apps.texts.corpus import read_corpus, texts_hash
+        from attsvm.apps.texts.next_words import NextWordOptions, fit_next_words
+
+        options = NextWordOptions(
+            vocabulary=vocabulary,
+            words=words,
+            length=length,
+            contexts=contexts,
+            dim=dim,
+            steps=steps,
+            learning_rate=learning_rate,
+            test_fraction=test_fraction,
+            seed=seed,
+        )
+        texts = read_corpus(corpus, text)
+        with progress("last words") as callback:
+            done = fit_next_words(texts, options, callback=callback)
+        result = next_word_numbers(done, source=corpus, sha256=texts_hash(texts), command=command, threads=threads)
+        if folder:
+            from attsvm.report.next_words.page import write_next_word_folder
+
+            write_next_word_folder(folder, done, result, command)
+    print_result(result, json, tables(result), verdict(result), notes(result))
+    statuses = [word["status"] for word in result["last_words"] if word["status"] != Status.INFEASIBLE]
+    finish(out, "index.html and result.json", exit_status(statuses, "graph-SVM"))
