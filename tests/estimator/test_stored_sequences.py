@@ -24,12 +24,15 @@ def padded():
     return tokens, mask, labels
 
 
-@pytest.fixture(params=["memmap", "zarr"])
+@pytest.fixture(params=["memmap", "zarr", "dask"])
 def on_disk(request, padded, tmp_path):
     tokens = padded[0]
     if request.param == "memmap":
         np.save(tmp_path / "tokens.npy", tokens)
         return np.load(tmp_path / "tokens.npy", mmap_mode="r")
+    if request.param == "dask":
+        dask = pytest.importorskip("dask.array", reason="Dask (extra `sweep`) is not installed")
+        return dask.from_array(tokens, chunks=(8, 6, 4))
     zarr = pytest.importorskip("zarr", reason="zarr (extra `sweep`) is not installed")
     return zarr.create_array(tmp_path / "tokens.zarr", data=tokens, chunks=(8, 6, 4))
 

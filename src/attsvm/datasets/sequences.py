@@ -27,7 +27,7 @@ class Sequences:
     ----------
     table : float array, shape (V, d)
         The vector of each token number. Float32 and float64 are kept; other types are converted to float64. An array of
-        zarr or h5py, also (n, T, d) for V = nT, stays on disk, and its rows are read when they are needed. So does a
+        zarr or Dask, also (n, T, d) for V = nT, stays on disk, and its rows are read when they are needed. So does a
         memory-mapped array of NumPy.
     ids : int array, shape (N,)
         The token numbers of all sequences, concatenated; stored as int32 where they fit.
@@ -121,7 +121,7 @@ class Sequences:
         Parameters
         ----------
         tokens : array, shape (n, T, d)
-            Not copied if it holds float32 or float64. Arrays of zarr and h5py stay on disk.
+            Not copied if it holds float32 or float64. Arrays of zarr and Dask stay on disk.
         mask : bool array, shape (n, T)
             False for padding, which may be anywhere in a row and may hold any numbers.
 

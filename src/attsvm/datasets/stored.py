@@ -8,18 +8,18 @@ from attsvm.errors import ProblemError
 
 
 def is_stored(given: Any) -> bool:
-    """Whether it is an array of zarr or h5py, which are divided into chunks."""
+    """Whether it is an array of zarr or Dask, which are divided into chunks."""
     return hasattr(given, "chunks") and not isinstance(given, np.ndarray)
 
 
 class StoredTable:
-    """The vectors of an array (..., d) of zarr or h5py as the rows of a matrix, of which only those asked for are read.
+    """The vectors of an array (..., d) of zarr or Dask as the rows of a matrix, of which only those asked for are read.
 
     Rows are NumPy arrays. Float32 and float64 are kept; other types are converted to float64.
 
     Parameters
     ----------
-    array : array of zarr or h5py, shape (V, d) or (n, T, d)
+    array : array of zarr or Dask, shape (V, d) or (n, T, d)
     """
 
     ndim = 2
