@@ -201,7 +201,7 @@ def table(size: tuple[int, int, int], seeds: int, repeats: int, peers: bool) -> 
         if peers and norm == WeightedEntries():
             found = [by_highs(task, norm) for task in (tasks if size == SMALL else tasks[:1])]
             row("  SciPy, HiGHS", [each[0] for each in found], [each[1] for each in found], "")
-    by_directions = ("l1", "linf,2", "l2,1", "schatten3") if size == SMALL else ("linf,2", "l2,1", "schatten3")
+    by_directions = ("linf,2", "l2,1", "schatten1.1", "schatten3", *(("l1",) if size == SMALL else ()))
     for name in by_directions:
         measured(f"{name} by steepest", tasks, Directions(parse_norm(name)), repeats)
     measured("l2,1 by steepest, bundle", tasks[:1], Directions(OnRows(Lp(1))), 1, method="level-bundle", max_steps=80)

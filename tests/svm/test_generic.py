@@ -361,6 +361,16 @@ def test_a_strictly_convex_norm_needs_only_its_steepest_direction(norm, smallest
     assert solution.value == pytest.approx(exact.value, rel=2e-8)
 
 
+def test_many_active_rows_of_a_strictly_convex_norm_are_solved_to_rounding_by_its_steepest_direction():
+    problem, selected = drawn(0, n=30, T=12, d=24)
+    solution = attsvm.solve_svm(problem, selected, norm=Schatten(1.5), tol=1e-10)
+    assert solution.status == "optimal"
+    assert solution.stats["method"] == "quasi-newton"
+    assert solution.support.sum() > 100
+    exact = attsvm.solve_svm(problem, selected, norm="schatten1.5")
+    assert solution.value == pytest.approx(exact.value, rel=2e-8)
+
+
 @dataclass(frozen=True)
 class OneRow(SumOfRows):
     """ℓ2,1 over rows by its steepest direction alone: the longest row."""

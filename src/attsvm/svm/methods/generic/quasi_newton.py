@@ -2,7 +2,8 @@
 
 Line searches compare values of the function, which hardly differ where the gap is below the root of the rounding error.
 So the last digits come from the gradient: it vanishes on the rows that hold with equality, whose multipliers solve as
-many equations. Powell's hybrid method solves them with one difference for each of these rows, and few evaluations more.
+many equations. Powell's hybrid method solves few equations, with one difference for each of them and few evaluations
+more. Many equations are well conditioned as a rule, so that a Newton-Krylov method needs far fewer evaluations.
 """
 
 import numpy as np
@@ -27,11 +28,17 @@ FAR = 0.1
 CLOSE = 1e-3
 """The gap from which on the equations are tried."""
 
-SOLVED = 1e-14
-"""The relative change of the multipliers at which the equations count as solved."""
+SOLVED, MOST_EVALUATIONS = 1e-14, 300
+"""The relative change of the multipliers at which few equations count as solved, and the evaluations for them."""
 
-EXTRA = 100
-"""Evaluations for the equations beyond two for each of them."""
+FEW = 100
+"""Up to so many equations the hybrid method is used."""
+
+RESIDUAL, NEWTON_STEPS, INNER_STEPS = 1e-11, 6, 30
+"""The residual at which many equations count as solved, and the limits of the Newton-Krylov method."""
+
+HYBRID = {"xtol": SOLVED, "maxfev": MOST_EVALUATIONS}
+KRYLOV = {"fatol": RESIDUAL, "maxiter": NEWTON_STEPS, "jac_options": {"inner_maxiter": INNER_STEPS}}
 
 
 def quasi_newton(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
@@ -112,12 +119,17 @@ class _Watch:
             direction, size = self._steepest(whole)
             return np.asarray((size * program.apply(direction) - program.right)[active])
 
-        most = min(2 * len(active) + EXTRA, self.limit - self.steps)
-        if 0 < len(active) < most:
-            found = root(slope_at, multipliers[active], options={"xtol": SOLVED, "maxfev": most})
-            whole[active] = found.x
-            gap = bounds.see(self._steepest(whole)[0], whole)
-            self.report(self.steps, gap)
+        if len(active) == 0 or self.limit - self.steps < MOST_EVALUATIONS:
+            return
+        few = len(active) <= FEW
+        try:
+            found = root(
+                slope_at, multipliers[active], method="hybr" if few else "krylov", options=HYBRID if few else KRYLOV
+            )
+        except ValueError:  # the Krylov method has found no direction
+            return
+        whole[active] = found.x
+        self.report(self.steps, bounds.see(self._steepest(whole)[0], whole))
 
     def look(self, direction: np.ndarray, multipliers: Vector) -> None:
         """Evaluate the gap, and end if it is small enough."""
