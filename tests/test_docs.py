@@ -1,6 +1,6 @@
 """The documentation is consistent: links resolve, tables equal docstrings, included code equals its source.
 
-Run this file as a script to copy the included code into the pages again.
+Run this file as a script to copy the included code, and the glossary of the package, into the pages again.
 """
 
 import inspect
@@ -14,6 +14,7 @@ from attsvm.results import Status
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GLOSSARY = ROOT / "src" / "attsvm" / "report" / "glossary.md"
 EXTENDING = ROOT / "docs" / "guide" / "extending.md"
 EXAMPLE = re.compile(r"<!-- example: (\S+) -->\n(?:\n```python\n(.*?)```\n)?", re.DOTALL)
 BEGIN, END = "# docs: begin\n", "# docs: end"
@@ -78,6 +79,10 @@ def test_the_table_of_extension_points_names_what_exists():
         assert import_object(":".join(registry.rsplit(".", 1))).group == group
 
 
+def test_the_glossary_is_that_of_the_pages():
+    assert (ROOT / "docs" / "glossary.md").read_text() == GLOSSARY.read_text(), "run `python tests/test_docs.py`"
+
+
 def included(match):
     path = match[1]
     code = f"\n```python\n{region(path)}```\n" if (ROOT / path).exists() else ""
@@ -87,3 +92,4 @@ def included(match):
 if __name__ == "__main__":
     page = EXTENDING.read_text(encoding="utf-8")
     EXTENDING.write_text(EXAMPLE.sub(included, page), encoding="utf-8")
+    (ROOT / "docs" / "glossary.md").write_text(GLOSSARY.read_text(encoding="utf-8"), encoding="utf-8")

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from attsvm.plot import style
 from attsvm.report.figure_data import data_links
+from attsvm.report.glossary import with_terms
 from attsvm.report.papers import cited
 
 
@@ -26,7 +27,8 @@ def render(template: str, *, package: str = "attsvm.report", **values: Any) -> s
         A package with a folder ``templates``.
     **values
         What the template shows. ``base.html.j2`` needs ``title``, ``kicker`` (the line above it), ``verdict`` (the
-        sentence below it), ``notes`` (what a reader must not overlook) and ``command``.
+        sentence below it), ``notes`` (what a reader must not overlook) and ``command``. Labels link to the definitions
+        of their terms, which the page ends with.
     """
     return _environment(package).get_template(template).render(values)
 
@@ -41,6 +43,7 @@ def _environment(package: str) -> Environment:
     environment.filters["cited"] = cited
     environment.globals["script"] = script
     environment.tests["dark_shade"] = dark_shade
+    environment.filters["with_terms"] = with_terms
     return environment
 
 
