@@ -124,6 +124,9 @@ def of_view(view: "HeadView") -> list[tuple[str, str]]:
         rows.append(("cos(W, W_svm)", f"{reasons.cosine:.3f}"))
         rows.append(("support among the tightest rows of W", f"{reasons.overlap:.3f} (chance {reasons.chance:.3f})"))
         rows.append(("smallest change that alters a selection, of ‖W‖_F", short(reasons.change.relative)))
+    if view.factor_change is not None:
+        change = view.factor_change
+        rows.append(("smallest change of the key and query weights", f"{short(change.lower)} to {short(change.upper)}"))
     return rows
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.torch.inspection.minimal_set import minimal_set
 from attsvm.torch.inspection.weights import HeadProblem
 
 
@@ -49,6 +50,8 @@ class Reasons:
     chance : float
         The overlap to expect of k random rows: k over the number of rows.
     change : SmallestChange
+    rows : (ndarray, ndarray), shapes (k, d_k) and (k, d_q)
+        x_α − x_t and z of each triple.
     """
 
     triples: Int[np.ndarray, "k 3"]
@@ -57,6 +60,15 @@ class Reasons:
     overlap: float
     chance: float
     change: SmallestChange
+    rows: tuple[Float[np.ndarray, "k d_k"], Float[np.ndarray, "k d_q"]]
+
+    def minimal(self) -> Int[np.ndarray, "m 3"]:
+        """One minimal set of triples that fixes the direction of W_svm: none of them can be removed.
+
+        There may be other minimal sets. The cost grows like k³ for k triples.
+        """
+        found: np.ndarray = self.triples[minimal_set(*self.rows, self.shares)]
+        return found
 
 
 def reasons_of(
@@ -106,13 +118,19 @@ def reasons_of(
     order = np.argsort(-shares, kind="stable")
     i, q, t = (int(at) for at in np.unravel_index(tightest[0], distances.shape))
     least = float(distances[i, q, t])
+    triples = np.argwhere(support)[order]
+    i_of, q_of, t_of = triples.T
     return Reasons(
-        triples=np.argwhere(support)[order],
+        triples=triples,
         shares=shares[order],
         cosine=float(np.vdot(weights, problem.weights) / (np.linalg.norm(weights) * size)),
         overlap=float(support.reshape(-1)[tightest].mean()),
         chance=count / int(np.count_nonzero(rows)),
         change=SmallestChange(i, q, t, least, least / size),
+        rows=(
+            problem.keys[i_of, selected[i_of, q_of]] - problem.keys[i_of, t_of],
+            problem.queries[i_of, q_of],
+        ),
     )
 
 

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.checks import check_number
+from attsvm.checks import check_integer, check_number
 from attsvm.errors import ProblemError
 from attsvm.results import Progress, Result, Status, per_trial, shared, unsaved
 from attsvm.svm.margin_interval import MarginInterval
+from attsvm.torch.inspection.directions import ReadingDirection, reading_directions
 from attsvm.torch.inspection.explanation import Explanation, explained
 from attsvm.torch.inspection.measures import HEAD_SETS, MEASURES, Measure
 from attsvm.torch.inspection.source import Source
@@ -297,6 +298,52 @@ class Inspection(Result):
         sets = self.sets()
         sets.pop("none of these", None)
         return explained(self.source, layer, [heads] if isinstance(heads, int) else heads, pattern, sets)
+
+    def reading_directions(self, layer: int, head: int, count: int = 3, ends: int = 8) -> list[ReadingDirection]:
+        """The directions that a head reads: singular directions of W, and the tokens at each end.
+
+        Parameters
+        ----------
+        layer, head : int
+            Counted from 0.
+        count : int
+            Number of directions, those with the largest singular values.
+        ends : int
+            Number of tokens at each end.
+
+        Returns
+        -------
+        list of ReadingDirection
+            With rotary positions those of W before the rotation.
+
+        Raises
+        ------
+        ProblemError
+            If the inspection was loaded from a file, or there is no such head.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> from attsvm.torch.inspection.attention_only import AttentionOnly
+        >>> _ = torch.manual_seed(0)
+        >>> batch = {"input_ids": torch.randint(64, (4, 16))}
+        >>> inspection = attsvm.torch.inspect(AttentionOnly(), batch, margins=False)
+        >>> direction = inspection.reading_directions(0, 1, ends=5)[0]
+        >>> direction.key_ends[0].shape, direction.vocabulary_ends[0].shape
+        ((5, 2), (5,))
+        """
+        check_integer("count", count, 1)
+        check_integer("ends", ends, 1)
+        if self.source is None:
+            raise ProblemError("reading_directions: expected an inspection of this session, got one without its model")
+        if not 0 <= layer < len(self.layer_names):
+            raise ProblemError(f"layer: expected an integer from 0 to {len(self.layer_names) - 1}, got {layer}")
+        captured = self.source.captured(layer)
+        if not 0 <= head < captured.num_heads:
+            raise ProblemError(f"head: expected an integer from 0 to {captured.num_heads - 1}, got {head}")
+        table = self.source.embeddings(captured.tokens.shape[-1])
+        return reading_directions(captured, head, count, ends, self.source.tokens, table)
 
     def _head(self, index: tuple[int, ...]) -> Head:
         margin = None

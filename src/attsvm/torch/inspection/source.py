@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import nn
 
 from attsvm.errors import ProblemError
 from attsvm.torch.inspection.capture import capture
+from attsvm.torch.inspection.families.matrices import as_array
 from attsvm.torch.inspection.layers import AttentionLayer
 from attsvm.torch.inspection.model_calls import (
     call_model,
@@ -60,6 +61,14 @@ class Source:
         """The output of the model for the batch, in one call."""
         with without_cache(self.model):
             return call_model(self.model, self.batch)
+
+    def embeddings(self, size: int) -> Float[np.ndarray, "vocabulary d"] | None:
+        """The table of embeddings of the tokens, if the model is known to have one of this width."""
+        ask: Any = getattr(self.model, "get_input_embeddings", lambda: getattr(self.model, "embedding", None))
+        table = ask()
+        if not isinstance(table, nn.Embedding) or table.embedding_dim != size:
+            return None
+        return as_array(table.weight)
 
     def captured(self, layer: int) -> Layer:
         """What enters a layer, at the inspected queries."""

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from attsvm.svm.constraints.gram_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
 from attsvm.torch.inspection.explanation import Explanation
+from attsvm.torch.inspection.factor_change import FactorChange, factor_change
 from attsvm.torch.inspection.measures import attention_of
 from attsvm.torch.inspection.reasons import Reasons, reasons_of
 from attsvm.torch.inspection.weights import Layer, singular_values
@@ -39,6 +40,9 @@ class HeadView:
         if there is no Att-SVM.
     interval : MarginInterval
         At most as wide as :data:`VIEW_GAP`, if the steps were sufficient.
+    factor_change : FactorChange or None
+        The smallest change of the key and query weights that alters a selection. None with rotary positions, norms of
+        queries and keys, or biases of positions.
     explanation : Explanation or None
         The split of the head's logits by origin.
     unexplained : str
@@ -55,6 +59,7 @@ class HeadView:
     support: Bool[np.ndarray, "n Q T"] | None
     reasons: Reasons | None
     interval: MarginInterval
+    factor_change: FactorChange | None = None
     explanation: Explanation | None = None
     unexplained: str = ""
 
@@ -97,4 +102,7 @@ def view_head(layer: Layer, index: int, head: int, max_steps: int | None = None,
         support=None if solved is None else solved > 0,
         reasons=None if solved is None else reasons_of(problem, layer.allowed, attention.selected, solved),
         interval=interval,
+        factor_change=factor_change(*problem[:2], layer.projections, head, layer.allowed, attention.selected)
+        if layer.shares_tokens
+        else None,
     )
