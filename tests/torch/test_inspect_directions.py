@@ -1,4 +1,4 @@
-"""Minimal sets of triples against NNLS, changes of the factors by trying them out, reading directions against an SVD."""
+"""Minimal sets of triples against NNLS, changes of the factors by trying them out, directions against an SVD."""
 
 import numpy as np
 import pytest

@@ -51,6 +51,7 @@ def inspection_numbers(
                 "family": inspection.family,
                 "layers": inspection.layer_names,
                 "rotary": inspection.rotary,
+                "biased": inspection.biased,
             },
             "data": {
                 "sequences": inspection.num_sequences,
@@ -62,6 +63,7 @@ def inspection_numbers(
             "gap": inspection.gap,
             "rebuilt_error": max(head.rebuilt_error for head in inspection.heads),
             "heads": [_head(head) for head in inspection.heads],
+            "sets": {name: [f"{layer}.{head}" for layer, head in heads] for name, heads in inspection.sets().items()},
             "selected": {f"{head.layer}.{head.head}": head.selected for head in inspection.heads},
             "queries": inspection.positions,
             "twin_gap": None if twin is None else twin.gap,
@@ -95,6 +97,7 @@ def _view(view: "HeadView") -> dict[str, Any]:
         "status": interval.status,
         "support": None if view.support is None else np.argwhere(view.support),
         "reasons": None if view.reasons is None else _reasons(view.reasons),
+        "factor_change": None if view.factor_change is None else view.factor_change._asdict(),
         "origins": None if view.explanation is None else _origins(view.explanation),
     }
 

@@ -23,9 +23,9 @@ def minimal_set(
     Notes
     -----
     All rows have margin 1 at the Att-SVM. Therefore the Att-SVM of a subset of rows is the same if and only if it is in
-    the cone of the subset. While the rows are linearly dependent, moving the multipliers along a dependence until the first one
-    vanishes removes a row (Carathéodory's theorem). The multipliers of independent rows are unique, so none of the rows
-    that are left can be removed. There may be other minimal sets.
+    the cone of the subset. While the rows are linearly dependent, moving the multipliers along a dependence until the
+    first one vanishes removes a row (Carathéodory's theorem). The multipliers of independent rows are unique, so none
+    of the rows that are left can be removed. There may be other minimal sets.
     """
     norms = np.linalg.norm(differences, axis=1) * np.linalg.norm(queries, axis=1)
     gram = (differences @ differences.T) * (queries @ queries.T) / np.outer(norms, norms)
