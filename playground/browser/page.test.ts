@@ -77,6 +77,84 @@ test("a token follows the mouse and the arrow keys", async () => {
   }
 }, MINUTE);
 
+test("Space plays after a drag, whatever had the focus before", async () => {
+  await page.focus("#preset");
+  const box = (await page.locator("#token-0-0").boundingBox())!;
+  await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width / 2 + 12, box.y + box.height / 2, { steps: 3 });
+  await page.mouse.up();
+  for (const label of ["Pause", "Play"]) {
+    await page.keyboard.press("Space");
+    await page.waitForFunction((of) => document.querySelector("#play")!.getAttribute("aria-label") === of, label);
+  }
+}, MINUTE);
+
+test("a finger drags a token", async () => {
+  const context = await browser.newContext({ viewport: { width: 400, height: 900 }, hasTouch: true });
+  const phone = await context.newPage();
+  await phone.goto(PAGE);
+  await phone.waitForSelector("#token-0-1");
+  const before = await phone.getAttribute("#token-0-1", "transform");
+  await phone.locator("#token-0-1").scrollIntoViewIfNeeded();
+  const box = (await phone.locator("#token-0-1").boundingBox())!;
+  const at = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+  const session = await context.newCDPSession(phone);
+  await session.send("Input.dispatchTouchEvent", { type: "touchStart", touchPoints: [at] });
+  for (const by of [10, 20, 30]) await session.send("Input.dispatchTouchEvent", { type: "touchMove", touchPoints: [{ x: at.x + by, y: at.y }] });
+  await session.send("Input.dispatchTouchEvent", { type: "touchEnd", touchPoints: [] });
+  await phone.waitForFunction((old) => document.querySelector("#token-0-1")!.getAttribute("transform") !== old, before);
+  await context.close();
+}, MINUTE);
+
+test("the start of W and of (K, Q) is dragged to where it is drawn", async () => {
+  for (const attention of ["combined", "factored"]) {
+    const scene = {
+      name: attention, note: "", attention, start: [0.4, -0.2],
+      sequences: [{ label: 1, query: [0.8, 0.5], tokens: [{ at: [1, 0.2] }, { at: [-0.5, 0.8] }, { at: [-0.6, -0.7] }] }],
+    };
+    const link = Buffer.from(JSON.stringify(scene)).toString("base64url");
+    const other = await browser.newPage({ viewport: { width: 1280, height: 900 } });
+    await other.goto(`${PAGE}#scene=${link}`);
+    await other.waitForSelector("#start");
+    const box = (await other.locator("#start circle.touch").boundingBox())!;
+    const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+    await other.mouse.move(x, y);
+    await other.mouse.down();
+    await other.mouse.move(x + 25, y - 15, { steps: 3 });
+    await other.mouse.up();
+    await other.waitForTimeout(200);
+    const moved = (await other.locator("#start circle.touch").boundingBox())!;
+    expect(Math.hypot(moved.x - box.x - 25, moved.y - box.y + 15)).toBeLessThan(1.5);
+    expect(await other.locator(".landscape path").count()).toBeGreaterThan(2);
+    await other.waitForSelector(".rim path", { state: "attached" });
+    await other.close();
+  }
+}, MINUTE);
+
+test("the picture is saved as PNG", async () => {
+  await page.click(".menu summary");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#png")]);
+  const bytes = await readFile(await download.path());
+  expect([...bytes.subarray(0, 8)]).toEqual([137, 80, 78, 71, 13, 10, 26, 10]);
+  const size = await page.evaluate(async (text) => {
+    const image = new Image();
+    image.src = `data:image/png;base64,${text}`;
+    await image.decode();
+    return [image.naturalWidth, image.naturalHeight];
+  }, bytes.toString("base64"));
+  expect(size[0]).toBeGreaterThan(size[1]); // both planes, side by side
+  await page.click(".menu summary");
+}, MINUTE);
+
+test.each([400, 700, 1280, 2000])("nothing is wider than a window of %d px", async (width) => {
+  const other = await browser.newPage({ viewport: { width, height: 900 } });
+  await other.goto(PAGE);
+  await other.waitForSelector("#token-0-0");
+  expect(await other.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width);
+  await other.close();
+}, MINUTE);
+
 test("a link holds the scene", async () => {
   await page.click("#share");
   await page.waitForFunction(() => location.hash.startsWith("#scene="));

@@ -40,6 +40,11 @@ def home(tmp_path_factory):
         if name == "bert":
             tokenizer.save_pretrained(folder / name)
     transformers.BertModel(config).save_pretrained(folder / "untokenized")
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS.split()), max_position_embeddings=16, initializer_range=0.5, **SMALL
+    )
+    transformers.BertModel(config).save_pretrained(folder / "sharp")  # its attention is far from uniform
+    tokenizer.save_pretrained(folder / "sharp")
     vit = transformers.ViTConfig(image_size=16, patch_size=8, **SMALL)
     transformers.ViTModel(vit).save_pretrained(folder / "vit")
     processor = transformers.ViTImageProcessorPil(size={"height": 16, "width": 16})
@@ -145,7 +150,7 @@ def counted(calls, function):
 
 def test_the_page_opens_and_stands_alone(run, home):
     status, out, err = run(
-        "bert", "--text", "text.txt", "--out", "page", "--view", "0.1", "--sentence", 2, "--checkpoints", "steps"
+        "sharp", "--text", "text.txt", "--out", "page", "--view", "0.1", "--sentence", 2, "--checkpoints", "steps"
     )
     assert status == 0, err
     assert "support tokens" in out
@@ -163,15 +168,51 @@ def test_the_page_opens_and_stands_alone(run, home):
     ):
         assert words in html
     assert {path.name for path in (folder / "figures").iterdir()} >= {"margin_ratio.png", "margin_ratio_steps.png"}
+    (folder / "picked.html").write_text(html.replace("</body>", PICKED))
+    opened = dom_of(folder / "picked.html")
+    assert opened.count("<svg") == 20
+    assert opened.count('class="square"') == 1
+    # the picked head attends where the model does
+    words, shares = re.search(r"<output>(.*?) attends to (.*?)\. Selected", opened).groups()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(home / "sharp")
+    model = transformers.AutoModel.from_pretrained(home / "sharp", attn_implementation="eager")
+    given = tokenizer(TEXT.splitlines()[3], return_tensors="pt")
+    names = tokenizer.convert_ids_to_tokens(given["input_ids"][0])
+    expected = model(**given, output_attentions=True).attentions[1][0, 1, 2].detach().numpy()
+    assert words == names[2]
+    said = [share.rsplit(" ", 1) for share in shares.split(", ")]
+    assert expected.max() > 2 * np.median(expected)
+    assert said[0][0] == names[expected.argmax()]
+    largest = sorted(expected, reverse=True)[: len(said)]
+    np.testing.assert_allclose([float(share.rstrip("%")) / 100 for _, share in said], largest, atol=0.5 / 255 + 5e-4)
+    # sorted by its first measure, the table begins with the head that has the largest
+    heads = json.loads((folder / "result.json").read_text())["heads"]
+    top = max(heads, key=lambda head: head["largest_probability"])
+    assert re.findall(r"<output>(.*?)</output>", opened)[1] == f"{top['layer']}.{top['head']}"
+
+
+PICKED = """<script>
+const say = (text) => { document.body.appendChild(document.createElement("output")).textContent = text; };
+const [layer, head, sort, sequence] = document.querySelectorAll(".picker select");
+const pick = (box, value) => { box.value = value; box.dispatchEvent(new Event("change")); };
+pick(layer, "1"); pick(head, "1.1");
+pick(sequence, [...sequence.options].find((one) => one.text.startsWith("3:")).value);
+document.querySelectorAll(".text button")[2].dispatchEvent(new PointerEvent("pointerenter"));
+say(document.querySelector(".said").textContent);
+document.querySelectorAll("table.heads thead button")[1].click();
+say(document.querySelector("table.heads tbody th").textContent);
+</script></body>"""
+
+
+def dom_of(page):
+    """The page after its scripts ran."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("no chromium to open the page with")
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=1000"]
-    opened = subprocess.run([*command, f"file://{folder}/index.html"], capture_output=True, text=True, check=False)
-    assert opened.returncode == 0
-    assert opened.stdout.count("<svg") == 20
-    assert opened.stdout.count('class="square"') == 1
+    opened = subprocess.run([*command, f"file://{page}"], capture_output=True, text=True, check=True)
     assert "CONSOLE" not in opened.stderr
+    return opened.stdout
 
 
 def test_a_causal_model_whose_tokenizer_neither_pads_nor_marks(run, home):

@@ -48,11 +48,14 @@ export interface LocalSelection {
 
 /** More selections than this are not searched one by one. */
 export const MOST_SELECTIONS = 1500;
+/** With queries each selection takes solves for four numbers instead of two. */
+const MOST_WITH_QUERIES = 100;
 
 /** The locally optimal selections, in a norm; null where there are too many selections to try. */
 export function locallyOptimal(problem: Problem, norm: Norm): LocalSelection[] | null {
   const choices = problem.allowed.map((of) => of.flatMap((allowed, t) => (allowed ? [t] : [])));
-  if (choices.reduce((product, of) => product * of.length, 1) > MOST_SELECTIONS) return null;
+  const most = problem.queries === null ? MOST_SELECTIONS : MOST_WITH_QUERIES;
+  if (choices.reduce((product, of) => product * of.length, 1) > most) return null;
   let selections: number[][] = [[]];
   for (const of of choices) selections = selections.flatMap((first) => of.map((t) => [...first, t]));
   return selections.flatMap((selected): LocalSelection[] => {

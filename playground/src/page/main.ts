@@ -126,6 +126,13 @@ class Page {
     this.touch();
   }
 
+  private toggle(): void {
+    this.playing = !this.playing;
+    if (this.playing && this.state.step >= LAST_STEP) this.moveTo(0);
+    this.before = performance.now();
+    this.touch();
+  }
+
   private listen(): void {
     const sliderStep = (): number => {
       const value = Number(scrub.value);
@@ -135,12 +142,7 @@ class Page {
       this.playing = false;
       this.moveTo(sliderStep());
     });
-    play.addEventListener("click", () => {
-      this.playing = !this.playing;
-      if (this.playing && this.state.step >= LAST_STEP) this.moveTo(0);
-      this.before = performance.now();
-      this.touch();
-    });
+    play.addEventListener("click", () => this.toggle());
     byId("next").addEventListener("click", () => {
       this.playing = false;
       this.moveTo(MARKS.find((mark) => mark > this.state.step) ?? LAST_STEP);
@@ -169,7 +171,7 @@ class Page {
     document.addEventListener("keydown", (event) => {
       if (event.key === " " && !(event.target as Element).matches("input, select, button, textarea, summary, a")) {
         event.preventDefault();
-        play.click();
+        this.toggle(); // not by a click: d3-drag swallows the one that follows a drag
       }
     });
   }

@@ -71,7 +71,11 @@ function listen(
   all.call(
     drag<SVGGElement, Handle>()
       .container(() => svg)
-      .on("start", (_, handle) => handle.select?.())
+      // d3-drag prevents the focus of a click, and the keys would go on to what had it before
+      .on("start", function (_, handle) {
+        this.focus({ preventScroll: true });
+        handle.select?.();
+      })
       .on("drag", (event: { sourceEvent: Event }, handle) => {
         const source = event.sourceEvent;
         const touch = "touches" in source ? (source as TouchEvent).touches[0] : source;

@@ -160,10 +160,10 @@ export function checked(found: unknown): Scene {
   expect(["prompt", "combined", "factored"].includes(scene.attention), "attention: expected prompt, combined or factored");
   expect(["logistic", "exponential", "linear"].includes(scene.loss), "loss: expected logistic, exponential or linear");
   expect(["selected", "optimal"].includes(scene.keep), "keep: expected selected or optimal");
-  expect(Array.isArray(scene.optimizers) && [1, 2].includes(scene.optimizers.length), "optimisers: expected one or two");
+  expect(Array.isArray(scene.optimizers) && [1, 2].includes(scene.optimizers.length), "optimizers: expected one or two");
   for (const one of scene.optimizers) {
-    expect(one.name in NAMES && finite(one.rate, one.p) && one.rate > 0 && one.p > 1, "optimisers: expected a known one, a rate > 0 and p > 1");
-    expect([undefined, "combined", "factored"].includes(one.attention), "optimisers: expected attention combined or factored");
+    expect(one.name in NAMES && finite(one.rate, one.p) && one.rate > 0 && one.p > 1, "optimizers: expected a known one, a rate > 0 and p > 1");
+    expect([undefined, "combined", "factored"].includes(one.attention), "optimizers: expected attention combined or factored");
     expect(["constant", "growing", "decaying"].includes(one.schedule), "schedule: expected constant, growing or decaying");
   }
   return { ...scene, name: String(scene.name), note: String(scene.note) };

@@ -134,7 +134,7 @@ export class State {
   searchLocal(): void {
     const run = this.runs[this.active];
     const key = JSON.stringify([run.norm, this.active]);
-    if (this.scene.attention !== "prompt" || this.localFor === key) return;
+    if (this.localFor === key) return;
     this.localFor = key;
     this.local = locallyOptimal(this.problemAt(run, Infinity), run.norm);
   }

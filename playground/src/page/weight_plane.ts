@@ -6,8 +6,9 @@ import { Objective, emptyGradient } from "../math/gradient";
 import { dot, length } from "../math/linear";
 import { conjugate, normOf, type Norm } from "../math/norms";
 import { rowsOf } from "../math/problem";
+import { weightsOf } from "../math/train";
 import { MIDDLE, SIZE, drawHandles, layer, svgOf, type Handle } from "./plane";
-import type { Point } from "./scene";
+import { startOf, type Point } from "./scene";
 import type { RunView, State } from "./state";
 import type { Edits } from "./token_plane";
 
@@ -34,6 +35,7 @@ export class WeightPlane {
   private landscapeOf = "";
   private areaOf = "";
   private rimOf: State["local"] = [];
+  private rimFor = "";
 
   constructor(private readonly edits: Edits) {
     const clips = [["whole", EDGE], ["linear", EDGE * LINEAR_SHARE]] as const;
@@ -100,22 +102,24 @@ export class WeightPlane {
       .attr("x", MIDDLE + 3).attr("y", (d) => d.y + 4).text((d) => `10${{ 100: "²", 10000: "⁴", 1000000: "⁶" }[d.u]}×`);
   }
 
-  /** The loss of every prompt of the plane. */
+  /** The loss of every prompt of the plane; with a query z that of uz'/‖z‖², the smallest W with W z = u. */
   private drawLandscape(state: State): void {
     const { scene } = state;
-    const shown = scene.attention === "prompt";
     const problem = state.problemAt(state.runs[state.active], state.step);
-    const key = shown ? JSON.stringify([problem.keys, problem.values, problem.allowed, problem.head, scene.loss, this.unit]) : "";
+    const z = problem.queries?.[state.chosen] ?? [1];
+    const size = dot(z, z);
+    const key = JSON.stringify([problem, scene.loss, this.unit, z]);
     if (key === this.landscapeOf) return;
     this.landscapeOf = key;
     const bands: ReturnType<ReturnType<typeof contours>> = [];
-    if (shown) {
-      const parameters = { attention: [new Float64Array(2)], head: null };
-      const objective = new Objective(problem, "prompt", scene.loss);
+    if (size > 0) {
+      const parameters = { attention: [new Float64Array(2 * z.length)], head: null };
+      const objective = new Objective(problem, problem.queries === null ? "prompt" : "combined", scene.loss);
       const gradient = emptyGradient(parameters);
       const values = Array.from({ length: CELLS * CELLS }, (_, k) => {
         const cell = SIZE / CELLS;
-        parameters.attention[0].set(this.data([((k % CELLS) + 0.5) * cell, (Math.floor(k / CELLS) + 0.5) * cell]));
+        const u = this.data([((k % CELLS) + 0.5) * cell, (Math.floor(k / CELLS) + 0.5) * cell]);
+        parameters.attention[0].set(u.flatMap((x) => z.map((entry) => (x * entry) / size)));
         objective.evaluate(parameters, gradient);
         return gradient.loss;
       });
@@ -179,16 +183,22 @@ export class WeightPlane {
 
   /** The directions of the locally optimal selections, and the cones of directions that select them, at the edge. */
   private drawRim(state: State): void {
-    if (state.local === this.rimOf) return;
+    const key = `${state.chosen}`;
+    if (state.local === this.rimOf && key === this.rimFor) return;
     this.rimOf = state.local;
-    const cones = state.scene.attention !== "prompt" ? [] : (state.local ?? []).map((one) => {
-      const rows = rowsOf(state.problem, one.selected).map((row) => row.entries);
+    this.rimFor = key;
+    const { problem, chosen } = state;
+    const prompt = problem.queries === null;
+    const cones = (state.local ?? []).map((one) => {
+      // the plane of a query shows what its own sequence asks for
+      const rows = rowsOf({ ...problem, queries: null }, one.selected).filter((row) => prompt || row.sequence === chosen).map((row) => row.entries);
       const ks = this.radii(rows).flatMap((r, k) => (r < Infinity ? [k] : []));
       const cut = ks.findIndex((k, j) => j > 0 && k > ks[j - 1] + 1);
       const order = cut > 0 ? [...ks.slice(cut), ...ks.slice(0, cut)] : ks;
       const points = order.map((k) => [MIDDLE + (EDGE + 6) * Math.cos((2 * Math.PI * k) / ANGLES), MIDDLE - (EDGE + 6) * Math.sin((2 * Math.PI * k) / ANGLES)]);
-      const size = length(one.direction);
-      const tip = one.direction.map((x) => x / size);
+      const direction = state.inPlane(one.direction);
+      const size = length(direction) || 1;
+      const tip = direction.map((x) => x / size);
       return { ...one, d: points.length > 1 ? `M${points.join("L")}` : "", tip, tokens: one.selected.map((t) => t + 1).join(", ") };
     });
     this.rim.selectAll<SVGPathElement, (typeof cones)[number]>("path").data(cones).join("path").attr("d", (cone) => cone.d)
@@ -245,15 +255,37 @@ export class WeightPlane {
       .attr("cx", (p) => p[0]).attr("cy", (p) => p[1]).attr("r", 4).attr("fill", "var(--bad)");
     this.marks.selectAll("text").data(infeasible ? [0] : []).join("text").attr("class", "halo").attr("x", MIDDLE).attr("y", 428).attr("text-anchor", "middle")
       .style("fill", "var(--bad)").text(prompt ? "infeasible: these differences average to 0" : "infeasible");
+    const reads = startInPlane(state, run);
     const start: Handle = {
-      id: "start", label: "Start", at: state.scene.start, radius: 8,
-      move: (to) => { state.scene.start = to; this.edits.changed(); },
+      id: "start", label: "Start", at: reads.at, radius: 8,
+      move: (to) => { state.scene.start = reads.startOf(to) ?? state.scene.start; this.edits.changed(); },
     };
-    const shown = prompt ? [start] : [];
+    const shown = reads.startOf(reads.at) === null ? [] : [start];
     const group = drawHandles(this.handles, shown, this.at, this.data, () => this.unit / 50);
     group.selectAll("circle.start").data([0]).join("circle").attr("class", "start").attr("r", 6).attr("fill", "var(--card)").attr("stroke", "var(--ink)").attr("stroke-width", 2);
-    group.selectAll("text").data(state.step > 0 || length(state.scene.start) > 0 ? [0] : []).join("text").attr("class", "soft halo").attr("x", 9).attr("y", 14).text("p(0)");
+    group.selectAll("text").data(state.step > 0 || length(state.scene.start) > 0 ? [0] : []).join("text").attr("class", "soft halo").attr("x", 9).attr("y", 14).text(prompt ? "p(0)" : "start");
   }
+}
+
+/** Where the plane shows the start, and the start for another place; null where the query does not reach every place. */
+function startInPlane(state: State, run: RunView): { at: Point; startOf(to: Point): Point | null } {
+  const { attention } = run.history.settings;
+  const dk = state.problem.keys[0][0].length;
+  const read = (start: Point): Point =>
+    state.inPlane(weightsOf(startOf({ ...state.scene, start }, attention).map((x) => Float64Array.from(x)), dk)) as Point;
+  // what is read is an affine function of the two numbers of the start
+  const [origin, first, second] = [read([0, 0]), read([1, 0]), read([0, 1])];
+  const [a, c] = [first[0] - origin[0], first[1] - origin[1]];
+  const [b, d] = [second[0] - origin[0], second[1] - origin[1]];
+  const determinant = a * d - b * c;
+  return {
+    at: read(state.scene.start),
+    startOf: (to) => {
+      if (Math.abs(determinant) < 1e-6) return null;
+      const [x, y] = [to[0] - origin[0], to[1] - origin[1]];
+      return [(d * x - b * y) / determinant, (a * y - c * x) / determinant];
+    },
+  };
 }
 
 /** The least norm of the W with W z = u; N(u) itself for a prompt. */

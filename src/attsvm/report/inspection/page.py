@@ -8,6 +8,7 @@ import numpy as np
 from attsvm.report.drawn import Shown
 from attsvm.report.inspection.figures import draw_inspection
 from attsvm.report.inspection.origins import origins_of
+from attsvm.report.inspection.picker import picker
 from attsvm.report.inspection.words import (
     change_words,
     interval_words,
@@ -78,6 +79,7 @@ def inspection_page(
         drawn=drawn,
         made_by=f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries; seed {inspection.seed}",
         heads=_heads(inspection),
+        picker=picker(inspection, tokens, sentence),
         command=result["command"],
         result=result,
     )

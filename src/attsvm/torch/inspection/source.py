@@ -72,6 +72,9 @@ class Source:
 
     def captured(self, layer: int) -> Layer:
         """What enters a layer, at the inspected queries."""
+        return next(self.layers_at([layer]))
+
+    def layers_at(self, indices: list[int]) -> Iterator[Layer]:
+        """What enters each of some layers, in ascending order, at the inspected queries."""
         sampler = Sampler(self.queries, num_sequences(self.batch), self.seed)
-        captured: Iterator[Layer] = capture(self.model, self.batch, [self.layers[layer]], sampler)
-        return next(captured)
+        yield from capture(self.model, self.batch, [self.layers[index] for index in indices], sampler)

@@ -1,0 +1,83 @@
+"""The attention of every head on the first sequences, for the part of the page where a reader picks one."""
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attsvm.report.plain import jsonable
+from attsvm.softmax import softmax
+
+if TYPE_CHECKING:
+    from attsvm.torch.inspection import Inspection
+
+MOST_BYTES = 200_000
+"""Limit for the probabilities on the page: one byte for each pair of a query and a token."""
+
+LEVELS = 255
+"""A probability is kept in steps of one over this."""
+
+
+def picker(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> dict[str, Any] | None:
+    """What the script of the page reads, as JSON-able values; None if not even one sequence is small enough.
+
+    Parameters
+    ----------
+    inspection : Inspection
+    tokens : list of list of str
+        The tokens of every sequence as text.
+    sentence : int
+        The sequence that comes first.
+    """
+    heads = inspection.heads
+    order = sorted(range(inspection.num_sequences), key=lambda i: i != sentence)
+    sizes = np.cumsum([len(heads) * (inspection.positions[i] >= 0).sum() * len(tokens[i]) for i in order])
+    shown = order[: int((sizes <= MOST_BYTES).sum())]
+    if not shown or inspection.source is None:
+        return None
+    layers = sorted({head.layer for head in heads})
+    maps: dict[tuple[int, int], list[str]] = {}
+    queries: dict[int, list[list[int]]] = {}
+    for index, layer in zip(layers, inspection.source.layers_at(layers), strict=True):
+        if layer.tokens.shape[1] < max(len(tokens[i]) for i in shown):
+            return None  # cross-attention: these are not the tokens of the text
+        queries[index] = [layer.positions[i][layer.positions[i] >= 0].tolist() for i in shown]
+        for head in (one.head for one in heads if one.layer == index):
+            probabilities = softmax(layer.head(head).logits(), layer.allowed)
+            maps[index, head] = [_packed(probabilities[i, layer.positions[i] >= 0, : len(tokens[i])]) for i in shown]
+    measures = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
+    found: dict[str, Any] = {
+        "levels": LEVELS,
+        "sequences": [{"number": i + 1, "tokens": tokens[i]} for i in shown],
+        "queries": queries,
+        "measures": [one.title for one in measures],
+        "heads": [
+            {
+                "layer": one.layer,
+                "head": one.head,
+                "values": [one.numbers.get(measure.name) for measure in measures],
+                "maps": maps[one.layer, one.head],
+                "support": _support(inspection, one.layer, one.head, shown),
+            }
+            for one in heads
+        ],
+    }
+    return {**jsonable(found), "first": _first(inspection)}
+
+
+def _first(inspection: "Inspection") -> list[int]:
+    """The head that is picked at first: the one in detail, or else the first."""
+    one = inspection.heads[0] if inspection.view is None else inspection.view
+    return [one.layer, one.head]
+
+
+def _packed(probabilities: np.ndarray) -> str:
+    return base64.b64encode(np.rint(LEVELS * probabilities).astype(np.uint8).tobytes()).decode()
+
+
+def _support(inspection: "Inspection", layer: int, head: int, shown: list[int]) -> list[list[list[int]]] | None:
+    """For each sequence and query the support tokens; None if they are not known."""
+    view = inspection.view
+    if view is None or (view.layer, view.head) != (layer, head) or view.support is None:
+        return None
+    return [[np.flatnonzero(of_query).tolist() for of_query in view.support[i, view.positions[i] >= 0]] for i in shown]

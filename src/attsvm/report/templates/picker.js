@@ -1,0 +1,99 @@
+// A head, a sequence and a token picked by the reader; without this script the page shows one head on one sequence.
+for (const section of document.querySelectorAll(".picker")) {
+  const data = JSON.parse(section.querySelector("script").textContent);
+  const [layerBox, headBox, sortBox, sequenceBox] = section.querySelectorAll("select");
+  const [text, said] = section.querySelectorAll(".text, .said");
+  const option = (box, value, label) => box.append(new Option(label, value));
+  const name = (one) => `${one.layer}.${one.head}`;
+  const percent = (share) => `${(100 * share).toFixed(1)}%`;
+  data.measures.forEach((title, k) => option(sortBox, k, title));
+  data.sequences.forEach(({ number, tokens }, k) => option(sequenceBox, k, `${number}: ${tokens.slice(0, 8).join(" ")}`));
+  option(layerBox, "", "all");
+  for (const layer of new Set(data.heads.map((one) => one.layer))) option(layerBox, layer, layer);
+  const listed = () => {
+    const k = sortBox.value, kept = headBox.value || data.first.join(".");
+    const some = data.heads.filter((one) => layerBox.value === "" || one.layer === +layerBox.value);
+    // what is not defined comes last
+    if (k !== "") some.sort((a, b) => (b.values[k] ?? -Infinity) - (a.values[k] ?? -Infinity));
+    headBox.replaceChildren();
+    for (const one of some) option(headBox, name(one), name(one) + (k === "" ? "" : `  (${one.values[k] === null ? "-" : +one.values[k].toPrecision(3)})`));
+    headBox.value = some.some((one) => name(one) === kept) && k === "" ? kept : name(some[0]);
+    draw();
+  };
+  let head, tokens, queries, map, support;
+  const draw = () => {
+    head = data.heads.find((one) => name(one) === headBox.value);
+    const at = +sequenceBox.value;
+    tokens = data.sequences[at].tokens;
+    queries = data.queries[head.layer][at];
+    map = Uint8Array.from(atob(head.maps[at]), (letter) => letter.charCodeAt(0));
+    support = head.support?.[at];
+    text.replaceChildren(...tokens.flatMap((token, t) => {
+      const mark = document.createElement("button");
+      mark.type = "button";
+      mark.textContent = token;
+      mark.onpointerenter = mark.onfocus = mark.onclick = () => attend(t);
+      return [mark, " "];
+    }));
+    text.onpointerleave = (event) => { if (event.pointerType !== "touch") attend(null); };
+    attend(null);
+  };
+  // the attention of one token, or the mean over the tokens
+  const attend = (from) => {
+    const q = from === null ? null : queries.indexOf(from);
+    const row = tokens.map((_, t) => (q === null
+      ? queries.reduce((sum, _, k) => sum + map[k * tokens.length + t], 0) / queries.length
+      : q < 0 ? 0 : map[q * tokens.length + t]) / data.levels);
+    const largest = Math.max(...row), average = row.reduce((a, b) => a + b, 0) / row.length;
+    const supported = (q !== null && q >= 0 && support?.[q]) || [];
+    [...text.children].forEach((mark, t) => {
+      // what is not above average stays white
+      const shade = largest > average ? Math.max(0, (row[t] - average) / (largest - average)) : 0;
+      mark.style.setProperty("--a", shade.toFixed(3));
+      mark.classList.toggle("strong", shade > 0.75);
+      mark.classList.toggle("from", t === from);
+      mark.classList.toggle("chosen", q !== null && q >= 0 && row[t] === largest && t === row.indexOf(largest));
+      mark.classList.toggle("support", supported.includes(t));
+    });
+    const most = row.map((share, t) => [share, t]).sort((a, b) => b[0] - a[0]).slice(0, 5).filter(([share]) => share > 0)
+      .map(([share, t]) => `${tokens[t]} ${percent(share)}`).join(", ");
+    said.textContent = q === null ? `Head ${name(head)}, mean over the queries: ${most}.`
+      : q < 0 ? `${tokens[from]} is not one of the inspected queries.`
+      : `${tokens[from]} attends to ${most}. Selected: ${tokens[row.indexOf(largest)]}. ` + (support
+        ? `Support tokens: ${supported.map((t) => tokens[t]).join(" ") || "none"}.`
+        : `Support tokens are known for the head in detail only.`);
+  };
+  layerBox.onchange = sortBox.onchange = listed;
+  headBox.onchange = sequenceBox.onchange = draw;
+  headBox.replaceChildren();
+  listed();
+  section.hidden = false;
+  // a row of the table of heads picks its head
+  for (const row of document.querySelectorAll("table.heads tbody tr")) row.addEventListener("click", () => {
+    layerBox.value = sortBox.value = "";
+    listed();
+    headBox.value = row.cells[0].textContent;
+    draw();
+    section.scrollIntoView({ behavior: "smooth" });
+  });
+}
+// The table of heads is sorted by the column whose title is clicked.
+for (const table of document.querySelectorAll("table.heads")) {
+  const number = (cell) => {
+    const [first, second] = cell.textContent.replaceAll(",", "").split(".");
+    return cell.tagName === "TH" ? 1e4 * first + +second : parseFloat(cell.textContent.replaceAll(",", ""));
+  };
+  [...table.tHead.rows[0].cells].forEach((title, k) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...title.childNodes);
+    title.append(button);
+    button.onclick = () => {
+      const down = title.getAttribute("aria-sort") !== "descending";
+      for (const other of title.parentElement.cells) other.removeAttribute("aria-sort");
+      title.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const value = (row) => { const found = number(row.cells[k]); return isNaN(found) ? (down ? -Infinity : Infinity) : found; };
+      table.tBodies[0].append(...[...table.tBodies[0].rows].sort((a, b) => (down ? value(b) - value(a) : value(a) - value(b))));
+    };
+  });
+}
