@@ -435,3 +435,19 @@ def test_an_inspection_is_saved_loaded_and_indexed(tmp_path):
         assert (third.heads[0].layer, third.heads[0].head) == (0, 2)
         assert "head 0.2" in repr(third)
         assert repr(loaded).startswith("Inspection(8; BertModel: 2 layers")
+
+
+@pytest.mark.parametrize("make", [qwen3, gemma3], ids=["Qwen3", "Gemma 3"])
+def test_the_gains_of_norms_of_queries_and_keys_are_part_of_the_effective_rank(make):
+    model = spread_out(make())
+    batch = {"input_ids": torch.randint(50, (2, 6))}
+    module = model.layers[0].self_attn
+    with torch.no_grad():
+        for norm in (module.k_norm, module.q_norm):
+            norm.weight.normal_()
+        gains = [norm(torch.ones(6)) for norm in (module.k_norm, module.q_norm)]
+        W = (module.k_proj.weight[:6].T * gains[0]) @ (module.q_proj.weight[:6].T * gains[1]).T
+        share = torch.linalg.svdvals(W.double())[:6]
+    share = share / share.sum()
+    found = attsvm.torch.inspect(model, batch, heads=[(0, 0)], margins=False).numbers["effective_rank"][0]
+    assert found == pytest.approx(float((-share * share.log()).sum().exp()), rel=1e-4)

@@ -11,7 +11,17 @@ try:
 except ModuleNotFoundError as missing:  # pragma: no cover - only where the extra is not installed
     raise ModuleNotFoundError("attsvm.torch needs PyTorch: pip install 'attsvm[torch]'", name=missing.name) from missing
 
-from attsvm.torch.inspection import CausalTest, Explanation, Family, HeadProgress, Inspection, Layout, inspect
+from attsvm.torch.inspection import (
+    CausalTest,
+    Comparison,
+    Explanation,
+    Family,
+    HeadProgress,
+    Inspection,
+    Layout,
+    compare,
+    inspect,
+)
 from attsvm.torch.monitoring import AttentionMonitor
 from attsvm.torch.optimizers.gradients import NonFiniteGradientError
 from attsvm.torch.optimizers.learning_rate import lr_from_adam, lr_from_sgd
@@ -24,6 +34,7 @@ __all__ = [
     "AttentionMonitor",
     "CausalTest",
     "ColumnDescent",
+    "Comparison",
     "Explanation",
     "Family",
     "HeadProgress",
@@ -34,6 +45,7 @@ __all__ = [
     "RowDescent",
     "SignDescent",
     "SpectralDescent",
+    "compare",
     "inspect",
     "lr_from_adam",
     "lr_from_sgd",

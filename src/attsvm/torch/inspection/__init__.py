@@ -2,6 +2,7 @@
 
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.causal import CausalTest
+from attsvm.torch.inspection.comparison import Comparison, HeadChange, compare
 from attsvm.torch.inspection.explanation import Explanation, LogitSplit, OriginPair
 from attsvm.torch.inspection.families import FAMILIES, Family, Layout
 from attsvm.torch.inspection.inspection import inspect
@@ -14,9 +15,11 @@ __all__ = [
     "FAMILIES",
     "MEASURES",
     "CausalTest",
+    "Comparison",
     "Explanation",
     "Family",
     "Head",
+    "HeadChange",
     "HeadProgress",
     "HeadView",
     "Inspection",
@@ -27,5 +30,6 @@ __all__ = [
     "OriginPair",
     "Reasons",
     "SmallestChange",
+    "compare",
     "inspect",
 ]

@@ -69,7 +69,11 @@ MEASURES = (
         "attention of a query to the tokens after earlier occurrences of its own; mean over queries that have one",
     ),
     Measure(
-        "effective_rank", "Effective rank of W", "rank W", "exp of the entropy of its singular values; at most d_h"
+        "effective_rank",
+        "Effective rank of W",
+        "rank W",
+        "exp of the entropy of its singular values; at most d_h. It leaves out rotary positions, and the scale at each"
+        " token of norms of queries and keys",
     ),
     Measure(
         "margin_ratio",

@@ -4,6 +4,7 @@ import inspect as signatures
 from abc import abstractmethod
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.torch.inspection.families.base import Family, LayerInputs
 from attsvm.torch.inspection.families.fused import FusedCall
 from attsvm.torch.inspection.families.masks import allowed_tokens
-from attsvm.torch.inspection.families.matrices import projections_of
+from attsvm.torch.inspection.families.matrices import as_array, projections_of
 from attsvm.torch.inspection.weights import Projections
 
 
@@ -112,3 +113,19 @@ def normed_and_rotated(module: Any, states: Tensor, rotation: tuple[Tensor, Tens
 
     keys, queries = of(module.k_proj, module.k_norm), of(module.q_proj, module.q_norm)
     return keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1), queries
+
+
+def with_gains(projections: Projections, module: Any) -> Projections:
+    """Projections with the gains of ``k_norm`` and ``q_norm``, which multiply the coordinates of each head."""
+
+    def gain(norm: Any) -> np.ndarray:
+        weight = next(norm.parameters())
+        return as_array(norm(torch.ones(module.head_dim, dtype=weight.dtype, device=weight.device)))
+
+    key, query = gain(module.k_norm), gain(module.q_norm)
+    return projections._replace(
+        key=projections.key * key,
+        key_bias=projections.key_bias * key,
+        query=projections.query * query,
+        query_bias=projections.query_bias * query,
+    )

@@ -4,9 +4,10 @@ from typing import Any
 
 from torch import Tensor
 
-from attsvm.torch.inspection.families.huggingface import normed_and_rotated
+from attsvm.torch.inspection.families.huggingface import normed_and_rotated, with_gains
 from attsvm.torch.inspection.families.llama import Llama
 from attsvm.torch.inspection.families.registry import FAMILIES
+from attsvm.torch.inspection.weights import Projections
 
 
 class Qwen3(Llama):
@@ -14,6 +15,10 @@ class Qwen3(Llama):
 
     name = "Qwen3"
     modules = ("Qwen3Attention",)
+
+    def projections(self, module: Any) -> Projections:
+        """Query and key weights of every head, with the gains of the norms but not their scale at each token."""
+        return with_gains(super().projections(module), module)
 
     def projected(
         self, module: Any, states: Tensor, rotation: tuple[Tensor, Tensor] | None

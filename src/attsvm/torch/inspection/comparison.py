@@ -1,0 +1,152 @@
+"""Two inspections on the same batch: which heads changed their selection, and where the margin moved."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from attsvm.errors import ProblemError
+from attsvm.torch.inspection.result import Head, Inspection
+
+
+class HeadChange(NamedTuple):
+    """How one head differs between two models.
+
+    Attributes
+    ----------
+    layer, head : int
+    changed : float
+        Share of the queries whose selected token differs.
+    queries : int ndarray, shape (k, 2)
+        Sequence and number of these queries.
+    before, after : int ndarrays, shape (k,)
+        The tokens that they select.
+    numbers : dict of str to (float, float)
+        Each measure that both have, before and after.
+    margin : ((float, float), (float, float)) or None
+        The interval of the margin ratio before and after. None if one was not solved for.
+    """
+
+    layer: int
+    head: int
+    changed: float
+    queries: Int[np.ndarray, "k 2"]
+    before: Int[np.ndarray, " k"]
+    after: Int[np.ndarray, " k"]
+    numbers: dict[str, tuple[float, float]]
+    margin: tuple[tuple[float, float], tuple[float, float]] | None
+
+    @property
+    def margin_moved(self) -> bool:
+        """Whether the intervals of the margin ratio are disjoint, so that it certainly moved."""
+        if self.margin is None:
+            return False
+        (low, high), (other_low, other_high) = self.margin
+        return high < other_low or other_high < low
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The heads of two models on the same batch, those with the most changed selections first.
+
+    Attributes
+    ----------
+    heads : list of HeadChange
+
+    See Also
+    --------
+    attsvm.torch.compare : Makes one.
+
+    Examples
+    --------
+    >>> from attsvm.torch import Comparison
+    >>> Comparison([]).heads
+    []
+    """
+
+    heads: list[HeadChange]
+
+    def __str__(self) -> str:
+        lines = []
+        for one in self.heads:
+            line = f"head {one.layer}.{one.head}: {one.changed:.1%} of the selections changed"
+            if one.margin is not None:
+                (low, high), (other_low, other_high) = one.margin
+                line += f"; margin ratio {low:.3g} to {high:.3g}, then {other_low:.3g} to {other_high:.3g}"
+            lines.append(line)
+        return "\n".join(lines)
+
+
+def compare(first: Inspection, second: Inspection) -> Comparison:
+    """Which heads changed their selection between two models or checkpoints, by how much, and where the margin moved.
+
+    Parameters
+    ----------
+    first, second : Inspection
+        Of two models with the same heads, on the same batch, with the same queries.
+
+    Returns
+    -------
+    Comparison
+        Of the heads that both inspections have.
+
+    Raises
+    ------
+    ProblemError
+        If they have no head in common, or were made with different queries.
+
+    See Also
+    --------
+    attsvm.torch.inspect
+
+    References
+    ----------
+    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
+
+    Examples
+    --------
+    >>> import torch
+    >>> import attsvm.torch
+    >>> from attsvm.torch.inspection.attention_only import AttentionOnly
+    >>> _ = torch.manual_seed(0)
+    >>> batch = {"input_ids": torch.randint(64, (4, 16))}
+    >>> one, other = (attsvm.torch.inspect(AttentionOnly(), batch, margins=False) for _ in range(2))
+    >>> len(attsvm.torch.compare(one, other).heads)
+    8
+    """
+    if first.positions.shape != second.positions.shape or (first.positions != second.positions).any():
+        raise ProblemError(
+            "second: expected an inspection with the queries of the first one; use the same batch and seed"
+        )
+    others = {(head.layer, head.head): head for head in second.heads}
+    pairs = [(head, others[head.layer, head.head]) for head in first.heads if (head.layer, head.head) in others]
+    if not pairs:
+        raise ProblemError("second: expected an inspection of a model with the same heads, got none in common")
+    changes = [_change(head, other) for head, other in pairs]
+    return Comparison(sorted(changes, key=lambda one: -one.changed))
+
+
+def _change(head: Head, other: Head) -> HeadChange:
+    asks = (head.selected >= 0) & (other.selected >= 0)
+    differs = asks & (head.selected != other.selected)
+    numbers = {}
+    for name, before in head.numbers.items():
+        after = other.numbers.get(name)
+        if before is not None and after is not None:
+            numbers[name] = before, after
+    intervals = [one.margin for one in (head, other)]
+    ends = [(one.lower, one.upper) for one in intervals if one is not None]
+    margin = None
+    if len(ends) == 2 and all(end is not None for pair in ends for end in pair):
+        margin = ((float(ends[0][0]), float(ends[0][1])), (float(ends[1][0]), float(ends[1][1])))  # type: ignore[arg-type]
+    return HeadChange(
+        head.layer,
+        head.head,
+        float(differs.sum() / max(1, asks.sum())),
+        np.argwhere(differs),
+        head.selected[differs],
+        other.selected[differs],
+        numbers,
+        margin,
+    )
