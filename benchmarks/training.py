@@ -6,7 +6,10 @@ spectral step on (K, Q) over that of the normalised gradient step, 1,000 trials 
 sides must reach the same weights after 100 steps. PyTorch trains one trial after the other, as in the published code;
 its time is that of one trial, with the best number of threads.
 
-    python benchmarks/training.py [--threads 2 --repeats 5]
+With ``--own``, only this library is timed: processor time on one core, which other work on the machine changes little,
+of a step and of a spectral step, alone and for 1,000 trials.
+
+    python benchmarks/training.py [--own] [--threads 2 --repeats 5]
 """
 
 import argparse
@@ -32,7 +35,7 @@ class Way(NamedTuple):
     """One kind of training on both sides."""
 
     name: str
-    ours: Callable[..., attsvm.Run]  # (problem, starts, steps)
+    ours: Callable[..., attsvm.Run]  # (problem, starts, steps, **record)
     peer: Callable[[attsvm.Problem, list[np.ndarray], int], np.ndarray]  # the weights of one trial
     starts: int  # number of trained arrays
     together: float  # required speed-up of 1,000 trials together
@@ -82,7 +85,7 @@ HIDDEN = np.random.default_rng(7).standard_normal((10, 10))
 WAYS = (
     Way(
         "W, normalised GD",
-        lambda problem, starts, steps: attsvm.train(problem, init=starts[0], steps=steps),
+        lambda problem, starts, steps, **record: attsvm.train(problem, init=starts[0], steps=steps, **record),
         torch_loop,
         1,
         250,
@@ -90,12 +93,13 @@ WAYS = (
     ),
     Way(
         FACTORS,
-        lambda problem, starts, steps: attsvm.train(
+        lambda problem, starts, steps, **record: attsvm.train(
             problem,
             attention="factored",
             optimizer=optimizers.normalized_gradient_descent(STEP, scope="each"),
             init=tuple(starts),
             steps=steps,
+            **record,
         ),
         torch_loop,
         2,
@@ -104,8 +108,12 @@ WAYS = (
     ),
     Way(
         f"W, mirror descent p = {P}",
-        lambda problem, starts, steps: attsvm.train(
-            problem, optimizer=optimizers.mirror_descent(learning_rate=STEP, p=P), init=starts[0], steps=steps
+        lambda problem, starts, steps, **record: attsvm.train(
+            problem,
+            optimizer=optimizers.mirror_descent(learning_rate=STEP, p=P),
+            init=starts[0],
+            steps=steps,
+            **record,
         ),
         lambda problem, starts, steps: torch_loop(problem, starts, steps, p=P),
         1,
@@ -114,7 +122,9 @@ WAYS = (
     ),
     Way(
         "W, ReLU head of 10 units",
-        lambda problem, starts, steps: attsvm.train(problem, head=heads.MLP(HIDDEN), init=starts[0], steps=steps),
+        lambda problem, starts, steps, **record: attsvm.train(
+            problem, head=heads.MLP(HIDDEN), init=starts[0], steps=steps, **record
+        ),
         lambda problem, starts, steps: torch_loop(problem, starts, steps, hidden=HIDDEN),
         1,
         100,
@@ -138,7 +148,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=num_threads(), help="number of cores for each side")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--own", action="store_true", help="time this library alone")
     arguments = parser.parse_args()
+    if arguments.own:
+        own(arguments.repeats)
+        return
     os.environ["ATTSVM_THREADS"] = str(arguments.threads)
     attsvm.cache.configure(enabled=False)
 
@@ -180,6 +194,40 @@ def main() -> None:
         )
     spectral = spectral_seconds(problems, arguments.repeats)
     print(f"\n(K, Q), spectral step: {1e6 * spectral:.3f} us, {spectral / of_trial[FACTORS]:.1f} gradient steps (3)")
+
+
+def own(repeats: int) -> None:
+    """Processor time of a step and trial on one core: that of a call less that of a call of two steps."""
+    os.environ["ATTSVM_THREADS"] = "1"
+    problems = random_problem(6, 8, 10, seed=0, batch=(TRIALS,))
+    generator = np.random.default_rng(0)
+    print("processor time of a step and trial on one core, us")
+    print(f"{'':28}{'alone':>9}{f'{TRIALS:,} trials':>14}")
+
+    def spectral(problem: attsvm.Problem, starts: list[np.ndarray], steps: int, record: int) -> attsvm.Run:
+        optimizer = optimizers.spectral_descent()
+        return attsvm.train(
+            problem, attention="factored", init=tuple(starts), optimizer=optimizer, steps=steps, record=record
+        )
+
+    ways = [(way.name, way.starts, way.ours) for way in WAYS] + [("(K, Q), spectral", 2, spectral)]
+    for name, number, train in ways:
+        starts = [generator.standard_normal((TRIALS, 10, 10)) for _ in range(number)]
+        cells = []
+        for problem, start, steps in (
+            (problems[0], [x[0] for x in starts], 20 * STEPS),
+            (problems, starts, STEPS // 5),
+        ):
+            times: dict[int, list[float]] = {2: [], steps: []}
+            train(problem, start, 2, record=1)
+            for _ in range(repeats):
+                for count, found in times.items():
+                    begin = time.process_time()
+                    train(problem, start, count, record=1)
+                    found.append(time.process_time() - begin)
+            trials = max(1, int(np.prod(problem.batch_shape, dtype=int)))
+            cells.append(1e6 * (min(times[steps]) - min(times[2])) / (steps - 2) / trials)
+        print(f"{name:28}{cells[0]:9.2f}{cells[1]:14.3f}", flush=True)
 
 
 def spectral_seconds(problems: attsvm.Problem, repeats: int) -> float:

@@ -48,6 +48,8 @@ def logit_changes(
 
 
 def _scaled(weights: np.ndarray, power: np.ndarray) -> np.ndarray:
+    if not power.any():
+        return weights
     return np.asarray(weights * np.ldexp(1.0, power)[(..., *(None,) * (weights.ndim - power.ndim))])
 
 
