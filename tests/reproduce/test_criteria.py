@@ -296,9 +296,11 @@ PLANTED: dict[str, list[Planted]] = {
         _set("finite past", 0.5),
     ],
     "next-token-local": [
-        _swap("kept random", "labels random"),
-        _set("differs random", False),
-        _set("kept random", 0.9),
+        _swap("kept orthogonal", "labels orthogonal"),
+        _set("differs orthogonal", False),
+        _set("kept orthogonal", 0.9),
+        _swap("once orthogonal", "twice orthogonal"),
+        _set("twice orthogonal", 0.99),
         lambda arrays: arrays.update({name: arrays[name][:10] for name in arrays if np.ndim(arrays[name])}),
     ],
     "next-token-norms": [
