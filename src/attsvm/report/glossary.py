@@ -47,7 +47,7 @@ def definitions() -> dict[str, str]:
     'The cosine similarity of two weights.'
     """
     text = files("attsvm.report").joinpath("glossary.md").read_text(encoding="utf-8")
-    found = {}
+    found: dict[str, str] = {}
     for entry in re.split(r"^##+ ", text, flags=re.MULTILINE)[1:]:
         names, _, definition = entry.partition("\n")
         if definition.strip():

@@ -86,8 +86,9 @@ for (const table of document.querySelectorAll("table.heads")) {
   [...table.tHead.rows[0].cells].forEach((title, k) => {
     const button = document.createElement("button");
     button.type = "button";
-    button.append(...title.childNodes);
-    title.append(button);
+    button.textContent = title.textContent;
+    button.title = title.querySelector("a")?.title ?? "";  // the definition of a term; a link in a button cannot be clicked
+    title.replaceChildren(button);
     button.onclick = () => {
       const down = title.getAttribute("aria-sort") !== "descending";
       for (const other of title.parentElement.cells) other.removeAttribute("aria-sort");
