@@ -141,7 +141,7 @@ def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.nda
         return False
     most = np.minimum(allowed, SHORTFALL * h)
     np.copyto(most, allowed, where=h == 0)
-    return np.count_nonzero(slack >= -most) == len(h)  # False for NaN
+    return bool(np.count_nonzero(slack >= -most) == len(h))  # False for NaN
 
 
 def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
