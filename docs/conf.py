@@ -33,12 +33,23 @@ extensions = [
     "sphinx_copybutton",
     "sphinx-mathjax-offline",  # formulas are shown without a network
     "sphinx_design",
+    "glossary_terms",
 ]
 templates_path = ["_templates"]
 # README.md is the index of the same pages on GitHub
 exclude_patterns = ["_build", "README.md", "tutorials", "gallery", "generated/**/*.ipynb", "generated/**/*.py"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 default_role = "code"
+nitpicky = True  # a reference that does not resolve is an error
+nitpick_ignore_regex = [
+    # other packages, whose inventories are not at hand without a network
+    ("py:class", r"(abc|collections|enum|numpy|optax|torch|typing)\..*"),
+    ("py:func", r"sklearn\..*"),
+    # bases that are not public
+    ("py:class", r"attsvm\.(results\.(Batched|Result)|displays\.Displayed|estimator\.base\.SequenceClassifier)"),
+    ("py:class", r"attsvm\.(norms|optimizers|regularization|torch\.optimizers)\.[a-z_]+\.[A-Za-z_]+"),
+    ("py:obj", r"attsvm\.extensions\.T"),
+]
 suppress_warnings = ["config.cache"]  # functions in the settings of sphinx-gallery cannot be stored
 
 # Markdown

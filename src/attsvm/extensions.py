@@ -32,7 +32,7 @@ class Registry(Generic[T]):
         The package whose modules register the built-in extensions. Its modules are imported on first use.
     check : callable, optional
         Applied to what an entry point or an import path refers to. It returns the extension, or raises
-        :class:`ProblemError`.
+        :class:`attsvm.ProblemError`.
 
     See Also
     --------

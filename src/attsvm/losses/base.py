@@ -90,13 +90,13 @@ class Slope(NamedTuple):
 class OutputLoss(ABC):
     """Base of every loss: a function of the head's outputs and the labels.
 
-    Most losses are functions of the margin and need no subclass: use :class:`Loss`. Equal losses share their compiled
-    training, so a subclass defines equality and a hash, for instance as a frozen dataclass. The trailing axis of all
-    arrays holds the trials.
+    Most losses are functions of the margin and need no subclass: use :class:`attsvm.losses.Loss`. Equal losses share
+    their compiled training, so a subclass defines equality and a hash, for instance as a frozen dataclass. The trailing
+    axis of all arrays holds the trials.
 
     See Also
     --------
-    attsvm.Loss, attsvm.losses.CrossEntropy
+    attsvm.losses.Loss, attsvm.losses.CrossEntropy
 
     Examples
     --------

@@ -22,7 +22,7 @@ class Differentiated(OutputLoss):
 
     See Also
     --------
-    attsvm.Loss : With the logarithm of the slope, which does not underflow.
+    attsvm.losses.Loss : With the logarithm of the slope, which does not underflow.
 
     Examples
     --------

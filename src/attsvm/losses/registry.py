@@ -41,7 +41,7 @@ def parse_loss(loss: str | OutputLoss | Callable[[Array], Array], num_classes: i
 
     See Also
     --------
-    attsvm.Loss, attsvm.losses.LOSSES
+    attsvm.losses.Loss, attsvm.losses.LOSSES
 
     Examples
     --------

@@ -1,6 +1,7 @@
 """What a profile holds."""
 
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any, ClassVar
 
 import numpy as np
@@ -108,15 +109,14 @@ class MarginProfile(Result):
         return np.asarray(self.ratios.mean(axis=1))
 
     def __str__(self) -> str:
-        """The table of mean ratios, and the verdict."""
-        width = max(map(len, self.schedules))
-        columns = [max(len(name), 5) for name in self.norms]
-        titles = "  ".join(f"{name:>{size}}" for name, size in zip(self.norms, columns, strict=True))
+        """The table of mean ratios, and the verdict, in lines of at most 80 characters for names of usual length."""
+        width = max(map(len, self.norms))
+        titles = "  ".join(self.schedules)
         lines = [f"Mean margin ratio of {self.optimizer}", f"{'':{width}}  {titles}"]
-        for schedule, row in zip(self.schedules, self.mean, strict=True):
-            numbers = "  ".join(f"{value:{size}.3f}" for value, size in zip(row, columns, strict=True))
-            lines.append(f"{schedule:{width}}  {numbers}")
-        return "\n".join([*lines, f"{self.verdict}: {self.reason}"])
+        for norm, column in zip(self.norms, self.mean.T, strict=True):
+            numbers = "  ".join(f"{value:{len(name)}.3f}" for value, name in zip(column, self.schedules, strict=True))
+            lines.append(f"{norm:{width}}  {numbers}")
+        return "\n".join([*lines, *wrap(f"{self.verdict}: {self.reason}", 80, break_on_hyphens=False)])
 
     def _summary(self) -> str:
         return f"{self.optimizer}: {self.verdict}"

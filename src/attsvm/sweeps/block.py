@@ -101,7 +101,7 @@ class Block:
 
     @property
     def trained_weights(self) -> np.ndarray:
-        """The weights of :attr:`trained_problem` after the last step."""
+        """The weights of ``trained_problem`` after the last step."""
         return self._trained_part[1]
 
     @cached_property

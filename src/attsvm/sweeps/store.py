@@ -265,7 +265,7 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     Returns
     -------
     xarray.Dataset
-        Its arrays are read when they are used. :mod:`attsvm.sweeps.format` describes it.
+        Its arrays are read when they are used. docs/guide/results.md describes it.
 
     Raises
     ------

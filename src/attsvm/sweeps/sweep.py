@@ -135,8 +135,8 @@ def sweep(
         Trials that are computed and committed together, a multiple of the block; 1024 at most by default. A store that
         exists keeps its own.
     callback : callable, optional
-        Called with a :class:`SweepProgress` before the first chunk and after each chunk. The sweep stops when it
-        returns True.
+        Called with a :class:`attsvm.sweeps.SweepProgress` before the first chunk and after each chunk. The sweep stops
+        when it returns True.
     progress : bool
         Show the progress, as :func:`attsvm.train` does.
     command : str

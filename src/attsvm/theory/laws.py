@@ -103,7 +103,7 @@ class Rate(Batched):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rates(Batched):
-    """The laws of :class:`Law`, fitted to the same records.
+    """The laws of :class:`attsvm.theory.Law`, fitted to the same records.
 
     Attributes
     ----------

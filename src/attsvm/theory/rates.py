@@ -37,7 +37,7 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     -------
     dict of str to Rates
         Of ``direction_error``; of ``margin_gap``, which is 1 − margin ratio; and of ``bregman_divergence`` if the norm
-        has one, see :func:`divergence_of`. Each holds a power law, a poly-log law, and which of them fits better.
+        has one (ℓp norms have). Each holds a power law, a poly-log law, and which of them fits better.
 
     Raises
     ------

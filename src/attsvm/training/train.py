@@ -84,8 +84,8 @@ def train(
         Updates to make, in addition to those of a run that is resumed.
     loss : str, Loss or callable
         "logistic", "exponential", "linear", "cross_entropy" (class labels) or another name of
-        :mod:`attsvm.losses`, an import path ``package.module:name``, a :class:`Loss`, or a function m ↦ ℓ(m) of the
-        margin in JAX, which is differentiated as it is written.
+        :mod:`attsvm.losses`, an import path ``package.module:name``, a :class:`attsvm.losses.Loss`, or a function
+        m ↦ ℓ(m) of the margin in JAX, which is differentiated as it is written.
     head : Head or str, optional
         One of :mod:`attsvm.heads`, by name, as an object, or by an import path. The problem's linear head by default.
     train_head : bool

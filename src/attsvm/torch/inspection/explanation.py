@@ -214,7 +214,7 @@ class Explanation:
             Arguments of the model for sequences that it was not explained on, padded on the right. Each sequence is
             resampled from one that is at least as long.
         query, key : str, optional
-            Groups of origins, of :attr:`groups`. By default those of the pair with the largest share.
+            Groups of origins, of ``groups``. By default those of the pair with the largest share.
         controls : int
             Number of random reasons of equal size that share no origin with this one on the same side. Each has a
             resampling of its own. Where few origins are left, some occur several times, or are smaller.

@@ -62,7 +62,7 @@ def inspect(
     heads : collection of (layer, head), optional
         The heads to inspect, counted from 0. By default all.
     view : (layer, head), optional
-        A head to examine in detail: see :class:`HeadView`.
+        A head to examine in detail: see ``HeadView``.
     margins : bool
         Whether to solve for the best margin of every head; this takes most of the time.
     queries : int, optional

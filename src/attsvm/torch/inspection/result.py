@@ -18,7 +18,7 @@ from attsvm.torch.inspection.source import Source
 from attsvm.torch.inspection.view import HeadView
 
 COUNTS = ("constraints", "duplicates", "support", "steps")
-"""Integers of a :class:`MarginInterval`."""
+"""Integers of a ``MarginInterval``."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Head:
     selected : int ndarray, shape (n, Q)
         The token with the largest probability for each query; −1 where there is no query.
     numbers : dict of str to float or None
-        The measures of :data:`MEASURES`; None where one is not defined.
+        The measures of ``MEASURES``; None where one is not defined.
     margin : MarginInterval or None
         None if margins were not requested.
     rebuilt_error : float
@@ -83,15 +83,15 @@ class Inspection(Result):
     Attributes
     ----------
     status : ndarray of str, shape (heads,)
-        As :attr:`Head.status`.
+        As ``Head.status``.
     layer, head : int ndarray, shape (heads,)
         Counted from 0; ``head`` counts within its layer.
     selected : int ndarray, shape (heads, n, Q)
         The token with the largest probability for each query; −1 where there is no query.
     numbers : dict of str to ndarray, shape (heads,)
-        The measures of :data:`MEASURES`; NaN where one is not defined.
+        The measures of ``MEASURES``; NaN where one is not defined.
     margins : dict of str to ndarray, shape (heads,), or None
-        The attributes of each :class:`MarginInterval`, NaN where one is None. None if margins were not requested.
+        The attributes of each ``MarginInterval``, NaN where one is None. None if margins were not requested.
     rebuilt_error : ndarray, shape (heads,)
         Largest difference between the model's own attention and the one computed from tokens and W.
     model, family : str
@@ -217,7 +217,7 @@ class Inspection(Result):
         ----------
         share : float
             Least mean attention to the tokens of the pattern, above 0 and at most 1. Each pattern has a measure of
-            :data:`MEASURES`, which says over which queries the mean is taken.
+            ``MEASURES``, which says over which queries the mean is taken.
 
         Returns
         -------

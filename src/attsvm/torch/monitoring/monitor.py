@@ -62,7 +62,7 @@ class AttentionMonitor:
         Steps from one record to the next.
     log : str, Path, Log or SummaryWriter, optional
         Where records are written: a file ``*.csv``, a group ``*.zarr`` or a writer of TensorBoard. They are kept in
-        :attr:`records` as well.
+        ``records`` as well.
     margins : attsvm.torch.monitoring.Margins, optional
         A held batch on which the margin ratio of every head is bounded, and how often.
     family : str, Family or subclass of Family, optional

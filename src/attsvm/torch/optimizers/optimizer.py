@@ -215,7 +215,7 @@ class MirrorOptimizer(Optimizer, ABC):
             raise
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what :meth:`state_dict` returned; a resumed run is bit-identical.
+        """Load what ``state_dict`` returned; a resumed run is bit-identical.
 
         Tensors are copied and stay in float32 or wider. `Optimizer.load_state_dict` would cast them to the dtype of the
         parameter, which rounds the mirror variable of bfloat16 weights.

@@ -84,7 +84,7 @@ class Family(ABC):
 
     @abstractmethod
     def projections(self, module: Any) -> Projections:
-        """Query and key weights of every head, and the scale of the logits; see :func:`projections_of`."""
+        """Query and key weights of every head, and the scale of the logits."""
 
     def prepared(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments to call the module with; by default those of the model.
@@ -136,8 +136,8 @@ class Family(ABC):
     def stream(self, model: nn.Module) -> list[Step]:
         """What adds to the residual stream of a model, in order; :meth:`attsvm.torch.Inspection.explain` needs it.
 
-        Each attention layer is a step :class:`AddsHeads`; embeddings and MLPs are steps :class:`Adds`; norms of the
-        stream itself are steps :class:`Norms`.
+        Each attention layer is a step ``AddsHeads``; embeddings and MLPs are steps ``Adds``; norms of the
+        stream itself are steps ``Norms``.
 
         Raises
         ------
