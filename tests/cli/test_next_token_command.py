@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+import attsvm
 from attsvm.apps.texts.corpus import OTHER, read_corpus, split_words
 from attsvm.apps.texts.next_words import NextWordOptions, fit_next_words
 from attsvm.cli.main import main
@@ -101,6 +102,18 @@ def test_an_infeasible_order_has_no_prediction_and_says_so(fitted, monkeypatch, 
         assert word["held_out"]["contexts"] == 0
         assert word["held_out"]["agreement"]["prediction"]["share"] is None
     assert result["held_out"]["without_prediction"] == sum(w["held_out"]["without_prediction"] for w in infeasible)
+
+
+def test_the_limit_of_contexts_takes_no_memory_and_too_long_steps_are_named():
+    few, many = (
+        fit_next_words(corpus(20), NextWordOptions(vocabulary=6, words=2, contexts=number, length=number, steps=40))
+        for number in (1_000, 10**9)
+    )
+    for one, other in zip(few.last_words, many.last_words, strict=True):
+        assert one.loss == other.loss
+        assert (one.scores == other.scores).all()
+    with pytest.raises(attsvm.ProblemError, match=r"learning_rate: expected .* finite, got 1e\+38"):
+        fit_next_words(corpus(20), NextWordOptions(vocabulary=6, words=2, steps=40, learning_rate=1e38))
 
 
 @pytest.mark.parametrize(

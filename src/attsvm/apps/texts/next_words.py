@@ -166,7 +166,8 @@ def fit_next_words(
     Raises
     ------
     ProblemError
-        If there are fewer than two texts, or no last word has contexts that contain their next word and another one.
+        If there are fewer than two texts, no last word has contexts that contain their next word and another one, or
+        the learning rate is so large that the loss is not finite.
 
     References
     ----------
@@ -201,7 +202,10 @@ def fit_next_words(
     held_out = _held_out(test, list(graphs), options, generator)
 
     found = []
-    trainer = partial(_trained, vectors=vectors, options=options)
+    # one shape for all last words, so that the training is compiled once
+    kept = [graph.contexts for graph, _ in graphs.values() if graph.contexts is not None]
+    shape = max(graph.num_contexts for graph, _ in graphs.values()), max(int(np.diff(x.offsets).max()) for x in kept)
+    trainer = partial(_trained, vectors=vectors, shape=shape, options=options)
     for index, (last, (graph, followed)) in enumerate(graphs.items()):
         found.append(_last_word(last, graph, followed, vectors, trainer, *held_out[last]))
         if callback is not None:
@@ -290,13 +294,18 @@ def _last_word(
 
 
 def _trained(
-    graph: TokenGraph, *, vectors: Float[np.ndarray, "K d"], options: NextWordOptions
+    graph: TokenGraph, *, vectors: Float[np.ndarray, "K d"], shape: tuple[int, int], options: NextWordOptions
 ) -> tuple[Float[np.ndarray, " K"], float]:
-    """Logits of all words and the loss, after gradient descent with momentum on −log of the attention on the label."""
+    """Logits of all words and the loss, after gradient descent with momentum on −log of the attention on the label.
+
+    Raises
+    ------
+    ProblemError
+        If the steps are so long that the loss is not finite.
+    """
     contexts = graph.contexts
     assert contexts is not None
-    n, T = options.contexts, options.length
-    ids, right, inside = np.zeros((n, T), np.int32), np.zeros((n, T), bool), np.zeros((n, T), bool)
+    ids, right, inside = np.zeros(shape, np.int32), np.zeros(shape, bool), np.zeros(shape, bool)
     for row, (start, end) in enumerate(zip(contexts.offsets[:-1], contexts.offsets[1:], strict=True)):
         ids[row, : end - start] = contexts.ids[start:end]
         inside[row, : end - start] = True
@@ -306,6 +315,10 @@ def _trained(
         options.steps,
         options.learning_rate,
     )
+    if not np.isfinite(loss):
+        raise ProblemError(
+            f"learning_rate: expected one with which the loss stays finite, got {options.learning_rate:g}"
+        )
     return vectors @ np.asarray(prompt, np.float64), float(loss)
 
 
