@@ -22,6 +22,16 @@ Outcome = tuple[Task, BaseException | None]
 AHEAD = 3
 """Chunks that are handed out for each worker, so that none waits for the client."""
 
+SELDOM = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.memory.monitor-interval": "1s",
+}
+"""How often Dask observes its own processes, which share the cores with the trials.
+
+By default it looks at the Python stacks 100 times, at the event loops 50 times and at the memory 10 times a second.
+"""
+
 
 class Executor(ABC):
     """Computes the chunks of a queue, which may grow while it does."""
@@ -130,7 +140,5 @@ def local_cluster(workers: int) -> Any:
     import dask
     from distributed import LocalCluster
 
-    # Dask would look at the Python stack of each worker 100 times a second
-    profile = dask.config.set({"distributed.worker.profile.enabled": False})
-    with silent_trackers(), blocked(), profile:  # Ctrl-C ends this process, and its workers end with it
+    with silent_trackers(), blocked(), dask.config.set(SELDOM):  # Ctrl-C ends this process, and its workers end with it
         return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0")
