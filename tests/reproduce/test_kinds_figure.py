@@ -1,25 +1,32 @@
-"""The further steps of the figure ``kinds`` in the largest dimension."""
+"""The further steps of the figure ``kinds``."""
 
 import numpy as np
 
-from attsvm.reproduce.figures.kinds import LastWeights, _drawn, _stacked
+from attsvm.reproduce.figures import kinds
 from attsvm.sweeps import Definition, measured
+from attsvm.sweeps.sources.random import draw
+from attsvm.theory import Kind
 from attsvm.training import train
 
 
-def test_runs_that_are_continued_in_the_largest_dimension_end_as_in_their_own():
-    definition = Definition(
-        {"dim": [2, 4]},
-        [LastWeights(4)],
-        trials=64,
-        fixed={"num_sequences": 3, "num_tokens": 4, "init": "uniform", "steps": 10, "record": 1},
-    )
-    weights = measured(definition)["weights"][:, :8].reshape(16, 4, 4)
-    problems = [_drawn(definition, cell, trial) for cell in range(2) for trial in range(8)]
-    together = train(_stacked(problems, 4), init=weights, steps=300, record=1).weights
-    apart = [
-        train(problem, init=start[None, : problem.dim, : problem.dim], steps=300, record=1).weights[0]
-        for problem, start in zip(problems, weights, strict=True)
-    ]
-    expected = [np.pad(each, [(0, 4 - len(each))] * 2) for each in apart]
-    np.testing.assert_allclose(together, expected, rtol=0, atol=1e-9 * np.abs(together).max())
+def test_runs_that_are_continued_together_end_as_alone(monkeypatch):
+    monkeypatch.setattr(kinds, "PADDED_DIMS", (2, 3))
+    dims, sizes = [1, 2, 3], {"num_sequences": 2, "num_tokens": 3}
+    fixed = {**sizes, "init": "uniform", "steps": 10, "record": 1, "pad_to": (2, 3)}
+    definition = Definition({"dim": dims}, ["kind", kinds.LastWeights(3)], trials=64, fixed=fixed)
+    found = measured(definition)
+    found["kind"][:] = 0
+    astray = {0: [3], 1: [0, 60], 2: [7]}
+    for cell, trials in astray.items():
+        found["kind"][cell, trials] = kinds.KINDS.index(Kind.NOT_LOCAL)
+    number = 0
+    for cells, problem, weights in kinds._continued(definition, found, 300):
+        assert weights.shape[-1] == problem.dim
+        for cell, ended in zip(cells, weights, strict=True):
+            dim, trial = dims[cell], astray[cell].pop(0)
+            own = draw([definition.generator(cell, trial)], **sizes, dim=dim)
+            run = train(own, init=found["weights"][cell, trial, :dim, :dim][None], steps=300, record=1)
+            expected = np.pad(run.weights[0], (0, len(ended) - dim))
+            np.testing.assert_allclose(ended, expected, rtol=0, atol=1e-9 * np.abs(ended).max())
+            number += 1
+    assert number == 4

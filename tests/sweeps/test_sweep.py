@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from scipy.optimize import linprog
 import attsvm
 from attsvm.errors import ProblemError
 from attsvm.progress import Lines
+from attsvm.sweeps import Measure, Output
 from attsvm.sweeps.block import Block, drawn_block
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.memory import measured
 from attsvm.sweeps.sources.random import draw
+from attsvm.sweeps.starts import filled_up
 from attsvm.sweeps.sweep import sweep
 
 # the learning rate is a number of the compiled program, so that all cells share one
@@ -98,6 +101,33 @@ def test_undecided_trials_are_those_of_one_long_training(undisturbed):
         assert np.isnan(undisturbed[name].values[0, :8][undecided]).all(), "undecided trials do not enter averages"
     assert (decided <= steps).all()
     assert (steps[undecided] == 400).all()
+
+
+@dataclass(frozen=True)
+class Weights(Measure):
+    """The last weights, with zeros up to three dimensions."""
+
+    name = "weights"
+
+    def declared(self):
+        return {"weights": Output(axes={"row": range(3), "column": range(3)})}
+
+    def measure(self, block):
+        return {"weights": filled_up(block.run.weights, (3, 3))}
+
+
+@pytest.mark.parametrize(("attention", "init"), [("combined", "uniform"), ("factored", None)])
+def test_problems_filled_up_with_zeros_are_trained_as_in_their_own_dimension(attention, init):
+    fixed = {**TRAINED.fixed, "attention": attention, "init": init}
+    grid = {"dim": [fixed.pop("dim"), 3]}
+    own = TRAINED.changed(grid=grid, fixed=fixed, measures=["kind", "loss", "rank", Weights()])
+    found, expected = measured(own.changed(fixed={**fixed, "pad_to": (1, 3)})), measured(own)
+    for name in ("weights", "loss", "effective_rank"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-12)
+    for name in ("kind", "rank"):
+        np.testing.assert_array_equal(found[name], expected[name])
+    assert (found["weights"][0][..., 2] == 0).all()
+    assert (found["weights"][1][..., 2] != 0).all()
 
 
 def _after_drawing(problem, arguments):

@@ -81,7 +81,7 @@ class Block:
     def trained(self) -> Trained:
         """The run, and the steps at which its trials were decided."""
         arguments = self.arguments.of_train()
-        arguments["init"] = start(self.problem, arguments, self._generators)
+        arguments["init"] = start(self.drawn, arguments, self._generators)
         return train_until_decided(self.problem, arguments, self._seed, self._budget)
 
     @property

@@ -147,6 +147,8 @@ class Drawn:
         Test data, with the same batch axis.
     extras : mapping of str to ndarray
         Further arrays for measures, with the trials in front.
+    unpadded : Problem, optional
+        The problem without coordinates that are zero. Initial weights are drawn for it, and filled up with zeros.
 
     See Also
     --------
@@ -163,3 +165,4 @@ class Drawn:
     problem: Problem
     test: Problem | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    unpadded: Problem | None = None

@@ -1,6 +1,6 @@
 """Whether W and (K, Q) end at the best tokens, at a local optimum or elsewhere from random starts, against d."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from attsvm.sweeps.arguments import find_source
 from attsvm.sweeps.block import drawn_block
 from attsvm.sweeps.definition import LANES
 from attsvm.sweeps.measures.kind import KINDS
+from attsvm.sweeps.starts import filled_up
 from attsvm.sweeps.statistics import share as share_interval
 from attsvm.sweeps.work import one_thread
 from attsvm.theory.kinds import Kind, classify
@@ -41,6 +42,12 @@ MOST_SOLVED = 100
 SLICE = 64
 """Trials of a slice of training. All batches are multiples of it, so one program is compiled for each dimension."""
 
+PADDED_DIMS = (10, 20)
+"""The dimensions that problems of fewer ones are trained in, with zeros in the further coordinates.
+
+Training 500 runs in 10 dimensions takes 0.4 s, and compiling a program for another dimension 2 s.
+"""
+
 
 @dataclass(frozen=True)
 class LastWeights(Measure):
@@ -55,31 +62,38 @@ class LastWeights(Measure):
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
         """Take them from the run."""
-        weights = block.run.weights
-        missing = self.dim - weights.shape[-1]
-        return {"weights": np.pad(weights, [(0, 0), (0, missing), (0, missing)])}
+        return {"weights": filled_up(block.run.weights, (self.dim, self.dim))}
 
 
 def _left(definition: Definition, found: Mapping[str, np.ndarray], further: int) -> np.ndarray:
-    """How many runs of each dimension still end at no local optimum after further steps from their last weights.
-
-    The runs of all dimensions are continued in one batch, in the largest dimension. The added coordinates are zero, and
-    steps leave them zero. A batch for each dimension would take more time for compilation than for its steps.
-    """
+    """How many runs of each dimension still end at no local optimum after further steps."""
     left = np.zeros(definition.num_cells, dtype=int)
-    cells, trials = np.nonzero(found["kind"] == KINDS.index(Kind.NOT_LOCAL))
-    if not cells.size:
-        return left
-    weights = found["weights"][cells, trials]
-    problem = _stacked(
-        [_drawn(definition, int(c), int(t)) for c, t in zip(cells, trials, strict=True)], weights.shape[-1]
-    )
-    batch = np.resize(np.arange(cells.size), -(-cells.size // SLICE) * SLICE)
-    with one_thread():  # as in the sweep, so that the batch has the program of the largest dimension
-        longer = train(problem[batch], init=weights[batch], steps=further, record=1)
-    kinds = classify(problem, longer.weights[: cells.size]).kind
-    np.add.at(left, cells[np.asarray(kinds) == Kind.NOT_LOCAL], 1)
+    for cells, problem, weights in _continued(definition, found, further):
+        np.add.at(left, cells[np.asarray(classify(problem, weights).kind) == Kind.NOT_LOCAL], 1)
     return left
+
+
+def _continued(
+    definition: Definition, found: Mapping[str, np.ndarray], further: int
+) -> Iterator[tuple[np.ndarray, Problem, np.ndarray]]:
+    """Continue the runs that ended at no local optimum, from their last weights.
+
+    Yields
+    ------
+    tuple
+        For all runs that are padded to the same dimension, and continued in one batch: the cells of the runs, their
+        problems, and their weights.
+    """
+    cells, trials = np.nonzero(found["kind"] == KINDS.index(Kind.NOT_LOCAL))
+    padded_dims = np.array([_padded_dim(dim) for dim in definition.grid["dim"]])[cells]
+    for dim in np.unique(padded_dims):
+        own = cells[padded_dims == dim], trials[padded_dims == dim]
+        problem = _stacked([_drawn(definition, int(c), int(t)) for c, t in zip(*own, strict=True)])
+        number = len(own[0])
+        batch = np.resize(np.arange(number), -(-number // SLICE) * SLICE)
+        with one_thread():  # as in the sweep, so that the batch has its program
+            longer = train(problem[batch], init=found["weights"][own][batch, :dim, :dim], steps=further, record=1)
+        yield own[0], problem, longer.weights[:number]
 
 
 def _drawn(definition: Definition, cell: int, trial: int) -> Problem:
@@ -88,17 +102,14 @@ def _drawn(definition: Definition, cell: int, trial: int) -> Problem:
     return drawn_block(find_source(definition.data)([definition.generator(cell, trial)], **arguments), 1).problem
 
 
-def _stacked(problems: list[Problem], dim: int) -> Problem:
-    """The problems in one batch, with zeros up to a dimension."""
+def _stacked(problems: list[Problem]) -> Problem:
+    """The problems in one batch."""
+    names = ("tokens", "labels", "queries", "head")
+    return Problem(**{name: np.concatenate([getattr(problem, name) for problem in problems]) for name in names})
 
-    def stacked(name: str) -> np.ndarray:
-        return np.concatenate([getattr(problem, name) for problem in problems])
 
-    def padded(name: str) -> np.ndarray:
-        arrays = [getattr(problem, name) for problem in problems]
-        return np.concatenate([np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, dim - x.shape[-1])]) for x in arrays])
-
-    return Problem(padded("tokens"), labels=stacked("labels"), queries=padded("queries"), head=padded("head"))
+def _padded_dim(dim: int) -> int:
+    return min((size for size in PADDED_DIMS if size >= dim), default=dim)
 
 
 def _fixed(n: int, T: int, self_attention: bool) -> dict[str, Any]:
@@ -130,8 +141,13 @@ def _shares(
     }
     definition = READY.find("phase-global").changed(
         grid={"dim": dims},
-        fixed={**_fixed(n, T, self_attention), **training, "svm.norm": NORMS[attention]},
-        measures=["kind", LastWeights(max(dims))] if combined else ["kind"],
+        fixed={
+            **_fixed(n, T, self_attention),
+            **training,
+            "svm.norm": NORMS[attention],
+            "pad_to": PADDED_DIMS,
+        },
+        measures=["kind", LastWeights(_padded_dim(max(dims)))] if combined else ["kind"],
         trials=runs,
         seed=seed,
         budget=0,
@@ -160,8 +176,8 @@ def _astray(sizes: Sizes, found: Arrays) -> tuple[np.ndarray, np.ndarray]:
 class Kinds(CrossAndSelf):
     """Kinds of convergence against the dimension.
 
-    Most of the time is compilation, of a program for each n, T, d and parametrisation. The runs of self-attention have
-    shapes of cross-attention and take no further program.
+    Half of the time is compilation, of a program for each n, T, parametrisation and dimension of
+    :data:`PADDED_DIMS`. The runs of self-attention have shapes of cross-attention and take no further program.
 
     The quick run has two dimensions, and 128 runs of each. At most one run in 50 may end at no local optimum, so with
     fewer than 50 runs a single one would decide; 128 are two slices of the full run.

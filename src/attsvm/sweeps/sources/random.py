@@ -7,6 +7,7 @@ import numpy as np
 from attsvm.checks import check_flag, check_integer
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
+from attsvm.sweeps.format import Drawn
 from attsvm.sweeps.sources import SOURCES
 
 
@@ -18,7 +19,8 @@ def draw(
     dim: int = 10,
     prompt: bool = False,
     self_attention: bool = False,
-) -> Problem:
+    pad_to: int | Sequence[int] = (),
+) -> Problem | Drawn:
     """Draw Gaussian heads, tokens and queries, scaled to unit norm, and labels ±1 with equal probability.
 
     Parameters
@@ -31,6 +33,10 @@ def draw(
         Leave out the queries, for prompt attention.
     self_attention : bool
         The query of a sequence is its first token.
+    pad_to : int or sequence of int
+        The problem is filled up with zeros to the smallest of these dimensions that is not below ``dim``. Cells that
+        are filled up to one dimension share their compiled programs. Tokens and initial weights are those of ``dim``
+        dimensions, and so is the training up to rounding.
     """
     n, T, d = (
         check_integer(name, size, 1)
@@ -44,12 +50,25 @@ def draw(
         np.stack([generator.standard_normal(ends[-1]) for generator in generators]), ends[:-1], axis=1
     )
     tokens = _unit(tokens.reshape(-1, n, T, d))
-    return Problem(
+    problem = Problem(
         tokens,
         labels=np.where(labels >= 0, 1.0, -1.0),
         head=_unit(head),
         queries=None if prompt else tokens[..., 0, :] if self_attention else _unit(queries.reshape(-1, n, d)),
     )
+    sizes = [check_integer("pad_to", size, 1) for size in ([pad_to] if isinstance(pad_to, int) else pad_to)]
+    space = min((size for size in sizes if size >= d), default=d)
+    return problem if space == d else Drawn(padded(problem, space), unpadded=problem)
+
+
+def padded(problem: Problem, dim: int) -> Problem:
+    """A problem in more dimensions, whose further coordinates are zero."""
+
+    def filled(array: np.ndarray) -> np.ndarray:
+        return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, dim - problem.dim)])
+
+    queries = None if problem.queries is None else filled(problem.queries)
+    return Problem(filled(problem.tokens), labels=problem.labels, queries=queries, head=filled(problem.head))
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
