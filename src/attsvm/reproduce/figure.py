@@ -121,6 +121,8 @@ class Figure(ABC):
         About how long the full run takes on two cores.
     full, quick : Mapping
         Sizes of the full run and of a quick one, with the same keys. Random numbers come from seeds in them.
+    ascending, descending : tuple of str
+        Sizes that are values along an axis. What the user gives is sorted, and each value is taken once.
 
     See Also
     --------
@@ -143,6 +145,8 @@ class Figure(ABC):
     seconds: float | None = None
     full: ClassVar[Sizes]
     quick: ClassVar[Sizes]
+    ascending: ClassVar[tuple[str, ...]] = ()
+    descending: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:

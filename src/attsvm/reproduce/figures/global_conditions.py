@@ -119,6 +119,7 @@ class GlobalConditions(Figure):
         "elsewhere do so with steps 1/L, too, and end at the optimal tokens from the computed starting size; from zero "
         "the start is the only hypothesis that they break."
     )
+    ascending: ClassVar = ("multiples", "fractions")
     full: ClassVar[Sizes] = {
         "shapes": [[3, 4, 4], [2, 5, 4]],
         "problems": 200,

@@ -42,10 +42,10 @@ MOST_SOLVED = 100
 SLICE = 64
 """Trials of a slice of training. All batches are multiples of it, so one program is compiled for each dimension."""
 
-PADDED_DIMS = (10, 20)
-"""The dimensions that problems of fewer ones are trained in, with zeros in the further coordinates.
+PADDED_DIMS = (10,)
+"""The dimension that problems of fewer ones are trained in, with zeros in the further coordinates.
 
-Training 500 runs in 10 dimensions takes 0.4 s, and compiling a program for another dimension 2 s.
+Training 500 runs takes 0.5 s of CPU time in 10 dimensions, and 2 to 7 s in 20. Compiling a program takes 2 s.
 """
 
 
@@ -202,6 +202,7 @@ class Kinds(CrossAndSelf):
         "end of the 95 % Wilson interval is not above a tenth. The share of problems with all tokens supporting rises "
         "above 0.9 in higher dimensions."
     )
+    ascending: ClassVar = ("dims", "wide_dims")
     full: ClassVar[Sizes] = {
         "shapes": [[5, 5], [5, 10], [10, 5]],
         "dims": [2, 4, 6, 8, 10, 15, 20],
@@ -259,15 +260,17 @@ class Kinds(CrossAndSelf):
         for name in NORMS:
             steps = np.diff(of["global"][name], axis=1)
             rises = of["global"][name][:, -1] - of["global"][name][:, 0]
-            passed[f"{NAMES[name]}: the share of global convergence does not grow with d"] = bool(
-                (steps > -DIP).all() and (rises > 0.3).all()
-            )
-            passed[f"{NAMES[name]}: for d ≥ max(T − 1, n), more than one run in 20 is undecided"] = bool(
-                (of["undecided"][name][roomy] <= 0.05).all()
-            )
-            passed[f"{NAMES[name]}: for d ≥ max(T − 1, n), more than one run in 50 ends at no local optimum"] = bool(
-                (of["not_local"][name][roomy] <= 0.02).all()
-            )
+            if len(sizes["dims"]) > 1:
+                passed[f"{NAMES[name]}: the share of global convergence does not grow with d"] = bool(
+                    (steps > -DIP).all() and (rises > 0.3).all()
+                )
+            if roomy.any():
+                passed[f"{NAMES[name]}: for d ≥ max(T − 1, n), more than one run in 20 is undecided"] = bool(
+                    (of["undecided"][name][roomy] <= 0.05).all()
+                )
+                passed[f"{NAMES[name]}: for d ≥ max(T − 1, n), more than one run in 50 ends at no local optimum"] = (
+                    bool((of["not_local"][name][roomy] <= 0.02).all())
+                )
         astray, left = _astray(sizes, found)
         above = np.array(sizes["dims"]) > 2
         # there are few such runs, so that one of them may be a large part
@@ -285,13 +288,18 @@ class Kinds(CrossAndSelf):
         )
         worst = max(float(of["not_local"][name].max()) for name in NORMS)
         support = max(float(found[f"all_support {name}"].max()) for name in NORMS)
-        return Judged(
-            passed,
-            f"Global convergence at d = {sizes['dims'][-1]}: {told}. At most {worst:.1%} of the runs of a bar end at "
-            f"no local optimum. After {sizes['further_steps']:,} more steps {left[above].sum()} of these "
-            f"{astray[above].sum()} runs of W with d > 2 remain, and {left[~above].sum()} of {astray[~above].sum()} "
-            f"with d = 2. Up to d = {sizes['dims'][-1]}, all tokens support in at most {support:.1%} of the problems.",
-        )
+        of_two = f" ({left[~above].sum()} of {astray[~above].sum()} with d = 2)" if astray[~above].sum() else ""
+        sentences = [
+            f"Global convergence at d = {sizes['dims'][-1]}: {told}.",
+            f"At most {worst:.1%} of the runs of a bar end at no local optimum.",
+            f"After {sizes['further_steps']:,} more steps {left.sum()} of {astray.sum()} such runs of W remain{of_two}."
+            if astray.sum()
+            else "No run of W does.",
+            f"Up to d = {sizes['dims'][-1]}, all tokens support in at most {support:.1%} of the problems.",
+            *([] if roomy.any() else ["No d ≥ max(T − 1, n) was measured."]),
+            *([] if len(sizes["dims"]) > 1 else ["Growth with d was not tested, with one d."]),
+        ]
+        return Judged(passed, " ".join(sentences))
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []

@@ -115,6 +115,7 @@ class LocalCone(Figure):
         "the median of all problems the direction error has decreased by the end. Of the starts at the smallest norm, "
         "at least one in twenty leaves."
     )
+    descending: ClassVar = ("factors",)
     full: ClassVar[Sizes] = {
         "shapes": [[2, 3, 4], [3, 4, 4]],
         "problems": 50,

@@ -63,6 +63,7 @@ class Losses(Figure):
         "For every loss and every C, the direction error ends below the stated one and p₂ agrees with the formula. "
         "For C ≥ 5 the linear loss ends closer than the exponential loss."
     )
+    ascending: ClassVar = ("ratios",)
     full: ClassVar[Sizes] = {
         "ratios": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 100],
         "steps": 100_000,

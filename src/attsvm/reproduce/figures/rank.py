@@ -88,6 +88,7 @@ class Rank(CrossAndSelf):
         "m ≥ 2 and half for m = 1, which has the most local minima, end within the stated direction error of the "
         "Att-SVM of this rank of their own tokens. None ends below its value; at most one in ten is undecided."
     )
+    ascending: ClassVar = ("dims",)
     full: ClassVar[Sizes] = {
         "shapes": [[5, 5], [5, 10], [5, 15], [10, 5], [15, 5]],
         "dims": [1, 2, 3, 4, 5, 10, 15, 20],

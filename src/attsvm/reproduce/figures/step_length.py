@@ -59,6 +59,7 @@ class StepLength(Figure):
         "nuclear one on every problem. With the longest steps the nuclear ratio is the larger one on every problem. "
         "The means cross once, at a change above 1. All runs are decided."
     )
+    ascending: ClassVar = ("lengths",)
     full: ClassVar[Sizes] = {
         "lengths": [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 150.0],
         "n": 6,

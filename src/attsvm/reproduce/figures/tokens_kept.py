@@ -82,6 +82,7 @@ class TokensKept(CrossAndSelf):
         "λ keeps fewer tokens. λ = 0 keeps one token and the largest λ keeps all. Nine in ten runs keep exactly the "
         "tokens of the optimum, and no probability differs from the optimum by more than stated."
     )
+    ascending: ClassVar = ("lambda",)
     full: ClassVar[Sizes] = {
         "T": 10,
         "d": 10,

@@ -88,6 +88,7 @@ class VanishingPenalty(Figure):
         "the other norms; the radius is within 5 % of log(1/λ) times the value of the Att-SVM. At all penalties "
         "both directions agree to 1e-9, and the logarithms of both slopes to 1e-4."
     )
+    descending: ClassVar = ("log_penalties",)
     full: ClassVar[Sizes] = {
         "n": 3,
         "T": 4,

@@ -68,7 +68,8 @@ def padded(problem: Problem, dim: int) -> Problem:
         return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, dim - problem.dim)])
 
     queries = None if problem.queries is None else filled(problem.queries)
-    return Problem(filled(problem.tokens), labels=problem.labels, queries=queries, head=filled(problem.head))
+    head = None if problem.head is None else filled(problem.head)
+    return Problem(filled(problem.tokens), labels=problem.labels, queries=queries, head=head)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
