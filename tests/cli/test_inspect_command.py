@@ -14,7 +14,7 @@ import pytest
 from attsvm.cli.main import main
 from oracles.pages import loads
 
-pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
 
 from attsvm.torch.inspection import FAMILIES  # noqa: E402
@@ -31,6 +31,7 @@ def home(tmp_path_factory):
     from PIL import Image
 
     folder = tmp_path_factory.mktemp("inspect")
+    torch.manual_seed(0)
     (folder / "text.txt").write_text(TEXT)
     (folder / "words.txt").write_text(WORDS.replace(" ", "\n"))
     tokenizer = transformers.BertTokenizer(str(folder / "words.txt"), model_max_length=16)
@@ -182,7 +183,8 @@ def test_the_page_opens_and_stands_alone(run, home):
     assert words == names[2]
     said = [share.rsplit(" ", 1) for share in shares.split(", ")]
     assert expected.max() > 2 * np.median(expected)
-    assert said[0][0] == names[expected.argmax()]
+    # the page has probabilities in steps of 1/255, so that nearly equal ones may change their order
+    assert said[0][0] in {names[t] for t in np.flatnonzero(expected >= expected.max() - 1 / 255)}
     largest = sorted(expected, reverse=True)[: len(said)]
     np.testing.assert_allclose([float(share.rstrip("%")) / 100 for _, share in said], largest, atol=0.5 / 255 + 5e-4)
     # sorted by its first measure, the table begins with the head that has the largest
