@@ -187,10 +187,16 @@ def test_the_page_opens_and_stands_alone(run, home):
     assert said[0][0] in {names[t] for t in np.flatnonzero(expected >= expected.max() - 1 / 255)}
     largest = sorted(expected, reverse=True)[: len(said)]
     np.testing.assert_allclose([float(share.rstrip("%")) / 100 for _, share in said], largest, atol=0.5 / 255 + 5e-4)
+    # every frame is around the selected token, also where the rounded probabilities of the page are equal
+    result = json.loads((folder / "result.json").read_text())
+    framed = json.loads(re.findall(r"<output>(.*?)</output>", opened)[1])
+    for name, chosen in framed.items():
+        assert chosen == [at for at in result["selected"][name][2] if at >= 0]
+    assert len(framed) == 4
     # sorted by its first measure, the table begins with the head that has the largest
-    heads = json.loads((folder / "result.json").read_text())["heads"]
+    heads = result["heads"]
     top = max(heads, key=lambda head: head["largest_probability"])
-    assert re.findall(r"<output>(.*?)</output>", opened)[1] == f"{top['layer']}.{top['head']}"
+    assert re.findall(r"<output>(.*?)</output>", opened)[2] == f"{top['layer']}.{top['head']}"
 
 
 PICKED = """<script>
@@ -201,6 +207,16 @@ pick(layer, "1"); pick(head, "1.1");
 pick(sequence, [...sequence.options].find((one) => one.text.startsWith("3:")).value);
 document.querySelectorAll(".text button")[2].dispatchEvent(new PointerEvent("pointerenter"));
 say(document.querySelector(".said").textContent);
+const framed = {};
+for (const name of [...document.querySelectorAll("table.heads tbody th")].map((cell) => cell.textContent)) {
+  pick(layer, ""); pick(head, name);
+  const tokens = [...document.querySelectorAll(".text button")];
+  framed[name] = tokens.map((token) => {
+    token.dispatchEvent(new PointerEvent("pointerenter"));
+    return tokens.findIndex((one) => one.classList.contains("chosen"));
+  }).filter((at) => at >= 0);
+}
+say(JSON.stringify(framed));
 document.querySelectorAll("table.heads thead button")[1].click();
 say(document.querySelector("table.heads tbody th").textContent);
 </script></body>"""

@@ -37,14 +37,20 @@ def picker(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> 
         return None
     layers = sorted({head.layer for head in heads})
     maps: dict[tuple[int, int], list[str]] = {}
+    selected: dict[tuple[int, int], list[list[int]]] = {}
     queries: dict[int, list[list[int]]] = {}
     for index, layer in zip(layers, inspection.source.layers_at(layers), strict=True):
         if layer.tokens.shape[1] < max(len(tokens[i]) for i in shown):
             return None  # cross-attention: these are not the tokens of the text
         queries[index] = [layer.positions[i][layer.positions[i] >= 0].tolist() for i in shown]
-        for head in (one.head for one in heads if one.layer == index):
-            probabilities = softmax(layer.head(head).logits(), layer.allowed)
-            maps[index, head] = [_packed(probabilities[i, layer.positions[i] >= 0, : len(tokens[i])]) for i in shown]
+        asked = [np.flatnonzero(layer.positions[i] >= 0) for i in shown]
+        for one in (one for one in heads if one.layer == index):
+            probabilities = softmax(layer.head(one.head).logits(), layer.allowed)
+            maps[index, one.head] = [
+                _packed(probabilities[i, of, : len(tokens[i])]) for i, of in zip(shown, asked, strict=True)
+            ]
+            # rounded probabilities can be equal, so they do not tell the largest one
+            selected[index, one.head] = [one.selected[i, of].tolist() for i, of in zip(shown, asked, strict=True)]
     measures = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
     found: dict[str, Any] = {
         "levels": LEVELS,
@@ -57,6 +63,7 @@ def picker(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> 
                 "head": one.head,
                 "values": [one.numbers.get(measure.name) for measure in measures],
                 "maps": maps[one.layer, one.head],
+                "selected": selected[one.layer, one.head],
                 "support": _support(inspection, one.layer, one.head, shown),
             }
             for one in heads

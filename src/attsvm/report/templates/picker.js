@@ -20,7 +20,7 @@ for (const section of document.querySelectorAll(".picker")) {
     headBox.value = some.some((one) => name(one) === kept) && k === "" ? kept : name(some[0]);
     draw();
   };
-  let head, tokens, queries, map, support;
+  let head, tokens, queries, map, support, selected;
   const draw = () => {
     head = data.heads.find((one) => name(one) === headBox.value);
     const at = +sequenceBox.value;
@@ -28,6 +28,7 @@ for (const section of document.querySelectorAll(".picker")) {
     queries = data.queries[head.layer][at];
     map = Uint8Array.from(atob(head.maps[at]), (letter) => letter.charCodeAt(0));
     support = head.support?.[at];
+    selected = head.selected[at];
     text.replaceChildren(...tokens.flatMap((token, t) => {
       const mark = document.createElement("button");
       mark.type = "button";
@@ -52,14 +53,14 @@ for (const section of document.querySelectorAll(".picker")) {
       mark.style.setProperty("--a", shade.toFixed(3));
       mark.classList.toggle("strong", shade > 0.75);
       mark.classList.toggle("from", t === from);
-      mark.classList.toggle("chosen", q !== null && q >= 0 && row[t] === largest && t === row.indexOf(largest));
+      mark.classList.toggle("chosen", q !== null && q >= 0 && t === selected[q]);
       mark.classList.toggle("support", supported.includes(t));
     });
     const most = row.map((share, t) => [share, t]).sort((a, b) => b[0] - a[0]).slice(0, 5).filter(([share]) => share > 0)
       .map(([share, t]) => `${tokens[t]} ${percent(share)}`).join(", ");
     said.textContent = q === null ? `Head ${name(head)}, mean over the queries: ${most}.`
       : q < 0 ? `${tokens[from]} is not one of the inspected queries.`
-      : `${tokens[from]} attends to ${most}. Selected: ${tokens[row.indexOf(largest)]}. ` + (support
+      : `${tokens[from]} attends to ${most}. Selected: ${tokens[selected[q]]}. ` + (support
         ? `Support tokens: ${supported.map((t) => tokens[t]).join(" ") || "none"}.`
         : `Support tokens are known for the head in detail only.`);
   };
