@@ -168,8 +168,9 @@ def least_loss(
 
 def _square(share: scipy.sparse.csr_array, weight: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """The part of the curvature that comes from the product of shares."""
-    moved = share @ spread
-    return np.asarray((moved * weight[:, None]).T @ moved)
+    # nodes by nodes first: groups by unknowns would be large for many contexts
+    weighted = scipy.sparse.dia_array((weight[None], [0]), shape=(len(weight),) * 2) @ share
+    return np.asarray(spread.T @ ((share.T @ weighted) @ spread))
 
 
 def _look(groups: Groups, logits: Float[np.ndarray, " M"]) -> Look:
