@@ -8,7 +8,7 @@ import typer
 
 from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.cli import completion
-from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads
+from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
 from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
 from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
@@ -116,8 +116,8 @@ def inspect(
     command, start = command_line(), time.perf_counter()
     if (text is None) == (images is None):
         raise ProblemError(f"--text, --images: expected one of them, got {'none' if text is None else 'both'}")
-    heads = [_place("--head", one) for one in head] if head else None
-    place = _place("--view", view) if view is not None else heads[0] if heads else None
+    heads = [head_place("--head", one) for one in head] if head else None
+    place = head_place("--view", view) if view is not None else heads[0] if heads else None
     check_number("--gap", gap, "a number between 0 and 1", lambda x: 0 < x < 1)
     for name, number in (("--sentence", sentence), ("--queries", queries)):
         if number is not None:
@@ -208,14 +208,6 @@ def _inspected(
         other = inspected("its twin", models.random_twin(network, options["seed"]), **of_twin)
     steps = [(step, inspected(path.name, models.load_model(str(path)), **options)) for step, path in series]
     return done, other, steps
-
-
-def _place(option: str, head: str) -> tuple[int, int]:
-    try:
-        layer, of_layer = (int(part) for part in head.split("."))
-    except ValueError:
-        raise ProblemError(f"{option}: expected a layer and a head, such as 3.5, got {head!r}") from None
-    return layer, of_layer
 
 
 def _show(done: "Inspection", other: "Inspection | None", given: "Input", sentence: int) -> None:

@@ -62,19 +62,20 @@ def inspection_numbers(
             },
             "gap": inspection.gap,
             "rebuilt_error": max(head.rebuilt_error for head in inspection.heads),
-            "heads": [_head(head) for head in inspection.heads],
+            "heads": [head_numbers(head) for head in inspection.heads],
             "sets": {name: [f"{layer}.{head}" for layer, head in heads] for name, heads in inspection.sets().items()},
             "selected": {f"{head.layer}.{head.head}": head.selected for head in inspection.heads},
             "queries": inspection.positions,
             "twin_gap": None if twin is None else twin.gap,
-            "twin": None if twin is None else [_head(head) for head in twin.heads],
-            "checkpoints": [{"step": step, "heads": [_head(head) for head in one.heads]} for step, one in steps],
+            "twin": None if twin is None else [head_numbers(head) for head in twin.heads],
+            "checkpoints": [{"step": step, "heads": [head_numbers(head) for head in one.heads]} for step, one in steps],
             "view": None if inspection.view is None else _view(inspection.view),
         },
     )
 
 
-def _head(head: "Head") -> dict[str, Any]:
+def head_numbers(head: "Head") -> dict[str, Any]:
+    """The measures of a head and its margin interval."""
     numbers: dict[str, Any] = {"layer": head.layer, "head": head.head, **head.numbers}
     margin = head.margin
     if margin is not None:

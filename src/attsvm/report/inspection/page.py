@@ -20,14 +20,12 @@ from attsvm.report.inspection.words import (
     view_lines,
 )
 from attsvm.report.render import render
+from attsvm.report.squares import WIDEST, attention_square
 from attsvm.report.words import short
 from attsvm.report.write import write_page
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import HeadView, Inspection
-
-WIDEST = 48
-"""Most tokens of a sequence whose attention is drawn as a square."""
 
 
 def write_inspection(
@@ -106,36 +104,19 @@ def _heads(inspection: "Inspection") -> dict[str, Any]:
 def _view(view: "HeadView", texts: list[list[str]], sentence: int) -> dict[str, Any]:
     """The details of one head on one sequence, and its reasons on all of them."""
     tokens = texts[sentence]
-    present = np.flatnonzero(view.allowed[sentence].any(axis=0))
+    support = None if view.support is None else view.support[sentence]
+    positions, selected = view.positions[sentence], view.selected[sentence]
+    columns, square = attention_square(
+        tokens, positions, view.probabilities[sentence], view.allowed[sentence], selected, support
+    )
     return {
         "name": f"{view.layer}.{view.head}",
         "rows": of_view(view)[1:],
         "sequence": sentence + 1,
-        "columns": [tokens[t] for t in present],
-        "square": _square(view, tokens, sentence, present) if len(present) <= WIDEST else [],
+        "columns": columns,
+        "square": square if len(columns) <= WIDEST else [],
         "lines": view_lines(view, tokens, sentence),
         "triples": triple_lines(view, texts),
         "change": change_words(view, texts),
         "origins": origins_of(view),
     }
-
-
-def _square(view: "HeadView", tokens: list[str], sentence: int, present: np.ndarray) -> list[tuple[str, list[Any]]]:
-    """Attention of one sequence: for each query its token and a cell for each token, None where it is masked."""
-    rows = []
-    for q, place in enumerate(view.positions[sentence]):
-        if place < 0:
-            continue
-        cells = [
-            {
-                "token": tokens[t],
-                "probability": float(view.probabilities[sentence, q, t]),
-                "chosen": t == view.selected[sentence, q],
-                "support": view.support is not None and view.support[sentence, q, t],
-            }
-            if view.allowed[sentence, q, t]
-            else None
-            for t in present
-        ]
-        rows.append((tokens[place], cells))
-    return rows

@@ -48,6 +48,12 @@ def read_texts(path: str | Path) -> list[str]:
     return texts
 
 
+def has_tokenizer(name: str) -> bool:
+    """Whether a tokenizer is saved in a folder with a model. A name on the hub is taken to have one."""
+    folder = Path(name)
+    return not folder.is_dir() or any(path.name.startswith(TOKENIZER_FILES) for path in folder.iterdir())
+
+
 def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
     """Texts as the input of a model, by the tokenizer saved with it.
 
@@ -65,8 +71,7 @@ def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
     ProblemError
         If there is no tokenizer, it does not fit the model, or a text is longer than the model takes.
     """
-    folder = Path(name)
-    if folder.is_dir() and not any(path.name.startswith(TOKENIZER_FILES) for path in folder.iterdir()):
+    if not has_tokenizer(name):
         raise ProblemError(f"{name}: no tokenizer is saved with the model ({'*, '.join(TOKENIZER_FILES)}*)")
     tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
     with quiet_transformers(), reading(name, "the tokenizer cannot be used"):

@@ -41,8 +41,10 @@ def checkpoints(folder: str | Path) -> list[tuple[int, Path]]:
     Raises
     ------
     ProblemError
-        If there are none.
+        If there are none, or it is no folder.
     """
+    if not Path(folder).is_dir():
+        raise ProblemError(f"{folder}: no such folder")
     found = []
     for path in Path(folder).iterdir():
         match = re.search(r"(\d+)$", path.name)

@@ -1,0 +1,64 @@
+"""The page of ``attsvm compare``: which heads changed their selection, with their attention side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attsvm.report.comparison.figures import draw_comparison
+from attsvm.report.comparison.pictures import changed_heads
+from attsvm.report.comparison.words import change_rows, heading, notes, summary, verdict
+from attsvm.report.drawn import Shown
+from attsvm.report.render import render
+from attsvm.report.write import write_page
+
+if TYPE_CHECKING:
+    from attsvm.torch.inspection.series import Series
+
+
+def write_comparison(
+    folder: Path, series: "Series", result: dict[str, Any], tokens: list[list[str]], sentence: int | None
+) -> None:
+    """Write ``index.html``, ``figures/*.png`` and ``result.json``.
+
+    Parameters
+    ----------
+    folder : Path
+        An existing folder, from :func:`attsvm.report.claim.claim_folder`.
+    series : Series
+    result : dict
+        Of :func:`attsvm.report.comparison.numbers.comparison_numbers`.
+    tokens : list of list of str
+        The tokens of every sequence as text.
+    sentence : int, optional
+        The sequence whose attention is drawn, counted from 0.
+    """
+    drawn = draw_comparison(series)
+    write_page(folder, comparison_page(series, result, drawn, tokens, sentence), drawn, result)
+
+
+def comparison_page(
+    series: "Series", result: dict[str, Any], drawn: list[Shown], tokens: list[list[str]], sentence: int | None
+) -> str:
+    """The whole page as HTML, from the arguments of :func:`write_comparison` and its figures."""
+    columns, rows = change_rows(series)
+    first = series.inspections[0]
+    heads = changed_heads(series, tokens, sentence)
+    entries = [
+        {"name": "figures", "title": "Measures"},
+        *({"name": f"head-{one['name']}", "title": f"Head {one['name']}"} for one in heads),
+        {"name": "all-heads", "title": "All heads"},
+    ]
+    return render(
+        "comparison.html.j2",
+        title=heading(series),
+        kicker=summary(series),
+        verdict=verdict(series),
+        notes=notes(series),
+        heads=heads,
+        drawn=drawn,
+        entries=entries,
+        made_by=f"{first.num_sequences:,} sequences, {first.num_queries:,} queries; seed {first.seed}",
+        columns=columns,
+        rows=rows,
+        command=result["command"],
+        result=result,
+    )
