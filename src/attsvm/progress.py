@@ -291,6 +291,18 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> from attsvm.progress import counted
+    >>> counted(1, "chunk"), counted(2000, "chunk")
+    ('1 chunk', '2,000 chunks')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def in_terminal() -> bool:
     """Whether stderr is a terminal in which a line can be replaced."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

@@ -9,8 +9,8 @@ from attsvm.apps.fit.fit import compare_seeds, fit
 from attsvm.datasets import find_source
 from attsvm.progress import in_draws
 from attsvm.report.fit.numbers import numbers, with_comparison
-from attsvm.report.fit.words import notes, verdict
-from attsvm.report.intervals import share_interval
+from attsvm.report.fit.words import comparison_rows, notes, verdict
+from attsvm.report.intervals import mean_interval, share_interval
 from attsvm.report.words import number
 from oracles.attention import softmax
 
@@ -120,3 +120,19 @@ def test_intervals_of_several_queries_count_the_sequences():
     assert result["accuracy"]["train_interval"] == pytest.approx(share_interval(done.on_train.accuracy, 24))
     assert any("count each sequence once" in note for note in notes(done, result))
     assert "of the 72 training queries" in verdict(done, result)
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(1000, "75.0% (the same in all draws)"), (12, "9 of the 12 (the same in all draws)")]
+)
+def test_draws_that_agree_have_no_interval(count, said):
+    accuracies = np.full(3, 0.75)
+    one = {"classifier": "mean token", "mean_accuracy": 0.75, "mean_accuracy_interval": mean_interval(accuracies)}
+    rows = comparison_rows(
+        {
+            "test_sequences": count,
+            "seeds": [0, 1, 2],
+            "classifiers": [one | {"mean_right": None, "mean_right_interval": None}],
+        }
+    )
+    assert [row[1:] for row in rows] == [(said, "-")]

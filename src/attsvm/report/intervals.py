@@ -21,7 +21,9 @@ def share_interval(value: float, count: int) -> tuple[float, float]:
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
-    """Student's interval, at 95 %, of the mean of shares, within 0 and 1; None for a single one.
+    """Student's interval, at 95 %, of the mean of shares, within 0 and 1.
+
+    None for a single share, and for shares that are all equal: the interval would have zero width, which says too much.
 
     Examples
     --------
@@ -31,7 +33,7 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     >>> round(low, 3), round(high, 3)
     (0.352, 0.848)
     """
-    if len(values) < 2:
+    if np.ptp(values) == 0:
         return None
     half = scipy.stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     low, high = np.clip([values.mean() - half, values.mean() + half], 0, 1)

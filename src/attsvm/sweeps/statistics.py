@@ -26,7 +26,8 @@ class Estimate(NamedTuple):
     Attributes
     ----------
     value, low, high : ndarray
-        The estimate and its interval; NaN in a cell without trials, and no interval for a mean of one trial.
+        The estimate and its interval; NaN in a cell without trials. The interval is NaN for a mean of one trial, and of
+        trials that all have the same value: resampling them would give an interval of zero width, which says too much.
     trials : int ndarray
         Trials of the cell that have a value.
     """
@@ -107,8 +108,10 @@ def mean(values: ArrayLike, level: float = LEVEL, seed: int = 0) -> Estimate:
         rows = count == trials
         group = cells[rows, :trials]
         value[rows] = group.mean(axis=-1)
-        if trials > 1:
-            low[rows], high[rows] = _interval(group, level, seed)
+        different = np.ptp(group, axis=-1) > 0
+        if different.any():
+            uncertain = np.flatnonzero(rows)[different]
+            low[uncertain], high[uncertain] = _interval(group[different], level, seed)
     shape = values.shape[:-1]
     return Estimate(*(x.reshape(shape) for x in (value, low, high, count)))
 

@@ -172,9 +172,10 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
 def comparison_rows(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Each classifier, its mean test accuracy over the seeds, and how often it attends most to the right token."""
     rows = []
+    sizes = comparison["test_sequences"], len(comparison["seeds"]) == 1
     for one in comparison["classifiers"]:
         accuracy, right = (
-            "-" if one[name] is None else _over_seeds(one[name], one[f"{name}_interval"], comparison["test_sequences"])
+            "-" if one[name] is None else _over_seeds(one[name], one[f"{name}_interval"], *sizes)
             for name in ("mean_accuracy", "mean_right")
         )
         rows.append((CLASSIFIERS.get(one["classifier"], f"logistic regression, {one['classifier']}"), accuracy, right))
@@ -193,10 +194,11 @@ def about_comparison(comparison: dict[str, Any]) -> str:
     """What the comparison shows, below its heading."""
     return (
         f"Means over {_seeds(comparison)} of the data, each with {comparison['test_sequences']:,} test sequences, with "
-        "95% intervals (Student's, of the mean over the draws; Wilson's, for a single draw). The draws share the pool "
-        "they are made of, so the intervals describe the draw, not the pool. Every classifier sees the same training "
-        "and test sequences. The penalties of logistic regression, and the width of the kernel that the random Fourier "
-        "features approximate, are chosen by three-fold cross-validation on the training sequences. The last row "
+        "95% intervals (Student's, of the mean over the draws; Wilson's, for a single draw; none where all draws "
+        "agree). The draws share the pool they are made of, so the intervals describe the draw, not the pool. Every "
+        "classifier sees the same training and test sequences. The penalties of logistic regression, and the width of "
+        "the kernel that the random Fourier features approximate, are chosen by three-fold cross-validation on the "
+        "training sequences. The last row "
         "is told which token decides the label, so it shows what a perfect selection allows."
     )
 
@@ -206,12 +208,12 @@ def hypothesis_word(holds: bool | None) -> str:
     return {True: "yes", False: "no", None: "not decided"}[holds]
 
 
-def _over_seeds(share: float, interval: tuple[float, float] | None, count: int) -> str:
-    if interval is not None and count < FEW_ROWS:
-        return f"{share * count:.1f} of {count}"
-    if interval is None:
+def _over_seeds(share: float, interval: tuple[float, float] | None, count: int, single: bool) -> str:
+    if single:
         return rate(share, count, share_interval(share, count))
-    return with_interval(share, interval)
+    if interval is None:
+        return f"{counts(share, count) if count < FEW_ROWS else percent(share)} (the same in all draws)"
+    return f"{share * count:.1f} of {count}" if count < FEW_ROWS else with_interval(share, interval)
 
 
 def _seeds(comparison: dict[str, Any]) -> str:

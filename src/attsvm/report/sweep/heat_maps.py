@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attsvm.progress import counted
 from attsvm.report.sweep.estimates import Axis, Series, Summary
 from attsvm.report.sweep.scales import UNIT, Scale
 from attsvm.report.sweep.words import cell_text, estimate_text, value_text
@@ -97,4 +98,7 @@ def hover_text(values: dict[str, Any], one: Series, at: tuple[int, ...]) -> str:
     """What appears at the pointer: the cell, the estimate with its interval, the number of trials."""
     value, low, high, trials = (x[at] for x in one.estimate)
     name = f"{one.name}: " if one.name else ""
-    return f"{cell_text(values)}: {name}{estimate_text(value, low, high, one.is_share)}, {trials} trials"
+    equal = ", all equal" if np.isfinite(value) and np.isnan(low) and trials > 1 else ""
+    return (
+        f"{cell_text(values)}: {name}{estimate_text(value, low, high, one.is_share)}, {counted(trials, 'trial')}{equal}"
+    )

@@ -108,4 +108,6 @@ def _legend(scale: Scale) -> dict[str, str]:
 
 
 def _interval(series: list[Series]) -> str:
-    return "share of the trials, Wilson interval" if series[0].is_share else "mean of the trials, bootstrap interval"
+    if series[0].is_share:
+        return "share of the trials, Wilson interval"
+    return "mean of the trials, bootstrap interval if they are not all equal"
