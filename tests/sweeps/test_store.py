@@ -8,7 +8,7 @@ import pytest
 from attsvm.errors import ProblemError
 from attsvm.optimizers import gradient_descent
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.estimate import estimate
+from attsvm.sweeps.estimate import estimate, num_programs
 from attsvm.sweeps.format import Output
 from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.store import Store, Task, coordinate
@@ -45,8 +45,9 @@ def test_a_problem_error_is_not_tried_again(tmp_path):
         raise ProblemError("no")
 
     with pytest.warns(RuntimeWarning, match="ProblemError: no"):
-        sweep({"dim": [2]}, [refused], store=tmp_path / "store", trials=8, workers=0, fixed={"steps": 1})
+        found = sweep({"dim": [2]}, [refused], store=tmp_path / "store", trials=8, workers=0, fixed={"steps": 1})
     assert len(calls) == 1
+    assert found.dim.values.tolist() == [2], "also without any output"
 
 
 @pytest.mark.parametrize("chunk", [8, 2000])
@@ -69,3 +70,14 @@ def test_a_store_takes_at_most_the_estimated_space(tmp_path, chunk):
 
 def test_an_estimate_for_this_process_is_for_one_worker():
     assert estimate(SOLVED, 8, 0).workers == 1
+
+
+def test_cells_of_other_sizes_or_names_have_programs_of_their_own():
+    grid = {"dim": [2, 3], "learning_rate": [0.1, 0.2], "attention": ["combined", "factored"]}
+    fixed = {"optimizer": "gradient_descent"}
+    assert num_programs(Definition(grid, ["loss"], trials=8, fixed=fixed)) == 4
+
+
+def test_an_estimate_compiles_also_programs_that_are_in_the_cache():
+    training = Definition({"dim": [2]}, ["loss"], trials=8, fixed={"num_sequences": 1, "num_tokens": 2, "steps": 2})
+    assert estimate(training, 8).compile_seconds > 10 * estimate(training, 8).seconds

@@ -1,10 +1,13 @@
 """How long a sweep takes and how much disk space it needs, from a few blocks that are computed."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from attsvm import cache
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.work import block_outputs, one_thread
 from attsvm.training.engine.trials import num_threads
@@ -25,6 +28,9 @@ class Estimate:
     trials, chunks : int
     seconds : float
         On ``workers`` workers, without the time to start them and to compile.
+    compile_seconds : float
+        The most that compilation adds: with a program for each cell that differs in more than numbers with a decimal
+        point, such as a learning rate, and none of them in the cache of programs.
     bytes : int
         On disk in blocks of 4 KiB, without compression.
     workers : int
@@ -35,6 +41,7 @@ class Estimate:
     trials: int
     chunks: int
     seconds: float
+    compile_seconds: float
     bytes: int
     workers: int
     measured: int
@@ -43,13 +50,18 @@ class Estimate:
 def estimate(definition: Definition, chunk: int, workers: int | None = None) -> Estimate:
     """Compute a block of the first, the middle and the last cell, twice: the first time programs are compiled."""
     cells = sorted({0, definition.num_cells // 2, definition.num_cells - 1})
-    seconds = []
-    with one_thread():
+    seconds, compilation = [], []
+    with one_thread(), _without_cache():
         for cell in cells:
-            block_outputs(definition, cell, 0)
             began = time.perf_counter()
+            block_outputs(definition, cell, 0)
+            compiled = time.perf_counter()
             outputs = block_outputs(definition, cell, 0)
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - compiled)
+            compilation.append(compiled - began - seconds[-1])
+    # the first one includes imports
+    compile_seconds = max(0.0, float(np.mean(compilation[1:] or compilation)))
+    programs = num_programs(definition)
     used = num_threads() if workers is None else max(1, workers)  # 0 workers are this process
     trials = definition.num_cells * definition.trials
     chunks = definition.num_cells * -(-definition.trials // chunk)
@@ -59,7 +71,25 @@ def estimate(definition: Definition, chunk: int, workers: int | None = None) -> 
         trials=trials,
         chunks=chunks,
         seconds=float(np.mean(seconds)) * definition.num_cells * definition.num_blocks / used,
+        compile_seconds=compile_seconds * programs / min(used, programs),
         bytes=DISK_BLOCK * (others + chunks * sum(-(-size // DISK_BLOCK) for size in written)),
         workers=used,
         measured=len(cells),
     )
+
+
+def num_programs(definition: Definition) -> int:
+    """The number of cells that differ in sizes, names or objects. Numbers with a decimal point change no program."""
+    cells = map(definition.values, range(definition.num_cells))
+    return len({tuple((k, str(x)) for k, x in cell.items() if not isinstance(x, float)) for cell in cells})
+
+
+@contextlib.contextmanager
+def _without_cache() -> Iterator[None]:
+    """Compile every program: those in the cache would make the others look fast."""
+    before = cache.enabled()
+    cache.configure(enabled=False)
+    try:
+        yield
+    finally:
+        cache.configure(enabled=before)
