@@ -1,9 +1,52 @@
-"""The job that the guide's recipe for SLURM submits."""
+"""Workers on this machine, and the job that the guide's recipe for SLURM submits."""
 
+import json
+import logging
 import re
 from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm.sweeps.executors import local_cluster
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "sweeps.md"
+
+
+def test_workers_print_neither_the_failure_of_a_chunk_nor_the_end_of_their_scheduler(tmp_path, capfd):
+    from distributed import Client
+
+    def fails_in_two_dimensions(problem, run):
+        if problem.dim == 2:
+            raise ArithmeticError("cannot do two")
+        return {"fine": np.zeros(problem.batch_shape)}
+
+    async def loses_its_scheduler(dask_worker):
+        def reset(**_):
+            raise ConnectionResetError
+
+        kept, dask_worker.scheduler = dask_worker.scheduler, SimpleNamespace(heartbeat_worker=reset)
+        await dask_worker.heartbeat()
+        dask_worker.scheduler = kept
+        logging.getLogger("distributed.worker").error("other errors are printed")
+
+    with local_cluster(1) as cluster:
+        fixed = {"num_sequences": 2, "num_tokens": 2, "steps": 1}
+        arguments = {"trials": 8, "fixed": fixed, "scheduler": cluster.scheduler_address}
+        with pytest.warns(RuntimeWarning, match="1 chunk failed, the first one with ArithmeticError: cannot do two"):
+            found = attsvm.sweep({"dim": [2, 3]}, [fails_in_two_dimensions], store=tmp_path / "store", **arguments)
+        with Client(cluster) as client:
+            client.run(loses_its_scheduler)
+    [error] = json.loads(found.attrs["errors"])
+    assert error["attempts"] == 3
+    assert 'raise ArithmeticError("cannot do two")' in error["traceback"], "the line that failed"
+    assert found.done.values.all(axis=1).tolist() == [False, True]
+    printed = capfd.readouterr().err
+    assert "other errors are printed" in printed
+    assert "Traceback" not in printed
+    assert "Compute Failed" not in printed
 
 
 def test_the_recipe_for_slurm_starts_one_thread_for_each_core():

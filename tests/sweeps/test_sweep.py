@@ -243,7 +243,7 @@ def test_a_chunk_that_fails_three_times_is_recorded_and_tried_again_by_the_next_
             return {"largest": block.problem.tokens.max(axis=(1, 2, 3))}
 
     arguments = {"store": tmp_path / "store", "trials": 8, "workers": 0}
-    with pytest.warns(RuntimeWarning, match="1 chunks failed, the first one with ArithmeticError: cannot do two"):
+    with pytest.warns(RuntimeWarning, match="1 chunk failed, the first one with ArithmeticError: cannot do two"):
         found = attsvm.sweep({"dim": [1, 2, 5]}, [Largest()], **arguments)
     assert calls == [1, 2, 2, 2, 5]
     assert found.done.values.all(axis=1).tolist() == [True, False, True]
@@ -273,7 +273,7 @@ def test_the_command_estimates_runs_and_refuses(command, tmp_path, monkeypatch):
     status, printed, said = command("sweep", *options, "--out", tmp_path / "store")
     assert status == 0
     assert "40/40, 2/2 cells, " in said.splitlines()[-1]
-    assert "20 trials in each of 2 cells: bound, feasibility_status, feasible, gap" in printed
+    assert "40 of 40 trials in 2 cells: bound, feasibility_status, feasible, gap" in printed
     status, _, said = command("sweep", *options, "--seed", 1, "--out", tmp_path / "store")
     assert (status, "of another sweep, whose seed is 0 and not 1" in said) == (2, True)
     status, _, said = command("sweep", *options, "--grid", "dim=3", "--out", tmp_path / "other")

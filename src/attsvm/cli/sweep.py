@@ -1,5 +1,6 @@
 """``attsvm sweep``: grids of trials on all cores or a cluster."""
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from attsvm.cli.options import Json
 from attsvm.cli.shared import command_line, progress
 from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
-from attsvm.progress import duration
+from attsvm.progress import counted, duration
 
 if TYPE_CHECKING:
     from attsvm.sweeps import Definition, SweepProgress
@@ -187,7 +188,8 @@ def _finish(found: Any, out: Path, json: bool) -> None:
         print(dumps(command_result(SCHEMA, command_line(), numbers)))
     else:
         measured = ", ".join(sorted(set(map(str, found.data_vars)) - {"done"}))
-        print(f"{out}: {found.sizes['trial']:,} trials in each of {_cells(found):,} cells: {measured}")
+        done = found["done"].values
+        print(f"{out}: {done.sum():,} of {counted(done.size, 'trial')} in {counted(_cells(found), 'cell')}: {measured}")
     for error in errors:
         cell = ", ".join(f"{key} = {value}" for key, value in error["cell"].items())
         first, stop = error["trials"]
@@ -210,8 +212,11 @@ def _show_estimate(definition: "Definition", chunk: int, workers: int | None, js
     if json:
         print(dumps(command_result(ESTIMATE_SCHEMA, command_line(), vars(found))))
         return
-    print(f"{found.trials:,} trials: {definition.num_cells:,} cells × {definition.trials:,} in {found.chunks:,} chunks")
-    print(f"about {duration(found.seconds)} on {found.workers} workers, from {found.measured} measured blocks")
+    cells = f"{counted(definition.num_cells, 'cell')} × {definition.trials:,}"
+    print(f"{counted(found.trials, 'trial')}: {cells} in {counted(found.chunks, 'chunk')}")
+    blocks = counted(found.measured, "measured block")
+    print(f"about {duration(found.seconds)} on {counted(found.workers, 'worker')}, from {blocks}")
+    print(f"at most {duration(found.compile_seconds)} more to compile programs, and some seconds to start the workers")
     print(f"at most {found.bytes / 1e6:,.1f} MB on disk")
 
 
@@ -223,9 +228,12 @@ def _list() -> None:
     console = Console()
     ready = [(f"[bold]{name}[/bold]", definition.summary) for name, definition in READY.items()]
     console.print(columns_table(("sweep", "what it shows"), ready))
-    measures = [
-        (f"[bold]{name}[/bold]", (measure.__doc__ or "").partition("\n")[0]) for name, measure in MEASURES.items()
-    ]
-    console.print(columns_table(("measure", ""), measures))
-    sources = [(f"[bold]{name}[/bold]", (draw.__doc__ or "").partition("\n")[0]) for name, draw in SOURCES.items()]
-    console.print(columns_table(("source", ""), sources))
+    measures = [(f"[bold]{name}[/bold]", _summary(measure)) for name, measure in sorted(MEASURES.items())]
+    console.print(columns_table(("measure", "what it measures"), measures))
+    sources = [(f"[bold]{name}[/bold]", _summary(draw)) for name, draw in SOURCES.items()]
+    console.print(columns_table(("source", "what it draws"), sources))
+
+
+def _summary(documented: object) -> str:
+    """The first line of a docstring, without the markup of Sphinx."""
+    return re.sub(r":\w+:(?=`)|`", "", (documented.__doc__ or "").partition("\n")[0])

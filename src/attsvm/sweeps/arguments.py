@@ -70,7 +70,8 @@ def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Cal
         if found:
             raise ProblemError(f"{name}: expected one of {', '.join(f'{each}.{own}' for each in found)}, got {name!r}")
         listed = "; ".join(f"{each}: {', '.join(sorted(names))}" for each, names in known.items() if names)
-        raise ProblemError(f"grid: expected arguments of the sweep ({listed}), got {name!r}")
+        others = "" if options else "; those of an optimizer that is given by name"
+        raise ProblemError(f"grid: expected arguments of the sweep ({listed}{others}), got {name!r}")
 
     return place
 

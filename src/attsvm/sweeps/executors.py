@@ -12,12 +12,13 @@ from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.interruptions import blocked
 from attsvm.processes import silent_trackers
+from attsvm.sweeps import local_worker
 from attsvm.sweeps.store import Task
-from attsvm.sweeps.work import in_worker
+from attsvm.sweeps.work import Failure, attempt, in_worker
 from attsvm.training.engine.trials import num_threads
 
 Call = Callable[[Task], object]
-Outcome = tuple[Task, BaseException | None]
+Outcome = tuple[Task, Failure | None]
 
 AHEAD = 3
 """Chunks that are handed out for each worker, so that none waits for the client."""
@@ -40,7 +41,7 @@ class Executor(ABC):
 
     @abstractmethod
     def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
-        """Each task with its error, or None, as they finish. Ends when the queue is empty and no task is running."""
+        """Each task with its failure, or None, as they finish. Ends when the queue is empty and no task is running."""
 
     @abstractmethod
     def workers(self) -> int:
@@ -51,15 +52,10 @@ class InProcess(Executor):
     """One chunk after the other in this process. Dask is not needed."""
 
     def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
-        """Each task with its error, or None."""
+        """Each task with its failure, or None."""
         while queue:
             task = queue.popleft()
-            try:
-                call(task)
-            except Exception as error:  # a measure may fail in any way
-                yield task, error
-            else:
-                yield task, None
+            yield task, attempt(call, task)
 
     def workers(self) -> int:
         """One, this process."""
@@ -79,7 +75,7 @@ class Distributed(Executor):
         self._counted, self._workers = -math.inf, 0
 
     def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
-        """Each task with its error, or None."""
+        """Each task with its failure, or None."""
         from distributed import as_completed
 
         running: dict[Any, Task] = {}
@@ -94,9 +90,10 @@ class Distributed(Executor):
             task = running.pop(future)
             if future.status not in ("finished", "error"):
                 raise ConnectionError(f"{self.client.scheduler.address}: the Dask scheduler ended")
-            error = future.exception() if future.status == "error" else None
+            # an error of the future is one of Dask, such as the loss of several workers in turn
+            failure = Failure.of(future.exception()) if future.status == "error" else future.result()
             future.release()
-            yield task, error
+            yield task, failure
 
     def workers(self) -> int:
         """The number of threads of all workers that were connected a second ago."""
@@ -140,5 +137,11 @@ def local_cluster(workers: int) -> Any:
     import dask
     from distributed import LocalCluster
 
-    with silent_trackers(), blocked(), dask.config.set(SELDOM):  # Ctrl-C ends this process, and its workers end with it
+    preload = [*dask.config.get("distributed.worker.preload", ()), local_worker.__name__]
+    settings = SELDOM | {"distributed.worker.preload": preload}
+    with (
+        silent_trackers(),
+        blocked(),
+        dask.config.set(settings),
+    ):  # Ctrl-C ends this process, and its workers end with it
         return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0")

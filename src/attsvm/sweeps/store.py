@@ -301,9 +301,9 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     attributes = {**data.attrs, "errors": json.dumps(found.errors())}
     # zarr lists its arrays in any order
     declared = header.get("outputs", [])
-    data = data[[*declared, *sorted(set(map(str, data.data_vars)) - set(declared))]]
-    found_data: xr.Dataset = data.assign(done=((*grid, "trial"), done)).assign_attrs(attributes)
-    return found_data
+    names = [*declared, *sorted(set(map(str, data.data_vars)) - set(declared))]
+    variables = {name: data[name] for name in names} | {"done": ((*grid, "trial"), done)}
+    return xr.Dataset(variables, data.coords, attributes)
 
 
 def check_installed(*packages: str) -> None:

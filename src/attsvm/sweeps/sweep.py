@@ -4,7 +4,6 @@ import logging
 import math
 import os
 import time
-import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attsvm.checks import check_callback, check_integer
 from attsvm.errors import ProblemError
-from attsvm.progress import reports
+from attsvm.progress import counted, reports
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.executors import Executor, executor
 from attsvm.sweeps.measure import Measure
@@ -92,8 +91,8 @@ class SweepProgress:
         known = [f"{self.finished:,}/{self.cells:,} cells"]
         if self.rate:
             known.append(f"{self.rate:,.0f} trials/s")
-        known.append(f"{self.workers} worker{'s' if self.workers != 1 else ''}")
-        return known + ([f"{self.failed} chunks failed"] if self.failed else [])
+        known.append(counted(self.workers, "worker"))
+        return known + ([f"{counted(self.failed, 'chunk')} failed"] if self.failed else [])
 
 
 @reports("sweep")
@@ -183,7 +182,7 @@ def sweep(
                 _run(found, queue, call, folder, state, callback)
     if state.failed:
         warnings.warn(
-            f"{store}: {state.failed} chunks failed, the first one with {state.first_error}",
+            f"{store}: {counted(state.failed, 'chunk')} failed, the first one with {state.first_error}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -289,19 +288,17 @@ def _run(
 ) -> None:
     if callback is not None and callback(progress.now(found)):
         return
-    for task, error in found.outcomes(queue, call):
-        if error is None:
+    for task, failure in found.outcomes(queue, call):
+        if failure is None:
             progress.finish(task)
         else:
-            text = f"{type(error).__name__}: {error}"
             if not progress.first_error:
-                progress.first_error = text
-                _log.warning("%s: chunk %s failed with %s", folder.given, task.name, text)
-            if task.attempt < ATTEMPTS and not isinstance(error, ProblemError):
+                progress.first_error = failure.error
+                _log.warning("%s: chunk %s failed with %s", folder.given, task.name, failure.error)
+            if task.attempt < ATTEMPTS and not failure.final:
                 queue.appendleft(task._replace(attempt=task.attempt + 1))
             else:
-                lines = traceback.format_exception(type(error), error, error.__traceback__)
-                folder.fail(progress.definition, task, text, "".join(lines))
+                folder.fail(progress.definition, task, failure.error, failure.traceback)
                 progress.failed += 1
         if callback is not None and callback(progress.now(found)):
             return

@@ -5,9 +5,11 @@ import contextlib
 import ctypes
 import gc
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -28,10 +30,42 @@ def run_chunk(definition: Definition, path: Path, chunk: int, identity: str, tas
     Store(path).write(definition, chunk, identity, task, arrays)
 
 
-def in_worker(call: Callable[[Task], object], task: Task) -> None:
-    """Make a call in a process that does nothing else."""
+class Failure(NamedTuple):
+    """The error of a chunk as text: not every exception can be sent from one process to another.
+
+    Attributes
+    ----------
+    error : str
+        The type of the exception and its message.
+    traceback : str
+    final : bool
+        Whether another attempt would fail, too.
+    """
+
+    error: str
+    traceback: str
+    final: bool
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        """The failure that an exception describes."""
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        return cls(f"{type(error).__name__}: {error}", "".join(lines), isinstance(error, ProblemError))
+
+
+def attempt(call: Callable[[Task], object], task: Task) -> Failure | None:
+    """Make a call, and return how it failed."""
+    try:
+        call(task)
+    except Exception as error:  # a measure may fail in any way
+        return Failure.of(error)
+    return None
+
+
+def in_worker(call: Callable[[Task], object], task: Task) -> Failure | None:
+    """Make a call in a process that does nothing else. Dask would print the traceback of each exception."""
     _prepare_worker()
-    call(task)
+    return attempt(call, task)
 
 
 def compute(definition: Definition, task: Task) -> dict[str, np.ndarray]:

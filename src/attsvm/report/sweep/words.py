@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.progress import counted
 from attsvm.report.sweep.estimates import Summary
 from attsvm.report.words import Rows, number, percent
 
@@ -36,19 +37,20 @@ def verdict(summary: Summary) -> str:
     complete, cells = int((summary.done == summary.trials).sum()), summary.done.size
     trials = f"{int(summary.done.sum()):,} of {cells * summary.trials:,} trials"
     if complete == cells:
-        return f"Complete: {cells:,} cell{'s' * (cells > 1)}, {summary.trials:,} trials in each."
-    return f"{complete:,} of {cells:,} cells are complete: {trials}."
+        return f"Complete: {counted(cells, 'cell')}, {counted(summary.trials, 'trial')} in each."
+    return f"{complete:,} of {counted(cells, 'cell')} {'is' if cells == 1 else 'are'} complete: {trials}."
 
 
 def notes(summary: Summary) -> list[str]:
     """Failed chunks and unfinished cells by name, and how many finished trials are undecided or left out."""
     found = [
-        f"Failed after {error['attempts']} attempts: {cell_text(error['cell']) or 'the only cell'}, trials "
+        f"Failed after {counted(error['attempts'], 'attempt')}: {cell_text(error['cell']) or 'the only cell'}, trials "
         f"{error['trials'][0]} to {error['trials'][1] - 1}: {error['error']}"
         for error in summary.errors[:MOST_NAMED]
     ]
     if len(summary.errors) > MOST_NAMED:
-        found.append(f"{len(summary.errors) - MOST_NAMED} more chunks failed; result.json lists them.")
+        more = counted(len(summary.errors) - MOST_NAMED, "further chunk")
+        found.append(f"{more} failed; result.json lists all of them.")
     unfinished = [(values, summary.done[at]) for at, values in summary.cells() if summary.done[at] < summary.trials]
     if unfinished:
         named = "; ".join(
@@ -58,14 +60,14 @@ def notes(summary: Summary) -> list[str]:
         found.append(f"Cells with fewer than {summary.trials:,} finished trials: {named}{more}.")
     finished = int(summary.done.sum())
     # each once: the shares of the codes of one output leave out the same trials
-    counted = {
+    not_used = {
         f"{one.title}{'' if one.is_share or not one.name else f', {one.name}'}: {number:,} of {finished:,} finished "
         f"trials are {reason}."
         for one in summary.series
         for reason, number in one.left_out.items()
         if number
     }
-    return [*found, *sorted(counted)]
+    return [*found, *sorted(not_used)]
 
 
 def estimate_text(value: float, low: float, high: float, is_share: bool) -> str:
