@@ -27,7 +27,7 @@ from attsvm.reproduce.figures.multi_head import MultiHead, problems
 HEADS, REPEATS, SHORT = 8, 15, 2
 
 
-def seconds_a_step(problems: list[attsvm.Problem], attention: str, steps: list[int]) -> np.ndarray:
+def seconds_a_step(problems: list[attsvm.Problem], attention: str, steps: int) -> np.ndarray:
     """Processor time of a step of each problem, shape (repeats, problems): that of a call less that of ``SHORT`` steps.
 
     All problems are measured in turn, so that other work on the machine slows all alike. A call without steps would
@@ -39,12 +39,12 @@ def seconds_a_step(problems: list[attsvm.Problem], attention: str, steps: list[i
         attsvm.train(problem, attention=attention, steps=number, record=1)
         return time.process_time() - begin
 
-    def of_step(problem: attsvm.Problem, number: int) -> float:
-        return (seconds(problem, number) - seconds(problem, SHORT)) / (number - SHORT)
+    def of_step(problem: attsvm.Problem) -> float:
+        return (seconds(problem, steps) - seconds(problem, SHORT)) / (steps - SHORT)
 
     for problem in problems:
         seconds(problem, SHORT)
-    return np.array([[of_step(*pair) for pair in zip(problems, steps, strict=True)] for _ in range(REPEATS)])
+    return np.array([[of_step(problem) for problem in problems] for _ in range(REPEATS)])
 
 
 def cost() -> None:
@@ -55,8 +55,7 @@ def cost() -> None:
             count = int(np.prod(trials, dtype=int))
             problems = [random_problem(seed=0, num_heads=number, batch=trials) for number in (None, HEADS)]
             problems.append(random_problem(seed=0, batch=(HEADS * count,)))
-            # calls of about the same length
-            times = seconds_a_step(problems, attention, [steps, steps // HEADS, steps // HEADS])
+            times = seconds_a_step(problems, attention, steps)
             one, several, _ = 1e6 * np.median(times, axis=0)
             to_one, _, to_trials = np.median(times[:, 1:2] / times, axis=0)
             print(f"{attention:12}{count:8}{one:14.1f}{several:14.1f}{to_one:8.2f}{to_trials:19.2f}", flush=True)
