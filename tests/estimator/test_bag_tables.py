@@ -98,6 +98,8 @@ def test_what_does_not_fit_is_refused(data):
             classifier().fit(frame, y, bag="bag")
     with pytest.raises(ProblemError, match="missing b, unknown d"):
         fitted.predict(frame.rename(columns={"b": "d"}))
+    with pytest.raises(ProblemError, match="X: expected at least one row, got none"):
+        fitted.predict(frame[:0])
     with pytest.raises(ProblemError, match="bag: expected one of the columns"):
         fitted.predict(frame.drop(columns="bag"))
     with pytest.raises(ProblemError, match="expected numbers in column 'a'"):

@@ -364,6 +364,8 @@ def test_what_does_not_fit_is_refused_in_one_line(X, y, given, message):
         ),
         ({"p": 1.0}, "p: expected a number above 1, got 1.0"),
         ({"batch_size": 0}, "batch_size: expected an integer >= 1, got 0"),
+        ({"class_weight": {0: -1.0, 1: 5.0}}, r"class_weight: expected finite numbers >= 0, got \[-1.0, 5.0\]"),
+        ({"class_weight": {0: 0.0, 1: 0.0}}, "sample_weight, class_weight: expected products with a positive sum"),
         ({"learning_rate": 1e30, "optimizer": "gradient_descent"}, "learning_rate: training diverged"),
     ],
 )

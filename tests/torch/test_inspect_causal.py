@@ -102,6 +102,7 @@ def test_what_cannot_be_tested_is_refused_by_name():
         ((batch, "mlp"), {}, "query: expected one of embedding, position, .*, got 'mlp'"),
         ((batch["input_ids"],), {}, "batch: expected a mapping"),
         ((batch,), {"controls": 0}, "controls: expected an integer >= 1, got 0"),
+        ((batch,), {"measure": lambda _: float("nan")}, "measure: expected a finite number, got nan"),
         (({"input_ids": repeated(1, seed=0)},), {}, "at least two sequences"),
     ):
         with pytest.raises(attsvm.ProblemError, match=words):

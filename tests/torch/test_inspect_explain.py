@@ -135,11 +135,13 @@ def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
     for arguments, words in (
         ((3, 0), "layer: expected an integer below 3, got 3"),
         ((0, 4), "heads: layer 0 has 4 heads, counted from 0, got 4"),
+        ((0, 0.5), "heads: expected an integer >= 0, got 0.5"),
         ((0, []), "heads: expected at least one head, got none"),
         ((0, 0, "rhyme"), "pattern: expected one of previous token, duplicate token, induction, got 'rhyme'"),
     ):
         with pytest.raises(attsvm.ProblemError, match=words):
             inspection.explain(*arguments)
+    assert inspection.explain(0, np.int64(1)).heads == (1,)
     inspection.save(tmp_path / "saved.npz")
     with pytest.raises(attsvm.ProblemError, match="without its model and batch"):
         attsvm.torch.Inspection.load(tmp_path / "saved.npz").explain(0, 0)

@@ -44,14 +44,16 @@ def read_table(estimator: Any, X: Any, bag: str, *, reset: bool) -> Table:
     Raises
     ------
     ProblemError
-        If there is no such column, columns are missing or unknown, an entry is missing or no number, or the bag column
-        mixes types.
+        If there is no such column or no row, columns are missing or unknown, an entry is missing or no number, or the
+        bag column mixes types.
     """
     if not is_table(X):
         raise ProblemError(f"X: expected a table with the column {bag!r} that names the bags, got {type(X).__name__}")
     frame = nw.from_native(X, eager_only=True)
     if bag not in frame.columns:
         raise ProblemError(f"bag: expected one of the columns {_shown(frame.columns)}, got {bag!r}")
+    if not len(frame):
+        raise ProblemError("X: expected at least one row, got none")
     of_rows = frame[bag].to_numpy()
     if frame[bag].is_null().any() or (of_rows.dtype.kind == "f" and np.isnan(of_rows).any()):
         raise ProblemError(f"bag: expected a bag for each row, got rows without an entry in {bag!r}")

@@ -98,10 +98,15 @@ class Tally:
             factors = 1.0 / np.maximum(self.counts, 1)
         else:
             factors = compute_class_weight(class_weight, classes=self.classes, y=self.classes)
-        total = factors @ self.sums
-        if not 0 < total < np.inf:
-            raise ProblemError("class_weight: expected a positive finite weight for at least one sequence")
-        return np.asarray(factors * (self.counts.sum() / total))
+            if not (np.isfinite(factors).all() and (factors >= 0).all()):
+                raise ProblemError(f"class_weight: expected finite numbers >= 0, got {factors.tolist()}")
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            normalized = factors * (self.counts.sum() / (factors @ self.sums))
+        if not (np.isfinite(normalized).all() and normalized.any()):
+            raise ProblemError(
+                "sample_weight, class_weight: expected products with a positive sum, within the range of float64"
+            )
+        return np.asarray(normalized)
 
 
 def read_labels(y: Any, num_sequences: int, estimator: str, is_table: bool = False) -> np.ndarray:

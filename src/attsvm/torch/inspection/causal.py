@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from attsvm.checks import check_integer, check_seed
+from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.errors import ProblemError
 from attsvm.torch.inspection.capture import FUSED_ARGUMENTS
 from attsvm.torch.inspection.decisions import decisions_of
@@ -202,7 +202,7 @@ class _Running:
         with torch.no_grad(), evaluating(model, "sdpa"), _replaced(module, self.heads, streams) as calls:
             output = self.source.run()
         if self.measure is not None:
-            return float(self.measure(output))
+            return check_number("measure", self.measure(output), "a finite number")
         attention = calls[-1].attention()[:, list(self.heads)].double().cpu()
         decided = self.targets.any(dim=-1)
         alone = torch.as_tensor((self.lengths[:, None] <= self.lengths).sum(axis=1) < 2)

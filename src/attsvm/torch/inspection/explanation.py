@@ -270,9 +270,9 @@ def explained(
     if layer >= len(source.layers):
         raise ProblemError(f"layer: expected an integer below {len(source.layers)}, got {layer}")
     captured = source.captured(layer)
-    chosen = tuple(dict.fromkeys(heads))
+    chosen = tuple(dict.fromkeys(check_integer("heads", head, 0) for head in heads))
     for head in chosen:
-        if not 0 <= head < captured.num_heads:
+        if head >= captured.num_heads:
             raise ProblemError(f"heads: layer {layer} has {captured.num_heads} heads, counted from 0, got {head}")
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")

@@ -297,7 +297,7 @@ class Inspection(Result):
             raise ProblemError("explain: expected an inspection of this session, got one without its model and batch")
         sets = self.sets()
         sets.pop("none of these", None)
-        return explained(self.source, layer, [heads] if isinstance(heads, int) else heads, pattern, sets)
+        return explained(self.source, layer, heads if isinstance(heads, Collection) else [heads], pattern, sets)
 
     def reading_directions(self, layer: int, head: int, count: int = 3, ends: int = 8) -> list[ReadingDirection]:
         """The directions that a head reads: singular directions of W, and the tokens at each end.
