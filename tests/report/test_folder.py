@@ -110,6 +110,7 @@ def commands(folder):
         "profile": ["profile", "adam", "--steps", "4", "--seeds", "1"],
         "inspect": ["inspect", str(folder / "model"), "--text", str(folder / "sentences.txt")],
         "compare": ["compare", str(folder / "model"), str(folder / "model"), "--text", str(folder / "sentences.txt")],
+        "monitor": ["monitor", str(folder / "heads.csv")],
         "experiment": ["experiment", "imdb", "--preset", "tiny", "--data", str(folder / "data")],
         "reproduce": ["reproduce", "losses", "--quick"],
         "sweep": ["sweep", "phase-feasible", "--trials", "1", "--workers", "0"],

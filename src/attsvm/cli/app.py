@@ -22,6 +22,7 @@ COMMANDS = {
     "profile": "Find the norm whose margin an optimizer of attsvm, optax or PyTorch maximises.",
     "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
     "compare": "Show which heads select other tokens in two trained transformers, or over the checkpoints of one.",
+    "monitor": "Show what an AttentionMonitor recorded of every head while a model was trained.",
     "sweep": "Measure many random trials in each cell of a grid, on all cores or a cluster.",
     "sweep show": "Show the result of a sweep: heat maps and curves with intervals, and a table.",
     "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",

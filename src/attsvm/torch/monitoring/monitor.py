@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from attsvm.checks import check_integer, check_number
 from attsvm.errors import ProblemError
+from attsvm.extensions import import_object
 from attsvm.torch.inspection.capture import FusedCalls
 from attsvm.torch.inspection.families.base import Family
 from attsvm.torch.inspection.inspection import inspect
@@ -159,6 +160,42 @@ class AttentionMonitor:
     def lightning_callback(self) -> Any:
         """A callback for a Trainer of Lightning, which calls :meth:`step` after each step of the optimiser."""
         return lightning_callback(self)
+
+    def page(self, folder: str | Path, *, force: bool = False) -> None:
+        """Write a page over the steps of ``records``: ``index.html``, ``figures/*.png`` and ``result.json``.
+
+        ``attsvm monitor`` writes the same page from a CSV file or a zarr group.
+
+        Parameters
+        ----------
+        folder : str or Path
+        force : bool
+            Replace the folder if it holds an earlier result.
+
+        Raises
+        ------
+        ProblemError
+            If nothing is recorded yet, or the folder exists and may not be replaced.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> import torch
+        >>> from attsvm.torch import AttentionMonitor
+        >>> from attsvm.torch.inspection.attention_only import AttentionOnly
+        >>> model = AttentionOnly()
+        >>> with AttentionMonitor(model, every=1) as monitor:
+        ...     _ = model(torch.randint(64, (2, 8)))
+        ...     monitor.step()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     monitor.page(Path(folder) / "heads")
+        ...     (Path(folder) / "heads" / "index.html").exists()
+        True
+        """
+        write: Any = import_object("attsvm.report.monitor.page:write_records")  # pages are a later layer
+        command = f"AttentionMonitor(model, every={self.every}).page({str(folder)!r})"
+        write(folder, force, self.heads, self.records, command)
 
     def close(self) -> None:
         """Leave the model as it was, and close the log."""

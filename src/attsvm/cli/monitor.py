@@ -1,0 +1,61 @@
+"""``attsvm monitor``: what an ``AttentionMonitor`` recorded, as a page over the steps."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attsvm.cli.options import ForceFolder, Json, OutFolder
+from attsvm.cli.shared import command_line, finish, result_folder
+from attsvm.cli.tables import columns_table
+
+HELP = """
+RECORD is a file `*.csv` or a folder `*.zarr` that `attsvm.torch.AttentionMonitor` wrote; the training may still be
+running. With `--out`, the page has curves of every measure over the steps (largest logit, largest probability, entropy,
+share to the first token, norms and effective rank of W, interval of the margin ratio), maps of all heads, and a table
+of their last values, which is printed, too.
+
+Examples:
+
+    attsvm monitor heads.csv --out demo/heads
+
+    attsvm monitor heads.zarr --json > result.json
+"""
+
+MOST_ROWS = 60
+"""Most heads in the table of the terminal."""
+
+
+def monitor(
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="CSV file or zarr group of a monitor.")],
+    out: OutFolder = None,
+    json: Json = False,
+    force: ForceFolder = False,
+) -> None:
+    """Show a record (the help is HELP)."""
+    from attsvm.report.monitor.records import read_records
+    from attsvm.report.monitor.words import described, head_rows, monitor_numbers, notes, recorded, summary, verdict
+    from attsvm.report.plain import dumps
+
+    with result_folder(out, force, (record,)) as folder:
+        records = read_records(record)
+        result = monitor_numbers(records, source=str(record), command=command_line())
+        if folder:
+            from attsvm.report.monitor.page import write_monitor
+
+            write_monitor(folder, records, result)
+    if json:
+        print(dumps(result))
+    else:
+        from rich.console import Console
+
+        console = Console()
+        console.print(f"{summary(records)}. {verdict(records)}", highlight=False)
+        for note in notes(records):
+            console.print(note, style="bold yellow", highlight=False)
+        titles = ["head", *(described(name).short for name in recorded(records))]
+        _, rows = head_rows(records)
+        console.print(columns_table(titles, rows[:MOST_ROWS], right=titles[1:]))
+        if len(rows) > MOST_ROWS:
+            console.print(f"{len(rows) - MOST_ROWS:,} more heads: --out DIR writes all of them.", highlight=False)
+    finish(out, "index.html, figures and result.json")

@@ -1,0 +1,1 @@
+"""The page of what an ``AttentionMonitor`` recorded."""

@@ -1,0 +1,140 @@
+"""``attsvm monitor``: the numbers of CSV files and zarr groups, the page, and what is not a record."""
+
+import csv
+import json
+import re
+import sys
+import urllib.parse
+
+import numpy as np
+import pytest
+
+from attsvm import ProblemError
+from attsvm.cli.main import main
+from attsvm.report.monitor.records import joined, read_records
+from oracles.pages import loads
+from oracles.schemas import check_result
+
+pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+
+from attsvm.torch.monitoring import CsvLog, ZarrLog
+
+HEADS = [f"{layer}.{head}" for layer in range(2) for head in range(11)]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """The command in this process: its exit status, stdout and stderr."""
+
+    def of(*arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["attsvm", "monitor", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code, out, err
+
+    return of
+
+
+def write(log, heads):
+    """Three records, margins in the first and the last; returns what was written."""
+    generator = np.random.default_rng(0)
+    written = []
+    for step in (0, 50, 100):
+        record = {name: generator.uniform(0.5, 2, len(heads)) for name in ("largest_logit", "entropy")}
+        if step != 50:
+            record["margin_lower"] = generator.uniform(0, 0.1, len(heads))
+            record["margin_upper"] = record["margin_lower"] + 0.01
+        if step == 100:
+            record["entropy"][[0, -1]] = 0.01, np.nan
+        written.append((step, record))
+        log.write(step, heads, record)
+    log.close()
+    return written
+
+
+@pytest.mark.parametrize("kind", ["csv", "zarr"])
+def test_a_record_is_read_as_it_was_written(run, tmp_path, kind):
+    if kind == "zarr":
+        pytest.importorskip("zarr")
+    path = tmp_path / f"heads.{kind}"
+    written = joined(HEADS, write((ZarrLog if kind == "zarr" else CsvLog)(path), HEADS))
+    found = read_records(path)
+    assert found.heads == HEADS
+    np.testing.assert_array_equal(found.steps, written.steps)
+    assert found.values.keys() == written.values.keys()
+    for name, values in written.values.items():
+        np.testing.assert_array_equal(found.values[name], values)
+    status, out, err = run(path.name, "--json")
+    assert status == 0, err
+    result = json.loads(out)
+    check_result(result)
+    assert result["measures"]["entropy"][2][-1] is None
+    assert result["measures"]["margin_upper"][1] == [None] * len(HEADS)
+    np.testing.assert_array_equal(result["measures"]["largest_logit"], written.values["largest_logit"])
+
+
+def csv_of(html, name):
+    """The rows of the CSV file that the page links below a figure."""
+    href = re.search(rf'download="{name}\.csv" href="data:text/csv;charset=utf-8,([^"]*)"', html)[1]
+    return list(csv.reader(urllib.parse.unquote(href).splitlines()[1:]))
+
+
+@pytest.mark.parametrize("heads", [HEADS, HEADS[:3]], ids=["many", "few"])
+def test_the_page_has_every_measure_with_its_numbers(run, tmp_path, heads):
+    written = joined(heads, write(CsvLog(tmp_path / "heads.csv"), heads))
+    status, out, err = run("heads.csv", "--out", "page")
+    assert status == 0, err
+    html = (tmp_path / "page" / "index.html").read_text()
+    assert loads(html) == []
+    assert "could not be drawn" not in html
+    assert "head 0.0 has an entropy below 0.1" in " ".join(out.split())
+    for name in ("largest_logit", "entropy", "margin"):
+        assert f'href="#figure-{name}"' in html
+        assert f'id="figure-{name}"' in html
+    curves = csv_of(html, "largest_logit")
+    values = written.values["largest_logit"]
+    named = {series: [] for _, series, *_ in curves if series.startswith("head ")}
+    assert len(named) == (3 if len(heads) == 3 else 6)
+    for _, series, _, y, _ in curves:
+        if series in named:
+            named[series].append(float(y))
+    for series, points in named.items():
+        np.testing.assert_array_equal(points, values[:, heads.index(series.removeprefix("head "))])
+    if len(heads) == 3:
+        edges = [
+            (series, float(y)) for _, series, _, y, _ in csv_of(html, "margin") if "interval of head 0.1" in series
+        ]
+        lower, upper = ({y for series, y in edges if series.endswith(f"edge {k}")} for k in (1, 2))
+        assert {*lower, *upper} == {
+            *written.values["margin_lower"][[0, 2], 1],
+            *written.values["margin_upper"][[0, 2], 1],
+        }
+        assert "_map" not in html
+    else:
+        cells = {(float(step), head): float(value) for *_, step, head, value in csv_of(html, "largest_logit_map")}
+        assert cells == {(s, h): values[i, j] for i, s in enumerate((0, 50, 100)) for j, h in enumerate(heads)}
+
+
+def test_an_unfinished_line_of_a_running_training_is_left_out(tmp_path):
+    (tmp_path / "heads.csv").write_text("step,head,measure,value\n0,0.0,entropy,1.5\n100,0.0,entr")
+    assert read_records(tmp_path / "heads.csv").steps.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n", "not what an AttentionMonitor writes .the first line is not step,head,measure,value"),
+        ("step,head,measure,value\n", "expected at least one record, got none"),
+        ("step,head,measure,value\n0,0.0,entropy\n", "line 2 has 3 values"),
+        ("step,head,measure,value\n0,0.0,entropy,inf\n", "line 2 has the value inf"),
+        ("step,head,measure,value\n0,first,entropy,1\n", "invalid literal"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, text, words):
+    (tmp_path / "other.csv").write_text(text)
+    with pytest.raises(ProblemError, match=words):
+        read_records(tmp_path / "other.csv")
+    with pytest.raises(ProblemError, match="not what an AttentionMonitor writes"):
+        read_records(tmp_path)
