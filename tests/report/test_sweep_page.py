@@ -147,6 +147,20 @@ def test_further_axes_are_panels_and_one_axis_is_a_curve():
     assert places[0] < places[1]
     assert len(re.findall("<title>dim = ", loss)) == 2
     assert loads(page) == []
+    gap = page_of(store({"dim": [1, 2, 4, 8]}, finished=0))
+    drawn = gap[gap.index("<h3>training loss") :].split("</figure>")[0]
+    assert [len(x.split()) for x in re.findall(r'<polyline points="([^"]*)"', drawn)] == [1, 2], "no line over dim = 2"
+
+
+def test_equal_trials_have_no_interval_and_say_so():
+    data = store({"dim": [2, 4]})
+    data.loss.values[0] = 0.5
+    summary = summarize(data)
+    [loss] = [one for one in summary.series if one.measure == "loss"]
+    assert np.isnan([loss.estimate.low[0], loss.estimate.high[0]]).all()
+    page = sweep_page(summary, sweep_numbers(summary, "", 0.95))
+    assert "<title>dim = 2: 0.5, 20 trials, all equal</title>" in page
+    assert page.count("all equal</title>") == 1
 
 
 def test_one_cell_is_a_table():

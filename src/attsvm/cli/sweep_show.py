@@ -29,6 +29,9 @@ Examples:
 MOST_ROWS = 60
 """Most rows of the table in the terminal."""
 
+WIDE = 160
+"""Columns of a file or a pipe, in which names need not be folded."""
+
 
 def sweep_show(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a sweep.")],
@@ -68,6 +71,8 @@ def _show(summary: "Summary") -> None:
     from attsvm.report.sweep.words import cell_value, notes, verdict
 
     console = Console()
+    if not console.is_terminal:
+        console.width = WIDE
     console.print(verdict(summary), highlight=False)
     for note in notes(summary):
         console.print(note, style="bold yellow", highlight=False)

@@ -23,7 +23,8 @@ def columns_table(
 
     table = Table(box=box.SIMPLE_HEAD, **{"pad_edge": False, **options})
     for title in titles:
-        table.add_column(title, justify="right" if title in right else "left")
+        # a name that is cut may look like another one
+        table.add_column(title, justify="right" if title in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

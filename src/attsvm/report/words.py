@@ -62,9 +62,18 @@ def number(value: float | None) -> str:
 
 
 def short(value: float) -> str:
-    """A number with two or three digits, for wide tables."""
+    """A number with two or three digits, for wide tables.
+
+    Examples
+    --------
+    >>> from attsvm.report.words import short
+    >>> short(0.1234), short(12.34), short(17312.0), short(123456.0), short(1e-4)
+    ('0.12', '12.3', '17300', '1.23e+05', '1.0e-04')
+    """
     if value == 0:
         return "0"
+    if 1000 <= abs(value) < 99950:
+        return f"{float(f'{value:.3g}'):.0f}"
     return f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"
 
 

@@ -35,24 +35,27 @@ class Point(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A curve: its name, its points, and how it is drawn."""
+    """A curve: its name, its parts between cells without a value, and how it is drawn."""
 
     name: str
-    points: list[Point]
+    parts: list[list[Point]]
     colour: str
     dashes: str
 
     @property
-    def line(self) -> str:
-        """The points of the line, for SVG."""
-        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
+    def points(self) -> list[Point]:
+        """The points of all parts."""
+        return [point for part in self.parts for point in part]
 
     @property
-    def band(self) -> str:
-        """The outline of the intervals, for SVG."""
-        upper = [f"{point.x:.1f},{point.high:.1f}" for point in self.points]
-        lower = [f"{point.x:.1f},{point.low:.1f}" for point in reversed(self.points)]
-        return " ".join(upper + lower)
+    def lines(self) -> list[str]:
+        """The points of the line of each part, for SVG."""
+        return [" ".join(f"{point.x:.1f},{point.y:.1f}" for point in part) for part in self.parts]
+
+    @property
+    def bands(self) -> list[str]:
+        """The outline of the intervals of each part, for SVG."""
+        return [_outline(part) for part in self.parts]
 
 
 class Diagram(NamedTuple):
@@ -61,6 +64,12 @@ class Diagram(NamedTuple):
     curves: list[Curve]
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
+
+
+def _outline(part: list[Point]) -> str:
+    upper = [f"{point.x:.1f},{point.high:.1f}" for point in part]
+    lower = [f"{point.x:.1f},{point.low:.1f}" for point in reversed(part)]
+    return " ".join(upper + lower)
 
 
 def curve_axis(summary: Summary) -> int:
@@ -77,13 +86,14 @@ def diagram(summary: Summary, series: list[Series]) -> Diagram:
     curves = []
     for k, one in enumerate(series):
         colour, dashes = STYLES[k % len(STYLES)]
-        curves.append(Curve(one.name, _points(summary, one, across, scale), colour, dashes))
+        curves.append(Curve(one.name, _parts(summary, one, across, scale), colour, dashes))
     labels = [(x, value_text(axis.values[i])) for x, i in zip(across, axis.order, strict=True)]
     return Diagram(curves, _apart(labels), [(_height(scale, value), short(value)) for value in scale.ticks()])
 
 
-def _points(summary: Summary, one: Series, across: list[float], scale: Scale) -> list[Point]:
-    along, points = curve_axis(summary), []
+def _parts(summary: Summary, one: Series, across: list[float], scale: Scale) -> list[list[Point]]:
+    along = curve_axis(summary)
+    parts: list[list[Point]] = [[]]
     axis = summary.axes[along]
     for x, place in zip(across, axis.order, strict=True):
         at = tuple(place if i == along else 0 for i in range(len(summary.axes)))
@@ -91,8 +101,10 @@ def _points(summary: Summary, one: Series, across: list[float], scale: Scale) ->
         if np.isfinite(value):
             low, high = (low, high) if np.isfinite(low) else (value, value)
             y, bottom, top = (_height(scale, number) for number in (value, low, high))
-            points.append(Point(x, y, bottom, top, hover_text({axis.name: axis.values[place]}, one, at)))
-    return points
+            parts[-1].append(Point(x, y, bottom, top, hover_text({axis.name: axis.values[place]}, one, at)))
+        else:
+            parts.append([])
+    return [part for part in parts if part]
 
 
 def _across(axis: Axis, place: int) -> float:
