@@ -30,6 +30,7 @@ def test_workers_print_neither_the_failure_of_a_chunk_nor_the_end_of_their_sched
         kept, dask_worker.scheduler = dask_worker.scheduler, SimpleNamespace(heartbeat_worker=reset)
         await dask_worker.heartbeat()
         dask_worker.scheduler = kept
+        logging.getLogger("distributed.worker.state_machine").warning("a call ended with CancelledError")
         logging.getLogger("distributed.worker").error("other errors are printed")
 
     with local_cluster(1) as cluster:
@@ -47,6 +48,7 @@ def test_workers_print_neither_the_failure_of_a_chunk_nor_the_end_of_their_sched
     assert "other errors are printed" in printed
     assert "Traceback" not in printed
     assert "Compute Failed" not in printed
+    assert "CancelledError" not in printed
 
 
 def test_the_recipe_for_slurm_starts_one_thread_for_each_core():
