@@ -202,6 +202,13 @@ class Sequences:
         ids : int32 ndarray, shape (b, T)
             0 in padded places.
         mask : bool ndarray, shape (b, T)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm.datasets import Sequences
+        >>> Sequences(np.eye(3), [2, 0, 1], [0, 1, 3]).padded_ids()[0].tolist()
+        [[2, 0], [0, 1]]
         """
         chosen = np.arange(len(self))[indices]
         lengths = self.lengths[chosen]
@@ -222,6 +229,14 @@ class Sequences:
         tokens : ndarray, shape (b, T, d)
             Zero in padded places.
         mask : bool ndarray, shape (b, T)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from attsvm.datasets import Sequences
+        >>> tokens, mask = Sequences(np.eye(3), [2, 0, 1], [0, 1, 3]).padded()
+        >>> tokens.shape, mask.tolist()
+        ((2, 2, 3), [[True, False], [True, True]])
         """
         ids, mask = self.padded_ids(indices, width)
         tokens = np.zeros((*mask.shape, self.dim), dtype=self.table.dtype)

@@ -153,6 +153,13 @@ class TokenGraph:
         """The tokens of each component for one last token, from the highest level of priority to the lowest.
 
         Components of different levels need not be comparable: the graph is a partial order.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> graph = attsvm.token_graph([[0, 1, 2], [1, 0, 2], [3, 0, 2]], [0, 1, 3])
+        >>> graph.components(2)
+        [[3], [0, 1], [2]]
         """
         check_integer("last", last, 0, self.num_tokens - 1)
         nodes = np.flatnonzero(self._nodes // self.num_tokens == last)
@@ -190,6 +197,15 @@ class TokenGraph:
         ------
         ProblemError
             If the vocabulary has another shape or is not finite, or if no edge asks for anything.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import attsvm
+        >>> graph = attsvm.token_graph([[0, 1, 2], [1, 0, 2], [3, 0, 2]], [0, 1, 3])
+        >>> problem = graph.problem(np.eye(4))
+        >>> problem.num_sequences, attsvm.solve_svm(problem, graph.selected).status
+        (3, <Status.OPTIMAL: 'optimal'>)
         """
         vocabulary = self.check_vocabulary(vocabulary)
         pairs, _ = self.pairs
@@ -212,6 +228,15 @@ class TokenGraph:
         ------
         ProblemError
             If the vocabulary does not fit, or there are no contexts.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import attsvm
+        >>> graph = attsvm.token_graph([[0, 1, 2], [3, 0, 2]], [0, 3])
+        >>> run = attsvm.train(graph.training_problem(np.eye(4)), loss="token", steps=100)
+        >>> run.selected.tolist()
+        [0, 0]
         """
         vocabulary = self.check_vocabulary(vocabulary)
         contexts = self.contexts
@@ -237,6 +262,14 @@ class TokenGraph:
         """An orthonormal basis of S_cyc, the span of (x_i − x_j) x_k' over tokens i and j of a component of k.
 
         Weights in it change the shares of tokens of one component. The direction of the graph-SVM is orthogonal to it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import attsvm
+        >>> graph = attsvm.token_graph([[0, 1, 2], [1, 0, 2]], [0, 1])
+        >>> graph.cyclic_basis(np.eye(3)).shape
+        (1, 3, 3)
         """
         vocabulary = self.check_vocabulary(vocabulary)
         d = vocabulary.shape[1]
@@ -272,6 +305,15 @@ class TokenGraph:
         ProblemError
             If the vocabulary does not fit, there are no contexts, or their edges are not those of the graph: then there
             may be no minimum.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import attsvm
+        >>> graph = attsvm.token_graph([[0, 1, 2], [1, 0, 2], [0, 1, 2]], [0, 1, 1])
+        >>> weights = graph.finite_minimiser(np.eye(3)).weights
+        >>> round(float(np.exp(weights[1, 2] - weights[0, 2])), 6)  # token 1 follows twice as often as token 0
+        2.0
         """
         vocabulary = self.check_vocabulary(vocabulary)
         if sequences is not None:
@@ -334,6 +376,14 @@ class TokenGraph:
         ------
         ProblemError
             If an argument does not fit, or if no weights satisfy the graph-SVM.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import attsvm
+        >>> graph = attsvm.token_graph([[0, 1, 2], [1, 0, 2], [3, 0, 2]], [0, 1, 3])
+        >>> graph.predict([[0, 1, 2], [0, 3, 2]], np.eye(4)).kept.tolist()
+        [[True, True, False], [False, True, False]]
         """
         vocabulary = self.check_vocabulary(vocabulary)
         ids, offsets = parse_sequences(contexts)

@@ -169,6 +169,18 @@ class Explanation:
         """Share of the decision margin of each pair of groups: of the queries first, then of the keys.
 
         Margins are summed over the queries and the heads. Shares are signed and may exceed 1; they add up to 1.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> from attsvm.torch.inspection.attention_only import AttentionOnly
+        >>> _ = torch.manual_seed(0)
+        >>> model, tokens = AttentionOnly().double(), torch.randint(64, (4, 16))
+        >>> explanation = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False).explain(1, 0)
+        >>> shares = explanation.shares()
+        >>> shares.shape == 2 * (len(explanation.groups),), round(float(shares.sum()), 6)
+        (True, 1.0)
         """
         origins = self.splits[0].origins
         total = np.sum([split.margins().sum(axis=-1) for split in self.splits], axis=0)
@@ -183,6 +195,18 @@ class Explanation:
         ----------
         most : int, optional
             At most this many; None for all.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> from attsvm.torch.inspection.attention_only import AttentionOnly
+        >>> _ = torch.manual_seed(0)
+        >>> model, tokens = AttentionOnly().double(), torch.randint(64, (4, 16))
+        >>> explanation = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False).explain(1, 0)
+        >>> best = explanation.pairs(1)[0]
+        >>> best.query in explanation.groups, bool(best.share == explanation.shares().max())
+        (True, True)
         """
         if most is not None:
             check_integer("most", most, 1)
