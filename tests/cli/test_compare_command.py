@@ -150,6 +150,27 @@ def test_a_model_compared_with_itself_changes_nothing(run):
     assert "→" in out
 
 
+def test_of_clip_the_tower_is_compared_that_sees_the_input(run, home):
+    from PIL import Image
+
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16}
+    text = {"vocab_size": len(WORDS), "max_position_embeddings": 16, "bos_token_id": 2, "eos_token_id": 3, **sizes}
+    config = transformers.CLIPConfig(
+        text_config=text | {"num_hidden_layers": 1}, vision_config={"image_size": 16, "patch_size": 8, **sizes}
+    )
+    transformers.CLIPModel(config).save_pretrained(home / "clip")
+    transformers.BertTokenizer(str(home / "words.txt"), model_max_length=16).save_pretrained(home / "clip")
+    transformers.CLIPImageProcessorPil(size=16, crop_size=16).save_pretrained(home / "clip")
+    (home / "pictures").mkdir()
+    Image.new("RGB", (16, 16)).save(home / "pictures" / "one.png")
+    for given, layers, tokens in ((("--text", "text.txt"), 1, 2), (("--images", "pictures"), 2, 5)):
+        status, out, err = run("clip", "clip", *given, "--no-margins", "--json")
+        assert status == 0, err
+        result = json.loads(out)
+        assert len(result["changes"]) == 2 * layers
+        assert result["data"]["tokens"] >= tokens
+
+
 REFUSED = {
     "one model": (["other", "--text", "text.txt"], "other: expected folders with models whose names end with"),
     "another tokenizer": (

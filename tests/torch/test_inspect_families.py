@@ -11,6 +11,7 @@ from torch.nn import functional
 import attsvm
 import attsvm.torch
 from attsvm.softmax import softmax
+from attsvm.torch.inspection import models
 from attsvm.torch.inspection.capture import capture
 from attsvm.torch.inspection.families import Family, LayerInputs, allowed_tokens, projections_of
 from attsvm.torch.inspection.layers import attention_layers
@@ -85,6 +86,12 @@ def bloom():
     return transformers.BloomModel(transformers.BloomConfig(vocab_size=50, hidden_size=24, n_head=4, n_layer=2))
 
 
+def mpt(heads=4, clip=None):
+    config = transformers.MptConfig(vocab_size=50, d_model=24, n_heads=heads, n_layers=2, max_seq_len=16)
+    config.attn_config.clip_qkv = clip
+    return transformers.MptModel(config)
+
+
 def distilbert():
     config = transformers.DistilBertConfig(vocab_size=50, dim=24, n_heads=4, n_layers=2, hidden_dim=32)
     return transformers.DistilBertModel(config)
@@ -153,6 +160,8 @@ CASES = {
     "gemma 3, with a sliding window": (gemma3, words()),
     "gpt-neox, partly rotary": (gpt_neox, words()),
     "bloom, with ALiBi": (bloom, words()),
+    "mpt, with ALiBi": (mpt, words("left")),
+    "mpt, with clipped queries and keys": (lambda: mpt(clip=1.0), words()),
     "distilbert": (distilbert, words()),
     "t5": (t5, words()),
     "clip, texts": (clip_text, words()),
@@ -209,6 +218,32 @@ def test_inspection_counts_what_is_there_and_leaves_the_model_as_it_was(case):
         assert head.margin.duplicates == 0
         assert 1 <= head.numbers["effective_tokens"] <= 17
         assert 1 <= head.numbers["effective_rank"] <= 6 + 1e-9
+
+
+def test_both_towers_of_clip_are_inspected_at_once():
+    """The model runs the tower of pictures first, although that of texts comes first among its modules."""
+    parts = {"text_config": clip_text().config.to_dict(), "vision_config": clip_vision().config.to_dict()}
+    model, batch = spread_out(transformers.CLIPModel(transformers.CLIPConfig(**parts))), words() | pictures()
+    special = torch.zeros(3, 7, dtype=torch.long)
+    inspection = attsvm.torch.inspect(model, batch | {"special_tokens_mask": special}, margins=False)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        found = model(**batch, output_attentions=True)
+    layers = [*found.text_model_output.attentions, *found.vision_model_output.attentions]
+    assert [name.split(".")[0] for name in inspection.layer_names] == ["text_model"] * 2 + ["vision_model"] * 2
+    assert len(inspection.heads) == 16
+    for head in inspection.heads:
+        assert head.rebuilt_error < CLOSE
+        expected = layers[head.layer][:, head.head].argmax(-1).numpy()
+        there = head.selected >= 0
+        assert there.sum() == (batch["attention_mask"].sum() if head.layer < 2 else 3 * 17)
+        wide = np.full(head.selected.shape, -1)
+        wide[:, : expected.shape[1]] = expected
+        assert (head.selected == wide)[there].all()
+    for pictured, tower in ((False, model.text_model), (True, model.vision_model)):
+        assert models.tower(model, pictures=pictured) is tower
+        one = attsvm.torch.inspect(tower, pictures() if pictured else words(), margins=False)
+        assert (one.selected == inspection.selected[8 * pictured : 8 + 8 * pictured, :, : one.selected.shape[2]]).all()
 
 
 def test_a_sample_of_queries_is_part_of_all_of_them():

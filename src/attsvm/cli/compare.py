@@ -143,13 +143,17 @@ def _compared(
         raise ProblemError(f"MODEL: expected at least two models, got {names[0]} only")
     texts = [] if text is None else inputs.read_texts(text)
     leader = next((name for name in names if images is not None or inputs.has_tokenizer(name)), names[0])
-    network = models.load_model(leader)
+
+    def load(name: str) -> "nn.Module":
+        return models.tower(models.load_model(name), pictures=images is not None)
+
+    network = load(leader)
     batch = _input(leader, network, texts, images, options["family"])
     if sentence is not None and sentence > len(batch.tokens):
         raise ProblemError(f"--sentence: expected a number from 1 to {len(batch.tokens)}, got {sentence}")
     done = []
     for name in names:
-        one = network if name == leader else models.load_model(name)
+        one = network if name == leader else load(name)
         if images is None and name != leader and inputs.has_tokenizer(name):
             _check_same(leader, batch, name, _input(name, one, texts, images, options["family"]))
         with progress(Path(name).name) as callback:

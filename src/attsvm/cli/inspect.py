@@ -179,7 +179,7 @@ def _loaded(
 
     texts = [] if text is None else inputs.read_texts(text)
     series = [] if checkpoints is None else models.checkpoints(checkpoints)
-    network = models.load_model(model)
+    network = models.tower(models.load_model(model), pictures=images is not None)
     layers = attention_layers(network, family)
     if images is None:
         given = inputs.tokenized(model, texts, network, layers[0].family)
@@ -206,7 +206,10 @@ def _inspected(
     if twin:
         of_twin = options | {"gap": max(options["gap"], TWIN_GAP)}
         other = inspected("its twin", models.random_twin(network, options["seed"]), **of_twin)
-    steps = [(step, inspected(path.name, models.load_model(str(path)), **options)) for step, path in series]
+    steps = []
+    for step, path in series:
+        checkpoint = models.tower(models.load_model(str(path)), pictures="pixel_values" in given.batch)
+        steps.append((step, inspected(path.name, checkpoint, **options)))
     return done, other, steps
 
 

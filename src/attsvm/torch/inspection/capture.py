@@ -72,7 +72,7 @@ class _Recorder:
 
     def __init__(self, layers: list[AttentionLayer], sampler: Sampler, fused_calls: FusedCalls) -> None:
         self.sampler, self.fused_calls = sampler, fused_calls
-        self.last = layers[-1].name
+        self.left = {layer.name for layer in layers}
         self.parts: dict[str, list[Layer]] = {layer.name: [] for layer in layers}
         self.arguments: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self.first_sequence = 0
@@ -88,7 +88,7 @@ class _Recorder:
         return self.arguments[layer.name]
 
     def after(self, layer: AttentionLayer, output: Any) -> None:
-        """Record a call, and stop the pass after the last layer."""
+        """Record a call, and stop the pass once all layers have run, in whatever order."""
         call = self.fused_calls.last
         inputs = layer.family.inputs(layer.module, *self.arguments[layer.name], call)
         own = layer.family.attention(layer.module, output, call)
@@ -97,7 +97,8 @@ class _Recorder:
         if inputs.scale is not None:
             projections = projections._replace(scale=inputs.scale)
         earlier.append(_recorded(layer, projections, inputs, own, self.sampler, self.first_sequence))
-        if layer.name == self.last:
+        self.left.discard(layer.name)
+        if not self.left:
             raise _LastLayerDone
 
     @contextlib.contextmanager
@@ -125,12 +126,13 @@ def _run(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sa
             stack.enter_context(recorder.attached(layer))
         for piece in chunks(batch):
             recorder.arguments.clear()
+            recorder.left = {layer.name for layer in layers}
             with contextlib.suppress(_LastLayerDone):
                 call_model(model, piece)
             missing = [layer.name for layer in layers if layer.name not in recorder.arguments]
             if missing:
                 raise ProblemError(f"model: does not run its attention layer {missing[0]} on this batch")
-            recorder.first_sequence += len(recorder.parts[recorder.last][-1].tokens)
+            recorder.first_sequence += len(recorder.parts[layers[0].name][-1].tokens)
     return recorder.parts
 
 

@@ -235,6 +235,8 @@ class _Work:
     def _inspected(self, layer: Layer, index: int, chosen: list[int], view: HeadView | None) -> Iterator[Head]:
         """The chosen heads of one layer in order. The interval of the head in detail is not solved again."""
         special = self.special
+        if special is not None and special.shape != layer.tokens.shape[:2]:
+            special = None  # it is of texts, and this layer sees pictures
         if special is None and self.layers[index].family.first_is_special:
             special = np.zeros(layer.tokens.shape[:2], bool)
             special[:, 0] = True

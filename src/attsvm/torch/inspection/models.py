@@ -26,6 +26,24 @@ def load_model(name: str) -> nn.Module:
     return model
 
 
+def tower(model: Any, *, pictures: bool) -> nn.Module:
+    """The part of a model for texts and pictures, such as CLIP, that sees one of them; any other model as it is.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from attsvm.torch.inspection.models import tower
+    >>> model = nn.ModuleDict({"text_model": nn.Linear(2, 3), "vision_model": nn.Linear(4, 5)})
+    >>> tower(model, pictures=True) is model.vision_model, tower(nn.ReLU(), pictures=True)
+    (True, ReLU())
+    """
+    text, vision = (getattr(model, name, None) for name in ("text_model", "vision_model"))
+    if isinstance(text, nn.Module) and isinstance(vision, nn.Module):
+        return vision if pictures else text
+    whole: nn.Module = model
+    return whole
+
+
 def random_twin(model: Any, seed: int) -> nn.Module:
     """A model of the same configuration with random initial weights."""
     with quiet_transformers() as transformers, torch.random.fork_rng(devices=[]):

@@ -106,7 +106,7 @@ class Inspection(Result):
     rotary : bool
         Whether W is I/√d_h over rotated keys and queries.
     positions : int ndarray, shape (n, Q)
-        Positions of the queries in their sequences.
+        Positions of the queries in their sequences, in the first layer that was inspected.
     biased : bool
         Whether the logits have biases of positions, which are a part of W; see :func:`attsvm.torch.inspect`.
     gap : float

@@ -46,7 +46,7 @@ class HuggingFace(Family):
         bound = signatures.signature(module.forward).bind(*arguments, **keywords).arguments
         bound = {**bound.pop("kwargs", {}), **bound}
         states = bound["hidden_states"]
-        allowed = allowed_tokens(bound.get(self.mask), states.shape[0], states.shape[1], states.shape[1])
+        allowed = allowed_tokens(self.mask_of(bound), states.shape[0], states.shape[1], states.shape[1])
         rotation = self._rotation(bound, states)
         projected = self.projected(module, states, rotation)
         return LayerInputs(
@@ -57,6 +57,10 @@ class HuggingFace(Family):
             projected=projected,
             bias=self.bias(module, states, bound),
         )
+
+    def mask_of(self, arguments: dict[str, Any]) -> Tensor | None:
+        """The mask from the arguments of a call: True, or 0 if it is added to the logits, where a query may attend."""
+        return arguments.get(self.mask)
 
     def projected(
         self, module: Any, states: Tensor, rotation: tuple[Tensor, Tensor] | None
