@@ -469,7 +469,11 @@ def test_an_inspection_is_saved_loaded_and_indexed(tmp_path):
         assert third.status == loaded.status[2]
         assert (third.heads[0].layer, third.heads[0].head) == (0, 2)
         assert "head 0.2" in repr(third)
-        assert repr(loaded).startswith("Inspection(8; BertModel: 2 layers")
+        assert repr(loaded).startswith("Inspection(8 heads; BertModel: 2 layers")
+        for shown in (loaded, third, loaded[:0]):
+            page = shown._repr_html_()
+            assert "Largest probability" in page
+            assert "array of shape" not in page
 
 
 @pytest.mark.parametrize("make", [qwen3, gemma3], ids=["Qwen3", "Gemma 3"])

@@ -13,8 +13,8 @@ class Span(NamedTuple):
     share : float or None
         The attention that it receives; None for what lies between words.
     opacity : float
-        By default the excess of the share over the average of the text, over the largest excess. What is not above
-        average stays unshaded.
+        By default the excess of the share over the average of the text, divided by the largest share. What is not above
+        average stays unshaded, and so does nearly uniform attention.
     key : bool
         Whether it is underlined.
     """
@@ -46,9 +46,8 @@ def shaded(
     words = list(words)
     if opacities is None:
         average = sum(share for _, _, share, _ in words) / max(len(words), 1)
-        excess = [max(share - average, 0.0) for _, _, share, _ in words]
-        largest = max(excess, default=0.0) or 1.0
-        opacities = [one / largest for one in excess]
+        largest = max((share for _, _, share, _ in words), default=0.0) or 1.0
+        opacities = [max(share - average, 0.0) / largest for _, _, share, _ in words]
     spans, at = [], 0
     for (begin, end, share, key), opacity in zip(words, opacities, strict=True):
         spans.append(Span(between(text[at:begin])))

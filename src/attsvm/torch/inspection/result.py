@@ -1,6 +1,6 @@
 """What an inspection returns: numbers for every head, and how sure they are."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,9 @@ from attsvm.torch.inspection.explanation import Explanation, explained
 from attsvm.torch.inspection.measures import HEAD_SETS, MEASURES, Measure
 from attsvm.torch.inspection.source import Source
 from attsvm.torch.inspection.view import HeadView
+
+SHOWN = 8
+"""Heads of a set that the summary in notebooks names."""
 
 COUNTS = ("constraints", "duplicates", "support", "steps")
 """Integers of a ``MarginInterval``."""
@@ -137,6 +140,7 @@ class Inspection(Result):
     """
 
     kind: ClassVar[str] = "inspection"
+    counted: ClassVar[str] = "heads"
     measures: ClassVar[tuple[Measure, ...]] = MEASURES
 
     layer: Int[np.ndarray, " heads"] = per_trial()
@@ -361,6 +365,22 @@ class Inspection(Result):
             rebuilt_error=float(np.asarray(self.rebuilt_error)[index]),
         )
 
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """The summary in notebooks: what was inspected, the measures over the heads, and the named sets of heads."""
+        some = "a sample of " * self.sampled
+        yield "model", f"{self.model}, {len(self.layer_names)} layers"
+        yield (
+            "inspected",
+            f"{self.num_sequences} sequences, {some}{self.num_queries:,} queries, {len(self.heads)} heads",
+        )
+        yield "status", self._counts()
+        for measure in MEASURES:
+            if measure.name in self.numbers:
+                yield measure.title, _range(np.atleast_1d(self.numbers[measure.name]))
+        for name, heads in self.sets().items():
+            shown = ", ".join(f"{layer}.{head}" for layer, head in heads[:SHOWN])
+            yield f"heads: {name}", shown if len(heads) <= SHOWN else f"{shown}, ... ({len(heads)} heads)"
+
     def _summary(self) -> str:
         return f"{self.model}: head {self.layer}.{self.head}, {self._batch_summary()}"
 
@@ -369,6 +389,13 @@ class Inspection(Result):
             f"{self.model}: {len(self.layer_names)} layers, {self.num_sequences} sequences, {self.num_queries} queries,"
             f" attention rebuilt to {np.max(self.rebuilt_error):.1e}"
         )
+
+
+def _range(values: Float[np.ndarray, " heads"]) -> str:
+    known = values[np.isfinite(values)]
+    if len(known) < 2:
+        return f"{known[0]:.3g}" if len(known) else "not defined"
+    return f"median {np.median(known):.3g} ({known.min():.3g} to {known.max():.3g})"
 
 
 def _column(values: Any) -> np.ndarray:
