@@ -216,7 +216,9 @@ def _show_estimate(definition: "Definition", chunk: int, workers: int | None, js
     print(f"{counted(found.trials, 'trial')}: {cells} in {counted(found.chunks, 'chunk')}")
     blocks = counted(found.measured, "measured block")
     print(f"about {duration(found.seconds)} on {counted(found.workers, 'worker')}, from {blocks}")
-    print(f"at most {duration(found.compile_seconds)} more to compile programs, and some seconds to start the workers")
+    print(
+        f"at most {duration(found.compile_seconds)} more to import and compile, and some seconds to start the workers"
+    )
     print(f"at most {found.bytes / 1e6:,.1f} MB on disk")
 
 

@@ -27,10 +27,10 @@ class Estimate:
     ----------
     trials, chunks : int
     seconds : float
-        On ``workers`` workers, without the time to start them and to compile.
+        On ``workers`` workers, without the time to start them, to import and to compile.
     compile_seconds : float
-        The most that compilation adds: with a program for each cell that differs in more than numbers with a decimal
-        point, such as a learning rate, and none of them in the cache of programs.
+        The most that imports and compilation add: with a program for each cell that differs in more than numbers with a
+        decimal point, such as a learning rate, and none of them in the cache of programs.
     bytes : int
         On disk in blocks of 4 KiB, without compression.
     workers : int
@@ -59,8 +59,8 @@ def estimate(definition: Definition, chunk: int, workers: int | None = None) -> 
             outputs = block_outputs(definition, cell, 0)
             seconds.append(time.perf_counter() - compiled)
             compilation.append(compiled - began - seconds[-1])
-    # the first one includes imports
-    compile_seconds = max(0.0, float(np.mean(compilation[1:] or compilation)))
+    # the first cell includes what each worker does once, such as imports
+    once, each = compilation[0], max(0.0, float(np.mean(compilation[1:] or [0.0])))
     programs = num_programs(definition)
     used = num_threads() if workers is None else max(1, workers)  # 0 workers are this process
     trials = definition.num_cells * definition.trials
@@ -71,7 +71,7 @@ def estimate(definition: Definition, chunk: int, workers: int | None = None) -> 
         trials=trials,
         chunks=chunks,
         seconds=float(np.mean(seconds)) * definition.num_cells * definition.num_blocks / used,
-        compile_seconds=compile_seconds * programs / min(used, programs),
+        compile_seconds=max(0.0, once - each) + each * programs / min(used, programs),
         bytes=DISK_BLOCK * (others + chunks * sum(-(-size // DISK_BLOCK) for size in written)),
         workers=used,
         measured=len(cells),
