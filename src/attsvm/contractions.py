@@ -193,14 +193,19 @@ def compiler_options(num_trials: int) -> dict[str, Any]:
 
     By default the CPU compiler drops barriers before it fuses, and then recomputes W z, for instance, for every token,
     which is four times slower on small problems. Another pass turns loops over less than 1 kB into functions, whose
-    emitter does not know barriers: it must not run. A compiler without such passes ignores the option. A single trial
+    emitter does not know barriers: it must not run. A third pass divides loops with many operations between the cores.
+    Slices of several trials run on the cores themselves, so it must not run for them: their threads would wait for each
+    other in every step. A compiler without such passes ignores the option. A single trial
     uses the older of the compiler's two loop emitters, which is 10 % faster for one trial and slower for many. By
     default the compiler uses half of an AVX-512 register; with whole ones a batch is faster. JAX's
     setting ``jax_disable_most_optimizations`` gives programs that compile in half the time, for few steps.
     """
     if platform() != "cpu":
         return {}
-    passes = {"xla_disable_hlo_passes": "cse_barrier_expander,small-while-loop-hoisting"}
+    dropped = ["cse_barrier_expander", "small-while-loop-hoisting"]
+    if num_trials > 1:
+        dropped.append("cpu-parallel-task-assigner")
+    passes = {"xla_disable_hlo_passes": ",".join(dropped)}
     if jax.config.read("jax_disable_most_optimizations"):
         return passes | quick_to_compile()
     return passes | {"xla_cpu_use_fusion_emitters": num_trials > 1, "xla_cpu_prefer_vector_width": 512}
