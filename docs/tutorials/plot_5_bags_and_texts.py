@@ -109,6 +109,22 @@ report = classifier.margin_report()
 print(f"separable: {report.separable}; margin ratio {report.margin_ratio:.2g}; correlation {report.correlation:.2f}")
 
 # %%
+# Detectors
+# ---------
+#
+# Attention may also learn that some token makes a bag negative. :class:`attsvm.DetectorClassifier` cannot: a further
+# token never lowers its output. That fits these bags, which are positive because of a picture that they contain.
+# ``instance_scores`` of both classifiers scores single pictures, and ``instance_auroc`` says how well the scores
+# separate the nines from the other digits.
+
+detectors = attsvm.DetectorClassifier(random_state=0).fit(X, y)
+for name, model in [("attention", classifier), ("detectors", detectors)]:
+    ranked = attsvm.estimator.instance_auroc(bags.test_digits == 9, model.instance_scores(X_test))
+    print(f"{name:14} accuracy {model.score(X_test, y_test):.3f}, AUROC of single pictures {ranked:.3f}")
+
+# %%
+# :doc:`/guide/estimator` says when to use which, and :doc:`/notes/bag_models` compares both with other models.
+#
 # Words
 # -----
 #
