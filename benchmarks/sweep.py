@@ -206,16 +206,22 @@ class Cluster:
             self.kill(name)
 
 
+CHUNKS = 32
+"""The chunks of a disturbed sweep."""
+
+
 class Moment:
     """A random moment after the next chunk is committed, so that something is under way."""
 
     def __init__(self, dice, store):
-        self.store, self.before, self.delay = store, committed(store), dice.uniform(0, 4)
+        self.store, self.before, self.delay = store, committed(store), dice.uniform(0, 1)
         self.at, self.latest = None, time.monotonic() + 600
 
     def has_come(self):
-        """Whether it is now."""
+        """Whether it is now; never when all chunks are committed, because nothing would be lost."""
         now = time.monotonic()
+        if committed(self.store) == CHUNKS:
+            return False
         if self.at is None and committed(self.store) > self.before:
             self.at = now + self.delay
         if self.at is None and now > self.latest:
@@ -237,7 +243,7 @@ def kill_at_random(kills, seed):
                 name = dice.choice([*made]) if moment.has_come() else None
                 if name and sum(made.values()) < kills and cluster.kill(name):
                     made[name] += 1
-                    print(f"killed the {name} after {committed(stores[-1])} of 32 chunks", flush=True)
+                    print(f"killed the {name} after {committed(stores[-1])} of {CHUNKS} chunks", flush=True)
                     moment = Moment(dice, stores[-1])
                 time.sleep(0.05)
     finally:
