@@ -149,6 +149,10 @@ def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
     with pytest.raises(attsvm.ProblemError, match="DistilBERT has no method stream"):
         attsvm.torch.inspect(transformers.DistilBertModel(config), batch, margins=False).explain(0, 0)
 
+    half = spread_out(gpt2()).bfloat16()
+    with pytest.raises(attsvm.ProblemError, match=r"model: its weights are torch.bfloat16, .* by model.float\(\)"):
+        attsvm.torch.inspect(half, batch, margins=False).explain(2, 0)
+
     class WithoutPositions(Gpt2):
         name = "without positions"
 
@@ -158,6 +162,6 @@ def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
             ]
 
     with pytest.raises(
-        attsvm.ProblemError, match=r"differs from the tokens that enter it by .* missing in Family.stream"
+        attsvm.ProblemError, match=r"missing in Family.stream .*differs from the tokens that enter it by"
     ):
         attsvm.torch.inspect(spread_out(gpt2()), batch, family=WithoutPositions, margins=False).explain(1, 0)

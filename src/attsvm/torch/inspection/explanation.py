@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 
 from attsvm.checks import check_integer
@@ -305,7 +306,7 @@ def explained(
         raise ProblemError(f"model: {captured.name} has {what}, which are not split by origin")
     follows = pattern_of(pattern, captured, source.tokens)
     parts = residual_stream(source.model, source.batch, source.layers[layer]).entering()
-    _check_stream(parts, captured)
+    _check_stream(parts, captured, next(source.model.parameters()).dtype)
     splits = [_split(parts, captured, head, follows) for head in chosen]
     if not any(split.margins().sum() > 0 for split in splits):
         which = "has a choice" if pattern is None else f"selects a token of the pattern {pattern!r}"
@@ -313,14 +314,17 @@ def explained(
     return Explanation(layer, chosen, splits, _groups(list(parts), sets), pattern, source)
 
 
-def _check_stream(parts: Parts, layer: Layer) -> None:
+def _check_stream(parts: Parts, layer: Layer, dtype: torch.dtype) -> None:
     """Check that the parts add up to what entered the layer."""
     total = np.sum([part.numpy() for part in parts.values()], axis=0)
     error = np.abs(total - layer.tokens).max() / np.abs(layer.tokens).max()
     if not error <= STREAM_ERROR:
+        reason = "family: a part of the model is missing in Family.stream"
+        if torch.finfo(dtype).eps > STREAM_ERROR / 10:  # the sums of some layers are rounded by more than the bound
+            reason = f"model: its weights are {dtype}, whose rounding may be too large; convert it by model.float()"
         raise ProblemError(
-            f"family: the residual stream described for {layer.name} differs from the tokens that enter it by"
-            f" {error:.1g} of the largest entry; a part of the model is missing in Family.stream"
+            f"{reason} (the residual stream described for {layer.name} differs from the tokens that enter it by"
+            f" {error:.1g} of the largest entry)"
         )
 
 

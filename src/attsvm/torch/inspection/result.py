@@ -278,8 +278,9 @@ class Inspection(Result):
         ------
         ProblemError
             If the inspection was loaded from a file, the family of the model does not describe its residual stream
-            (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys, or
-            no query decides for a token of the pattern.
+            (BERT, RoBERTa, GPT-2 and GPT-NeoX do), its layers have biases of positions or norms of queries and keys, no
+            query decides for a token of the pattern, or the model rounds the stream by more than 0.1 %, as with weights
+            in bfloat16.
 
         Notes
         -----
