@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 MOST_HEADS = 4
 """Heads that are drawn."""
 
+LARGEST_CELL, LEAST_CELL = 1.35, 0.62
+"""Width of a cell in rem. Cells shrink so that two squares fit side by side, as long as the names stay legible."""
+
+HALF_PAGE = 21.5
+"""Width of half a page in rem, without the names of the rows."""
+
 MOST_LINES = 12
 """Changed queries that are listed for a head."""
 
@@ -62,6 +68,7 @@ def _head(
         "in_sequence": int(in_sequence[at]),
         "columns": ["query", ends[0], ends[-1]],
         "squares": [],
+        "cell": LARGEST_CELL,
         "marked": [],
         "lines": [],
     }
@@ -82,6 +89,7 @@ def _head(
             one.selected[at] for one in inspection.heads if (one.layer, one.head) == (change.layer, change.head)
         )
         columns, square = attention_square(names, places, probabilities, layer.allowed[at], selected)
+        shown["cell"] = min(LARGEST_CELL, max(LEAST_CELL, HALF_PAGE / len(columns) - 0.07))
         if len(columns) <= WIDEST:
             shown["squares"].append((name, columns, square))
     return shown

@@ -100,7 +100,7 @@ def _marker(steps: np.ndarray) -> dict[str, Any]:
 
 def _scale(axis: Axes, values: np.ndarray) -> None:
     low, high = np.nanmin(values), np.nanmax(values)
-    if low > 0 and high > 30 * low:
+    if low > 0 and high > 100 * low:
         axis.set_yscale("log")
 
 
