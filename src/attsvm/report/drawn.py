@@ -8,6 +8,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from attsvm.plot import style
+from attsvm.report.over_steps import OverSteps, with_slider
 from attsvm.report.render import svg_element
 
 
@@ -20,12 +21,15 @@ class Drawn(NamedTuple):
         Name of its file, without the suffix.
     title, caption : str
     figure : matplotlib.figure.Figure
+    over_steps : OverSteps, optional
+        What a slider over the steps of training changes.
     """
 
     name: str
     title: str
     caption: str
     figure: Figure
+    over_steps: OverSteps | None = None
 
 
 class Shown(NamedTuple):
@@ -75,6 +79,8 @@ def _shown(name: str, drawer: Callable[[], Drawn | None]) -> Shown | None:
         if drawn is None:
             return None
         svg = svg_element(drawn.figure, drawn.name, drawn.title)
+        if drawn.over_steps is not None:
+            svg = with_slider(svg, drawn.name, drawn.over_steps)
         return Shown(drawn.name, drawn.title, drawn.caption, svg, style.to_png(drawn.figure))
     except Exception as error:  # a figure may fail in any way, and the result matters more
         why = f"The figure {name!r} could not be drawn ({type(error).__name__}: {error})."

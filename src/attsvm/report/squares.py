@@ -1,9 +1,13 @@
 """Attention of one sequence as a square of cells, which ``squares.html.j2`` shows."""
 
+import csv
+import io
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+
+from attsvm.report.over_steps import over as of_slider
 
 WIDEST = 48
 """Most tokens of a sequence whose attention is drawn as a square."""
@@ -19,6 +23,7 @@ def attention_square(
     allowed: Bool[np.ndarray, "Q T"],
     selected: Int[np.ndarray, " Q"],
     support: Bool[np.ndarray, "Q T"] | None = None,
+    over: Float[np.ndarray, "R Q T"] | None = None,
 ) -> tuple[list[str], Square]:
     """The tokens that some query may attend to, and the cells.
 
@@ -33,6 +38,8 @@ def attention_square(
         The token that each query selects.
     support : ndarray, optional
         Support tokens, which get a dot.
+    over : ndarray, optional
+        The probabilities at the steps of a slider.
 
     Examples
     --------
@@ -54,6 +61,7 @@ def attention_square(
                 "probability": float(probabilities[q, t]),
                 "chosen": bool(t == selected[q]),
                 "support": support is not None and bool(support[q, t]),
+                "over": "" if over is None else of_slider(over[:, q, t].tolist()),
             }
             if allowed[q, t]
             else None
@@ -61,3 +69,20 @@ def attention_square(
         ]
         rows.append((names[place], cells))
     return [names[t] for t in present], rows
+
+
+def square_table(rows: Square) -> str:
+    """The cells as CSV: query, token and probability; masked tokens are left out.
+
+    Examples
+    --------
+    >>> from attsvm.report.squares import square_table
+    >>> print(square_table([("b", [{"token": "a", "probability": 0.25}, None])]), end="")
+    query,token,probability
+    b,a,0.25
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["query", "token", "probability"])
+    writer.writerows((query, one["token"], one["probability"]) for query, cells in rows for one in cells if one)
+    return stream.getvalue()

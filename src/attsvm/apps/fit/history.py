@@ -1,11 +1,14 @@
 """How accuracy, saturation and direction developed over the steps of a fit."""
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from attsvm.apps.fit.evaluation import evaluate
 from attsvm.apps.fit.result import Fit
-from attsvm.measures import direction_error
+from attsvm.datasets.arrays import sequences
+from attsvm.measures import attention_of, direction_error
 from attsvm.norms import Lp
+from attsvm.problem import Problem
 from attsvm.training import Run
 
 
@@ -37,6 +40,32 @@ def fit_history(done: Fit) -> dict[str, np.ndarray]:
                 errors = direction_error(weights, solution.direction, axis=tuple(range(-axes, 0)))
                 history[name] = np.where(history["norm"] > 0, errors, np.nan)
     return history
+
+
+def recorded_attention(
+    run: Run, part: Problem, rows: Int[np.ndarray, " m"], most: int = 24
+) -> tuple[Int[np.ndarray, " R"], Float[np.ndarray, "R m Q T"]]:
+    """The attention that some sequences had at recorded steps.
+
+    Parameters
+    ----------
+    run : Run
+    part : Problem
+        Its sequences; not necessarily those that were trained on.
+    rows : int ndarray
+        Their numbers.
+    most : int
+        Of the records, at most so many are used; the first and the last are among them.
+
+    Returns
+    -------
+    steps : int ndarray
+    attention : ndarray
+        Softmax probabilities; 0 at masked tokens.
+    """
+    records, shown = _records(run), sequences(part, rows)
+    chosen = np.unique(np.linspace(0, len(records["steps"]) - 1, most).round().astype(int))
+    return records["steps"][chosen], np.array([attention_of(shown, records["weights"][k]) for k in chosen])
 
 
 def _records(run: Run) -> dict[str, np.ndarray]:

@@ -1,6 +1,6 @@
 """The figures of a fit, each a function from a Fit to a matplotlib figure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,11 +11,13 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.apps.fit.evaluation import Evaluation
+from attsvm.apps.fit.history import recorded_attention
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
 from attsvm.datasets import Pictures, Source
 from attsvm.plot import style
 from attsvm.problem import Problem
 from attsvm.report.drawn import Drawn, Shown, draw_each
+from attsvm.report.over_steps import OverSteps
 
 COLUMNS = 8
 
@@ -129,6 +131,7 @@ def _picks(fit: Fit, source: Source | None) -> Drawn | None:
     right, relevant = (known["test" if name == "test" else "train"] for known in (fit.right, fit.relevant))
     shown = [np.flatnonzero(right)[: 2 * PICKS], np.flatnonzero(~right)[: 2 * PICKS]]
     chosen = [numbers[i : i + PICKS] for numbers in shown for i in range(0, len(numbers), PICKS)]
+    frames = _TokenFrames(fit, part, pictures.regions, np.concatenate(shown))
     figure = Figure(figsize=(style.WIDTH, 0.66 * len(chosen) + 0.02))
     axes = figure.subplots(len(chosen), PICKS, squeeze=False)
     for axis in axes.flat:
@@ -136,36 +139,70 @@ def _picks(fit: Fit, source: Source | None) -> Drawn | None:
     for row, numbers in zip(axes, chosen, strict=True):
         for axis, i in zip(row, numbers, strict=False):
             _picture(axis, pictures.brightness[i])
-            selected = int(found.attention[i, 0].argmax())
             if not right[i]:
                 _frame(axis, pictures.regions[relevant[i]], style.BLUE, dashes="--")
-            _frame(axis, pictures.regions[selected], style.ORANGE if right[i] else style.VERMILLION)
+            right_or_wrong = [style.ORANGE if t == relevant[i] else style.VERMILLION for t in range(part.num_tokens)]
+            frames.draw(axis, i, right_or_wrong)
             if not found.correct[i]:
                 axis.plot(1.02, 0.5, marker="x", color=style.VERMILLION, ms=4, transform=axis.transAxes, clip_on=False)
     caption = (
         f"The first {len(shown[0])} of the {right.sum():,} {name} pictures in which the right token has the largest "
         f"attention (orange frame), and the first {len(shown[1])} of the {(~right).sum():,} in which another one has "
-        "(red; the right token is dashed in blue). A red cross: misclassified."
+        "(red; the right token is dashed in blue). Fainter: every other token above 5%, by its attention relative to "
+        "the largest. A red cross: misclassified."
     )
-    return Drawn("picks", "Which token is selected", caption, figure)
+    return Drawn("picks", "Which token is selected", caption + frames.caption, figure, frames.over_steps)
 
 
-def _frame(axis: Axes, region: np.ndarray, colour: str, dashes: str = "-") -> None:
+class _TokenFrames:
+    """Frames around the tokens of pictures, each as opaque as its attention relative to the largest, over the steps."""
+
+    def __init__(self, fit: Fit, part: Problem, regions: np.ndarray, numbers: np.ndarray) -> None:
+        rows = np.unique(numbers)
+        steps, attention = recorded_attention(fit.run, part, rows)
+        shares = attention[:, :, 0]
+        largest = shares.max(axis=-1, keepdims=True)
+        opacity = np.where((shares > 0.05) | (shares == largest), shares / largest, 0.0)
+        self.regions, self.opacity = regions, dict(zip(rows.tolist(), opacity.swapaxes(0, 1), strict=True))
+        self.steps, self.shares = steps, dict[str, list[float]]()
+
+    def draw(self, axis: Axes, number: int, colours: Sequence[str]) -> None:
+        """The frames of one picture, with a colour for each token."""
+        of_picture = self.opacity[number]
+        for t in np.flatnonzero(of_picture.any(axis=0)).tolist():
+            gid = f"frame-{number}-{t}"
+            self.shares[gid] = of_picture[:, t].tolist()
+            # matplotlib draws no line with opacity 0, and then there would be nothing to show at other steps
+            _frame(axis, self.regions[t], colours[t], opacity=max(self.shares[gid][-1], 1e-3)).set_gid(gid)
+
+    @property
+    def over_steps(self) -> OverSteps | None:
+        """For the slider; None if there is only one record."""
+        return OverSteps(self.steps.tolist(), self.shares) if len(self.steps) > 1 else None
+
+    @property
+    def caption(self) -> str:
+        """What the slider does."""
+        return "" if self.over_steps is None else " The slider shows the attention at earlier steps of the training."
+
+
+def _frame(axis: Axes, region: np.ndarray, colour: str, dashes: str = "-", opacity: float | None = None) -> Rectangle:
     top, left, height, width = region
     corner = (left - 0.5, top - 0.5)
-    axis.add_patch(
-        Rectangle(
-            corner,
-            width,
-            height,
-            fill=False,
-            edgecolor=colour,
-            linewidth=1.4,
-            linestyle=dashes,
-            clip_on=False,
-            zorder=3,
-        )
+    frame = Rectangle(
+        corner,
+        width,
+        height,
+        fill=False,
+        edgecolor=colour,
+        linewidth=1.4,
+        linestyle=dashes,
+        alpha=opacity,
+        clip_on=False,
+        zorder=3,
     )
+    axis.add_patch(frame)
+    return frame
 
 
 def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
@@ -180,7 +217,7 @@ def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
     chosen = [row[i : i + COLUMNS] for row in rows for i in range(0, len(row), COLUMNS)]
     if len(wrong):
         chosen.append(wrong[:COLUMNS])
-    attention = found.attention[:, 0]
+    frames = _TokenFrames(fit, part, pictures.regions, np.concatenate(chosen))
     figure = Figure(figsize=(style.WIDTH, 0.44 * len(chosen) + 0.02))
     axes = figure.subplots(len(chosen), COLUMNS, squeeze=False)
     for row, numbers in zip(axes, chosen, strict=True):
@@ -190,7 +227,7 @@ def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
                 i = numbers[place]
                 _picture(axis, pictures.brightness[i])
                 colour = style.ORANGE if found.correct[i] else style.VERMILLION
-                _mark_patches(axis, pictures.regions, attention[i], colour)
+                frames.draw(axis, i, [colour] * part.num_tokens)
     per_class = ", ".join(f"{len(row)} of {label}" for row, label in zip(rows, _label_names(source), strict=True))
     mistakes = (
         f" Last row, in red: {min(len(wrong), COLUMNS)} of the {len(wrong)} misclassified."
@@ -199,9 +236,9 @@ def _pictures(fit: Fit, source: Source | None) -> Drawn | None:
     )
     caption = (
         f"The first {name} pictures of each class ({per_class}). Framed: the patch of largest attention, and fainter "
-        f"every other patch above 5%, by its share.{mistakes}"
+        f"every other patch above 5%, by its attention relative to the largest.{mistakes}"
     )
-    return Drawn("pictures", "Attention on single pictures", caption, figure)
+    return Drawn("pictures", "Attention on single pictures", caption + frames.caption, figure, frames.over_steps)
 
 
 def _attention_map(fit: Fit, source: Source | None) -> Drawn | None:
@@ -280,25 +317,6 @@ def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> None:
     frame = Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor="#b8b8b8", linewidth=0.5, clip_on=False)
     axis.add_patch(frame)
     axis.imshow(picture, cmap="Greys", vmin=0, vmax=brightest, interpolation="nearest")
-
-
-def _mark_patches(axis: Axes, regions: np.ndarray, attention: np.ndarray, colour: str) -> None:
-    selected = int(np.argmax(attention))
-    for patch in np.flatnonzero(attention > 0.05):
-        top, left, height, width = regions[patch]
-        opacity = 1.0 if patch == selected else 0.3 + 0.7 * float(attention[patch])
-        axis.add_patch(
-            Rectangle(
-                (left - 0.5, top - 0.5),
-                width,
-                height,
-                fill=False,
-                edgecolor=colour,
-                linewidth=1.6 if patch == selected else 1.2,
-                alpha=opacity,
-                clip_on=False,
-            )
-        )
 
 
 def _panels(number: int, height: float, heights: tuple[float, ...] | None = None) -> tuple[Figure, Any]:

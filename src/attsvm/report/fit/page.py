@@ -6,6 +6,7 @@ from attsvm.apps.fit.result import Fit
 from attsvm.datasets import Source
 from attsvm.report.drawn import Shown
 from attsvm.report.fit.figures import weights_symbol
+from attsvm.report.fit.sequences import single_sequences
 from attsvm.report.fit.words import (
     about_comparison,
     accuracy_of,
@@ -53,6 +54,10 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Shown], command: str, sou
         theory=result["theory"],
         hypotheses=[(one["statement"], hypothesis_word(one["holds"])) for one in result["theory"]["hypotheses"]],
         drawn=drawn,
+        # where there are pictures, a figure shows them
+        sequences=single_sequences(fit)
+        if drawn and not any(one.name in ("picks", "pictures") for one in drawn)
+        else None,
         made_by=f"Seed {result['seed']}",
         tables=list(tables(fit, result)),
         command=command,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attsvm.report.drawn import Shown
+from attsvm.report.figure_data import file_links
 from attsvm.report.inspection.figures import draw_inspection
 from attsvm.report.inspection.origins import origins_of
 from attsvm.report.inspection.picker import picker
@@ -20,7 +21,7 @@ from attsvm.report.inspection.words import (
     view_lines,
 )
 from attsvm.report.render import render
-from attsvm.report.squares import WIDEST, attention_square
+from attsvm.report.squares import WIDEST, attention_square, square_table
 from attsvm.report.words import short
 from attsvm.report.write import write_page
 
@@ -115,6 +116,7 @@ def _view(view: "HeadView", texts: list[list[str]], sentence: int) -> dict[str, 
         "sequence": sentence + 1,
         "columns": columns,
         "square": square if len(columns) <= WIDEST else [],
+        "links": file_links(f"head-{view.layer}-{view.head}-sequence-{sentence + 1}", square_table(square)),
         "lines": view_lines(view, tokens, sentence),
         "triples": triple_lines(view, texts),
         "change": change_words(view, texts),

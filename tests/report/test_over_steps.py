@@ -1,0 +1,81 @@
+"""Sliders over the steps of training."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from attsvm import Problem
+from attsvm.apps.fit.fit import fit
+from attsvm.apps.fit.history import recorded_attention
+from attsvm.datasets import find_source
+from attsvm.measures import attention_of
+from attsvm.report.fit.folder import write_folder
+from attsvm.report.fit.numbers import numbers
+
+# moves each slider to the step before last, and writes what is shown
+MOVE = """<script>
+for (const input of document.querySelectorAll("p.over-steps input")) {
+  input.value = input.max - 1; input.dispatchEvent(new Event("input"));
+  const part = input.closest("p").parentElement.querySelector("[data-over]");
+  const said = part.tagName === "TD" ? part.style.getPropertyValue("--a") + part.title.split(":")[1]
+    : part.firstElementChild.style.opacity;
+  document.body.append(Object.assign(document.createElement("output"), { className: "said", textContent: said }));
+}
+</script></body>"""
+
+
+def written(problem, folder, source=None, **options):
+    done = fit(problem, steps=30, **options)
+    given = getattr(problem, "problem", problem)
+    result = numbers(done, given, source="here.npz", command="attsvm fit here.npz", seed=0)
+    write_folder(folder, done, result, "attsvm fit here.npz", source)
+    return done, (folder / "index.html").read_text()
+
+
+def masked_problem():
+    generator = np.random.default_rng(3)
+    tokens = generator.standard_normal((20, 5, 3))
+    mask = generator.random((20, 5)) < 0.7
+    mask[:, 0] = True
+    return Problem(tokens, labels=np.where(np.arange(20) % 2, 1.0, -1.0), mask=mask)
+
+
+def test_the_slider_has_the_attention_of_the_records(tmp_path):
+    done, page = written(masked_problem(), tmp_path)
+    rows = np.arange(done.test.num_sequences)
+    steps, attention = recorded_attention(done.run, done.test, rows)
+    assert (steps[0], steps[-1], len(steps)) == (0, 30, min(24, len(done.history["steps"])))
+    assert np.array_equal(attention[-1], done.on_test.attention)
+    first = attention_of(done.test, np.zeros(3))
+    assert np.array_equal(attention[0], first)
+    # a masked token has no cell; the others have theirs at every step, to the digits that are written
+    cells = np.array([[float(x) for x in found.split()] for found in re.findall(r'data-over="(.*?)"', page)])
+    shown = np.moveaxis(attention[:, :12, 0], 0, -1)[done.test.mask[:12]]
+    assert np.allclose(cells, shown, rtol=5.1e-3, atol=0)
+
+
+def test_a_browser_moves_the_sliders(tmp_path):
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium to open the page with")
+    source = find_source("digits", {"train": "60", "test": "20"})
+    (tmp_path / "table").mkdir()
+    (tmp_path / "pictures").mkdir()
+    pages = [
+        written(masked_problem(), tmp_path / "table"),
+        written(source.drawing(0, 0.25), tmp_path / "pictures", source),
+    ]
+    for (_, page), name in zip(pages, ("table", "pictures"), strict=True):
+        file = tmp_path / name / "moved.html"
+        file.write_text(page.replace("</body>", MOVE))
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        command += [f"--user-data-dir={tmp_path}/profile", "--dump-dom", "--virtual-time-budget=1000", f"file://{file}"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "CONSOLE" not in shown.stderr
+        said = re.findall(r'<output class="said">(.*?)</output>', shown.stdout)
+        shares = [float(found.split()[-2]) for found in re.findall(r'data-over="(.*?)"', page)[: len(said)]]
+        assert len(said) == 1
+        assert said[0] == (f"{shares[0]:g} {shares[0]:.3f}" if name == "table" else f"{shares[0]:g}")
