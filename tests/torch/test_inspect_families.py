@@ -389,21 +389,27 @@ def test_biases_of_positions_are_a_part_of_the_weights():
     assert not attsvm.torch.inspect(spread_out(bert()), words(), margins=False).biased
 
 
-def test_a_fused_call_is_read_where_a_model_has_no_eager_attention(monkeypatch):
-    model = spread_out(distilbert())
+FUSED = [case for case in CASES if not case.startswith(("bloom", "mpt"))]  # these compute their attention themselves
+
+
+@pytest.mark.parametrize("case", FUSED)
+def test_a_fused_call_is_read_where_a_model_has_no_eager_attention(case, monkeypatch):
+    make, batch = CASES[case]
+    eager, model = spread_out(make()), spread_out(make())
+    model.set_attn_implementation("sdpa")
     monkeypatch.setattr(model, "set_attn_implementation", lambda _: None)
-    model.config._attn_implementation = "sdpa"
-    inspection = attsvm.torch.inspect(model, words(), margins=False)
+    inspection = attsvm.torch.inspect(model, batch, margins=False)
     assert inspection.rebuilt_error.max() < CLOSE
-    assert (
-        inspection.selected == attsvm.torch.inspect(spread_out(distilbert()), words(), margins=False).selected
-    ).all()
+    assert (inspection.selected == attsvm.torch.inspect(eager, batch, margins=False).selected).all()
 
 
-def test_weights_in_half_precision(recwarn):
-    for dtype in (torch.float16, torch.bfloat16):
-        inspection = attsvm.torch.inspect(spread_out(qwen2()).to(dtype), words(), margins=False)
-        assert inspection.rebuilt_error.max() < 3 * torch.finfo(dtype).eps ** 0.5
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_half_precision(case, dtype):
+    make, batch = CASES[case]
+    batch = {name: part.to(dtype) if part.is_floating_point() else part for name, part in batch.items()}
+    inspection = attsvm.torch.inspect(spread_out(make()).to(dtype), batch, margins=False)
+    assert inspection.rebuilt_error.max() < 4 * torch.finfo(dtype).eps
 
 
 def test_biases_in_the_logits_are_refused():

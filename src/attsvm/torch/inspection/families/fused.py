@@ -42,5 +42,6 @@ class FusedCall(NamedTuple):
         logits = (self.query @ key.mT) * self.scale
         mask = self.effective_mask
         if mask is not None:
-            logits = logits.masked_fill(~allowed_entries(mask), -torch.inf)
+            biases = 0.0 if mask.dtype == torch.bool else mask  # as T5 passes its biases of positions
+            logits = (logits + biases).masked_fill(~allowed_entries(mask), -torch.inf)
         return logits.softmax(-1)
