@@ -18,7 +18,7 @@ OF_WEIGHTS = ("spectral_norm", "frobenius_norm", "effective_rank")
 def of_call(call: FusedCall) -> Tensor:
     """The measures :data:`OF_CALLS` of each head, shape (measures, H).
 
-    The largest logit is the largest one over all sampled queries; the others are means over them.
+    The largest logit is the largest one over all sampled queries; the others are means over them. Padding is no query.
     """
     sequences, places = (
         _spread(size, most) for size, most in ((len(call.query), MOST_SEQUENCES), (call.query.shape[-2], MOST_QUERIES))
@@ -30,7 +30,8 @@ def of_call(call: FusedCall) -> Tensor:
     if mask is not None:
         mask = mask.expand(*call.query.shape[:3], call.key.shape[-2])[sequences][:, :, places]
         biases = 0.0 if mask.dtype == torch.bool else mask.float()
-        logits = (logits + biases).masked_fill(~allowed_entries(mask), -torch.inf)
+        queries = _are_queries(call)[sequences][:, :, places, None]
+        logits = (logits + biases).masked_fill(~(allowed_entries(mask) & queries), -torch.inf)
     logs = logits.log_softmax(-1)
     asked = logs.isfinite().any(dim=-1)
     probabilities = logs.exp().nan_to_num()
@@ -42,6 +43,15 @@ def of_call(call: FusedCall) -> Tensor:
         return values.masked_fill(~asked, 0.0).sum(dim=(0, 2)) / count
 
     return torch.stack([logits.amax(dim=(0, 2, 3)), mean(probabilities.amax(dim=-1)), mean(entropy), mean(first)])
+
+
+def _are_queries(call: FusedCall) -> Tensor:
+    """Which places of a call are queries, shape (b, H, Q). In self-attention a token that no query sees is padding."""
+    b, H, Q = call.query.shape[:3]
+    mask = call.effective_mask
+    if mask is None or call.key.shape[-2] != Q:
+        return torch.ones(b, H, Q, dtype=torch.bool, device=call.query.device)
+    return allowed_entries(mask).any(dim=-2).expand(b, H, Q)
 
 
 def of_weights(projections: Projections) -> np.ndarray:

@@ -75,7 +75,7 @@ class AttentionMonitor:
         "layer.head" of every head; the records hold one value for each.
     records : list of (int, dict of str to ndarray)
         Step and measures: ``largest_logit``; ``largest_probability``, ``entropy`` and ``first_share`` (of the attention
-        to the first token), means over at most 64 queries of at most 8 sequences; ``spectral_norm``,
+        to the first token), means over at most 64 queries of at most 8 sequences, without padding; ``spectral_norm``,
         ``frobenius_norm`` and ``effective_rank`` of W_K W_Q'/√d_h without biases; ``margin_lower`` and
         ``margin_upper``, the interval of the margin ratio after the step.
     seconds : float
