@@ -1,6 +1,10 @@
-"""What a page may not do: load anything from the network. Links that a reader follows are allowed."""
+"""What a page may not do, load anything from the network, and what it does in a browser."""
 
 import re
+import shutil
+import subprocess
+
+import pytest
 
 _LOADS = re.compile(
     r"""\bsrc(?:set)?=["'](?!\#|data:)|<(?:link|image|use|feImage)\b[^>]*\bhref=["'](?!\#|data:)|@import|url\((?!\#)"""
@@ -10,3 +14,16 @@ _LOADS = re.compile(
 def loads(page: str) -> list[str]:
     """The parts of a page that load a resource."""
     return [found[0] for found in _LOADS.finditer(page)]
+
+
+def said(page: str, script: str, folder) -> list[str]:
+    """The text of the elements ``output`` that a script, with the closing tag of the body, adds to a page."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no chromium to open the page with")
+    (folder / "index.html").write_text(page.replace("</body>", script))
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command += [f"--user-data-dir={folder}/profile", "--dump-dom", "--virtual-time-budget=1000"]
+    shown = subprocess.run([*command, f"file://{folder}/index.html"], capture_output=True, text=True, check=True)
+    assert "CONSOLE" not in shown.stderr
+    return re.findall(r"<output>(.*?)</output>", shown.stdout)

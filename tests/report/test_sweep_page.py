@@ -18,7 +18,7 @@ from attsvm.report.sweep.numbers import sweep_numbers, table_csv
 from attsvm.report.sweep.page import sweep_page
 from attsvm.report.sweep.scales import Scale
 from attsvm.report.sweep.words import notes
-from oracles.pages import loads
+from oracles.pages import loads, said
 
 TRIALS = 20
 ERROR = "ValueError: <tokens> are not finite"
@@ -150,6 +150,32 @@ def test_further_axes_are_panels_and_one_axis_is_a_curve():
     gap = page_of(store({"dim": [1, 2, 4, 8]}, finished=0))
     drawn = gap[gap.index("<h3>training loss") :].split("</figure>")[0]
     assert [len(x.split()) for x in re.findall(r'<polyline points="([^"]*)"', drawn)] == [1, 2], "no line over dim = 2"
+
+
+ZOOM = """<script>
+const say = (text) => { document.body.appendChild(document.createElement("output")).textContent = text; };
+const panel = document.querySelector('[id="loss-axes_1"]');
+const hover = (mark) => {
+  const at = mark.getBoundingClientRect();
+  panel.closest("svg").dispatchEvent(
+    new PointerEvent("pointermove", { clientX: at.x + at.width / 2, clientY: at.y + at.height / 2 }));
+  say(document.querySelector(".tip").hidden ? "nothing" : document.querySelector(".tip").textContent);
+};
+const marks = [...panel.querySelectorAll("use")], box = panel.querySelector("rect.zoom").getBoundingClientRect();
+hover(marks[1]);
+panel.closest("figure").querySelector(".zooms button").click();
+hover(marks[1]);  // it has moved, and so have its numbers
+hover(marks[0]);  // it has left the axes
+</script></body>"""
+
+
+def test_curves_are_zoomed_with_their_numbers(tmp_path):
+    data = store({"dim": [2, 16, 128]})
+    data.loss.values[:] = np.array([1e-6, 1e-3, 1.0])[:, None]
+    first, second, third = said(page_of(data), ZOOM, tmp_path)
+    assert first == second
+    assert first.startswith("dim = 16: 0.001")
+    assert third == "nothing"
 
 
 def test_equal_trials_have_no_interval_and_say_so():

@@ -26,10 +26,12 @@ class View {
   private readonly ownTicks: Element[];
   private readonly ticks: Selection<SVGGElement, unknown, null, undefined>;
   readonly area: Selection<SVGRectElement, unknown, null, undefined>;
+  private readonly fontSize: number;
   private readonly behaviour = zoom<SVGRectElement, unknown>();
 
   constructor(group: Element, private readonly panel: Panel) {
     const [left, top, right, bottom] = panel.box;
+    this.fontSize = Number(group.closest("svg")!.getAttribute("font-size") ?? 7);
     // a clipped part is moved inside of its clip path
     const parts = [...group.children].filter((child) => !child.id.includes("matplotlib.axis") && child.querySelector("[clip-path]") !== null);
     for (const part of parts) {
@@ -47,7 +49,7 @@ class View {
     this.markers = this.moved.flatMap((inner) => [...inner.querySelectorAll("use")]);
     this.ownTicks = [...group.querySelectorAll('[id*="xtick_"], [id*="ytick_"]')];
     this.ticks = select(group as SVGGElement).insert<SVGGElement>("g", () => this.moved[0]?.parentNode as Element | null)
-      .attr("font-size", 7).attr("font-family", "ui-sans-serif, system-ui, sans-serif").attr("fill", "currentColor");
+      .attr("font-size", this.fontSize).attr("font-family", "ui-sans-serif, system-ui, sans-serif").attr("fill", "currentColor");
     this.area = select(group as SVGGElement).append("rect").attr("class", "zoom")
       .attr("x", left).attr("y", top).attr("width", right - left).attr("height", bottom - top).attr("fill", "none");
     this.behaviour.extent([[left, top], [right, bottom]]).translateExtent([[left, top], [right, bottom]]).scaleExtent([1, DEEPEST])
@@ -90,11 +92,11 @@ class View {
     const y = transform.rescaleY(scaleOf(this.panel.y, bottom, top));
     for (const { value, text } of ticksOf(x, TICKS.x)) {
       this.ticks.append("path").attr("d", `M${x(value)},${top}V${bottom}`).attr("stroke", "#808080").attr("stroke-opacity", 0.22).attr("stroke-width", 0.5);
-      this.ticks.append("text").attr("x", x(value)).attr("y", bottom + 10).attr("text-anchor", "middle").text(text);
+      this.ticks.append("text").attr("x", x(value)).attr("y", bottom + 3 + this.fontSize).attr("text-anchor", "middle").text(text);
     }
     for (const { value, text } of ticksOf(y, TICKS.y)) {
       this.ticks.append("path").attr("d", `M${left},${y(value)}H${right}`).attr("stroke", "#808080").attr("stroke-opacity", 0.22).attr("stroke-width", 0.5);
-      this.ticks.append("text").attr("x", left - 4).attr("y", y(value) + 2.5).attr("text-anchor", "end").text(text);
+      this.ticks.append("text").attr("x", left - 4).attr("y", y(value) + this.fontSize / 3).attr("text-anchor", "end").text(text);
     }
   }
 }

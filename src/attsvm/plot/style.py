@@ -13,6 +13,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import ArrayLike
 
+from attsvm.plot.compact_svg import compact_svg
+
 WIDTH = 3.25
 """Width of a column, in inches."""
 
@@ -190,11 +192,12 @@ def to_svg(figure: Figure, prefix: str) -> str:
     The ids inside it start with ``prefix``, so that they differ from those of other figures.
     """
     stream = io.StringIO()
-    with applied():
+    # text as text: the paths of letters are half of a page
+    with applied(), mpl.rc_context({"svg.fonttype": "none"}):
         figure.savefig(stream, format="svg", dpi=200, transparent=True)
     svg = stream.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
-    svg = re.sub(r'(\bid="|\bhref="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :]).replace("xlink:href", "href")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)  # it has namespaces of its own
+    svg = re.sub(r'(\bid="|\bhref="#|url\(#)', rf"\g<1>{prefix}-", svg).replace(INK, "currentColor")
     # the page has a lighter blue in dark mode
-    return svg.replace(INK, "currentColor").replace(BLUE.lower(), f"var(--blue, {BLUE})")
+    return compact_svg(svg).replace(BLUE.lower(), f"var(--blue, {BLUE})")

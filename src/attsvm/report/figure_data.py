@@ -171,14 +171,14 @@ def to_csv(series: list[Series]) -> str:
 
 
 def data_links(figure: Figure, name: str) -> Markup:
-    """The links "data (CSV)" and "SVG" of a drawn figure; empty if the figure shows no numbers.
+    """The links "data (CSV)" and "SVG" of a drawn figure; without the first if the figure shows no numbers.
 
     The SVG link is filled by the script of the page, from the drawing on the page. The script also reads the places of
     the points, in the order of the lines of the CSV file, and shows the numbers of the nearest one.
     """
     series = figure_series(figure)
     if not series:
-        return Markup("")
+        return Markup(f'<p class="data">{_svg_link(name)}</p>')
     places = [
         {
             "labels": one.labels,
@@ -214,8 +214,13 @@ def file_links(
         at += f' data-panels="{_attribute({number: panel._asdict() for number, panel in panels.items()})}"'
     return Markup(
         f'<p class="data"><a class="csv" download="{file}.csv" href="{href}"{at}>data (CSV)</a>'
-        f'<span hidden> · <a class="svg" download="{file}.svg">SVG</a></span></p>'
+        f"{_svg_link(name, ' · ')}</p>"
     )
+
+
+def _svg_link(name: str, before: str = "") -> str:
+    """The link that the script of the page fills."""
+    return f'<span hidden>{before}<a class="svg" download="{quote(name, safe="")}.svg">SVG</a></span>'
 
 
 def _attribute(value: Any) -> Markup:
@@ -292,6 +297,8 @@ def _bars(axis: Axes) -> Iterator[Found]:
 
 
 def _cells(axis: Axes) -> Iterator[Found]:
+    if not axis.axison:
+        return  # a picture of the data, whose pixels are no numbers of the result
     x_words, y_words = _words(axis.xaxis), _words(axis.yaxis)
     images = [image for image in axis.images if isinstance(image, AxesImage)]
     unnamed = _numbered("cells", images)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attsvm.report.figure_data import Panel
 from attsvm.report.sweep.estimates import Axis, Series, Summary
 from attsvm.report.sweep.heat_maps import hover_text
 from attsvm.report.sweep.scales import UNIT, Scale
@@ -59,11 +60,15 @@ class Curve(NamedTuple):
 
 
 class Diagram(NamedTuple):
-    """The curves of one measure, with the ticks of both axes as places and texts."""
+    """The curves of one measure, with the ticks of both axes as places and texts.
+
+    The panel says what can be zoomed into; None if one of the axes has names, or only one number.
+    """
 
     curves: list[Curve]
     x_ticks: list[tuple[float, str]]
     y_ticks: list[tuple[float, str]]
+    panel: Panel | None
 
 
 def _outline(part: list[Point]) -> str:
@@ -88,7 +93,18 @@ def diagram(summary: Summary, series: list[Series]) -> Diagram:
         colour, dashes = STYLES[k % len(STYLES)]
         curves.append(Curve(one.name, _parts(summary, one, across, scale), colour, dashes))
     labels = [(x, value_text(axis.values[i])) for x, i in zip(across, axis.order, strict=True)]
-    return Diagram(curves, _apart(labels), [(_height(scale, value), short(value)) for value in scale.ticks()])
+    ticks = [(_height(scale, value), short(value)) for value in scale.ticks()]
+    return Diagram(curves, _apart(labels), ticks, _panel(axis, scale))
+
+
+def _panel(axis: Axis, scale: Scale) -> Panel | None:
+    if not axis.numeric:
+        return None
+    sides = _scale_across(axis), scale
+    if any(side.low == side.high for side in sides):
+        return None
+    x, y = (("log" if side.log else "linear", side.low, side.high) for side in sides)
+    return Panel([LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM], x, y)
 
 
 def _parts(summary: Summary, one: Series, across: list[float], scale: Scale) -> list[list[Point]]:
@@ -109,11 +125,12 @@ def _parts(summary: Summary, one: Series, across: list[float], scale: Scale) -> 
 
 def _across(axis: Axis, place: int) -> float:
     """Where a value of the axis is: numbers on their scale, names at equal distances."""
-    if axis.numeric:
-        share = Scale.of(axis.values, decades=1.0).place(axis.values[place])
-    else:
-        share = (place + 0.5) / len(axis.values)
+    share = _scale_across(axis).place(axis.values[place]) if axis.numeric else (place + 0.5) / len(axis.values)
     return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+
+def _scale_across(axis: Axis) -> Scale:
+    return Scale.of(axis.values, decades=1.0)
 
 
 def _height(scale: Scale, value: float) -> float:

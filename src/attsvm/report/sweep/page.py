@@ -7,7 +7,7 @@ from typing import Any
 from attsvm.report.figure_data import file_links
 from attsvm.report.render import render
 from attsvm.report.sweep import curves
-from attsvm.report.sweep.curves import curve_axis, diagram
+from attsvm.report.sweep.curves import Diagram, curve_axis, diagram
 from attsvm.report.sweep.estimates import Axis, Series, Summary
 from attsvm.report.sweep.heat_maps import WIDEST, colour_scale, heat_maps, map_axes
 from attsvm.report.sweep.numbers import COLUMNS, table_csv, table_rows
@@ -67,13 +67,29 @@ def sweep_page(summary: Summary, result: dict[str, Any]) -> str:
 
 def _diagram(summary: Summary, series: list[Series]) -> dict[str, Any]:
     drawn = diagram(summary, series)
+    # without a zoom each point has its own tip
+    zoomed = {} if drawn.panel is None else {1: drawn.panel}
+    places = _places(drawn) if zoomed else None
     return {
+        "name": series[0].measure,
         "title": series[0].title,
         "x": summary.axes[curve_axis(summary)].label,
         "drawn": drawn,
-        "links": file_links(series[0].measure, table_csv(summary, series)),
+        "links": file_links(series[0].measure, table_csv(summary, series), places, zoomed),
         "interval": _interval(series),
     }
+
+
+def _places(drawn: Diagram) -> list[dict[str, Any]]:
+    """Where the points of each curve are, and what appears at them."""
+    return [
+        {
+            "axes": 1,
+            "at": [round(part, 1) for point in curve.points for part in (point.x, point.y)],
+            "texts": [point.hover for point in curve.points],
+        }
+        for curve in drawn.curves
+    ]
 
 
 def _maps(summary: Summary, series: list[Series]) -> dict[str, Any]:

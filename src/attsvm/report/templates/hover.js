@@ -72,14 +72,19 @@ for (const links of document.querySelectorAll("p.data")) {
     file.href = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(text);
   });
 }
+const said = ({ row: [panel, series, first, second, value], labels, cell }) => {
+  const where = `${labels[0]} ${short(first)}, ${labels[1]} ${short(second)}`;
+  return [panel, cell || series === labels[1] ? "" : series, where].filter(Boolean).join(" · ")
+    + (value === "" ? "" : `: ${short(value)}`);
+};
 for (const link of document.querySelectorAll("a.csv[data-places]")) {
   const svg = link.closest("p.data").previousElementSibling;
   let points;
   const read = () => {
     const rows = parsed(decodeURIComponent(link.href.slice(link.href.indexOf(",") + 1)));
     let row = 0;
-    return JSON.parse(link.dataset.places).flatMap(({ labels, cell, axes, at }) =>
-      Array.from({ length: at.length / 2 }, (_, k) => ({ x: at[2 * k], y: at[2 * k + 1], cell, labels, axes, row: rows[row++] })));
+    return JSON.parse(link.dataset.places).flatMap(({ labels, cell, axes, at, texts }) =>
+      Array.from({ length: at.length / 2 }, (_, k) => ({ x: at[2 * k], y: at[2 * k + 1], cell, labels, axes, row: rows[row++], text: texts?.[k] })));
   };
   const ring = document.createElementNS("http://www.w3.org/2000/svg", "circle");
   ring.setAttribute("class", "at"); ring.setAttribute("r", "3");
@@ -98,10 +103,7 @@ for (const link of document.querySelectorAll("a.csv[data-places]")) {
       if (far < least) { least = far; best = point; }
     }
     if (!best) return leave();
-    const [panel, series, first, second, value] = best.row;
-    const where = `${best.labels[0]} ${short(first)}, ${best.labels[1]} ${short(second)}`;
-    show([panel, best.cell || series === best.labels[1] ? "" : series, where].filter(Boolean).join(" · ")
-      + (value === "" ? "" : `: ${short(value)}`), event);
+    show(best.text ?? said(best), event);
     if (best.cell) return ring.remove();
     ring.setAttribute("cx", best.x); ring.setAttribute("cy", best.y);
     svg.append(ring);
