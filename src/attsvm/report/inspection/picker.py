@@ -7,6 +7,7 @@ import numpy as np
 
 from attsvm.report.plain import jsonable
 from attsvm.softmax import softmax
+from attsvm.svm.threads import threads_for
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import Inspection
@@ -45,7 +46,8 @@ def picker(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> 
         queries[index] = [layer.positions[i][layer.positions[i] >= 0].tolist() for i in shown]
         asked = [np.flatnonzero(layer.positions[i] >= 0) for i in shown]
         for one in (one for one in heads if one.layer == index):
-            probabilities = softmax(layer.head(one.head).logits(), layer.allowed)
+            with threads_for(0):  # many small products
+                probabilities = softmax(layer.head(one.head).logits(), layer.allowed)
             maps[index, one.head] = [
                 _packed(probabilities[i, of, : len(tokens[i])]) for i, of in zip(shown, asked, strict=True)
             ]

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from attsvm.errors import ProblemError
 from attsvm.softmax import softmax
+from attsvm.svm.threads import threads_for
 from attsvm.torch.inspection.families.base import LayerInputs
 from attsvm.torch.inspection.families.fused import FusedCall
 from attsvm.torch.inspection.families.matrices import as_array
@@ -178,7 +179,8 @@ def _recorded(
     )
     if not (np.isfinite(part.tokens).all() and np.isfinite(part.queries).all()):
         raise ProblemError(f"model: {layer.name}: expected finite hidden states, got NaN or infinity")
-    part = replace(part, rebuilt_error=_rebuilt_error(part, own, at))
+    with threads_for(0):  # many small products
+        part = replace(part, rebuilt_error=_rebuilt_error(part, own, at))
     return part if inputs.keys.dtype == torch.float64 else part.in_single()
 
 

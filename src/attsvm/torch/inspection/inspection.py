@@ -15,6 +15,7 @@ from attsvm.errors import ProblemError
 from attsvm.progress import reports
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
+from attsvm.svm.threads import threads_for
 from attsvm.torch.inspection.capture import capture
 from attsvm.torch.inspection.families.base import Family
 from attsvm.torch.inspection.layers import AttentionLayer, attention_layers
@@ -243,7 +244,9 @@ class _Work:
         own = layer.positions if layer.is_self else None
         shape = None if self.tokens is None else self.tokens.shape
         tokens = self.tokens if shape == layer.tokens.shape[:2] else None  # other layers may see pictures
-        attentions = [attention_of(layer.head(head), layer.allowed, special, own, tokens) for head in chosen]
+        with threads_for(0):  # many small products
+            attentions = [attention_of(layer.head(head), layer.allowed, special, own, tokens) for head in chosen]
+            ranks = [layer.effective_rank(head) for head in chosen]
         solved: MarginInterval | None = None
         if self.solves is not None and view is not None and view.layer == index:
             solved = view.interval.for_gap(self.solves.gap)
@@ -252,9 +255,9 @@ class _Work:
         if self.solves is not None and left:
             selected = [attentions[place].selected for place in left]
             intervals = margin_intervals(layer, [chosen[place] for place in left], selected, self.solves)
-        for place, (head, attention) in enumerate(zip(chosen, attentions, strict=True)):
+        for place, (head, attention, rank) in enumerate(zip(chosen, attentions, ranks, strict=True)):
             interval = next(intervals) if place in left else solved
-            numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head)}
+            numbers = {**attention.numbers, "effective_rank": rank}
             if interval is not None:
                 numbers["margin_ratio"] = interval.upper
             status = Status.FINISHED if interval is None else interval.status
