@@ -225,3 +225,17 @@ def test_whatever_is_known_by_name_is_found(registry):
     assert registry.names()
     for name in registry.names():
         assert registry.find(name) is registry.find(name)
+
+
+@pytest.mark.parametrize("first", ["a", "c"])
+def test_the_order_of_extensions_does_not_depend_on_what_was_imported_first(folder, first):
+    (folder / "shapes").mkdir()
+    registry = 'from attsvm.extensions import Registry\nSHAPES = Registry("shape", group="none", package="shapes")\n'
+    (folder / "shapes" / "__init__.py").write_text(registry)
+    for name in "abc":
+        code = (
+            f"from shapes import SHAPES\n\n\nclass {name.upper()}: ...\n\n\nSHAPES.register('{name}', {name.upper()})\n"
+        )
+        (folder / "shapes" / f"{name}.py").write_text(code)
+    importlib.import_module(f"shapes.{first}")
+    assert importlib.import_module("shapes").SHAPES.names() == ["a", "b", "c"]

@@ -141,8 +141,14 @@ class Registry(Generic[T]):
             return
         with self._discovering:  # another thread waits until all are registered
             package = importlib.import_module(self.package)
-            for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
-                importlib.import_module(f"{self.package}.{module.name}")
+            modules = [f"{self.package}.{one.name}" for one in pkgutil.iter_modules(getattr(package, "__path__", ()))]
+            for module in modules:
+                importlib.import_module(module)
+            # a module that was imported before has registered first; the order of extensions must not depend on it
+            places = {module: place for place, module in enumerate(modules)}
+            of = [places.get(getattr(x, "__module__", ""), len(modules)) for x in self._registered.values()]
+            in_order = sorted(zip(of, self._registered.items(), strict=True), key=lambda pair: pair[0])
+            self._registered = dict(item for _, item in in_order)
             self._discovered = True
 
     def _installed(self) -> dict[str, tuple[EntryPoint, ...]]:
