@@ -159,6 +159,7 @@ def test_the_page_opens_and_stands_alone(run, home):
     assert {path.name for path in folder.iterdir()} == {"index.html", "result.json", "figures"}
     html = (folder / "index.html").read_text()
     assert loads(html) == []
+    assert "[PAD]" not in html  # the texts have different lengths
     for words in (
         "Sequence 2",
         "Reasons of the Att-SVM",

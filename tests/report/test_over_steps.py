@@ -1,8 +1,11 @@
 """Sliders over the steps of training."""
 
+import csv
+import io
 import re
 import shutil
 import subprocess
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -55,6 +58,18 @@ def test_the_slider_has_the_attention_of_the_records(tmp_path):
     cells = np.array([[float(x) for x in found.split()] for found in re.findall(r'data-over="(.*?)"', page)])
     shown = np.moveaxis(attention[:, :12, 0], 0, -1)[done.test.mask[:12]]
     assert np.allclose(cells, shown, rtol=5.1e-3, atol=0)
+
+
+def test_the_data_of_pictures_are_the_attention_on_their_tokens(tmp_path):
+    source = find_source("digits", {"train": "60", "test": "20"})
+    done, page = written(source.drawing(0, 0.25), tmp_path, source)
+    table = urllib.parse.unquote(re.search(r'download="picks.csv" href="data:text/csv;charset=utf-8,(.*?)"', page)[1])
+    rows = list(csv.DictReader(io.StringIO(table)))
+    shares = np.array([float(row["value"]) for row in rows]).reshape(-1, 9)
+    attention, right = done.on_test.attention[:, 0], done.right["test"]
+    shown = np.concatenate([np.flatnonzero(right)[:10], np.flatnonzero(~right)[:10]])
+    assert np.array_equal(shares, attention[shown])
+    assert {row["series"] for row in rows} == {"attention"}
 
 
 def test_a_browser_moves_the_sliders(tmp_path):

@@ -318,7 +318,7 @@ def _cells(axis: Axes) -> Iterator[Found]:
         ]
         colorbar = image.colorbar
         named = "" if colorbar is None else plain(colorbar.ax.get_ylabel() or colorbar.ax.get_xlabel())
-        yield named or unnamed[image], points, rows, (abs(wide) / 2, abs(high) / 2)
+        yield named or _label(image) or unnamed[image], points, rows, (abs(wide) / 2, abs(high) / 2)
 
 
 def _words(axis: Axis) -> dict[float, str]:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -163,22 +164,24 @@ class _TokenFrames:
         shares = attention[:, :, 0]
         largest = shares.max(axis=-1, keepdims=True)
         opacity = np.where((shares > 0.05) | (shares == largest), shares / largest, 0.0)
+        self.shares = dict(zip(rows.tolist(), shares[-1], strict=True))
         self.regions, self.opacity = regions, dict(zip(rows.tolist(), opacity.swapaxes(0, 1), strict=True))
-        self.steps, self.shares = steps, dict[str, list[float]]()
+        self.steps, self.frames = steps, dict[str, list[float]]()
 
     def draw(self, axis: Axes, number: int, colours: Sequence[str]) -> None:
         """The frames of one picture, with a colour for each token."""
+        _attention_cells(axis, self.regions, self.shares[number])
         of_picture = self.opacity[number]
         for t in np.flatnonzero(of_picture.any(axis=0)).tolist():
             gid = f"frame-{number}-{t}"
-            self.shares[gid] = of_picture[:, t].tolist()
+            self.frames[gid] = of_picture[:, t].tolist()
             # matplotlib draws no line with opacity 0, and then there would be nothing to show at other steps
-            _frame(axis, self.regions[t], colours[t], opacity=max(self.shares[gid][-1], 1e-3)).set_gid(gid)
+            _frame(axis, self.regions[t], colours[t], opacity=max(self.frames[gid][-1], 1e-3)).set_gid(gid)
 
     @property
     def over_steps(self) -> OverSteps | None:
         """For the slider; None if there is only one record."""
-        return OverSteps(self.steps.tolist(), self.shares) if len(self.steps) > 1 else None
+        return OverSteps(self.steps.tolist(), self.frames) if len(self.steps) > 1 else None
 
     @property
     def caption(self) -> str:
@@ -255,6 +258,7 @@ def _attention_map(fit: Fit, source: Source | None) -> Drawn | None:
         axis.set_axis_off()
         _picture(axis, pictures.brightness[of_class].mean(axis=0), brightest=1.6)
         shares = attention[of_class].mean(axis=0)
+        _attention_cells(axis, pictures.regions, shares)
         for (top, left, height, width), share in zip(pictures.regions, shares, strict=True):
             corner = (left - 0.5, top - 0.5)
             axis.add_patch(Rectangle(corner, width, height, facecolor=style.ORANGE, alpha=0.85 * share, linewidth=0))
@@ -316,7 +320,21 @@ def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> None:
     height, width = picture.shape
     frame = Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor="#b8b8b8", linewidth=0.5, clip_on=False)
     axis.add_patch(frame)
-    axis.imshow(picture, cmap="Greys", vmin=0, vmax=brightest, interpolation="nearest")
+    # in colours, since its brightness is not the data of the figure
+    axis.imshow(colormaps["Greys"](picture / brightest), interpolation="nearest")
+
+
+def _attention_cells(axis: Axes, regions: np.ndarray, shares: np.ndarray) -> None:
+    """The attention on each token of a picture as the data of the figure; nothing is drawn."""
+    top, left, height, width = regions.T
+    (_, row), (_, column) = (np.unique(corner, return_inverse=True) for corner in (top, left))
+    cells = np.full((row.max() + 1, column.max() + 1), np.nan)
+    cells[row, column] = shares
+    x, y = (left.min() - 0.5, (left + width).max() - 0.5), ((top + height).max() - 0.5, top.min() - 0.5)
+    # matplotlib draws images together, hidden ones too, except without interpolation
+    axis.imshow(cells, extent=(*x, *y), visible=False, interpolation="none", label="attention")
+    axis.set_xlabel("pixel column")
+    axis.set_ylabel("pixel row")
 
 
 def _panels(number: int, height: float, heights: tuple[float, ...] | None = None) -> tuple[Figure, Any]:

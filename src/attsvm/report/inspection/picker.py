@@ -37,36 +37,44 @@ def picker(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> 
     if not shown or inspection.source is None:
         return None
     layers = sorted({head.layer for head in heads})
-    maps: dict[tuple[int, int], list[str]] = {}
+    maps: dict[tuple[int, int], list[np.ndarray]] = {}
+    seen = [np.zeros(len(tokens[i]), dtype=bool) for i in shown]
     selected: dict[tuple[int, int], list[list[int]]] = {}
     queries: dict[int, list[list[int]]] = {}
     for index, layer in zip(layers, inspection.source.layers_at(layers), strict=True):
         if layer.tokens.shape[1] < max(len(tokens[i]) for i in shown):
             return None  # cross-attention: these are not the tokens of the text
-        queries[index] = [layer.positions[i][layer.positions[i] >= 0].tolist() for i in shown]
         asked = [np.flatnonzero(layer.positions[i] >= 0) for i in shown]
+        queries[index] = [layer.positions[i, of].tolist() for i, of in zip(shown, asked, strict=True)]
+        for i, of, places, some in zip(shown, asked, queries[index], seen, strict=True):
+            some |= layer.allowed[i, of, : len(some)].any(axis=0)
+            some[places] = True
         for one in (one for one in heads if one.layer == index):
             with threads_for(0):  # many small products
                 probabilities = softmax(layer.head(one.head).logits(), layer.allowed)
             maps[index, one.head] = [
-                _packed(probabilities[i, of, : len(tokens[i])]) for i, of in zip(shown, asked, strict=True)
+                _rounded(probabilities[i, of, : len(tokens[i])]) for i, of in zip(shown, asked, strict=True)
             ]
             # rounded probabilities can be equal, so they do not tell the largest one
             selected[index, one.head] = [one.selected[i, of].tolist() for i, of in zip(shown, asked, strict=True)]
+    # padding is not shown: no query attends to it in any layer
+    kept = [np.flatnonzero(some) for some in seen]
     measures = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
     found: dict[str, Any] = {
         "levels": LEVELS,
-        "sequences": [{"number": i + 1, "tokens": tokens[i]} for i in shown],
-        "queries": queries,
+        "sequences": [
+            {"number": i + 1, "tokens": [tokens[i][t] for t in of]} for i, of in zip(shown, kept, strict=True)
+        ],
+        "queries": {layer: _among(kept, places) for layer, places in queries.items()},
         "measures": [one.title for one in measures],
         "heads": [
             {
                 "layer": one.layer,
                 "head": one.head,
                 "values": [one.numbers.get(measure.name) for measure in measures],
-                "maps": maps[one.layer, one.head],
-                "selected": selected[one.layer, one.head],
-                "support": _support(inspection, one.layer, one.head, shown),
+                "maps": [_packed(some[:, of]) for some, of in zip(maps[one.layer, one.head], kept, strict=True)],
+                "selected": _among(kept, selected[one.layer, one.head]),
+                "support": _support(inspection, one.layer, one.head, shown, kept),
             }
             for one in heads
         ],
@@ -80,13 +88,28 @@ def _first(inspection: "Inspection") -> list[int]:
     return [one.layer, one.head]
 
 
-def _packed(probabilities: np.ndarray) -> str:
-    return base64.b64encode(np.rint(LEVELS * probabilities).astype(np.uint8).tobytes()).decode()
+def _among(kept: list[np.ndarray], places: list[list[int]]) -> list[list[int]]:
+    """The places of tokens among those of their sequence that are kept."""
+    return [np.searchsorted(of, some).tolist() for of, some in zip(kept, places, strict=True)]
 
 
-def _support(inspection: "Inspection", layer: int, head: int, shown: list[int]) -> list[list[list[int]]] | None:
+def _rounded(probabilities: np.ndarray) -> np.ndarray:
+    levels: np.ndarray = np.rint(LEVELS * probabilities).astype(np.uint8)
+    return levels
+
+
+def _packed(levels: np.ndarray) -> str:
+    return base64.b64encode(levels.tobytes()).decode()
+
+
+def _support(
+    inspection: "Inspection", layer: int, head: int, shown: list[int], kept: list[np.ndarray]
+) -> list[list[list[int]]] | None:
     """For each sequence and query the support tokens; None if they are not known."""
     view = inspection.view
     if view is None or (view.layer, view.head) != (layer, head) or view.support is None:
         return None
-    return [[np.flatnonzero(of_query).tolist() for of_query in view.support[i, view.positions[i] >= 0]] for i in shown]
+    return [
+        [np.flatnonzero(of_query[of]).tolist() for of_query in view.support[i, view.positions[i] >= 0]]
+        for i, of in zip(shown, kept, strict=True)
+    ]

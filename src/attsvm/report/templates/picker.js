@@ -48,10 +48,10 @@ for (const section of document.querySelectorAll(".picker")) {
     const largest = Math.max(...row), average = row.reduce((a, b) => a + b, 0) / row.length;
     const supported = (q !== null && q >= 0 && support?.[q]) || [];
     [...text.children].forEach((mark, t) => {
-      // what is not above average stays white
-      const shade = largest > average ? Math.max(0, (row[t] - average) / (largest - average)) : 0;
+      // what is not above average stays white, and so does nearly uniform attention
+      const shade = largest > 0 ? Math.max(0, row[t] - average) / largest : 0;
       mark.style.setProperty("--a", shade.toFixed(3));
-      mark.classList.toggle("strong", shade > 0.75);
+      mark.classList.toggle("strong", shade > 0.69);
       mark.classList.toggle("from", t === from);
       mark.classList.toggle("chosen", q !== null && q >= 0 && t === selected[q]);
       mark.classList.toggle("support", supported.includes(t));

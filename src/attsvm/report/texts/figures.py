@@ -12,7 +12,7 @@ from attsvm.report.drawn import Drawn, Shown, draw_each
 from attsvm.report.texts.words import number_of_words
 
 FEW = 500
-"""Up to this many words are drawn larger."""
+"""Up to this many points are drawn larger, and as shapes, not as an image."""
 
 LOWEST = 1e-6
 """Attention over frequency below this is drawn here."""
@@ -49,7 +49,7 @@ def _words(fit: TextFit) -> Drawn | None:
             alpha=opacity,
             linewidths=0,
             label=f"mostly in “{name}”",
-            rasterized=True,
+            rasterized=len(listed) > FEW,  # an image does not follow the colours of the page
         )
     axis.axhline(1, color=style.INK, linestyle=":", linewidth=1)
     _name_apart(axis, np.log(frequency), np.log(ratio), [fit.encoder.vocabulary[word] for word in listed])
@@ -92,7 +92,11 @@ def _effective(fit: TextFit) -> Drawn:
     figure, axis = style.panel("words of the text that are read", "effective number of words", 2.6)
     lengths, effective = fit.test.sequences.lengths, fit.test.effective
     shown = np.random.default_rng(0).permutation(len(lengths))[:3000]
-    axis.scatter(lengths[shown], effective[shown], s=3, color=style.BLUE, alpha=0.3, linewidths=0, rasterized=True)
+    few = len(shown) <= FEW
+    size, opacity = (8, 0.7) if few else (3, 0.3)
+    axis.scatter(
+        lengths[shown], effective[shown], s=size, color=style.BLUE, alpha=opacity, linewidths=0, rasterized=not few
+    )
     longest = lengths.max()
     axis.plot([0, longest], [0, longest], color=style.INK, linestyle=":", linewidth=1)
     axis.axhline(np.median(effective), color=style.VERMILLION, linestyle="--", linewidth=1)
