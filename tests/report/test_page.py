@@ -129,4 +129,4 @@ def test_words_without_attention_are_drawn(attention):
         drawn = draw_text_figures(done)
     assert "Words below 1e-06 are drawn there." in drawn[0].caption
     result = text_numbers(done, source="here", test=None, command="attsvm fit-text here", seed=0)
-    assert "nan" not in text_page(done, result, drawn, "attsvm fit-text here").partition("<h2>Figures")[0]
+    assert "nan" not in text_page(done, result, drawn, "attsvm fit-text here").partition(">Figures</h2>")[0]

@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from attsvm.plot import style
+from attsvm.report.contents import with_contents
 from attsvm.report.figure_data import data_links
 from attsvm.report.glossary import with_terms
 from attsvm.report.papers import cited
@@ -44,6 +45,7 @@ def _environment(package: str) -> Environment:
     environment.globals["script"] = script
     environment.tests["dark_shade"] = dark_shade
     environment.filters["with_terms"] = with_terms
+    environment.filters["with_contents"] = with_contents
     return environment
 
 

@@ -12,7 +12,7 @@ from attsvm.report.sweep.words import value_text
 from attsvm.report.words import short
 
 WIDTH, HEIGHT = 420, 280
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 44
+LEFT, RIGHT, TOP, BOTTOM = 58, 12, 12, 44
 
 STYLES = (
     ("var(--blue, #0072B2)", "none"),
