@@ -297,8 +297,6 @@ def _bars(axis: Axes) -> Iterator[Found]:
 
 
 def _cells(axis: Axes) -> Iterator[Found]:
-    if not axis.axison:
-        return  # a picture of the data, whose pixels are no numbers of the result
     x_words, y_words = _words(axis.xaxis), _words(axis.yaxis)
     images = [image for image in axis.images if isinstance(image, AxesImage)]
     unnamed = _numbered("cells", images)
