@@ -251,7 +251,8 @@ def _number(norm: Any) -> str:
 
 
 def norm_spellings() -> str:
-    """How the registered norms are written, for help and error messages."""
-    return ", ".join(
-        (norm.spelling if isinstance(norm, type) and norm.spelling else f'"{name}"') for name, norm in NORMS.items()
+    """How the registered norms are written, for help and error messages; those made of other norms come last."""
+    spellings = (
+        norm.spelling if isinstance(norm, type) and norm.spelling else f'"{name}"' for name, norm in NORMS.items()
     )
+    return ", ".join(sorted(spellings, key=lambda one: ("<norm>" in one, one)))
