@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import attsvm
 from attsvm import ProblemError, Run, optimizers, train
 from attsvm.datasets import random_problem
+from attsvm.training import session as sessions
 from attsvm.training.engine import program as programs
 
 
@@ -147,6 +148,30 @@ def test_history_holds_the_steps_asked_for():
     assert len(logs) <= 50
     assert train(problem, steps=0).history["steps"].tolist() == [0]
     assert len(train(problem, steps=500, record=200).history["steps"]) > 100
+
+
+def test_calls_of_one_step_give_the_same_run_and_keep_what_is_recorded(monkeypatch):
+    problem = random_problem(4, 5, 6, seed=3)
+    whole = train(problem, steps=60, record=[20, 60])
+    monkeypatch.setattr(sessions, "_SECONDS_A_CALL", 0.0)
+    monkeypatch.setattr(sessions, "_CALL_OVER_FIXED", 1)
+    calls, held = [], []
+    keep = sessions.Session._keep
+
+    def counted(session, results, steps):
+        keep(session, results, steps)
+        calls.append(len(steps))
+        held.append(len(session.observed_steps))
+
+    monkeypatch.setattr(sessions.Session, "_keep", counted)
+    run = train(problem, steps=60, record=[20, 60])
+    assert len(calls) > 30
+    # steps 19, 20, 59 and 60, and the step where the last call ended
+    assert max(held) <= 5
+    assert run.history["steps"].tolist() == [20, 60]
+    for name, values in whole.history.items():
+        np.testing.assert_array_equal(run.history[name], values)
+    np.testing.assert_array_equal(run.weights, whole.weights)
 
 
 def test_numbers_change_without_compiling_anything_anew():

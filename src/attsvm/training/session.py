@@ -27,6 +27,9 @@ _MOST_RECORDS_A_CALL = 64
 # their memory is cleared at each call, so it should fit in the cache of a core
 _RECORDED_NUMBERS_A_CALL = 65_536
 _SECONDS_A_CALL = 0.25
+# Large weights and many slices have calls whose fixed time, to copy and to observe the weights, is that of many steps.
+_FEW_STEPS_A_CALL = 256
+_CALL_OVER_FIXED = 5
 
 
 class Session:
@@ -80,6 +83,7 @@ class Session:
             self.inputs.append(_on_device(Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)))
             self.states.append(self.program.start(moved, exponent, allowed))
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
+        self.marked: frozenset[int] = frozenset()
         self.observed_steps: list[int] = []
         self.observed: list[Observation] = []  # arrays (steps observed, ..., trials)
 
@@ -112,6 +116,7 @@ class Session:
         ``memory`` is a context for what needs memory; the callback may need some of its own.
         """
         checks = [] if plateau is None else plateau.checks(start, marks[-1])
+        self.marked = frozenset(marks)
         marks = sorted({*marks, *checks})
         began = time.perf_counter()
         threads = min(num_threads(), len(self.slices)) if self.program.rule.concurrent else 1
@@ -121,18 +126,20 @@ class Session:
         done = start
         try:
             with interruptions() as requested, workers(threads) as spread:
+                fixed = 0.0
+                if budget < _FEW_STEPS_A_CALL:
+                    fixed = self._call(spread, start, [0], memory)
+                    marks = [mark for mark in marks if mark > start]
+                seconds_a_call = max(_SECONDS_A_CALL, _CALL_OVER_FIXED * fixed)
                 while marks:
                     # no stretch goes past a check, after which some trials may stand still
                     until = next((check for check in checks if check > done), marks[-1])
                     ahead = [mark for mark in marks if mark <= until]
                     lengths = segment_lengths(done, ahead, budget, self.program.num_records)
-                    before = time.perf_counter()
-                    with memory():
-                        results = spread(self._stretch(lengths), range(len(self.slices)))
-                        took = time.perf_counter() - before
-                        self._keep(results, done + np.cumsum(lengths))
+                    took = self._call(spread, done, lengths, memory)
                     if sum(lengths):
-                        budget = max(1, int(sum(lengths) * _SECONDS_A_CALL / max(took, 1e-6)))
+                        of_steps = max(took - fixed, 0.1 * took, 1e-6)
+                        budget = max(1, int(sum(lengths) * (seconds_a_call - fixed) / of_steps))
                         done += sum(lengths)
                     if plateau is not None and done in checks:
                         self._end_at_plateau(plateau)
@@ -146,6 +153,20 @@ class Session:
                 self._keep([self._stretch([0])(i) for i in range(len(self.slices))], np.array([start]))
             return bool(marks)
         return False
+
+    def _call(
+        self,
+        spread: Callable[..., list[Any]],
+        done: int,
+        lengths: list[int],
+        memory: Callable[[], AbstractContextManager[None]],
+    ) -> float:
+        """Advance all slices by segments of these lengths, keep what they observe, and return the seconds it took."""
+        began = time.perf_counter()
+        with memory():
+            results = spread(self._stretch(lengths), range(len(self.slices)))
+            self._keep(results, done + np.cumsum(lengths))
+        return time.perf_counter() - began
 
     def _end_at_plateau(self, plateau: MarginPlateau) -> None:
         last = self.observed[-1]
@@ -183,8 +204,17 @@ class Session:
             return joined[..., : self.num_trials]
 
         self.states = [state for state, _ in results]
+        self._drop_unmarked()
         self.observed.append(jax.tree.map(join, *(seen for _, seen in results)))
         self.observed_steps += steps.tolist()
+
+    def _drop_unmarked(self) -> None:
+        """Drop the last observation unless its step is marked: each call observes where it ends."""
+        if self.observed and self.observed_steps[-1] not in self.marked:
+            self.observed_steps.pop()
+            rest = jax.tree.map(lambda x: x[:-1], self.observed.pop())
+            if len(rest.loss):
+                self.observed.append(rest)
 
     def _progress(self, done: int, goal: int, seconds: float) -> Progress:
         last = self.observed[-1]
