@@ -113,8 +113,12 @@ def test_control_groups_limit_the_free_memory(version, tmp_path):
 
 
 ON_DEVICES = """
+import tempfile
+from pathlib import Path
 import jax, numpy as np, attsvm
 from attsvm.jax_devices import default_device
+from attsvm.reproduce import run
+from attsvm.sweeps import Definition, measured
 
 first, second = jax.devices()
 problem = attsvm.datasets.random_problem(4, 3, 2, seed=0)
@@ -133,7 +137,22 @@ def fit(callback, **options):
 def profile(callback, **options):
     attsvm.margin_profile(optimizer, seeds=1, norms=["l1", "l2"], steps=4, callback=callback, **options)
 
-for work in (lambda callback, **options: attsvm.train(problem, steps=1, callback=callback, **options), fit, profile):
+def sweep(callback, **options):
+    def measure(problem, run):
+        callback(0)
+        return {"one": np.ones(8)}
+
+    fixed = {"num_sequences": 2, "num_tokens": 2, "steps": 1}
+    measured(Definition({"dim": [1, 2]}, [measure], trials=8, fixed=fixed), **options)
+
+def reproduce(callback, **options):
+    with tempfile.TemporaryDirectory() as folder:
+        run("feasibility", Path(folder), quick=True, progress=lambda piece, reused: callback(0), **options)
+
+def train(callback, **options):
+    attsvm.train(problem, steps=1, callback=callback, **options)
+
+for work in (train, fit, profile, sweep, reproduce):
     with jax.default_device(second):
         assert used(lambda callback: work(callback, device="cpu")) == first
 """

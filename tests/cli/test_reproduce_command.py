@@ -25,11 +25,18 @@ def test_writes_figure_numbers_and_page_and_goes_on_where_it_was(tmp_path):
     numbers = json.loads((out / "feasibility.json").read_text())
     assert numbers["verdict"] == "quick: criterion met"
     assert numbers["pieces_reused"] == numbers["pieces"] > 0
+    assert numbers["device"] == "cpu"
     html = (out / "index.html").read_text()
     assert numbers["why"] in html
     assert numbers["criterion"] in html
     assert "<svg" in html
     assert loads(html) == []
+
+
+def test_a_device_that_does_not_exist_is_refused_before_anything_is_measured(tmp_path):
+    refused = CliRunner().invoke(app, ["reproduce", "all", "--device", "cuda", "--out", str(tmp_path / "papers")])
+    assert "device: expected one that exists here, 'cpu', got 'cuda'" in str(refused.exception)
+    assert not (tmp_path / "papers").exists()
 
 
 def test_names_what_there_is():

@@ -279,6 +279,13 @@ def test_the_command_estimates_runs_and_refuses(command, tmp_path, monkeypatch):
     status, _, said = command("sweep", *options, "--grid", "dim=3", "--out", tmp_path / "other")
     assert (status, "--grid: expected each name once, got dim twice" in said) == (2, True)
     assert command("sweep", "phase-globe", "--out", tmp_path / "other")[0] == 2
+    for wrong, expected in {
+        ("--device", "cuda"): "device: expected one that exists here, 'cpu', got 'cuda'",
+        ("--scheduler", "tcp://nowhere:1"): "workers: expected None with a scheduler",
+        ("--grid", "num_sequences=2,x"): "num_sequences: expected values that the sweep can use, got 'x'",
+    }.items():
+        status, _, said = command("sweep", *options, *wrong, "--out", tmp_path / "other")
+        assert (status, expected in said) == (2, True)
     assert not (tmp_path / "other").exists()
 
 

@@ -7,7 +7,7 @@ import typer
 
 from attsvm.cli import completion
 from attsvm.cli.interrupts import on_interruption
-from attsvm.cli.options import Json, Threads, named_values
+from attsvm.cli.options import Device, Json, Threads, named_values
 from attsvm.cli.shared import command_line, finish, limit_threads, progress
 from attsvm.errors import ProblemError
 from attsvm.progress import duration
@@ -67,6 +67,7 @@ def reproduce(
         "out/reproduce"
     ),
     threads: Threads = None,
+    device: Device = None,
     json: Json = False,
 ) -> None:
     """Measure figures and tables of the papers again (the help is HELP)."""
@@ -74,6 +75,7 @@ def reproduce(
 
     from rich.console import Console
 
+    from attsvm.jax_devices import find_device
     from attsvm.report.plain import command_result, dumps
     from attsvm.reproduce.page import page
     from attsvm.reproduce.run import chosen, claim
@@ -96,11 +98,12 @@ def reproduce(
     sizes = named_values(size or [], "--size")
     for figure in figures.values():
         sizes_of(figure, quick, sizes)
+    find_device(device)
     claim(out, figures.values())
     on_interruption(lambda: f"finished pieces are kept in {out}, run the command again to go on")
     cards: list[Card] = []
     with progress("figures") as callback:
-        for card in run_several(figures, out, command, quick=quick, sizes=sizes, callback=callback):
+        for card in run_several(figures, out, command, quick=quick, sizes=sizes, device=device, callback=callback):
             cards.append(card)
             if not json:
                 _show(console, card)

@@ -12,7 +12,7 @@ import typer
 from attsvm.cli import completion
 from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.messages import say
-from attsvm.cli.options import Json
+from attsvm.cli.options import Device, Json
 from attsvm.cli.shared import command_line, progress
 from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
@@ -71,11 +71,13 @@ def sweep(
     block: Annotated[int | None, typer.Option("--block", help="Trials of a batch.")] = None,
     chunk: Annotated[int | None, typer.Option("--chunk", help="Trials that are committed together.")] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Worker processes; 0 computes in this one.  [default: all cores]")
+        int | None,
+        typer.Option("--workers", help="Worker processes; 0 computes in this one.  [default: all cores; 0 on a GPU]"),
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option("--scheduler", metavar="ADDRESS", help="A running Dask scheduler.")
     ] = None,
+    device: Device = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the number of trials, and estimates of time and disk space.")
     ] = False,
@@ -95,7 +97,7 @@ def sweep(
         {"measures": measure, "data": data, "trials": trials, "seed": seed, "budget": budget, "block": block},
     )
     if dry_run:
-        _show_estimate(definition, chunk_size(definition, chunk), workers, json)
+        _show_estimate(definition, chunk_size(definition, chunk), workers, device, json)
         return
     if out is None:
         raise ProblemError("--out: expected the folder of the result, got none")
@@ -107,6 +109,7 @@ def sweep(
             workers=workers,
             scheduler=scheduler,
             chunk=chunk,
+            device=device,
             callback=_with_dashboard(callback),
             command=command_line(),
         )
@@ -204,11 +207,11 @@ def _cells(found: Any) -> int:
     return int(found["done"].isel(trial=0).size)
 
 
-def _show_estimate(definition: "Definition", chunk: int, workers: int | None, json: bool) -> None:
+def _show_estimate(definition: "Definition", chunk: int, workers: int | None, device: str | None, json: bool) -> None:
     from attsvm.report.plain import command_result, dumps
     from attsvm.sweeps.estimate import estimate
 
-    found = estimate(definition, chunk, workers)
+    found = estimate(definition, chunk, workers, device)
     if json:
         print(dumps(command_result(ESTIMATE_SCHEMA, command_line(), vars(found))))
         return

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
+from attsvm.jax_devices import default_device
 from attsvm.reading import read_npz
 from attsvm.reproduce.figure import Arrays
 from attsvm.storage import write_npz
@@ -59,7 +60,7 @@ class Store:
 
 
 def _origin(function: Callable[..., Arrays], arguments: tuple[Any, ...], of: type) -> dict[str, Any]:
-    """Everything that a piece depends on: the call, the source, the libraries, the threads and the machine."""
+    """Everything that a piece depends on: the call, the source, the libraries, the threads, the machine, the device."""
     return {
         "function": f"{function.__module__}.{function.__qualname__}",
         "arguments": json.loads(json.dumps(arguments)),
@@ -68,6 +69,7 @@ def _origin(function: Callable[..., Arrays], arguments: tuple[Any, ...], of: typ
         "versions": {name: version(name) for name in LIBRARIES},
         "threads": num_threads(),
         "machine": platform.machine(),
+        "device": default_device().device_kind,
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from matplotlib.figure import Figure as Drawing
 
 from attsvm.errors import ProblemError
+from attsvm.jax_devices import find_device, name_of, on_device
 from attsvm.plot import style
 from attsvm.report.outputs import check_folder, check_holds_files
 from attsvm.report.plain import command_result, dumps
@@ -52,6 +53,8 @@ class Outcome:
         Pieces of the measurement, and how many of them were read from files of an earlier run.
     given : Mapping
         The sizes that were given in place of those of the figure.
+    device : str
+        Where it was trained.
 
     See Also
     --------
@@ -81,6 +84,7 @@ class Outcome:
     pieces: int
     reused: int
     given: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
 
     @property
     def kind(self) -> SizeKind:
@@ -96,7 +100,8 @@ class Outcome:
     def command(self) -> str:
         """The command that makes this figure alone."""
         sizes = "".join(f" --size {shlex.quote(f'{name}={_text(value)}')}" for name, value in self.given.items())
-        return f"attsvm reproduce {self.spelling}{' --quick' * self.quick}{sizes}"
+        device = "" if self.device == "cpu" else f" --device {self.device}"
+        return f"attsvm reproduce {self.spelling}{' --quick' * self.quick}{sizes}{device}"
 
 
 def _text(value: Any) -> str:
@@ -184,6 +189,7 @@ def run(
     quick: bool = False,
     sizes: Mapping[str, Any] | None = None,
     spelling: str | None = None,
+    device: str | None = None,
     progress: Callable[[str, bool], object] | None = None,
 ) -> Outcome:
     """Measure, judge and draw one figure.
@@ -200,13 +206,15 @@ def run(
         Sizes in place of those of the figure, as in :func:`sizes_of`.
     spelling : str, optional
         What the command line calls the figure; its name if not given.
+    device : str, optional
+        Where it is trained, as for :func:`attsvm.train`.
     progress : callable, optional
         Called as ``progress(piece, reused)`` after each piece.
 
     Raises
     ------
     ProblemError
-        If the figure is not known or not complete, or has no such sizes.
+        If the figure is not known or not complete, or has no such sizes, or there is no such device.
 
     See Also
     --------
@@ -227,6 +235,7 @@ def run(
     figure = checked_figure(figure)
     given = sizes or {}
     used = sizes_of(figure, quick, given)
+    home = find_device(device)
     reuses: list[bool] = []
 
     def counted(name: str, reused: bool) -> None:
@@ -236,7 +245,7 @@ def run(
 
     begun = time.perf_counter()
     folder = Path(out) / PIECES / _kind(quick, given) / figure.name
-    with _explained(figure, given):
+    with _explained(figure, given), on_device(home):
         arrays = figure.measure(used, Store(folder, counted, of=type(figure)))
     seconds = time.perf_counter() - begun
     with _explained(figure, given):
@@ -254,6 +263,7 @@ def run(
         pieces=len(reuses),
         reused=sum(reuses),
         given=dict(given),
+        device=name_of(home),
     )
 
 
@@ -321,6 +331,7 @@ def as_numbers(outcome: Outcome, command: str) -> dict[str, Any]:
         "claim": figure.claim,
         "criterion": figure.criterion,
         "quick": outcome.quick,
+        "device": outcome.device,
         "sizes": outcome.sizes,
         "verdict": outcome.standing,
         "why": outcome.verdict.why,

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attsvm.jax_devices import find_device
 from attsvm.processes import side_by_side
 from attsvm.reproduce.figure import Figure
 from attsvm.reproduce.figures import FIGURES
@@ -25,12 +26,14 @@ def run_several(
     *,
     quick: bool = False,
     sizes: Mapping[str, Any] | None = None,
+    device: str | None = None,
     callback: Callable[[Progress], object] = lambda _: None,
 ) -> Iterator[Card]:
     """Run figures and write each one as :func:`write` does.
 
     Most of the time of a figure is compilation, which uses few threads, so two figures at a time on two cores take half
-    the time. A single figure, or one thread, is measured in this process.
+    the time. A single figure, or one thread, is measured in this process. So is every figure on a GPU, whose memory
+    each process would reserve for itself.
 
     Parameters
     ----------
@@ -43,6 +46,8 @@ def run_several(
         Use the small sizes.
     sizes : Mapping, optional
         Sizes in place of those of every figure, as in :func:`attsvm.reproduce.sizes_of`.
+    device : str, optional
+        Where figures are trained, as for :func:`attsvm.train`.
     callback : callable, optional
         Called with a :class:`attsvm.Progress` whose steps are figures; its stage says what is done.
 
@@ -51,14 +56,14 @@ def run_several(
     Card
         Of each figure, in their order.
     """
-    workers = min(num_threads(), len(figures), MOST_WORKERS)
+    workers = min(num_threads(), len(figures), MOST_WORKERS) if find_device(device).platform == "cpu" else 1
     if workers == 1:
         for number, (spelling, figure) in enumerate(figures.items()):
             report = partial(_report, callback, number, len(figures), figure.name)
             report("begins")
-            yield _run(figure, spelling, out, command, quick, sizes, report)
+            yield _run(figure, spelling, out, command, quick, sizes, device, report)
         return
-    calls = ((Path.cwd(), spelling, out, command, quick, sizes) for spelling in figures)
+    calls = ((Path.cwd(), spelling, out, command, quick, sizes, device) for spelling in figures)
     callback(Progress(0, len(figures), stage=f"{workers} at a time"))
     for number, finished in enumerate(side_by_side(_run_by_name, calls, workers), 1):
         _report(callback, number, len(figures), finished.name, "done")
@@ -70,10 +75,16 @@ def _report(callback: Callable[[Progress], object], done: int, figures: int, nam
 
 
 def _run_by_name(
-    folder: Path, spelling: str, out: Path, command: str, quick: bool, sizes: Mapping[str, Any] | None
+    folder: Path,
+    spelling: str,
+    out: Path,
+    command: str,
+    quick: bool,
+    sizes: Mapping[str, Any] | None,
+    device: str | None,
 ) -> Card:
     os.chdir(folder)  # a worker of an earlier call may be in another one
-    return _run(FIGURES.find(spelling), spelling, out, command, quick, sizes, lambda _: None)
+    return _run(FIGURES.find(spelling), spelling, out, command, quick, sizes, device, lambda _: None)
 
 
 def _run(
@@ -83,11 +94,12 @@ def _run(
     command: str,
     quick: bool,
     sizes: Mapping[str, Any] | None,
+    device: str | None,
     report: Callable[[str], object],
 ) -> Card:
     def say(piece: str, _: bool) -> None:
         report(f"{piece} done")
 
-    outcome = run(figure, out, quick=quick, sizes=sizes, spelling=spelling, progress=say)
+    outcome = run(figure, out, quick=quick, sizes=sizes, spelling=spelling, device=device, progress=say)
     write(outcome, out, command)
     return card(outcome, command)

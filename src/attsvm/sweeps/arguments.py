@@ -12,7 +12,7 @@ from attsvm.svm import solve_svm
 from attsvm.sweeps.sources import SOURCES
 from attsvm.training import train
 
-_NOT_TRAIN = {"problem", "callback", "progress", "seed", "optimizer"}
+_NOT_TRAIN = {"problem", "callback", "progress", "seed", "optimizer", "device"}
 _NOT_SVM = {"problem", "selected", "relaxed", "slack", "warm_start", "callback", "progress"}
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm import cache
+from attsvm.jax_devices import find_device, name_of, on_device
 from attsvm.sweeps.definition import Definition
+from attsvm.sweeps.executors import number_of_workers
+from attsvm.sweeps.values import check_values
 from attsvm.sweeps.work import block_outputs, one_thread
-from attsvm.training.engine.trials import num_threads
 
 DISK_BLOCK = 4096
 """A file takes whole blocks of this many bytes."""
@@ -47,11 +49,19 @@ class Estimate:
     measured: int
 
 
-def estimate(definition: Definition, chunk: int, workers: int | None = None) -> Estimate:
-    """Compute a block of the first, the middle and the last cell, twice: the first time programs are compiled."""
+def estimate(definition: Definition, chunk: int, workers: int | None = None, device: str | None = None) -> Estimate:
+    """Compute a block of the first, the middle and the last cell, twice: the first time programs are compiled.
+
+    Raises
+    ------
+    ProblemError
+        If a value of the sweep cannot be used, or there is no such device.
+    """
+    check_values(definition)
+    home = find_device(device)
     cells = sorted({0, definition.num_cells // 2, definition.num_cells - 1})
     seconds, compilation = [], []
-    with one_thread(), _without_cache():
+    with one_thread(), _without_cache(), on_device(home):
         for cell in cells:
             began = time.perf_counter()
             block_outputs(definition, cell, 0)
@@ -62,7 +72,7 @@ def estimate(definition: Definition, chunk: int, workers: int | None = None) -> 
     # the first cell includes what each worker does once, such as imports
     once, each = compilation[0], max(0.0, float(np.mean(compilation[1:] or [0.0])))
     programs = num_programs(definition)
-    used = num_threads() if workers is None else max(1, workers)  # 0 workers are this process
+    used = max(1, number_of_workers(workers, name_of(home)))  # 0 workers are this process
     trials = definition.num_cells * definition.trials
     chunks = definition.num_cells * -(-definition.trials // chunk)
     written = [min(chunk, definition.trials) * array[0].nbytes + FRAME for array in outputs.values()]

@@ -1,4 +1,4 @@
-"""Where chunks are computed: in this process, or by the workers of a Dask scheduler."""
+"""Where chunks are computed: in this process, or by the workers of a Dask scheduler, and on which device."""
 
 import contextlib
 import math
@@ -11,6 +11,7 @@ from typing import Any
 from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.interruptions import blocked
+from attsvm.jax_devices import find_device, name_of
 from attsvm.processes import silent_trackers
 from attsvm.sweeps import local_worker
 from attsvm.sweeps.store import Task
@@ -102,34 +103,83 @@ class Distributed(Executor):
         return self._workers
 
 
-@contextlib.contextmanager
-def executor(scheduler: str | None, workers: int | None) -> Iterator[Executor]:
-    """An executor: a running scheduler, this process for 0 workers, or a cluster on this machine.
+def check_workers(scheduler: str | None, workers: int | None) -> None:
+    """Check how many workers are given.
 
     Raises
     ------
     ProblemError
-        If the scheduler cannot be reached, or both arguments are given.
+        If it is no number of workers, or there is a scheduler, too.
     """
     if workers is not None:
         check_integer("workers", workers, 0)
     if scheduler is not None and workers is not None:
         raise ProblemError(f"workers: expected None with a scheduler, whose workers are used, got {workers}")
+
+
+def number_of_workers(workers: int | None, device: str | None) -> int:
+    """The worker processes on this machine: one for each core by default.
+
+    On a GPU there is none by default: each process would reserve the memory of the GPU for itself.
+    """
+    if workers is not None:
+        return workers
+    return num_threads() if device == "cpu" else 0
+
+
+def device_of_workers(scheduler: str | None, device: str | None) -> str | None:
+    """The name of the device on which the chunks are computed.
+
+    It is not known if the scheduler has no workers yet: then it is the given one.
+
+    Raises
+    ------
+    ProblemError
+        If a worker has no such device, or none is given and the workers have different ones.
+    """
+    if scheduler is None:
+        return _own_device(device)
+    with _connected(scheduler) as client:
+        found = sorted(set(client.run(_own_device, device).values()))
+    if len(found) > 1:
+        raise ProblemError(f"device: expected one that all workers have, as they have {', '.join(found)}, got {device}")
+    return found[0] if found else device
+
+
+def _own_device(device: str | None) -> str:
+    return name_of(find_device(device))
+
+
+@contextlib.contextmanager
+def executor(scheduler: str | None, workers: int) -> Iterator[Executor]:
+    """An executor: a running scheduler, this process for 0 workers, or a cluster on this machine.
+
+    Raises
+    ------
+    ProblemError
+        If the scheduler cannot be reached.
+    """
+    if scheduler is not None:
+        with _connected(scheduler) as client:
+            yield Distributed(client)
+        return
     if workers == 0:
         yield InProcess()
         return
     from distributed import Client
 
-    if scheduler is not None:
-        try:
-            client = Client(scheduler, timeout=10)
-        except (OSError, ValueError) as error:
-            raise ProblemError(f"scheduler: expected the address of a Dask scheduler, got {scheduler!r}") from error
-        with client:
-            yield Distributed(client)
-        return
-    with local_cluster(workers or num_threads()) as cluster, Client(cluster) as client:
+    with local_cluster(workers) as cluster, Client(cluster) as client:
         yield Distributed(client)
+
+
+def _connected(scheduler: str) -> Any:
+    """A client of a running scheduler."""
+    from distributed import Client
+
+    try:
+        return Client(scheduler, timeout=10)
+    except (OSError, ValueError) as error:
+        raise ProblemError(f"scheduler: expected the address of a Dask scheduler, got {scheduler!r}") from error
 
 
 def local_cluster(workers: int) -> Any:

@@ -18,8 +18,8 @@ A store is a folder::
   output has "no yes". ``interval`` is "wilson" for shares of codes and "bootstrap" for numbers.
 - ``done``: whether the chunk of a trial is committed. Use only these trials.
 - Attributes: ``version``, ``command``, ``seed``, ``hash`` (SHA-256 of the definition), ``name``, ``trials``, ``block``,
-  ``chunk``, ``definition`` (JSON) and ``errors``: a JSON list of ``{"cell", "trials", "attempts", "error",
-  "traceback"}``, one for each failed chunk.
+  ``chunk``, ``device`` (empty if not known), ``definition`` (JSON) and ``errors``: a JSON list of ``{"cell", "trials",
+  "attempts", "error", "traceback"}``, one for each failed chunk.
 """
 
 from collections import Counter

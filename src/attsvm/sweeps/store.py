@@ -115,16 +115,16 @@ class Store:
         finally:
             os.close(descriptor)
 
-    def prepare(self, definition: Definition, chunk: int, command: str) -> int:
+    def prepare(self, definition: Definition, chunk: int, command: str, device: str | None = None) -> int:
         """Create the store, or check that it is of the same sweep and version; return the size of its chunks.
 
         Raises
         ------
         ProblemError
-            If it is of another sweep or version.
+            If it is of another sweep or version, or was begun on a device of another kind.
         """
         if not self.exists:
-            self._create(definition, chunk, command)
+            self._create(definition, chunk, command, device)
             return chunk
         header = self.header()
         if header["version"] != __version__:
@@ -138,9 +138,13 @@ class Store:
                 f"{self.given}: expected a store of this sweep, got one of another sweep, whose {differs} is "
                 f"{_short(theirs.get(differs))} and not {_short(ours.get(differs))}"
             )
+        begun = header.get("device")
+        # the bits of a GPU are not those of a CPU
+        if begun and device and begun.partition(":")[0] != device.partition(":")[0]:
+            raise ProblemError(f"device: expected {begun!r}, on which {self.given} was begun, got {device!r}")
         return int(header["chunk"])
 
-    def _create(self, definition: Definition, chunk: int, command: str) -> None:
+    def _create(self, definition: Definition, chunk: int, command: str, device: str | None) -> None:
         import xarray as xr
 
         for part in (DATA, CHUNKS):
@@ -155,6 +159,7 @@ class Store:
             "trials": definition.trials,
             "block": definition.width,
             "chunk": chunk,
+            "device": device or "",
             "outputs": [name for measure in definition.parsed_measures for name in measure.declared()],
             "definition": definition.described(),
         }

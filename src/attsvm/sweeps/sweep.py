@@ -15,10 +15,11 @@ from attsvm.checks import check_callback, check_integer
 from attsvm.errors import ProblemError
 from attsvm.progress import counted, reports
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.executors import Executor, executor
+from attsvm.sweeps.executors import Executor, check_workers, device_of_workers, executor, number_of_workers
 from attsvm.sweeps.measure import Measure
 from attsvm.sweeps.ready import READY
 from attsvm.sweeps.store import Store, Task, check_installed, open_sweep
+from attsvm.sweeps.values import check_values
 from attsvm.sweeps.work import run_chunk
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def sweep(
     workers: int | None = None,
     scheduler: str | None = None,
     chunk: int | None = None,
+    device: str | None = None,
     callback: Callable[[SweepProgress], object] | None = None,
     progress: bool = False,
     command: str = "attsvm.sweep",
@@ -126,13 +128,15 @@ def sweep(
     store : path
         The folder of the result.
     workers : int, optional
-        Worker processes with one thread each, by default one for each core. With 0 the trials are computed in this
-        process, without Dask.
+        Worker processes with one thread each, by default one for each core of a CPU and none for a GPU. With 0 the
+        trials are computed in this process, without Dask.
     scheduler : str, optional
         Address of a running Dask scheduler, as "tcp://10.0.0.1:8786". Its workers must see the folder of ``store``.
     chunk : int, optional
         Trials that are computed and committed together, a multiple of the block; 1024 at most by default. A store that
         exists keeps its own.
+    device : str, optional
+        Where each worker trains, as for :func:`attsvm.train`. The Att-SVM solvers run on the CPU.
     callback : callable, optional
         Called with a :class:`attsvm.sweeps.SweepProgress` before the first chunk and after each chunk. The sweep stops
         when it returns True.
@@ -151,7 +155,8 @@ def sweep(
     Raises
     ------
     ProblemError
-        If an argument is not valid, or the store is of another sweep or another version, or in use.
+        If an argument is not valid, no cell can use a value of the grid, a worker has no such device, or the store is
+        of another sweep, version or kind of device, or in use.
 
     See Also
     --------
@@ -167,18 +172,22 @@ def sweep(
     ...     found.feasible.mean("trial").values
     array([0.225, 1.   ])
     """
+    check_workers(scheduler, workers)
     check_installed("xarray", "zarr", *(() if workers == 0 else ("dask", "distributed")))
     definition = define(grid, measures, **options)
     check_callback(callback)
     size = chunk_size(definition, chunk)
+    device = device_of_workers(scheduler, device)
     folder = Store(store)
+    if not folder.exists:
+        check_values(definition)
     with folder.claimed():
-        size = folder.prepare(definition, size, command)
+        size = folder.prepare(definition, size, command, device)
         state = _Progress(definition, folder.done(), size)
         queue = deque(state.left())
         if queue:
-            with executor(scheduler, workers) as found:
-                call = partial(run_chunk, definition, folder.path, size, folder.identity())
+            with executor(scheduler, number_of_workers(workers, device)) as found:
+                call = partial(run_chunk, definition, folder.path, size, folder.identity(), device)
                 _run(found, queue, call, folder, state, callback)
     if state.failed:
         warnings.warn(

@@ -15,6 +15,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from attsvm.errors import ProblemError
+from attsvm.jax_devices import find_device, on_device
 from attsvm.svm.threads import threads_for
 from attsvm.sweeps.arguments import find_source
 from attsvm.sweeps.block import Block, drawn_block
@@ -23,9 +24,9 @@ from attsvm.sweeps.format import Output, check_names, undeclared
 from attsvm.sweeps.store import Store, Task
 
 
-def run_chunk(definition: Definition, path: Path, chunk: int, identity: str, task: Task) -> None:
-    """Compute a chunk on one thread, and commit it to the store."""
-    with one_thread():
+def run_chunk(definition: Definition, path: Path, chunk: int, identity: str, device: str | None, task: Task) -> None:
+    """Compute a chunk on one thread and on a device, and commit it to the store."""
+    with one_thread(), on_device(find_device(device)):
         arrays = compute(definition, task)
     Store(path).write(definition, chunk, identity, task, arrays)
 
