@@ -11,7 +11,8 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 import torch  # noqa: E402
 
 import attsvm  # noqa: E402
-from attsvm.torch import AttentionMonitor  # noqa: E402
+from attsvm.torch import AttentionMonitor, Layout  # noqa: E402
+from attsvm.torch.inspection.attention_functions import fused_call  # noqa: E402
 from attsvm.torch.inspection.attention_only import AttentionOnly  # noqa: E402
 from attsvm.torch.inspection.families.fused import FusedCall  # noqa: E402
 from attsvm.torch.monitoring import Margins  # noqa: E402
@@ -86,6 +87,140 @@ def test_padding_changes_no_measure():
         records.append(monitor.records[0][1])
     for name, values in records[0].items():
         np.testing.assert_allclose(records[1][name], values, rtol=1e-5, err_msg=name)
+
+
+SMALL = {"vocab_size": 16, "attn_implementation": "eager"}
+BY_HAND = {
+    "BLOOM": lambda: transformers.BloomModel(transformers.BloomConfig(hidden_size=12, n_head=3, n_layer=2, **SMALL)),
+    "MPT": lambda: transformers.MptModel(transformers.MptConfig(d_model=12, n_heads=3, n_layers=2, **SMALL)),
+    "MPT, clipped": lambda: transformers.MptModel(
+        transformers.MptConfig(d_model=12, n_heads=3, n_layers=2, attn_config={"clip_qkv": 0.02}, **SMALL)
+    ),
+    "GPT-NeoX, eager": lambda: transformers.GPTNeoXModel(
+        transformers.GPTNeoXConfig(
+            hidden_size=24, num_attention_heads=3, num_hidden_layers=2, intermediate_size=8, rotary_pct=0.5, **SMALL
+        )
+    ),
+}
+
+
+def expected_record(own, logits, real):
+    """The measures of the attention (b, H, Q, T) and the logits of each layer at the real queries (b, Q), by hand."""
+    of_layers = []
+    for probabilities, scores in zip(own, logits, strict=True):
+        p = probabilities.detach().double().transpose(0, 1)[:, real]
+        s = scores.detach().double().transpose(0, 1)[:, real]
+        entropy = -torch.where(p > 0, p * p.clamp(min=1e-300).log(), 0.0).sum(-1)
+        of_layers.append([s.amax((1, 2)), p.amax(-1).mean(1), entropy.mean(1), p[..., 0].mean(1)])
+    names = "largest_logit", "largest_probability", "entropy", "first_share"
+    return {name: torch.cat(parts).numpy() for name, parts in zip(names, zip(*of_layers, strict=True), strict=True)}
+
+
+def assert_recorded(monitor, expected):
+    [(_, record)] = monitor.records
+    for name, values in expected.items():
+        np.testing.assert_allclose(record[name], values, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_models_that_compute_attention_by_hand_are_recorded(name, monkeypatch):
+    torch.manual_seed(0)
+    model = BY_HAND[name]().train()
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
+    logits, softmax = {}, torch.nn.functional.softmax
+
+    def kept(scores, *arguments, **types):
+        logits[id(scores)] = scores  # PyTorch calls it twice, because the monitor looks at its calls
+        return softmax(scores, *arguments, **types)
+
+    monkeypatch.setattr(torch.nn.functional, "softmax", kept)
+    with AttentionMonitor(model, every=1) as monitor:
+        found = model(torch.randint(16, (2, 6)), attention_mask=mask, output_attentions=True)
+        monitor.step()
+    assert_recorded(monitor, expected_record(found.attentions, logits.values(), mask.bool()))
+
+
+def by_kernel(seen):
+    """Attention with the arguments of FlashAttention: heads before positions, and no mask but that of padding."""
+
+    def attention(module, query, key, value, padding, scaling, sliding_window=None, **_):
+        b, heads, T, _ = query.shape
+        groups = heads // key.shape[1]
+        logits = torch.full((b, heads, T, T), -torch.inf)
+        for i, head, q, t in np.ndindex(b, heads, T, T):
+            if 0 <= q - t < sliding_window and (padding is None or padding[i, t]):
+                logits[i, head, q, t] = scaling * query[i, head, q].detach() @ key[i, head // groups, t].detach()
+        probabilities = logits.softmax(-1).nan_to_num()
+        seen.append((logits, probabilities))
+        return (probabilities @ value.repeat_interleave(groups, 1)).transpose(1, 2), None
+
+    return attention
+
+
+def test_attention_functions_that_receive_no_mask_are_recorded_and_inspected(monkeypatch):
+    interface, masks = transformers.AttentionInterface, transformers.AttentionMaskInterface
+    seen = []
+    for registry in (interface, masks):
+        monkeypatch.setattr(registry, "_global_mapping", dict(registry._global_mapping))
+    registered = by_kernel(seen)
+    interface.register("by_kernel", registered)
+    masks.register("by_kernel", transformers.masking_utils.flash_attention_mask)
+    torch.manual_seed(0)
+    config = transformers.MistralConfig(
+        vocab_size=16, hidden_size=16, intermediate_size=8, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, sliding_window=3, initializer_range=0.5, attn_implementation="by_kernel",
+    )  # fmt: skip
+    model = transformers.MistralModel(config).train()
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]])
+    batch = {"input_ids": torch.randint(16, (2, 7)), "attention_mask": mask}
+    with AttentionMonitor(model, every=1) as monitor:
+        model(**batch)
+        monitor.step()
+    own, calls = seen[:2], len(seen)
+    assert_recorded(monitor, expected_record([p for _, p in own], [s for s, _ in own], mask.bool()))
+    assert interface()["by_kernel"] is registered
+
+    class Wrapped(torch.nn.Module):  # whose implementation of attention cannot be changed
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, **arguments):
+            return self.inner(**arguments)
+
+    found = attsvm.torch.inspect(Wrapped(), batch, margins=False)
+    assert len(seen) > calls
+    assert max(head.rebuilt_error for head in found.heads) < 1e-5
+    eager = attsvm.torch.inspect(model, batch, margins=False)
+    for one, other in zip(found.heads, eager.heads, strict=True):
+        for name, value in one.numbers.items():
+            assert (value is None) == (other.numbers[name] is None)
+            assert value is None or value == pytest.approx(other.numbers[name], rel=1e-4, abs=1e-7), name
+        np.testing.assert_array_equal(one.selected, other.selected)
+
+
+def test_packed_sequences_and_other_masks_of_attention_functions():
+    query, key = torch.zeros(1, 2, 5, 4), torch.zeros(1, 1, 5, 4)
+    module = torch.nn.Module()
+    packed = fused_call(module, query, key, None, {"position_ids": torch.tensor([[0, 1, 0, 1, 2]]), "scaling": 0.5})
+    assert packed.mask[0, 0].int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [0, 0, 1, 0, 0],
+        [0, 0, 1, 1, 0],
+        [0, 0, 1, 1, 1],
+    ]
+    both_ways = fused_call(module, query, key, None, {"is_causal": False, "sliding_window": 2})
+    assert (both_ways.mask[0, 0] == (torch.ones(5, 5).tril(1).triu(-1) > 0)).all()
+    assert both_ways.scale == 0.5
+    last = fused_call(module, query[:, :, -1:], key, None, {})
+    assert last.mask.all(), "the last query is at the last token"
+    for mask, options, words in (
+        (torch.ones(5, 5, 5), {}, r"expected a mask of shape .*, got \(5, 5, 5\)"),
+        (None, {"softcap": 30.0}, "softcap, which is not supported"),
+    ):
+        with pytest.raises(attsvm.ProblemError, match=words):
+            fused_call(module, query, key, mask, options)
 
 
 def test_a_loop_is_recorded_and_trained_as_without_a_monitor(tmp_path):
@@ -198,8 +333,20 @@ def test_what_cannot_be_monitored_is_refused_by_name():
     ):
         with pytest.raises(attsvm.ProblemError, match=words):
             AttentionMonitor(model, **options)
-    sizes = {"n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8}
-    config = transformers.GPT2Config(vocab_size=16, attn_implementation="eager", **sizes)
-    eager = transformers.GPT2Model(config).train()
-    with AttentionMonitor(eager), pytest.raises(attsvm.ProblemError, match='with attn_implementation="sdpa"'):
-        eager(torch.randint(16, (1, 4)))
+
+    class ByHand(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = torch.nn.Linear(4, 12)
+
+        def forward(self, tokens):
+            query, key, value = self.qkv(tokens).chunk(3, dim=-1)
+            return (query @ key.mT).softmax(-1) @ value
+
+    by_hand = torch.nn.Sequential(ByHand())
+    said = "0 does not call scaled_dot_product_attention, and Layout does not rebuild its attention"
+    with (
+        AttentionMonitor(by_hand, family=Layout("0", heads=1, fused="qkv")),
+        pytest.raises(attsvm.ProblemError, match=said),
+    ):
+        by_hand(torch.zeros(1, 3, 4))

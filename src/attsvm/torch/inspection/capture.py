@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from attsvm.errors import ProblemError
 from attsvm.softmax import softmax
 from attsvm.svm.threads import threads_for
+from attsvm.torch.inspection.attention_functions import attention_functions
 from attsvm.torch.inspection.families.base import LayerInputs
 from attsvm.torch.inspection.families.fused import FusedCall
 from attsvm.torch.inspection.families.matrices import as_array
@@ -55,6 +56,10 @@ class FusedCalls(TorchFunctionMode):
 
     last: FusedCall | None = None
 
+    def keep(self, call: FusedCall) -> None:
+        """Let a call be the last one."""
+        self.last = call
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -62,9 +67,8 @@ class FusedCalls(TorchFunctionMode):
         if func is torch.nn.functional.scaled_dot_product_attention:
             given = {**dict(zip(FUSED_ARGUMENTS, args, strict=False)), **kwargs}
             scale = given.get("scale") or given["query"].shape[-1] ** -0.5
-            self.last = FusedCall(
-                given["query"], given["key"], given.get("attn_mask"), bool(given.get("is_causal", False)), scale
-            )
+            mask, is_causal = given.get("attn_mask"), bool(given.get("is_causal", False))
+            self.keep(FusedCall(given["query"], given["key"], mask, is_causal, scale))
         return func(*args, **kwargs)
 
 
@@ -123,6 +127,7 @@ def _run(model: nn.Module, batch: Any, layers: list[AttentionLayer], sampler: Sa
         stack.enter_context(torch.no_grad())
         stack.enter_context(evaluating(model))
         recorder = _Recorder(layers, sampler, stack.enter_context(FusedCalls()))
+        stack.enter_context(attention_functions(model, recorder.fused_calls.keep))
         for layer in layers:
             stack.enter_context(recorder.attached(layer))
         for piece in chunks(batch):

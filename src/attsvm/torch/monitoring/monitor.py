@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from attsvm.checks import check_integer, check_number
 from attsvm.errors import ProblemError
 from attsvm.extensions import import_object
+from attsvm.torch.inspection.attention_functions import attention_functions
 from attsvm.torch.inspection.capture import FusedCalls
 from attsvm.torch.inspection.families.base import Family
 from attsvm.torch.inspection.inspection import inspect
@@ -49,16 +50,16 @@ class Margins:
 class AttentionMonitor:
     """Records measures of every attention head while a model is trained.
 
-    In the first forward pass of every so many steps it reads the calls of ``scaled_dot_product_attention``; the model
-    computes as it does without the monitor, and the other passes are untouched. Call :meth:`step` after each step of
-    the optimiser, or pass :meth:`trainer_callback` to a Trainer of ``transformers`` or :meth:`lightning_callback` to
-    one of Lightning.
+    In the first forward pass of every so many steps it reads the calls of ``scaled_dot_product_attention``, or of the
+    attention functions of ``transformers``, as FlashAttention; the model computes as it does without the monitor, and
+    the other passes are untouched. Call :meth:`step` after each step of the optimiser, or pass :meth:`trainer_callback`
+    to a Trainer of ``transformers`` or :meth:`lightning_callback` to one of Lightning.
 
     Parameters
     ----------
     model : torch.nn.Module
-        With attention of a known family, which calls ``scaled_dot_product_attention`` (in ``transformers``,
-        ``attn_implementation="sdpa"``, the default).
+        With attention of a known family, which calls ``scaled_dot_product_attention``. The queries and keys of a model
+        of ``transformers`` that does not, as with eager attention or in BLOOM, are computed a second time.
     every : int
         Steps from one record to the next.
     log : str, Path, Log or SummaryWriter, optional
@@ -84,8 +85,8 @@ class AttentionMonitor:
     Raises
     ------
     ProblemError
-        If the model has no attention of a known family, or, at a record, an attention layer does not call
-        ``scaled_dot_product_attention``.
+        If the model has no attention of a known family, or, at a record, an attention layer of another model than
+        those of ``transformers`` does not call ``scaled_dot_product_attention``.
 
     See Also
     --------
@@ -218,10 +219,11 @@ class AttentionMonitor:
         if self.steps % self.every or self._read or not model.training:
             return
         self._mode = self._stack.enter_context(FusedCalls())
+        self._stack.enter_context(attention_functions(model, self._mode.keep))
         for layer in self.layers:
             hook = layer.module.register_forward_pre_hook(self._forget)
             self._stack.callback(hook.remove)
-            hook = layer.module.register_forward_hook(self._reader(layer))
+            hook = layer.module.register_forward_hook(self._reader(layer), with_kwargs=True)
             self._stack.callback(hook.remove)
 
     def _after(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
@@ -233,15 +235,16 @@ class AttentionMonitor:
         self._mode.last = None
 
     def _reader(self, layer: AttentionLayer) -> Any:
-        def read(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        def read(module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
             start = time.perf_counter()
             call = None if self._mode is None else self._mode.last
-            if call is None:
-                raise ProblemError(
-                    f"model: {layer.name} does not call scaled_dot_product_attention; models of transformers do with"
-                    ' attn_implementation="sdpa"'
-                )
             with torch.no_grad():
+                call = call or layer.family.rebuilt_call(module, arguments, keywords)
+                if call is None:
+                    raise ProblemError(
+                        f"model: {layer.name} does not call scaled_dot_product_attention, and {layer.family} does not "
+                        "rebuild its attention"
+                    )
                 self._read[layer.name] = of_call(call), of_weights(layer.family.projections(layer.module))
             self.seconds += time.perf_counter() - start
 

@@ -133,6 +133,22 @@ class Family(ABC):
         """
         return None if call is None else call.attention()
 
+    def rebuilt_call(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> FusedCall | None:
+        """The call of ``scaled_dot_product_attention`` that does what a module does by itself.
+
+        Parameters
+        ----------
+        module : Module
+        arguments, keywords
+            Of its call.
+
+        Returns
+        -------
+        FusedCall or None
+            By default None: a monitor needs modules that call it.
+        """
+        return None
+
     def stream(self, model: nn.Module) -> list[Step]:
         """What adds to the residual stream of a model, in order; :meth:`attsvm.torch.Inspection.explain` needs it.
 

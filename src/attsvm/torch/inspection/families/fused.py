@@ -36,6 +36,12 @@ class FusedCall(NamedTuple):
             return self.mask
         return torch.ones(self.query.shape[-2], self.key.shape[-2], dtype=torch.bool, device=self.query.device).tril()
 
+    @property
+    def allowed(self) -> Tensor | None:
+        """Where the mask lets a query attend; None for everywhere."""
+        mask = self.effective_mask
+        return None if mask is None else allowed_entries(mask)
+
     def attention(self) -> Tensor:
         """The attention probabilities, shape (b, H, Q, T)."""
         key = self.key.repeat_interleave(self.query.shape[1] // self.key.shape[1], 1)

@@ -46,7 +46,8 @@ class HuggingFace(Family):
         bound = signatures.signature(module.forward).bind(*arguments, **keywords).arguments
         bound = {**bound.pop("kwargs", {}), **bound}
         states = bound["hidden_states"]
-        allowed = allowed_tokens(self.mask_of(bound), states.shape[0], states.shape[1], states.shape[1])
+        mask = self.mask_of(bound) if call is None else call.allowed
+        allowed = allowed_tokens(mask, states.shape[0], states.shape[1], states.shape[1])
         rotation = self._rotation(bound, states)
         projected = self.projected(module, states, rotation)
         return LayerInputs(
@@ -77,6 +78,18 @@ class HuggingFace(Family):
         attention: Tensor | None = output[-1]
         return super().attention(module, output, call) if attention is None else attention
 
+    def rebuilt_call(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> FusedCall | None:
+        """Queries and keys from the hidden states, and one mask for the allowed tokens and the bias."""
+        inputs, projections = self.inputs(module, arguments, keywords, None), self.projections(module)
+        keys, queries = inputs.projected or (
+            _projected(inputs.keys, projections.key, projections.key_bias, inputs.rotation),
+            _projected(inputs.queries, projections.query, projections.query_bias, inputs.rotation),
+        )
+        mask = inputs.allowed[:, None].to(keys.device)
+        if inputs.bias is not None:
+            mask = inputs.bias.masked_fill(~mask, -torch.inf)
+        return FusedCall(queries, keys, mask, is_causal=False, scale=projections.scale)
+
     def _rotation(self, bound: dict[str, Any], states: Tensor) -> tuple[Tensor, Tensor] | None:
         if not self.rotary:
             return None
@@ -93,6 +106,24 @@ class HuggingFace(Family):
         return torch.cat([unrotated, part.expand(b, -1, -1)], dim=1)
 
 
+def _projected(
+    states: Tensor, weights: np.ndarray, biases: np.ndarray, rotation: tuple[Tensor, Tensor] | None
+) -> Tensor:
+    """Keys or queries (b, H, T, d_h) of hidden states (b, T, d)."""
+    heads, offsets = (torch.as_tensor(part).to(states) for part in (weights, biases))
+    vectors = states[:, None] @ heads + offsets[:, None]
+    return vectors if rotation is None else _turned(vectors, *rotation)
+
+
+def _turned(vectors: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Vectors (b, H, T, d_h) with their first coordinates rotated by the angles (b, T, ...) of their positions."""
+    size = cosine.shape[-1]
+    turning, rest = vectors[..., :size], vectors[..., size:]
+    first, second = turning.chunk(2, dim=-1)
+    turned = turning * cosine[:, None] + torch.cat([-second, first], dim=-1) * sine[:, None]
+    return torch.cat([turned, rest], dim=-1)
+
+
 def separate_projections(module: Any) -> Projections:
     """The projections of a module with layers ``q_proj`` and ``k_proj``, a ``head_dim`` and a ``scaling``."""
     query, key = module.q_proj, module.k_proj
@@ -107,13 +138,10 @@ def separate_projections(module: Any) -> Projections:
 
 def normed_and_rotated(module: Any, states: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Keys and queries of a module that applies ``k_norm`` and ``q_norm`` to each head before it rotates them."""
-    cosine, sine = (part[:, None] for part in rotation)
 
     def of(projection: Any, norm: Any) -> Tensor:
         vectors = norm(projection(states).unflatten(-1, (-1, module.head_dim))).transpose(1, 2)
-        first, second = vectors.chunk(2, dim=-1)
-        turned: Tensor = vectors * cosine + torch.cat([-second, first], dim=-1) * sine
-        return turned
+        return _turned(vectors, *rotation)
 
     keys, queries = of(module.k_proj, module.k_norm), of(module.q_proj, module.q_norm)
     return keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1), queries
