@@ -1,4 +1,4 @@
-"""``attsvm monitor``: the numbers of CSV files and zarr groups, the page, and what is not a record."""
+"""``attsvm monitor``: the numbers of its files, the page, and what is not a record."""
 
 import csv
 import json
@@ -17,7 +17,7 @@ from oracles.schemas import check_result
 
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 
-from attsvm.torch.monitoring import CsvLog, ZarrLog
+from attsvm.torch.monitoring import CsvLog, TensorBoardLog, ZarrLog
 
 HEADS = [f"{layer}.{head}" for layer in range(2) for head in range(11)]
 
@@ -73,6 +73,26 @@ def test_a_record_is_read_as_it_was_written(run, tmp_path, kind):
     assert result["measures"]["entropy"][2][-1] is None
     assert result["measures"]["margin_upper"][1] == [None] * len(HEADS)
     np.testing.assert_array_equal(result["measures"]["largest_logit"], written.values["largest_logit"])
+
+
+def test_event_files_of_tensorboard_are_read_with_what_a_restart_wrote_again(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    for _ in range(2):  # before and after a restart
+        writer = SummaryWriter(str(tmp_path / "runs"))
+        written = joined(HEADS, write(TensorBoardLog(writer), HEADS))
+        writer.add_scalar("loss/train", 1.0, 0)
+        writer.close()
+    found = read_records(tmp_path / "runs")
+    assert found.heads == HEADS
+    np.testing.assert_array_equal(found.steps, written.steps)
+    assert found.values.keys() == written.values.keys()
+    for name, values in written.values.items():
+        np.testing.assert_array_equal(found.values[name], values.astype(np.float32))
+    monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing.event_accumulator", None)
+    with pytest.raises(ProblemError, match=r"event files need tensorboard: pip install 'attsvm\[torch\]'"):
+        read_records(tmp_path / "runs")
 
 
 def csv_of(html, name):

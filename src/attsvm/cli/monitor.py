@@ -10,16 +10,18 @@ from attsvm.cli.shared import command_line, finish, result_folder
 from attsvm.cli.tables import columns_table
 
 HELP = """
-RECORD is a file `*.csv` or a folder `*.zarr` that `attsvm.torch.AttentionMonitor` wrote; the training may still be
-running. With `--out`, the page has curves of every measure over the steps (largest logit, largest probability, entropy,
-share to the first token, norms and effective rank of W, interval of the margin ratio), maps of all heads, and a table
-of their last values, which is printed, too.
+RECORD is a file `*.csv`, a folder `*.zarr`, or a folder of TensorBoard that `attsvm.torch.AttentionMonitor` wrote; the
+training may still be running. With `--out`, the page has curves of every measure over the steps (largest logit,
+largest probability, entropy, share to the first token, norms and effective rank of W, interval of the margin ratio),
+maps of all heads, and a table of their last values, which is printed, too.
 
 Examples:
 
     attsvm monitor heads.csv --out demo/heads
 
     attsvm monitor heads.zarr --json > result.json
+
+    attsvm monitor runs/first --out demo/heads
 """
 
 MOST_ROWS = 60
@@ -27,7 +29,9 @@ MOST_ROWS = 60
 
 
 def monitor(
-    record: Annotated[Path, typer.Argument(metavar="RECORD", help="CSV file or zarr group of a monitor.")],
+    record: Annotated[
+        Path, typer.Argument(metavar="RECORD", help="CSV file, zarr group or TensorBoard folder of a monitor.")
+    ],
     out: OutFolder = None,
     json: Json = False,
     force: ForceFolder = False,

@@ -1,7 +1,11 @@
-"""What an ``AttentionMonitor`` recorded, as arrays, and how they are read from its CSV files and zarr groups."""
+"""What an ``AttentionMonitor`` recorded, as arrays, and how they are read from its files.
+
+They are CSV files, zarr groups, and event files of TensorBoard.
+"""
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +17,15 @@ from attsvm.reading import read_text, reading
 
 COLUMNS = ["step", "head", "measure", "value"]
 """Of a CSV file."""
+
+EVENTS = "*tfevents*"
+"""Names of the event files of TensorBoard."""
+
+SCALAR = re.compile(r"(?P<measure>[^/]+)/(?P<head>\d+\.\d+)")
+"""Names of a monitor's scalars; a training may write others to the same file."""
+
+Cells = dict[str, dict[tuple[int, str], float]]
+"""By measure: the values by step and head."""
 
 
 class Records(NamedTuple):
@@ -34,17 +47,23 @@ class Records(NamedTuple):
 
 
 def read_records(path: str | Path) -> Records:
-    """Read a CSV file or a zarr group that a monitor wrote.
+    """Read what a monitor wrote: a CSV file, a zarr group, or event files of TensorBoard or their folder.
+
+    TensorBoard keeps numbers in float32. Of several values at a step, as after a restart, the last one counts.
 
     Raises
     ------
     ProblemError
         If there is none, it has another form, or it holds no records.
     """
-    is_group = Path(path).is_dir()
-    text = "" if is_group else read_text(path)
+    place = Path(path)
     with reading(path, "not what an AttentionMonitor writes"):
-        found = _of_group(path) if is_group else _of_rows(text)
+        if place.match(EVENTS) or (place.is_dir() and any(place.glob(EVENTS))):
+            found = _of_cells(_events(path))
+        elif place.is_dir():
+            found = _of_group(path)
+        else:
+            found = _of_cells(_rows(read_text(path)))
     if not len(found.steps) or not found.heads:
         raise ProblemError(f"{path}: expected at least one record, got none")
     return found
@@ -74,12 +93,28 @@ def joined(heads: list[str], records: list[tuple[int, dict[str, np.ndarray]]]) -
     return Records(np.array([step for step, _ in records]), list(heads), values)
 
 
-def _of_rows(text: str) -> Records:
+def _events(path: str | Path) -> Cells:
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError:
+        raise ProblemError(f"{path}: event files need tensorboard: pip install 'attsvm[torch]'") from None
+    events = EventAccumulator(str(path), size_guidance={"scalars": 0})  # all of them, not a sample
+    events.Reload()
+    cells: Cells = {}
+    for tag in events.Tags()["scalars"]:
+        named = SCALAR.fullmatch(tag)
+        if named:
+            values = {(int(event.step), named["head"]): float(event.value) for event in events.Scalars(tag)}
+            cells[named["measure"]] = cells.get(named["measure"], {}) | values
+    return cells
+
+
+def _rows(text: str) -> Cells:
     # the last line may be incomplete while the training is running
     rows = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]))
     if next(rows, None) != COLUMNS:
         raise ValueError(f"the first line is not {','.join(COLUMNS)}")
-    cells: dict[str, dict[tuple[int, str], float]] = {}
+    cells: Cells = {}
     for number, row in enumerate(rows, start=2):
         if len(row) != len(COLUMNS):
             raise ValueError(f"line {number} has {len(row)} values")
@@ -87,6 +122,10 @@ def _of_rows(text: str) -> Records:
         if np.isinf(float(value)):
             raise ValueError(f"line {number} has the value {value}")
         cells.setdefault(measure, {})[int(step), head] = float(value)
+    return cells
+
+
+def _of_cells(cells: Cells) -> Records:
     places = {place for of_measure in cells.values() for place in of_measure}
     steps = sorted({step for step, _ in places})
     heads = sorted({head for _, head in places}, key=lambda head: [int(part) for part in head.split(".")])
