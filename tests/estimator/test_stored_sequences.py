@@ -64,6 +64,14 @@ def test_a_stored_table_is_read_in_parts_and_never_as_a_whole(padded, on_disk, m
     assert found.table.dtype == np.float32
 
 
+def test_a_width_below_the_longest_sequence_is_refused():
+    bags = Sequences(np.eye(3), [2, 0, 1], [0, 1, 3])
+    assert bags.padded(width=4)[1].sum(axis=1).tolist() == [1, 2]
+    with pytest.raises(ProblemError, match=r"width: expected an integer >= 2, got 1"):
+        bags.padded(width=1)
+    assert bags.padded([0], width=1)[0].shape == (1, 1, 3)
+
+
 def test_integers_on_disk_and_what_is_refused(tmp_path):
     zarr = pytest.importorskip("zarr", reason="zarr (extra `sweep`) is not installed")
     counts = np.random.default_rng(0).integers(9, size=(50, 3))

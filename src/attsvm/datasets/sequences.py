@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.checks import check_integer
 from attsvm.datasets.stored import StoredTable, is_stored
 from attsvm.errors import ProblemError
 
@@ -195,13 +196,18 @@ class Sequences:
     def padded_ids(
         self, indices: Any = slice(None), width: int | None = None
     ) -> tuple[Int[np.ndarray, "b T"], Bool[np.ndarray, "b T"]]:
-        """Token numbers of some sequences, padded to the longest of them or to ``width``.
+        """Token numbers of some sequences, padded to the longest of them or to a ``width`` of at least that.
 
         Returns
         -------
         ids : int32 ndarray, shape (b, T)
             0 in padded places.
         mask : bool ndarray, shape (b, T)
+
+        Raises
+        ------
+        ProblemError
+            If a sequence is longer than ``width``.
 
         Examples
         --------
@@ -212,7 +218,8 @@ class Sequences:
         """
         chosen = np.arange(len(self))[indices]
         lengths = self.lengths[chosen]
-        width = int(lengths.max(initial=0)) if width is None else width
+        longest = int(lengths.max(initial=0))
+        width = longest if width is None else check_integer("width", width, longest)
         place = np.arange(width)
         mask = place < lengths[:, None]
         ids = np.zeros(mask.shape, dtype=np.int32)
@@ -222,13 +229,18 @@ class Sequences:
     def padded(
         self, indices: Any = slice(None), width: int | None = None
     ) -> tuple[Float[np.ndarray, "b T d"], Bool[np.ndarray, "b T"]]:
-        """Tokens of some sequences, padded to the longest of them or to ``width``.
+        """Tokens of some sequences, padded to the longest of them or to a ``width`` of at least that.
 
         Returns
         -------
         tokens : ndarray, shape (b, T, d)
             Zero in padded places.
         mask : bool ndarray, shape (b, T)
+
+        Raises
+        ------
+        ProblemError
+            If a sequence is longer than ``width``.
 
         Examples
         --------

@@ -16,7 +16,7 @@ from attsvm.problem import ARRAY_NAMES, Problem
 from attsvm.profiles.named import stepped
 from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.stepped import Arrays, Factor, Task
-from attsvm.profiles.verdict import Outcome, chosen, disagreement, outcome, reason
+from attsvm.profiles.verdict import Outcome, chosen, disagreement, outcome, reason, written
 from attsvm.progress import reports
 from attsvm.results import Callback, Status
 from attsvm.selection import selected_tokens
@@ -154,8 +154,8 @@ def margin_profile(
     why = "interrupted." if interrupted else contrary or reason(best, decays)
     if underflows and raw is not None:
         why += (
-            f" On the gradient itself, which is not divided by its norm, the ratio is {raw[:, own].mean():.3f}: the "
-            "gradient becomes too small for the optimizer."
+            " On the gradient itself, which is not divided by its norm, the ratio is "
+            f"{written(raw[:, own].mean())}: the gradient becomes too small for the optimizer."
         )
     return MarginProfile(
         Status.INTERRUPTED if interrupted else Status.FINISHED,

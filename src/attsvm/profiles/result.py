@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attsvm.norms import Norm, read_norm, written_norm
+from attsvm.profiles.verdict import written
 from attsvm.results import Result, per_trial, shared
 
 
@@ -114,7 +115,9 @@ class MarginProfile(Result):
         titles = "  ".join(self.schedules)
         lines = [f"Mean margin ratio of {self.optimizer}", f"{'':{width}}  {titles}"]
         for norm, column in zip(self.norms, self.mean.T, strict=True):
-            numbers = "  ".join(f"{value:{len(name)}.3f}" for value, name in zip(column, self.schedules, strict=True))
+            numbers = "  ".join(
+                f"{written(value):>{len(name)}}" for value, name in zip(column, self.schedules, strict=True)
+            )
             lines.append(f"{norm:{width}}  {numbers}")
         return "\n".join([*lines, *wrap(f"{self.verdict}: {self.reason}", 80, break_on_hyphens=False)])
 

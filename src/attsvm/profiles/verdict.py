@@ -108,11 +108,11 @@ def disagreement(outcomes: list[Outcome]) -> str:
 
 def reason(best: Outcome, decays: bool) -> str:
     """Why the verdict is what it is, and what to change if there is none."""
-    where = f"mean margin ratio {_down(best.mean)} with {best.schedule} steps"
+    where = f"mean margin ratio {written(best.mean)} with {best.schedule} steps"
     if best.conclusive:
         return (
             f"{where}, the largest of the norms that were compared in {best.leads:.0%} of the problems "
-            f"({best.second}: {_down(best.second_mean)})."
+            f"({best.second}: {written(best.second_mean)})."
         )
     if not best.finite:
         return "the weights left the finite numbers. Use a smaller learning rate."
@@ -127,13 +127,13 @@ def reason(best: Outcome, decays: bool) -> str:
             f"the steps are too long: a late step changes a logit by {best.change:.2g}, and long steps can lead to "
             "another norm. Use a smaller learning rate."
         )
-    leading = f"the largest ratio is {_down(best.mean)}, in the {best.norm} norm with {best.schedule} steps"
+    leading = f"the largest ratio is {written(best.mean)}, in the {best.norm} norm with {best.schedule} steps"
     if best.rise > _STILL_RISING:
         return f"{leading}, and it is still rising (by {best.rise:.2g} in the later half). Use more steps."
     decay = " Weight decay can be the cause." if decays else ""
     if best.mean >= _LARGE_RATIO and best.leads >= _MOST_PROBLEMS:
         return (
-            f"{leading}, and {_down(best.second_mean)} in the {best.second} norm: too close to tell them apart. "
+            f"{leading}, and {written(best.second_mean)} in the {best.second} norm: too close to tell them apart. "
             "Use more steps, or compare with norms between the two."
         )
     if best.mean >= _LARGE_RATIO:
@@ -141,6 +141,6 @@ def reason(best: Outcome, decays: bool) -> str:
     return f"{leading}, and it has stopped rising: the optimizer maximises the margin of none of these norms.{decay}"
 
 
-def _down(ratio: float) -> str:
-    """Rounded down, so that only 1 is written as 1."""
+def written(ratio: float) -> str:
+    """A ratio with three digits, rounded down, so that only 1 is written as 1."""
     return f"{np.floor(ratio * 1000) / 1000:.3f}"

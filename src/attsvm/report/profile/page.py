@@ -7,6 +7,7 @@ import numpy as np
 
 from attsvm.plot.matrix import drawn_matrix
 from attsvm.profiles import MarginProfile
+from attsvm.profiles.verdict import written
 from attsvm.report.drawn import Drawn, draw_each
 from attsvm.report.plain import command_result
 from attsvm.report.render import render
@@ -57,7 +58,7 @@ def write_folder(folder: Path, profile: MarginProfile, result: dict[str, Any], c
         drawn=drawn,
         made_by=f"{problems} problems",
         columns=["", *profile.norms],
-        rows=[(name, *(f"{x:.3f}" for x in row)) for name, row in _rows(profile)],
+        rows=[(name, *map(written, row)) for name, row in _rows(profile)],
         command=command,
         result=result,
     )
@@ -76,8 +77,8 @@ def _cards(profile: MarginProfile) -> list[tuple[str, str, str]]:
     mean = profile.mean[place]
     first, second = np.argsort(mean)[::-1][:2] if len(mean) > 1 else (0, 0)
     return [
-        ("Largest margin ratio", number(mean[first]), f"{profile.norms[first]} norm, {profile.chosen} steps"),
-        ("Second largest", number(mean[second]), f"{profile.norms[second]} norm, same steps"),
+        ("Largest margin ratio", written(mean[first]), f"{profile.norms[first]} norm, {profile.chosen} steps"),
+        ("Second largest", written(mean[second]), f"{profile.norms[second]} norm, same steps"),
         ("Saturated", percent(profile.decided[place].mean()), "of the problems: each query keeps one token"),
         (
             "Change of a logit",
