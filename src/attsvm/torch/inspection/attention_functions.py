@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attsvm.errors import ProblemError
 from attsvm.torch.inspection.families.fused import FusedCall
 
-READ_OTHERWISE = {None, "eager", "sdpa"}
+READ_OTHERWISE = {"eager", "sdpa"}
 """Implementations that need no other function than those of the module and of PyTorch."""
 
 
@@ -25,14 +25,15 @@ def attention_functions(model: nn.Module, keep: Callable[[FusedCall], object]) -
     The functions compute as they do without it, and are registered again afterwards.
     """
     configs = (getattr(module, "config", None) for module in model.modules())
-    names = {getattr(config, "_attn_implementation", None) for config in configs} - READ_OTHERWISE
+    found = {getattr(config, "_attn_implementation", None) for config in configs}
+    names = {name for name in found if isinstance(name, str)} - READ_OTHERWISE
     if not names:
         yield
         return
     from transformers import AttentionInterface
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    registered = AttentionInterface()
-    replaced = {name: registered[name] for name in names if name in registered}
+    replaced = {name: ALL_ATTENTION_FUNCTIONS[name] for name in names if name in ALL_ATTENTION_FUNCTIONS}
     for name, function in replaced.items():
         AttentionInterface.register(name, _kept(function, keep))
     try:
