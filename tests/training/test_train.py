@@ -174,6 +174,21 @@ def test_calls_of_one_step_give_the_same_run_and_keep_what_is_recorded(monkeypat
     np.testing.assert_array_equal(run.weights, whole.weights)
 
 
+def test_slices_share_the_tokens_that_their_trials_share(monkeypatch):
+    seen = []
+    advance = sessions.Session.advance
+    monkeypatch.setattr(sessions.Session, "advance", lambda self, *rest: seen.append(self) or advance(self, *rest))
+    shared = random_problem(40, 30, 30, seed=0)
+    train(shared, init=np.zeros((3, 30, 30)), steps=1)
+    first, *others = seen[0].inputs
+    assert len(others) == 2
+    assert all(other.data.tokens is first.data.tokens and other.data.keys is first.data.tokens for other in others)
+    both = np.stack([shared.tokens, random_problem(40, 30, 30, seed=1).tokens])
+    train(attsvm.Problem(both, shared.labels, both[:, :, 0], shared.head), steps=1)
+    first, other = seen[1].inputs
+    assert not np.array_equal(first.data.tokens, other.data.tokens)
+
+
 def test_numbers_change_without_compiling_anything_anew():
     problem = random_problem(4, 5, 3, 0)
     rate, other = optimizers.normalized_gradient_descent(0.1), optimizers.normalized_gradient_descent(0.02)

@@ -65,6 +65,7 @@ class Session:
         of_attention = objective.attention.shapes(problem)
         self.inputs: list[Inputs] = []
         self.states: list[State] = []
+        previous: Inputs | None = None
         for part in self.slices:
             # in float64, which holds numbers that the type of the training may not
             start = {name: trials_last(x[part], np.float64) for name, x in setup.trained.items()}
@@ -79,8 +80,13 @@ class Session:
             fixed = {name: data.last(x, part) for name, x in self.of_head.items()}
             fixed |= {name: fold(trials_last(x[part], dtype), problem.heads_shape) for name, x in self.fixed.items()}
             taken = data.take(part)
-            allowed = range_of(objective, moved, fixed, taken, dtype)
-            self.inputs.append(_on_device(Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)))
+            if previous is not None and _same((taken, fixed), (previous.data, previous.fixed)):
+                allowed = previous.range
+            else:
+                allowed = range_of(objective, moved, fixed, taken, dtype)
+            inputs = Inputs(taken, fixed, allowed, scalars, penalty, gradient_tol, key)
+            self.inputs.append(_on_device(inputs, previous, self.inputs[-1] if self.inputs else None))
+            previous = inputs
             self.states.append(self.program.start(moved, exponent, allowed))
         self.executable = self.program.compiled(self.states[0], self.inputs[0])
         self.marked: frozenset[int] = frozenset()
@@ -232,13 +238,24 @@ class Session:
         return np.ascontiguousarray(x).reshape((*x.shape[:after], *self.batch_shape, *x.shape[after + 1 :]))
 
 
-def _on_device(inputs: Inputs) -> Inputs:
-    """The inputs as arrays of the device, once for all calls; what is one array stays one."""
+def _on_device(inputs: Inputs, previous: Inputs | None, on_device: Inputs | None) -> Inputs:
+    """The inputs as arrays of the device, once for all calls.
+
+    What is one array stays one, also across slices: ``previous`` are those of another slice and ``on_device`` the same
+    on the device.
+    """
     leaves, structure = jax.tree.flatten(inputs)
-    distinct = {id(leaf): leaf for leaf in leaves}
-    moved = dict(zip(distinct, jax.device_put(list(distinct.values())), strict=True))
-    on_device: Inputs = jax.tree.unflatten(structure, [moved[id(leaf)] for leaf in leaves])
-    return on_device
+    known = dict(zip(map(id, jax.tree.leaves(previous)), jax.tree.leaves(on_device), strict=True))
+    distinct = {id(leaf): leaf for leaf in leaves if id(leaf) not in known}
+    known |= zip(distinct, jax.device_put(list(distinct.values())), strict=True)
+    moved: Inputs = jax.tree.unflatten(structure, [known[id(leaf)] for leaf in leaves])
+    return moved
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two trees hold the same arrays."""
+    of_a, of_b = jax.tree.leaves(a), jax.tree.leaves(b)
+    return len(of_a) == len(of_b) and all(x is y for x, y in zip(of_a, of_b, strict=True))
 
 
 def _of_about_one(

@@ -63,6 +63,7 @@ class TrialData:
         # the loss is that of the sum over the heads
         first = (slice(None),) * len(problem.model_shape) + (0,) * len(self._heads_shape)
         self._of_models = labels[first], weight[first]
+        self._shared: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def take(self, trials: np.ndarray) -> Data:
         """Data of some trials; the problem's batch runs fastest, so that trial j has problem j mod their number."""
@@ -77,17 +78,21 @@ class TrialData:
     def last(self, array: np.ndarray, trials: np.ndarray) -> np.ndarray:
         """One array (*batch, ...) as (..., H·B), the trials running fastest, or (..., 1) where all problems share it.
 
-        Without several heads, H is 1.
+        Without several heads, H is 1. A shared array is the same object for all trials.
         """
         return self._last(array, trials, self._heads_shape)
 
     def _last(self, array: np.ndarray, trials: np.ndarray, heads: tuple[int, ...]) -> np.ndarray:
         axes = self._batch_ndim - len(self._heads_shape) + len(heads)
         if all(stride == 0 or size == 1 for stride, size in zip(array.strides[:axes], array.shape, strict=False)):
-            array = array[(0,) * axes][..., None]
-        else:
-            array = array.reshape(self._num_problems, *heads, *array.shape[axes:])
-            array = fold(np.moveaxis(array[trials % self._num_problems], 0, -1), heads)
+            if id(array) not in self._shared:
+                # with the array itself, so that no other one can have its id
+                self._shared[id(array)] = array, self._contiguous(array[(0,) * axes][..., None])
+            return self._shared[id(array)][1]
+        array = array.reshape(self._num_problems, *heads, *array.shape[axes:])
+        return self._contiguous(fold(np.moveaxis(array[trials % self._num_problems], 0, -1), heads))
+
+    def _contiguous(self, array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(array, dtype=bool if array.dtype == bool else self._dtype)
 
 
