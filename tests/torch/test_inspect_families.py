@@ -259,17 +259,30 @@ def test_a_sample_of_queries_is_part_of_all_of_them():
         assert (picked == other.selected)[part.positions >= 0].all()
 
 
-def test_processes_of_their_own_find_the_same_margins_and_stop_when_told(monkeypatch, recwarn, capfd):
+def test_processes_of_their_own_find_the_same_margins_and_stop_when_told(monkeypatch, recwarn, capfd, tmp_path):
     alone = attsvm.torch.inspect(spread_out(bert()), words(), workers=1)
     # so that even these few pairs are worth a process
     monkeypatch.setattr("attsvm.torch.inspection.solves.LEAST_PAIRS", 0)
     beside = attsvm.torch.inspect(spread_out(bert()), words(), workers=2)
     assert [vars(head.margin) for head in beside.heads] == [vars(head.margin) for head in alone.heads]
-    stopped = attsvm.torch.inspect(
-        spread_out(bert()), words(), workers=2, callback=lambda at: (at.layer, at.head) == (1, 1)
-    )
-    assert [(head.layer, head.head) for head in stopped.heads] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    seen = []
+
+    def stop(at):
+        seen.append((at.step, len(at.inspection().heads)))
+        return at.step == 6
+
+    stopped = attsvm.torch.inspect(spread_out(bert()), words(), workers=2, callback=stop)
+    # all heads are measured first, and the heads that are not solved keep their measures
+    assert seen == [(0, 4), (0, 8), *((step, 8) for step in range(1, 7))]
     assert stopped.interrupted
+    assert list(stopped.status) == [*beside.status[:6], "interrupted", "interrupted"]
+    for one, other in zip(stopped.heads, beside.heads, strict=True):
+        solved = (one.layer, one.head) <= (1, 1)
+        assert (vars(one.margin) if solved else one.margin) == (vars(other.margin) if solved else None)
+        assert one.numbers == other.numbers | ({} if solved else {"margin_ratio": None})
+    stopped.save(tmp_path / "stopped.npz")
+    loaded = attsvm.torch.Inspection.load(tmp_path / "stopped.npz")
+    assert [head.margin is None for head in loaded.heads] == 6 * [False] + 2 * [True]
     assert not beside.interrupted
     assert not [warning for warning in recwarn if "joblib" in warning.filename]
     assert "Traceback" not in capfd.readouterr().err

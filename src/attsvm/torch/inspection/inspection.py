@@ -2,25 +2,24 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from itertools import repeat
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import nn
 
 from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.errors import ProblemError
+from attsvm.interruptions import interruptions
 from attsvm.progress import reports
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.svm.threads import threads_for
-from attsvm.torch.inspection.capture import capture
 from attsvm.torch.inspection.families.base import Family
-from attsvm.torch.inspection.layers import AttentionLayer, attention_layers
+from attsvm.torch.inspection.layers import attention_layers
 from attsvm.torch.inspection.measures import attention_of
-from attsvm.torch.inspection.model_calls import num_sequences, on_device_of, placed, token_ids, without_special
+from attsvm.torch.inspection.model_calls import num_sequences, placed, token_ids, without_special
 from attsvm.torch.inspection.result import Head, HeadProgress, Inspection
 from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.solves import SolveSettings, default_workers, margin_intervals
@@ -82,7 +81,8 @@ def inspect(
         Where the model runs: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default where it is.
         It is moved back afterwards. The margins are computed on the CPU.
     callback : callable, optional
-        Called with a :class:`HeadProgress` after each head. If it returns True, the inspection stops.
+        Called with a :class:`HeadProgress` after each head. If it returns True, or after Ctrl-C, the inspection stops:
+        it has the measures of all heads, and the margins of those that were solved.
     progress : bool
         Show the progress, as :func:`attsvm.train` does.
 
@@ -104,6 +104,9 @@ def inspect(
 
     Notes
     -----
+    First all heads are measured, then ``view`` is examined, then the margins of the other heads are solved, layer by
+    layer.
+
     W = W_K (W_Q; b_Q)'/√d_h acts on the tokens as they enter the layer, after the norm of the block, and on queries
     with a constant coordinate 1. For every token that a query drops there is one constraint: a margin of 1 over it. W
     satisfies the constraints of its own selection up to scale. The ratio of its margin to the best one at the same
@@ -134,136 +137,164 @@ def inspect(
     check_seed(seed)
     layers = attention_layers(model, family)
     batch, special = without_special(batch)
-    sampler = Sampler(queries, num_sequences(batch), seed)
-    work = _Work(
-        layers,
-        _heads_by_layer(len(layers), heads, view),
-        view,
-        special,
-        token_ids(batch),
-        SolveSettings(gap, max_steps, workers or default_workers()) if margins else None,
-        max_steps,
-        callback,
-    )
-    with placed(model, device):
-        done = work.run(model, on_device_of(model, batch), sampler)
-    first = done.first
-    inspection = Inspection.of_heads(
-        done.heads,
-        model=type(model).__name__,
-        family=layers[0].family.name,
-        layer_names=[layer.name for layer in layers],
-        num_sequences=len(first.tokens),
-        num_tokens=int(np.count_nonzero(first.allowed.any(axis=1))),
-        num_queries=int(np.count_nonzero(first.positions >= 0)),
-        sampled=sampler.sampled,
-        rotary=first.is_rotary,
-        biased=first.bias is not None,
-        positions=first.positions,
-        gap=gap,
-        seed=seed,
-        special_known=special is not None or layers[0].family.first_is_special,
-        interrupted=done.interrupted,
-        view=done.view,
-        source=Source(model, batch, layers, queries, seed, token_ids(batch)),
-    )
-    return inspection if done.view is None else replace(inspection, view=_with_explanation(done.view, inspection))
+    source = Source(model, batch, layers, Sampler(queries, num_sequences(batch), seed), token_ids(batch))
+    solves = SolveSettings(gap, max_steps, workers or default_workers()) if margins else None
+    work = _Work(source, _heads_by_layer(len(layers), heads, view), view, special, gap, max_steps, solves)
+    with placed(model, device), interruptions() as requested:
+        for at in work.stages():
+            stop = callback is not None and callback(at)
+            if (stop or requested.is_set()) and at.step != at.steps:
+                break
+        # the model may change from now on
+        return replace(work.inspection(), source=replace(source, kept={}))
 
 
-def _with_explanation(view: HeadView, inspection: Inspection) -> HeadView:
-    """The split by origin, or why there is none: not every family describes its residual stream."""
-    try:
-        return replace(view, explanation=inspection.explain(view.layer, view.head))
-    except ProblemError as error:
-        return replace(view, unexplained=str(error))
-
-
-@dataclass(frozen=True)
-class _Done:
-    heads: list[Head]
-    first: Layer
-    view: HeadView | None
-    interrupted: bool
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Work:
-    """The heads to inspect, and how."""
+    """An inspection under way.
 
-    layers: list[AttentionLayer]
-    heads: dict[int, list[int]]
-    view: tuple[int, int] | None
+    Attributes
+    ----------
+    source : Source
+    chosen : dict of int to list of int
+        Heads by layer; an empty list means all of them.
+    view_of : (int, int) or None
+        The head in detail.
+    special : bool ndarray, shape (n, T), or None
+    gap : float
+    max_steps : int or None
+    solves : SolveSettings or None
+        None if margins are not requested.
+    heads : dict of (int, int) to Head
+        Those that are measured, layer by layer.
+    total : int
+        How many there will be.
+    first : Layer or None
+        The first layer that is inspected, once it is known.
+    view : HeadView or None
+        Once it is examined.
+    start : float
+    """
+
+    source: Source
+    chosen: dict[int, list[int]]
+    view_of: tuple[int, int] | None
     special: Bool[np.ndarray, "n T"] | None
-    tokens: Int[np.ndarray, "n T"] | None
-    solves: SolveSettings | None
+    gap: float
     max_steps: int | None
-    callback: Callable[[HeadProgress], object] | None
+    solves: SolveSettings | None
+    heads: dict[tuple[int, int], Head] = field(default_factory=dict)
+    total: int = 0
+    first: Layer | None = None
+    view: HeadView | None = None
+    start: float = field(default_factory=time.perf_counter)
 
-    def run(self, model: nn.Module, batch: Any, sampler: Sampler) -> _Done:
-        """Inspect the layers one after another."""
-        start = time.perf_counter()
-        done: list[Head] = []
-        first: Layer | None = None
-        view: HeadView | None = None
-        order = sorted(self.heads)
-        captured = capture(model, batch, [self.layers[k] for k in order], sampler)
-        for place, (index, layer) in enumerate(zip(order, captured, strict=True)):
-            first = first or layer
-            if self.view is not None and self.view[0] == index:
-                _check_head(index, self.view[1], layer)
-                gap = VIEW_GAP if self.solves is None else min(VIEW_GAP, self.solves.gap)
-                view = view_head(layer, index, self.view[1], self.max_steps, gap)
-            chosen = self.heads[index] or list(range(layer.num_heads))
+    def stages(self) -> Iterator[HeadProgress]:
+        """Measure all heads, examine the one in detail, solve for the margins. What takes longest comes last."""
+        yield from self._measures()
+        if self.view_of is not None:
+            self.view = self._viewed(*self.view_of)
+        if self.solves is not None:
+            yield from self._solves(self.solves)
+
+    def inspection(self) -> Inspection:
+        """What is known so far."""
+        first, source = self.first, self.source
+        assert first is not None
+        heads = list(self.heads.values())
+        return Inspection.of_heads(
+            heads,
+            model=type(source.model).__name__,
+            family=source.layers[0].family.name,
+            layer_names=[layer.name for layer in source.layers],
+            num_sequences=len(first.tokens),
+            num_tokens=int(np.count_nonzero(first.allowed.any(axis=1))),
+            num_queries=int(np.count_nonzero(first.positions >= 0)),
+            sampled=source.sampler.sampled,
+            rotary=first.is_rotary,
+            biased=first.bias is not None,
+            positions=first.positions,
+            gap=self.gap,
+            seed=source.sampler.seed,
+            special_known=self.special is not None or source.layers[0].family.first_is_special,
+            interrupted=len(heads) < self.total or any(head.status == Status.INTERRUPTED for head in heads),
+            view=self.view,
+            source=source,
+        )
+
+    def _measures(self) -> Iterator[HeadProgress]:
+        for index, layer in self._layers():
+            self.first = self.first or layer
+            if self.view_of is not None and self.view_of[0] == index:
+                _check_head(*self.view_of, layer)
+            chosen = self.chosen[index] or list(range(layer.num_heads))
             _check_head(index, min(chosen), layer)
             _check_head(index, max(chosen), layer)
-            later = sum(len(self.heads[k] or range(layer.num_heads)) for k in order[place + 1 :])
-            total = len(done) + len(chosen) + later  # if later layers have as many heads as this one
-            for one in self._inspected(layer, index, chosen, view):
-                done.append(one)
-                progress = HeadProgress(
-                    len(done),
-                    total,
-                    time.perf_counter() - start,
-                    stage=f"layer {index}",
-                    layer=index,
-                    head=one.head,
-                )
-                if self.callback is not None and self.callback(progress):
-                    return _Done(done, first, view, True)
-        assert first is not None
-        return _Done(done, first, view, False)
+            later = sum(len(heads or range(layer.num_heads)) for k, heads in self.chosen.items() if k > index)
+            self.total = len(self.heads) + len(chosen) + later  # if later layers have as many heads as this one
+            for one in self._measured(layer, index, chosen):
+                self.heads[index, one.head] = one
+                if self.solves is None:
+                    yield self._progress(len(self.heads), f"layer {index}", index, one.head)
+            if self.solves is not None:
+                self.source.keep(index, layer)
+                yield self._progress(0, f"measures of layer {index}", index, chosen[-1])
 
-    def _inspected(self, layer: Layer, index: int, chosen: list[int], view: HeadView | None) -> Iterator[Head]:
-        """The chosen heads of one layer in order. The interval of the head in detail is not solved again."""
+    def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
+        """Heads of one layer without their margins."""
         special = self.special
         if special is not None and special.shape != layer.tokens.shape[:2]:
             special = None  # it is of texts, and this layer sees pictures
-        if special is None and self.layers[index].family.first_is_special:
+        if special is None and self.source.layers[index].family.first_is_special:
             special = np.zeros(layer.tokens.shape[:2], bool)
             special[:, 0] = True
         own = layer.positions if layer.is_self else None
-        shape = None if self.tokens is None else self.tokens.shape
-        tokens = self.tokens if shape == layer.tokens.shape[:2] else None  # other layers may see pictures
-        with threads_for(0):  # many small products
-            attentions = [attention_of(layer.head(head), layer.allowed, special, own, tokens) for head in chosen]
-            ranks = [layer.effective_rank(head) for head in chosen]
-        solved: MarginInterval | None = None
-        if self.solves is not None and view is not None and view.layer == index:
-            solved = view.interval.for_gap(self.solves.gap)
-        left = [place for place, head in enumerate(chosen) if solved is None or (index, head) != self.view]
-        intervals: Iterator[MarginInterval | None] = repeat(None, len(left))
-        if self.solves is not None and left:
-            selected = [attentions[place].selected for place in left]
-            intervals = margin_intervals(layer, [chosen[place] for place in left], selected, self.solves)
-        for place, (head, attention, rank) in enumerate(zip(chosen, attentions, ranks, strict=True)):
-            interval = next(intervals) if place in left else solved
-            numbers = {**attention.numbers, "effective_rank": rank}
-            if interval is not None:
-                numbers["margin_ratio"] = interval.upper
-            status = Status.FINISHED if interval is None else interval.status
-            error = float(layer.rebuilt_error[head])
-            yield Head(index, head, status, attention.selected, numbers, interval, error)
-        next(intervals, None)  # ends the workers
+        tokens = self.source.tokens
+        if tokens is not None and tokens.shape != layer.tokens.shape[:2]:
+            tokens = None  # other layers may see pictures
+        ahead: dict[str, float | None] = {} if self.solves is None else {"margin_ratio": None}
+        status = Status.FINISHED if self.solves is None else Status.INTERRUPTED
+        for head in chosen:
+            with threads_for(0):  # many small products
+                attention = attention_of(layer.head(head), layer.allowed, special, own, tokens)
+                numbers = {**attention.numbers, "effective_rank": layer.effective_rank(head), **ahead}
+            yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
+
+    def _viewed(self, index: int, head: int) -> HeadView:
+        gap = VIEW_GAP if self.solves is None else min(VIEW_GAP, self.solves.gap)
+        view = view_head(self.source.captured(index), index, head, self.max_steps, gap)
+        try:
+            return replace(view, explanation=self.inspection().explain(index, head))
+        except ProblemError as error:  # not every family describes its residual stream
+            return replace(view, unexplained=str(error))
+
+    def _solves(self, settings: SolveSettings) -> Iterator[HeadProgress]:
+        left = list(self.heads)
+        if self.view is not None:  # its interval is not solved again
+            left.remove((self.view.layer, self.view.head))
+            yield self._solved(0, self.view.layer, self.view.head, self.view.interval.for_gap(settings.gap))
+        done = self.total - len(left)
+        for index, layer in self._layers():
+            heads = [head for of_layer, head in left if of_layer == index]
+            selected = [self.heads[index, head].selected for head in heads]
+            intervals = margin_intervals(layer, heads, selected, settings) if heads else ()
+            for interval, head in zip(intervals, heads, strict=True):
+                yield self._solved(done, index, head, interval)
+                done += 1
+
+    def _solved(self, before: int, index: int, head: int, interval: MarginInterval) -> HeadProgress:
+        measured = self.heads[index, head]
+        numbers = measured.numbers | {"margin_ratio": interval.upper}
+        self.heads[index, head] = replace(measured, status=interval.status, numbers=numbers, margin=interval)
+        return self._progress(before + 1, f"margins of layer {index}", index, head)
+
+    def _progress(self, done: int, stage: str, index: int, head: int) -> HeadProgress:
+        seconds = time.perf_counter() - self.start
+        return HeadProgress(done, self.total, seconds, stage=stage, layer=index, head=head, inspection=self.inspection)
+
+    def _layers(self) -> Iterator[tuple[int, Layer]]:
+        order = sorted(self.chosen)
+        return zip(order, self.source.layers_at(order), strict=True)
 
 
 def _check_head(index: int, head: int, layer: Layer) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attsvm.errors import ProblemError
 from attsvm.torch.inspection.families.stream import AddsHeads, Parts, Step, normed
 from attsvm.torch.inspection.layers import AttentionLayer
-from attsvm.torch.inspection.model_calls import call_model, chunks, evaluating
+from attsvm.torch.inspection.model_calls import call_model, chunks, evaluating, on_device_of
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Resi
     written: list[list[Parts]] = [[] for _ in before]
     layers = [sum(one is not None for one in readers[:k]) for k in range(len(before))]
     with torch.no_grad(), evaluating(model):
-        for piece in chunks(batch):
+        for piece in chunks(on_device_of(model, batch)):
             kept = _kept(model, piece, before)
             size = max(len(tensor) for tensors in kept for tensor in tensors)
             for step, tensors, count, into in zip(before, kept, layers, written, strict=True):

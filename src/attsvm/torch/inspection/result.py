@@ -1,7 +1,7 @@
 """What an inspection returns: numbers for every head, and how sure they are."""
 
-from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,14 +24,23 @@ COUNTS = ("constraints", "duplicates", "support", "steps")
 """Integers of a ``MarginInterval``."""
 
 
+def _nothing() -> "Inspection":
+    raise ProblemError("inspection: expected the progress of an inspection, got one that was made by hand")
+
+
 @dataclass(frozen=True)
 class HeadProgress(Progress):
-    """What the callback of :func:`inspect` receives after each head: also which one.
+    """What the callback of :func:`inspect` receives after each head: also which one, and what is known so far.
+
+    With margins, the heads are measured before the first step: after each layer there is a call with ``step`` 0.
 
     Attributes
     ----------
     layer, head : int
         Counted from 0.
+    inspection : callable
+        Returns the :class:`Inspection` so far. Heads that are not measured yet are missing, and those whose margins are
+        not solved yet have the status ``interrupted``.
 
     See Also
     --------
@@ -47,6 +56,7 @@ class HeadProgress(Progress):
 
     layer: int = 0
     head: int = 0
+    inspection: "Callable[[], Inspection]" = field(default=_nothing, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +69,14 @@ class Head:
         Counted from 0.
     status : Status
         Of the solve for its best margin: ``optimal`` if the interval is as narrow as required, ``inaccurate`` if it is
-        wider, ``infeasible`` if no matrix keeps the selection; ``finished`` if margins were not requested.
+        wider, ``infeasible`` if no matrix keeps the selection; ``interrupted`` if it is not solved, because the
+        inspection was stopped; ``finished`` if margins were not requested.
     selected : int ndarray, shape (n, Q)
         The token with the largest probability for each query; −1 where there is no query.
     numbers : dict of str to float or None
         The measures of ``MEASURES``; None where one is not defined.
     margin : MarginInterval or None
-        None if margins were not requested.
+        None if it was not requested or not solved.
     rebuilt_error : float
         Largest difference between the model's own attention and the one computed from tokens and W.
     """
@@ -94,7 +105,8 @@ class Inspection(Result):
     numbers : dict of str to ndarray, shape (heads,)
         The measures of ``MEASURES``; NaN where one is not defined.
     margins : dict of str to ndarray, shape (heads,), or None
-        The attributes of each ``MarginInterval``, NaN where one is None. None if margins were not requested.
+        The attributes of each ``MarginInterval``, NaN where one is None or not solved. None if margins were not
+        requested, or none is solved.
     rebuilt_error : ndarray, shape (heads,)
         Largest difference between the model's own attention and the one computed from tokens and W.
     model, family : str
@@ -118,7 +130,8 @@ class Inspection(Result):
     special_known : bool
         Whether it is known which tokens are special.
     interrupted : bool
-        Whether the callback stopped the inspection; the remaining heads are missing.
+        Whether something is missing, because the callback or Ctrl-C stopped the inspection: margins, whose heads have
+        the status ``interrupted``; or heads, if it was stopped while they were measured.
     view : HeadView or None
         Details of one head. Not saved.
     source : Source or None
@@ -170,15 +183,16 @@ class Inspection(Result):
     def of_heads(cls, heads: list[Head], **about: Any) -> "Inspection":
         """An inspection from its heads; ``about`` are the attributes that do not depend on the head."""
         width = max(head.selected.shape[-1] for head in heads)
-        margins = [head.margin for head in heads if head.margin is not None]
-        names = [] if not margins else [name for name in asdict(margins[0]) if name != "status"]
+        margins = [head.margin for head in heads]
+        some = next((margin for margin in margins if margin is not None), None)
+        names = [] if some is None else [name for name in asdict(some) if name != "status"]
         return cls(
             status=np.array([str(head.status) for head in heads]),
             layer=np.array([head.layer for head in heads]),
             head=np.array([head.head for head in heads]),
             selected=np.stack([_widened(head.selected, width) for head in heads]),
             numbers={name: _column(head.numbers[name] for head in heads) for name in heads[0].numbers},
-            margins={name: _column(getattr(margin, name) for margin in margins) for name in names} or None,
+            margins={name: _column(getattr(margin, name, None) for margin in margins) for name in names} or None,
             rebuilt_error=np.array([head.rebuilt_error for head in heads]),
             **about,
         )
@@ -353,7 +367,7 @@ class Inspection(Result):
     def _head(self, index: tuple[int, ...]) -> Head:
         margin = None
         status = Status(str(np.asarray(self.status)[index]))
-        if self.margins is not None:
+        if self.margins is not None and status != Status.INTERRUPTED:
             found = {name: np.asarray(values)[index] for name, values in self.margins.items()}
             margin = MarginInterval(status=status, **{name: _plain(name, value) for name, value in found.items()})
         return Head(

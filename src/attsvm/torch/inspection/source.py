@@ -1,7 +1,7 @@
 """Where an inspection comes from: the model and the batch, to look at them again."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ from attsvm.torch.inspection.model_calls import (
 from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.weights import Layer
 
+KEPT_BYTES = 2**27
+"""Largest size of the layers that are kept while a model is inspected; a larger layer is captured again."""
+
 
 @dataclass(frozen=True, eq=False)
 class Source:
@@ -35,19 +38,20 @@ class Source:
         The arguments of the model, without the mask of special tokens.
     layers : list of AttentionLayer
         All of the model.
-    queries : int or None
-        As for :func:`inspect`.
-    seed : int
+    sampler : Sampler
+        Which queries are inspected.
     tokens : int ndarray, shape (n, T), or None
         Which token of the vocabulary each is, if it is known.
+    kept : dict of int to Layer
+        Layers that need not be captured again, because the model has not changed since.
     """
 
     model: nn.Module
     batch: Any
     layers: list[AttentionLayer]
-    queries: int | None
-    seed: int
+    sampler: Sampler
     tokens: Int[np.ndarray, "n T"] | None
+    kept: dict[int, Layer] = field(default_factory=dict)
 
     def on(self, batch: Any) -> "Source":
         """The same model on other sequences, with all of their queries."""
@@ -55,7 +59,7 @@ class Source:
         count = num_sequences(batch)
         if count is None:
             raise ProblemError(f"batch: expected a mapping with the arguments of the model, got {type(batch).__name__}")
-        return replace(self, batch=batch, queries=2**40, tokens=token_ids(batch))
+        return replace(self, batch=batch, sampler=Sampler(2**40, count, 0), tokens=token_ids(batch), kept={})
 
     def run(self) -> Any:
         """The output of the model for the batch, in one call."""
@@ -76,5 +80,12 @@ class Source:
 
     def layers_at(self, indices: list[int]) -> Iterator[Layer]:
         """What enters each of some layers, in ascending order, at the inspected queries."""
-        sampler = Sampler(self.queries, num_sequences(self.batch), self.seed)
-        yield from capture(self.model, self.batch, [self.layers[index] for index in indices], sampler)
+        missing = [self.layers[index] for index in indices if index not in self.kept]
+        captured = capture(self.model, on_device_of(self.model, self.batch), missing, self.sampler)
+        for index in indices:
+            yield self.kept[index] if index in self.kept else next(captured)
+
+    def keep(self, index: int, layer: Layer) -> None:
+        """Keep a layer, if there is room for it."""
+        if sum(one.nbytes for one in self.kept.values()) + layer.nbytes <= KEPT_BYTES:
+            self.kept[index] = layer

@@ -140,6 +140,12 @@ class Layer:
         return self.projections.num_heads
 
     @property
+    def nbytes(self) -> int:
+        """Size of the arrays that grow with the batch."""
+        arrays = (self.tokens, self.queries, self.allowed, self.bias, *(self.rotation or ()), *(self.given or ()))
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    @property
     def is_rotary(self) -> bool:
         """Whether every head has its own keys and queries, and W is I/√d_h."""
         return self.rotation is not None or self.given is not None
