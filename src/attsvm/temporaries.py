@@ -88,6 +88,17 @@ def finish(temporary: Path, target: str | os.PathLike[str]) -> None:
         _finished.add(target.resolve())
 
 
+def take_back(temporary: Path, target: str | os.PathLike[str]) -> None:
+    """Undo :func:`finish`: the temporary is what it was made for again, and the target what it replaced, or nothing."""
+    target = Path(target)
+    with _settling:
+        if temporary.exists():
+            finish(temporary, target)
+        else:
+            target.replace(temporary)
+        _finished.discard(target.resolve())
+
+
 def is_finished(target: str | os.PathLike[str]) -> bool:
     """Whether this process has completed ``target``."""
     return Path(target).resolve() in _finished

@@ -1,22 +1,27 @@
 """``attsvm inspect``: what the heads of a trained transformer select, and by what margin."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from attsvm.checks import check_integer, check_number, check_seed
-from attsvm.cli import completion
+from attsvm.cli import completion, messages
+from attsvm.cli.growing import SECONDS_A_PAGE, Growing, Report
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
-from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
+from attsvm.cli.shared import command_line, finish, limit_threads, updated_folder
 from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from attsvm.torch.inspection import Inspection
+    from attsvm.report.inspection.found import Found
+    from attsvm.report.inspection.page import InspectionFiles
+    from attsvm.torch.inspection import HeadProgress, Inspection
     from attsvm.torch.inspection.inputs import Input
 
 TWIN_GAP = 0.1
@@ -124,11 +129,9 @@ def inspect(
             check_integer(name, number, 1)
     check_seed(seed, "--seed")
 
-    from attsvm.report.inspection.numbers import inspection_numbers
-    from attsvm.report.plain import dumps
     from attsvm.torch_devices import find_device
 
-    with result_folder(out, force, (model, text, images, checkpoints)) as folder:
+    with updated_folder(out, force, (model, text, images, checkpoints)) as update:
         subject = _loaded(model, text, images, family, checkpoints)
         given = subject.given
         if not 1 <= sentence <= len(given.tokens):
@@ -142,25 +145,67 @@ def inspect(
             "family": family,
             "device": str(find_device(device)),
         }
-        done, other, steps = _inspected(subject, place, heads is None if twin is None else twin, options)
-        result = inspection_numbers(
-            done,
-            other,
-            steps,
-            source={"model": model, "text": text and str(text), "images": images and str(images)},
-            command=command,
-            threads=threads,
-            seconds=time.perf_counter() - start,
-        )
-        if folder:
-            from attsvm.report.inspection.page import write_inspection
-
-            write_inspection(folder, done, other, steps, result, given.tokens, sentence - 1)
-    if json:
-        print(dumps(result))
-    else:
-        _show(done, other, given, sentence - 1)
+        about = {
+            "source": {"model": model, "text": text and str(text), "images": images and str(images)},
+            "command": command,
+            "threads": threads,
+        }
+        report = _Report(given.tokens, sentence - 1, json, start, about)
+        growing = Growing(out, update, report, 0.0 if margins else SECONDS_A_PAGE)
+        found = _inspected(subject, place, heads is None if twin is None else twin, options, growing.keep)
+        growing.finish(found)
+    report.show(found, "")
     finish(out, "index.html, figures and result.json")
+
+
+class _Report(Report["Found"]):
+    """How an inspection is shown: files and the terminal.
+
+    Parameters
+    ----------
+    tokens : list of list of str
+        Of every sequence as text.
+    sentence : int
+        The sequence that is shown for the head in detail.
+    json : bool
+    start : float
+        When the command began.
+    about : dict
+        More arguments of ``inspection_numbers``.
+    """
+
+    def __init__(self, tokens: list[list[str]], sentence: int, json: bool, start: float, about: dict[str, Any]) -> None:
+        self.tokens, self.sentence, self.json, self.start, self.about = tokens, sentence, json, start, about
+        self.pages: InspectionFiles | None = None
+
+    def files(self, found: "Found", state: str) -> dict[str, bytes]:
+        """The page, its figures and the numbers; after an interruption there is no time to draw."""
+        if self.pages is None:
+            from attsvm.report.inspection.page import InspectionFiles
+
+            self.pages = InspectionFiles(self.tokens, self.sentence)
+        return self.pages.of(found, self._numbers(found, state), state, draws=state != "interrupted")
+
+    def show(self, found: "Found", state: str) -> None:
+        """The numbers as JSON, or as tables."""
+        if self.json:
+            from attsvm.report.plain import dumps
+
+            print(dumps(self._numbers(found, state)))
+        else:
+            _show(found, self.tokens, self.sentence, state)
+
+    def holds(self, found: "Found") -> str:
+        """The number of finished heads."""
+        from attsvm.report.inspection.words import finished_words
+
+        return finished_words(found)
+
+    def _numbers(self, found: "Found", state: str) -> dict[str, Any]:
+        from attsvm.report.inspection.numbers import inspection_numbers
+
+        seconds = time.perf_counter() - self.start
+        return inspection_numbers(found, seconds=seconds, interrupted=bool(state), **self.about)
 
 
 class _Subject(NamedTuple):
@@ -189,37 +234,56 @@ def _loaded(
 
 
 def _inspected(
-    subject: _Subject, place: tuple[int, int] | None, twin: bool, options: dict[str, Any]
-) -> "tuple[Inspection, Inspection | None, list[tuple[int, Inspection]]]":
-    """The inspections of the model, of its twin and of its checkpoints."""
+    subject: _Subject,
+    place: tuple[int, int] | None,
+    twin: bool,
+    options: dict[str, Any],
+    keep: "Callable[[Found], None]",
+) -> "Found":
+    """The inspections of the model, of its twin and of its checkpoints; ``keep`` receives what is found until then."""
+    from attsvm.report.inspection.found import Found
     from attsvm.torch.inspection import inspect as inspect_model
     from attsvm.torch.inspection import models
 
     network, given, series = subject
 
-    def inspected(name: str, model: "nn.Module", **options: Any) -> "Inspection":
-        with progress(name) as callback:
-            return inspect_model(model, given.batch, callback=callback, **options)
+    def inspected(name: str, model: "nn.Module", known: "Callable[[Inspection], Found]", **options: Any) -> "Found":
+        def see(at: "HeadProgress") -> None:
+            so_far = at.inspection()
+            if len(so_far.heads) == at.steps:  # all are measured
+                keep(known(so_far))
 
-    done = inspected("the model", network, view=place, **options)
-    other = None
+        with messages.progress(name, see) as callback:
+            return known(inspect_model(model, given.batch, callback=callback, **options))
+
+    found = inspected("the model", network, Found, view=place, **options)
     if twin:
         of_twin = options | {"gap": max(options["gap"], TWIN_GAP)}
-        other = inspected("its twin", models.random_twin(network, options["seed"]), **of_twin)
-    steps = []
+        found = inspected(
+            "its twin", models.random_twin(network, options["seed"]), partial(Found, found.done), **of_twin
+        )
     for step, path in series:
         checkpoint = models.tower(models.load_model(str(path)), pictures="pixel_values" in given.batch)
-        steps.append((step, inspected(path.name, checkpoint, **options)))
-    return done, other, steps
+        found = inspected(path.name, checkpoint, partial(found.with_checkpoint, step), **options)
+    return found
 
 
-def _show(done: "Inspection", other: "Inspection | None", given: "Input", sentence: int) -> None:
+def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) -> None:
     from rich.console import Console
 
     from attsvm.report.inspection.numbers import layer_rows
     from attsvm.report.inspection.origins import origin_lines
-    from attsvm.report.inspection.words import change_words, notes, of_view, summary, triple_lines, view_lines
+    from attsvm.report.inspection.words import (
+        change_words,
+        notes,
+        of_view,
+        state_words,
+        summary,
+        triple_lines,
+        view_lines,
+    )
 
+    done, other, _ = found
     console = Console()
     console.print(summary(done), highlight=False)
     for name, one in (("", done), ("randomly initialised twin", other)):
@@ -228,18 +292,20 @@ def _show(done: "Inspection", other: "Inspection | None", given: "Input", senten
         heads, rows = layer_rows(one)
         layout: dict[str, Any] = {"padding": (0, 1, 0, 0), "pad_edge": True}
         console.print(columns_table(heads, rows, right=heads[1:], title=name or None, title_justify="left", **layout))
+    if state:
+        console.print(state_words(found, state), style="bold yellow", highlight=False)
     for note in notes(done, other):
         console.print(note, highlight=False)
     if done.view is not None:
         console.print(pairs_table(of_view(done.view)))
-        lines: list[Any] = view_lines(done.view, given.tokens[sentence], sentence)
+        lines: list[Any] = view_lines(done.view, tokens[sentence], sentence)
         titles = ("query", "selects", "probability", "support tokens")
         console.print(columns_table(titles, lines, right=("probability",)))
-        triples: list[Any] = triple_lines(done.view, given.tokens)
+        triples: list[Any] = triple_lines(done.view, tokens)
         if triples:
             console.print("The triples with the largest multipliers of the Att-SVM:")
             console.print(columns_table(("sequence", "query", "selects", "over", "share"), triples, right=("share",)))
-            console.print(change_words(done.view, given.tokens), highlight=False, markup=False)
+            console.print(change_words(done.view, tokens), highlight=False, markup=False)
         pairs: list[Any] = origin_lines(done.view)
         if pairs:
             console.print("Parts of the decision margin by origin in the residual stream:")

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,18 @@ def result_folder(out: Path | None, force: bool, inputs: Iterable[object] = ()) 
     with claim_folder(out, force, inputs) if out else contextlib.nullcontext() as folder:
         announce(out)
         yield folder
+
+
+@contextlib.contextmanager
+def updated_folder(
+    out: Path | None, force: bool, inputs: Iterable[object] = ()
+) -> Iterator[Callable[[Mapping[str, bytes]], None] | None]:
+    """Claim the folder of ``--out`` for a result that is written while it is computed."""
+    from attsvm.report.claim import claim_updates
+
+    with claim_updates(out, force, inputs) if out else contextlib.nullcontext() as update:
+        announce(out)
+        yield update
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ from attsvm.plot.canvas import one_axes
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution
-from attsvm.training import Run
 
 
 def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes:
@@ -75,6 +74,9 @@ def single_weights(problem: Problem, weights: Any) -> np.ndarray:
 
 
 def _array(weights: Any) -> Any:
+    # imported here, because pages of other results need no training, whose import takes more than a second
+    from attsvm.training import Run
+
     if isinstance(weights, Solution):
         return weights.direction
     return weights.weights if isinstance(weights, Run) else weights

@@ -1,19 +1,20 @@
 """One quantity of several runs."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.plot.canvas import one_axes
-from attsvm.plot.run import draw
-from attsvm.training import Run
+
+if TYPE_CHECKING:
+    from attsvm.training import Run
 
 
 def compare(
-    runs: Mapping[str, Run], target: Any = None, *, quantity: str | None = None, ax: Axes | None = None
+    runs: "Mapping[str, Run]", target: Any = None, *, quantity: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Draw one quantity of several runs against the steps.
 
@@ -45,6 +46,10 @@ def compare(
     >>> attsvm.plot.compare(runs, problem).get_ylabel()
     'direction error'
     """
+    # imported here, because pages of other results need no training, whose import takes more than a second
+    from attsvm.plot.run import draw
+    from attsvm.training import Run
+
     if isinstance(runs, Run):
         raise ProblemError("runs: expected a dict of runs by their names, got a run; run.plot() draws one")
     if not runs:

@@ -1,7 +1,7 @@
 """The weights of runs in the plane."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,11 +10,13 @@ from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.plot.canvas import line, one_axes
 from attsvm.svm import Solution
-from attsvm.training import Run
+
+if TYPE_CHECKING:
+    from attsvm.training import Run
 
 
 def paths(
-    runs: Mapping[str, Run] | Run, directions: Mapping[str, Any] | None = None, *, ax: Axes | None = None
+    runs: "Mapping[str, Run] | Run", directions: Mapping[str, Any] | None = None, *, ax: Axes | None = None
 ) -> Axes:
     """Draw the paths of weights in the plane, with their norm on a logarithmic scale, and directions as rays.
 
@@ -47,6 +49,9 @@ def paths(
     >>> axes.get_aspect()
     1.0
     """
+    # imported here, because pages of other results need no training, whose import takes more than a second
+    from attsvm.training import Run
+
     named = {"": runs} if isinstance(runs, Run) else dict(runs)
     if any(run.batch_shape for run in named.values()):
         raise ProblemError("runs: expected runs without batch axes; index them, as in run[0]")

@@ -1,5 +1,7 @@
 """How the selection of a run changes."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -8,10 +10,12 @@ from attsvm.plot import style
 from attsvm.plot.canvas import line, one_axes
 from attsvm.problem import Problem
 from attsvm.selection import optimal_tokens
-from attsvm.training import Run
+
+if TYPE_CHECKING:
+    from attsvm.training import Run
 
 
-def selection(problem: Problem, run: Run, *, ax: Axes | None = None) -> Axes:
+def selection(problem: Problem, run: "Run", *, ax: Axes | None = None) -> Axes:
     """Draw the share of queries that select their optimal token, and of those whose selection is final.
 
     Of a batch, the shares of all its queries.

@@ -3,13 +3,14 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from attsvm.errors import ProblemError
 from attsvm.report.outputs import check_folder_kind, check_not_read
+from attsvm.report.write import write_files
 from attsvm.storage import kind_of
-from attsvm.temporaries import finish, make_folder, remove_empty, unfinished
+from attsvm.temporaries import finish, make_folder, remove_empty, take_back, unfinished
 
 CONTENTS = {
     **dict.fromkeys(("index.html", "result.json", "run.npz", "profile.npz", "table.csv"), "a file"),
@@ -49,10 +50,54 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Itera
         except OSError as error:
             raise _renamed(error, hidden, Path(out)) from error
         check_replaceable(out, force)
+        _move(hidden, target, out)
+
+
+@contextlib.contextmanager
+def claim_updates(
+    out: str | os.PathLike[str], force: bool = False, inputs: Iterable[object] = ()
+) -> Iterator[Callable[[Mapping[str, bytes]], None]]:
+    """Yield a function that makes ``out`` a folder of the given files; it may be called again and again.
+
+    Each call replaces the folder as a whole, in one step. After an error in the block, ``out`` is as it was before.
+
+    Parameters
+    ----------
+    out, force, inputs
+        As for :func:`claim_folder`.
+
+    Raises
+    ------
+    ProblemError
+        As for :func:`claim_folder`, also by the function.
+    OSError
+        By the function, if a file of the folder cannot be written.
+    """
+    target = Path(os.path.realpath(out))
+    check_replaceable(out, force)
+    check_not_read(out, inputs)
+    with _parents(target.parent, out), _hidden(target, out) as first:
+        is_first = True
+
+        def update(files: Mapping[str, bytes]) -> None:
+            nonlocal is_first
+            with contextlib.nullcontext(first) if is_first else _hidden(target, out) as hidden:
+                try:
+                    write_files(hidden, files)
+                except OSError as error:
+                    raise _renamed(error, hidden, Path(out)) from error
+                check_replaceable(out, force or not is_first)
+                _move(hidden, target, out)
+            is_first = False
+
         try:
-            finish(hidden, target)
-        except OSError as error:
-            raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
+            yield update
+        except BaseException:
+            if not is_first:
+                with contextlib.suppress(ProblemError, OSError):
+                    check_replaceable(out, True)
+                    take_back(first, target)  # it was exchanged with the earlier result, if there was one
+            raise
 
 
 def check_replaceable(out: str | os.PathLike[str], force: bool) -> None:
@@ -119,6 +164,13 @@ def _hidden(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
         except OSError as error:
             raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
         yield hidden
+
+
+def _move(hidden: Path, target: Path, out: str | os.PathLike[str]) -> None:
+    try:
+        finish(hidden, target)
+    except OSError as error:
+        raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
 
 
 def _renamed(error: OSError, hidden: Path, out: Path) -> OSError:

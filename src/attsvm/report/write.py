@@ -1,15 +1,17 @@
 """The files of a page."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attsvm.report.drawn import Shown
 from attsvm.report.plain import dumps
 from attsvm.storage import atomic_write
 
+if TYPE_CHECKING:
+    from attsvm.report.drawn import Shown
 
-def page_files(page: str, drawn: Iterable[Shown], result: dict[str, Any]) -> dict[str, bytes]:
+
+def page_files(page: str, drawn: "Iterable[Shown]", result: dict[str, Any]) -> dict[str, bytes]:
     """The files ``result.json``, ``figures/*.png`` and ``index.html`` of a page, by their names.
 
     Parameters
@@ -27,7 +29,7 @@ def page_files(page: str, drawn: Iterable[Shown], result: dict[str, Any]) -> dic
     return {**files, "index.html": page.encode()}
 
 
-def write_page(folder: Path, page: str, drawn: Iterable[Shown], result: dict[str, Any]) -> None:
+def write_page(folder: Path, page: str, drawn: "Iterable[Shown]", result: dict[str, Any]) -> None:
     """Write the files of a page into an existing folder, each completely or not at all.
 
     Parameters
@@ -36,7 +38,12 @@ def write_page(folder: Path, page: str, drawn: Iterable[Shown], result: dict[str
     page, drawn, result
         Of :func:`page_files`.
     """
-    for name, content in page_files(page, drawn, result).items():
-        (folder / name).parent.mkdir(exist_ok=True)
+    write_files(folder, page_files(page, drawn, result))
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files by their names into a folder, each completely or not at all."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(folder / name) as stream:
             stream.write(content)

@@ -1,6 +1,6 @@
 """The figures of an inspection: heads × layers heat maps, and measures against training steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,39 +18,61 @@ if TYPE_CHECKING:
 COLOURS = "cividis"
 
 
+Known = dict[tuple[object, ...], Shown]
+"""Figures by their names and numbers."""
+
+
 def draw_inspection(
-    inspection: "Inspection", twin: "Inspection | None", steps: "list[tuple[int, Inspection]]"
+    inspection: "Inspection",
+    twin: "Inspection | None",
+    steps: "Sequence[tuple[int, Inspection]]",
+    known: Known | None = None,
 ) -> list[Shown]:
     """A heat map of each measure that is defined, and of checkpoints a line of each.
 
     There are no heat maps of one head, or if fewer than half of the heads are inspected: they would be nearly empty.
+
+    Parameters
+    ----------
+    inspection, twin : Inspection
+    steps : sequence of (int, Inspection)
+    known : dict, optional
+        Figures that were drawn before; those that are drawn now are added.
     """
+    known = {} if known is None else known
+    keys: dict[str, tuple[object, ...]] = {}
     drawers: dict[str, Callable[[], Drawn | None]] = {}
     mapped = len(inspection.heads) > 1 and np.isnan(inspection.measure("effective_rank")).mean() <= 1 / 2
     for measure in inspection.measures:
         if np.isnan(inspection.measure(measure.name)).all():
             continue
         if mapped:
-            drawers[measure.name] = partial(_map, measure, inspection, twin)
+            panels = [one.measure(measure.name) for one in (inspection, twin) if one is not None]
+            keys[measure.name] = (measure.name, *(values.tobytes() for values in panels))
+            drawers[measure.name] = partial(_map, measure, panels)
         if steps:
-            drawers[f"{measure.name}_steps"] = partial(_against_steps, measure, steps)
-    return draw_each(drawers)
+            name = f"{measure.name}_steps"
+            values = np.stack([one.measure(measure.name).reshape(-1) for _, one in steps])
+            at = [step for step, _ in steps]
+            keys[name] = (name, *at, values.tobytes())
+            drawers[name] = partial(_against_steps, measure, at, values)
+    fresh = draw_each({name: drawer for name, drawer in drawers.items() if keys[name] not in known})
+    known |= {keys[one.name]: one for one in fresh}
+    return [known[key] for key in keys.values()]
 
 
-def _map(measure: "Measure", inspection: "Inspection", twin: "Inspection | None") -> Drawn:
-    panels = [("trained", inspection.measure(measure.name))]
-    if twin is not None:
-        panels.append(("randomly initialised twin", twin.measure(measure.name)))
-    every = np.concatenate([values[~np.isnan(values)] for _, values in panels])
+def _map(measure: "Measure", panels: list[np.ndarray]) -> Drawn:
+    every = np.concatenate([values[~np.isnan(values)] for values in panels])
     scale = _scale(measure, every)
-    layers, heads = panels[0][1].shape
+    layers, heads = panels[0].shape
     height = 0.55 + len(panels) * (0.32 + style.WIDTH * 0.72 * min(1.6, max(0.22, layers / heads)))
     figure = Figure(figsize=(style.WIDTH, height))
     axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     image = None
-    for axis, (name, values) in zip(axes, panels, strict=True):
+    names = ("trained", "randomly initialised twin") if len(panels) > 1 else ("",)
+    for axis, name, values in zip(axes, names, panels, strict=True):
         image = axis.imshow(values, cmap=COLOURS, norm=scale, aspect="auto", interpolation="nearest")
-        axis.set_title(name if twin is not None else "", loc="left")
+        axis.set_title(name, loc="left")
         axis.set_ylabel("layer")
         axis.grid(False)
         axis.xaxis.set_major_locator(MaxNLocator(12, integer=True))
@@ -62,9 +84,7 @@ def _map(measure: "Measure", inspection: "Inspection", twin: "Inspection | None"
     return Drawn(measure.name, measure.title, _sentence(measure), figure)
 
 
-def _against_steps(measure: "Measure", steps: "list[tuple[int, Inspection]]") -> Drawn:
-    at = [step for step, _ in steps]
-    values = np.stack([one.measure(measure.name).reshape(-1) for _, one in steps])
+def _against_steps(measure: "Measure", at: list[int], values: np.ndarray) -> Drawn:
     figure, axis = style.panel("training steps", measure.title, 2.2)
     low, middle, high = np.nanpercentile(values, [10, 50, 90], axis=1)
     style.band(axis, at, low, high, style.BLUE, "10 to 90 % of heads")

@@ -8,36 +8,35 @@ from attsvm.report.plain import command_result
 from attsvm.report.words import short
 
 if TYPE_CHECKING:
+    from attsvm.report.inspection.found import Found
     from attsvm.torch.inspection import Explanation, Head, HeadView, Inspection, Reasons
 
 SCHEMA = "attsvm.inspect/2"
 
 
 def inspection_numbers(
-    inspection: "Inspection",
-    twin: "Inspection | None",
-    steps: "list[tuple[int, Inspection]]",
+    found: "Found",
     *,
     source: dict[str, Any],
     command: str,
     threads: int | None,
     seconds: float,
+    interrupted: bool = False,
 ) -> dict[str, Any]:
     """The result as documented in docs/guide/results.md.
 
     Parameters
     ----------
-    inspection : Inspection
-    twin : Inspection, optional
-        Of the same model before training.
-    steps : list of (int, Inspection)
-        Of checkpoints.
+    found : Found
     source : dict
         Model, text, number of texts.
     command : str
     threads : int, optional
     seconds : float
+    interrupted : bool
+        Whether something is missing in ``found``.
     """
+    inspection, twin, steps = found
     return command_result(
         SCHEMA,
         command,
@@ -45,6 +44,7 @@ def inspection_numbers(
             "seed": inspection.seed,
             "threads": threads,
             "seconds": seconds,
+            "interrupted": interrupted,
             "source": source,
             "model": {
                 "class": inspection.model,
@@ -82,6 +82,8 @@ def head_numbers(head: "Head") -> dict[str, Any]:
         numbers["margin_ratio"] = None if margin.upper is None else [margin.lower, margin.upper]
         names = ("status", "margin", "norm", "constraints", "duplicates", "support", "steps")
         numbers |= {name: getattr(margin, name) for name in names}
+    elif "margin_ratio" in numbers:
+        numbers["status"] = head.status
     return {**numbers, "rebuilt_error": head.rebuilt_error}
 
 

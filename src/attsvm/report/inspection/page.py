@@ -7,14 +7,16 @@ import numpy as np
 
 from attsvm.report.drawn import Shown
 from attsvm.report.figure_data import file_links
-from attsvm.report.inspection.figures import draw_inspection
+from attsvm.report.inspection.figures import Known, draw_inspection
+from attsvm.report.inspection.found import Found
 from attsvm.report.inspection.origins import origins_of
-from attsvm.report.inspection.picker import picker
+from attsvm.report.inspection.picker import AttentionMaps, attention_maps, picker
 from attsvm.report.inspection.words import (
     change_words,
     interval_words,
     notes,
     of_view,
+    state_words,
     summary,
     triple_lines,
     verdict,
@@ -23,65 +25,68 @@ from attsvm.report.inspection.words import (
 from attsvm.report.render import render
 from attsvm.report.squares import WIDEST, attention_square, square_table
 from attsvm.report.words import short
-from attsvm.report.write import write_page
+from attsvm.report.write import page_files
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import HeadView, Inspection
 
 
-def write_inspection(
-    folder: Path,
-    inspection: "Inspection",
-    twin: "Inspection | None",
-    steps: "list[tuple[int, Inspection]]",
-    result: dict[str, Any],
-    tokens: list[list[str]],
-    sentence: int,
-) -> None:
-    """Write ``index.html``, ``figures/*.png`` and ``result.json``.
+class InspectionFiles:
+    """The files of an inspection, made again while margins are solved; what did not change is not made again.
 
     Parameters
     ----------
-    folder : Path
-        An existing folder, from :func:`attsvm.report.claim.claim_folder`.
-    inspection, twin : Inspection
-    steps : list of (int, Inspection)
-        Of checkpoints.
-    result : dict
-        Of :func:`attsvm.report.inspection.numbers.inspection_numbers`.
     tokens : list of list of str
         The tokens of every sequence as text.
     sentence : int
         The sequence that is shown for the head in detail.
     """
-    drawn = draw_inspection(inspection, twin, steps)
-    write_page(folder, inspection_page(inspection, twin, result, drawn, tokens, sentence), drawn, result)
 
+    def __init__(self, tokens: list[list[str]], sentence: int) -> None:
+        self.tokens, self.sentence = tokens, sentence
+        self._known: Known = {}
+        self._drawn: list[Shown] = []
+        self._maps: dict[int, AttentionMaps | None] = {}
 
-def inspection_page(
-    inspection: "Inspection",
-    twin: "Inspection | None",
-    result: dict[str, Any],
-    drawn: list[Shown],
-    tokens: list[list[str]],
-    sentence: int,
-) -> str:
-    """The whole page as HTML, from the arguments of :func:`write_inspection` and its figures."""
-    name = Path(str(result["source"]["model"])).name or inspection.model
-    return render(
-        "inspection.html.j2",
-        title=f"The heads of {name}",
-        kicker=summary(inspection),
-        verdict=verdict(inspection, twin),
-        notes=notes(inspection, twin),
-        view=None if inspection.view is None else _view(inspection.view, tokens, sentence),
-        drawn=drawn,
-        made_by=f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries; seed {inspection.seed}",
-        heads=_heads(inspection),
-        picker=picker(inspection, tokens, sentence),
-        command=result["command"],
-        result=result,
-    )
+    def of(self, found: Found, result: dict[str, Any], state: str = "", *, draws: bool = True) -> dict[str, bytes]:
+        """``index.html``, ``figures/*.png`` and ``result.json`` by their names.
+
+        Parameters
+        ----------
+        found : Found
+        result : dict
+            Of :func:`attsvm.report.inspection.numbers.inspection_numbers`.
+        state : str
+            "running" or "interrupted" if something is missing.
+        draws : bool
+            Whether to draw figures. Otherwise the page has those that were drawn before.
+        """
+        if draws:
+            self._drawn = draw_inspection(*found, self._known)
+        return page_files(self._page(found, result, state), self._drawn, result)
+
+    def _page(self, found: Found, result: dict[str, Any], state: str) -> str:
+        inspection, twin, _ = found
+        name = Path(str(result["source"]["model"])).name or inspection.model
+        if not self._maps:
+            self._maps[0] = attention_maps(inspection, self.tokens, self.sentence)
+        maps = self._maps[0]
+        counts = f"{inspection.num_sequences:,} sequences, {inspection.num_queries:,} queries"
+        return render(
+            "inspection.html.j2",
+            title=f"The heads of {name}",
+            kicker=summary(inspection),
+            verdict=verdict(inspection, twin),
+            notes=[*([state_words(found, state)] if state else []), *notes(inspection, twin)],
+            reloads=state == "running",
+            view=None if inspection.view is None else _view(inspection.view, self.tokens, self.sentence),
+            drawn=self._drawn,
+            made_by=f"{counts}; seed {inspection.seed}",
+            heads=_heads(inspection),
+            picker=None if maps is None else picker(maps, inspection, self.tokens),
+            command=result["command"],
+            result=result,
+        )
 
 
 def _heads(inspection: "Inspection") -> dict[str, Any]:
@@ -89,7 +94,8 @@ def _heads(inspection: "Inspection") -> dict[str, Any]:
     shown = [one for one in inspection.measures if one.name != "margin_ratio"]
     shown = [one for one in shown if not np.isnan(inspection.measure(one.name)).all()]
     columns = ["head", *(one.title for one in shown)]
-    if any(head.margin is not None for head in inspection.heads):
+    solves = any(head.status != "finished" for head in inspection.heads)
+    if solves:
         columns += ["Margin over the best", "Constraints", "Duplicates", "Support tokens"]
     rows = []
     for head in inspection.heads:
@@ -98,6 +104,8 @@ def _heads(inspection: "Inspection") -> dict[str, Any]:
         if head.margin is not None:
             cells.append(interval_words(head.margin))
             cells += [f"{count:,}" for count in (head.margin.constraints, head.margin.duplicates, head.margin.support)]
+        elif solves:
+            cells += ["not solved yet", "-", "-", "-"]
         rows.append(cells)
     return {"columns": columns, "rows": rows}
 

@@ -1,7 +1,7 @@
 """The attention of every head on the first sequences, for the part of the page where a reader picks one."""
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,29 @@ LEVELS = 255
 """A probability is kept in steps of one over this."""
 
 
-def picker(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> dict[str, Any] | None:
-    """What the script of the page reads, as JSON-able values; None if not even one sequence is small enough.
+class AttentionMaps(NamedTuple):
+    """The part of the picker that does not depend on the margins.
+
+    Attributes
+    ----------
+    sequences : list of int
+        Those that are shown, the chosen one first.
+    tokens : list of ndarray
+        The tokens of each that are shown: padding is not.
+    queries : dict of int to list of list of int
+        By layer: the places of the queries among the tokens of each sequence.
+    heads : dict of (int, int) to dict
+        By layer and head: ``maps`` and ``selected`` of each sequence.
+    """
+
+    sequences: list[int]
+    tokens: list[np.ndarray]
+    queries: dict[int, list[list[int]]]
+    heads: dict[tuple[int, int], dict[str, Any]]
+
+
+def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> AttentionMaps | None:
+    """The attention on as many sequences as there is room for; None if not even one is small enough.
 
     Parameters
     ----------
@@ -59,24 +80,44 @@ def picker(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> 
             selected[index, one.head] = [one.selected[i, of].tolist() for i, of in zip(shown, asked, strict=True)]
     # padding is not shown: no query attends to it in any layer
     kept = [np.flatnonzero(some) for some in seen]
+    found = {
+        at: {
+            "maps": [_packed(some[:, of]) for some, of in zip(of_head, kept, strict=True)],
+            "selected": _among(kept, selected[at]),
+        }
+        for at, of_head in maps.items()
+    }
+    return AttentionMaps(shown, kept, {layer: _among(kept, places) for layer, places in queries.items()}, found)
+
+
+def picker(maps: AttentionMaps, inspection: "Inspection", tokens: list[list[str]]) -> dict[str, Any]:
+    """What the script of the page reads, as JSON-able values.
+
+    Parameters
+    ----------
+    maps : AttentionMaps
+    inspection : Inspection
+    tokens : list of list of str
+        The tokens of every sequence as text.
+    """
+    shown, kept = maps.sequences, maps.tokens
     measures = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]
     found: dict[str, Any] = {
         "levels": LEVELS,
         "sequences": [
             {"number": i + 1, "tokens": [tokens[i][t] for t in of]} for i, of in zip(shown, kept, strict=True)
         ],
-        "queries": {layer: _among(kept, places) for layer, places in queries.items()},
+        "queries": maps.queries,
         "measures": [one.title for one in measures],
         "heads": [
             {
                 "layer": one.layer,
                 "head": one.head,
                 "values": [one.numbers.get(measure.name) for measure in measures],
-                "maps": [_packed(some[:, of]) for some, of in zip(maps[one.layer, one.head], kept, strict=True)],
-                "selected": _among(kept, selected[one.layer, one.head]),
+                **maps.heads[one.layer, one.head],
                 "support": _support(inspection, one.layer, one.head, shown, kept),
             }
-            for one in heads
+            for one in inspection.heads
         ],
     }
     return {**jsonable(found), "first": _first(inspection)}

@@ -7,6 +7,7 @@ import numpy as np
 from attsvm.report.words import listed, percent, short
 
 if TYPE_CHECKING:
+    from attsvm.report.inspection.found import Found
     from attsvm.svm.margin_interval import MarginInterval
     from attsvm.torch.inspection import HeadView, Inspection
 
@@ -89,6 +90,31 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
                 f"{len(wide)} intervals{of_twin} have a relative width above {one.gap:g}, up to {max(wide):.2g}."
             )
     return found
+
+
+def finished_words(found: "Found") -> str:
+    """How many heads are finished, such as "12 of 72 heads"."""
+    words = _finished(found.done)
+    if found.twin is not None:
+        words += f", {_finished(found.twin)} of the randomly initialised copy"
+    if found.steps:
+        words += f", {len(found.steps)} checkpoint{'s' if len(found.steps) > 1 else ''}"
+    return words
+
+
+def _finished(inspection: "Inspection") -> str:
+    finished, total = sum(head.status != "interrupted" for head in inspection.heads), len(inspection.heads)
+    return f"{finished} of {total} head{'s' if total > 1 else ''}"
+
+
+def state_words(found: "Found", state: str) -> str:
+    """What is missing while the inspection is "running", or because it is "interrupted"."""
+    if state == "running":
+        return (
+            f"The command is still running; finished so far: {finished_words(found)}. The page loads again every few"
+            " seconds, until you click or press a key."
+        )
+    return f"The command was interrupted; finished until then: {finished_words(found)}."
 
 
 def sets_words(inspection: "Inspection") -> str:
