@@ -13,6 +13,7 @@ import pytest
 
 from attsvm.cli.main import main
 from oracles.pages import loads
+from oracles.schemas import check_result
 
 torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
@@ -139,6 +140,99 @@ def test_the_page_of_one_head_has_no_heat_maps(run, home):
     assert "<svg" not in html
     assert "Head 1.0 gives" in html
     assert "1 inspected head;" in html
+
+
+def test_the_page_is_there_before_the_margins_and_shows_nothing_of_it_at_the_end(run, home, monkeypatch):
+    from attsvm.cli import growing
+    from attsvm.torch.inspection import solves, view
+
+    out, pages = home / "growing", []
+    command = ("bert", "--text", "text.txt", "--head", "1.0", "--head", "0.1", "--out", out)
+
+    def watched(function):
+        def of(*arguments):
+            pages.append((json.loads((out / "result.json").read_text()), (out / "index.html").read_text()))
+            return function(*arguments)
+
+        return of
+
+    monkeypatch.setattr(growing, "SECONDS_A_PAGE", 0.0)
+    monkeypatch.setattr(growing, "SHARE_OF_PAGES", float("inf"))
+    with monkeypatch.context() as patch:
+        patch.setattr(solves, "margin_interval", watched(solves.margin_interval))
+        patch.setattr(view, "margin_interval", watched(view.margin_interval))
+        status, _, err = run(*command)
+    assert status == 0, err
+    # the head in detail is solved first
+    solved = [[head["status"] for head in result["heads"]] for result, _ in pages]
+    assert solved == [["interrupted", "interrupted"], ["interrupted", "optimal"]]
+    for count, (result, page) in enumerate(pages):
+        assert result["interrupted"]
+        check_result(result)
+        assert result["heads"][0]["margin_ratio"] is None
+        assert result["heads"][0]["largest_probability"] > 0
+        assert f"{count} of 2 heads" in page
+        assert page.count("not solved yet") == 2 - count
+        assert "location.reload()" in page
+    finished = (out / "index.html").read_text()
+    assert not json.loads((out / "result.json").read_text())["interrupted"]
+    assert {path.name for path in home.glob("*growing*")} == {"growing"}
+    # the same page as without any before it
+    monkeypatch.setattr(growing.Growing, "keep", lambda self, found: None)
+    status, _, err = run(*command, "--force")
+    assert status == 0, err
+    alone = (out / "index.html").read_text().replace(" --force", "")
+    assert re.sub(r"[\d.]+ s in all", "", finished) == re.sub(r"[\d.]+ s in all", "", alone)
+
+
+STOPPED = """
+import os, signal, sys, time
+import attsvm.torch.inspection.inspection, attsvm.report.inspection.page
+from attsvm.torch.inspection import solves
+from attsvm.cli.main import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+solve, calls = solves.margin_interval, []
+
+def stopped(*arguments):
+    calls.append(arguments)
+    if len(calls) == 3:
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+    return solve(*arguments)
+
+solves.margin_interval = stopped
+inputs = ["attsvm", "inspect", "bert", "--text", "text.txt", "--quiet"]
+for number, options in ((signal.SIGINT, ["--json"]), (signal.SIGTERM, ["--out", "stopped"])):
+    child = os.fork()
+    if not child:
+        for stream in (1, 2):
+            os.dup2(os.open(f"stream{stream}-{number:d}", os.O_CREAT | os.O_WRONLY), stream)
+        sys.argv = [*inputs, *options]
+        main()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_signal_keeps_the_heads_that_are_solved(home):
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED], cwd=home, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.split() == ["130", "143"]
+    printed, said = ((home / f"stream{stream}-2").read_text() for stream in (1, 2))
+    assert said == "attsvm: interrupted; the result holds 2 of 4 heads\n"
+    _, said = ((home / f"stream{stream}-15").read_text() for stream in (1, 2))
+    assert said == "attsvm: terminated; stopped holds 2 of 4 heads\n"
+    assert {path.name for path in home.glob("*stopped*")} == {"stopped"}
+    for result in (json.loads(printed), json.loads((home / "stopped" / "result.json").read_text())):
+        check_result(result)
+        assert result["interrupted"]
+        assert [head["status"] for head in result["heads"]] == ["optimal", "optimal", "interrupted", "interrupted"]
+    html = (home / "stopped" / "index.html").read_text()
+    assert "The command was interrupted; finished until then: 2 of 4 heads." in html
+    assert html.count("not solved yet") == 2
+    assert "location.reload()" not in html
+    assert {path.name for path in (home / "stopped" / "figures").iterdir()} >= {"effective_rank.png"}
 
 
 def counted(calls, function):

@@ -12,7 +12,7 @@ import attsvm
 from attsvm import ProblemError
 from attsvm.cli.app import COMMANDS, load_command
 from attsvm.cli.main import main
-from attsvm.report.claim import claim_folder
+from attsvm.report.claim import claim_folder, claim_updates
 from attsvm.report.experiment.folder import claim_experiment
 
 
@@ -55,6 +55,61 @@ def test_an_error_leaves_the_earlier_result(out, error):
         fail_midway()
     assert text_of(out) == "first"
     assert list(out.parent.iterdir()) == [out]
+
+
+def files_with(text, *figures):
+    result = json.dumps({"schema": "attsvm.inspect/2", "text": text}).encode()
+    return {"result.json": result, "index.html": b"", **{f"figures/{name}.png": b"" for name in figures}}
+
+
+def test_a_folder_that_is_updated_is_whole_each_time(tmp_path):
+    out = tmp_path / "deep" / "out"
+    with claim_updates(out) as update:
+        assert not out.exists()
+        for text in ("first", "second", "third"):
+            update(files_with(text, text))
+            assert text_of(out) == text
+            assert [path.name for path in (out / "figures").iterdir()] == [f"{text}.png"]
+    assert text_of(out) == "third"
+    assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("updates", [0, 1, 2])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_an_error_undoes_all_updates(tmp_path, updates, earlier):
+    out = tmp_path / "deep" / "out"
+    if earlier:
+        with claim_folder(out) as hidden:
+            write_result(hidden, "earlier")
+
+    def fail():
+        with claim_updates(out, force=True) as update:
+            for number in range(updates):
+                update(files_with(str(number)))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    if earlier:
+        assert text_of(out) == "earlier"
+        assert list(out.parent.iterdir()) == [out]
+    else:
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_update_replaces_nothing_that_others_wrote(tmp_path):
+    out = tmp_path / "out"
+
+    def update_twice():
+        with claim_updates(out) as update:
+            update(files_with("first"))
+            (out / "notes.txt").write_text("theirs")
+            update(files_with("second"))
+
+    with pytest.raises(ProblemError, match=r"holds more than a result \(notes.txt\)"):
+        update_twice()
+    assert (out / "notes.txt").read_text() == "theirs"
+    assert text_of(out) == "first"
 
 
 def test_a_folder_that_appears_meanwhile_is_not_overwritten(tmp_path):

@@ -1,5 +1,6 @@
 """Attention of every family rebuilt from tokens and W alone; what cannot be is refused in one line."""
 
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -286,6 +287,18 @@ def test_processes_of_their_own_find_the_same_margins_and_stop_when_told(monkeyp
     assert not beside.interrupted
     assert not [warning for warning in recwarn if "joblib" in warning.filename]
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_ctrl_c_keeps_what_was_measured():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    try:
+        inspection = attsvm.torch.inspect(
+            bert(), words(), margins=False, callback=lambda at: at.step == 3 and signal.raise_signal(signal.SIGINT)
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert inspection.interrupted
+    assert [(head.layer, head.head, head.status) for head in inspection.heads] == [(0, k, "finished") for k in range(3)]
 
 
 class Encoder(nn.Module):

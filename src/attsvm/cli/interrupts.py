@@ -21,7 +21,7 @@ SECONDS_TO_STOP = 1.0
 """After Ctrl-C during steps that can be stopped: the time to write the result of the steps that were made."""
 
 SECONDS_TO_END = 0.6
-"""The time for removing what is unfinished."""
+"""The time for removing what is unfinished. If no steps were stopped before, their time is there, too."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -117,7 +117,7 @@ def _watch(pipe: int, caught: frozenset[int]) -> None:
     while True:
         remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
         if not select.select([pipe], [], [], remaining)[0]:
-            _end(asked)
+            _end(asked, SECONDS_TO_END)
         for number in os.read(pipe, 512):
             if number == _LEFT:
                 return
@@ -125,14 +125,14 @@ def _watch(pipe: int, caught: frozenset[int]) -> None:
                 if number == signal.SIGINT and _command.ask_to_stop():
                     deadline = time.monotonic() + SECONDS_TO_STOP
                 else:
-                    _end(signal.Signals(number))
+                    _end(signal.Signals(number), SECONDS_TO_END + SECONDS_TO_STOP * (deadline is None))
 
 
-def _end(number: signal.Signals) -> None:
+def _end(number: signal.Signals, seconds: float) -> None:
     """Clean up, say so and end the process, even if the cleaning does not end."""
     try:
         sys.setswitchinterval(1e-4)  # an import in the main thread would else delay each step of the cleaning by 5 ms
-        threading.Thread(target=_give_up, args=(128 + number,), daemon=True).start()
+        threading.Thread(target=_give_up, args=(128 + number, seconds), daemon=True).start()
         _command.cleanup()
         line = f"attsvm: {_WORDS[number]}; {_command.says()}\n"
         if os.isatty(_command.stderr):
@@ -143,12 +143,12 @@ def _end(number: signal.Signals) -> None:
         os._exit(128 + number)
 
 
-def _give_up(status: int) -> None:
+def _give_up(status: int, seconds: float) -> None:
     """End the process if the cleaning does not end.
 
     The time is counted in turns of the interpreter lock. While a long call of a library holds the lock, as the loading
     of a library does, there is no cleaning, and that time does not count.
     """
     for _ in range(60):
-        time.sleep(SECONDS_TO_END / 60)
+        time.sleep(seconds / 60)
     os._exit(status)
