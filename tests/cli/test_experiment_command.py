@@ -93,8 +93,22 @@ def test_reviews_leave_a_page_with_every_optimiser_and_sentence(reviews, vocabul
             assert sum(shares) == pytest.approx(1)
         for sentence in run["key_words"]["sentences"]:
             assert sum(piece[2] for piece in sentence["pieces"]) + sentence["special"] == pytest.approx(1, abs=1e-5)
+        # records of the attention that is shown; 12 steps, and the last one is the end
+        assert [record["step"] for record in run["over_steps"]] == [0, 1, 2, 4, 8, 12]
+        end = run["over_steps"][-1]["attention"]
+        for sentence, found in zip(run["key_words"]["sentences"], end, strict=True):
+            assert found["shares"] == pytest.approx([piece[2] for piece in sentence["pieces"]], abs=6e-5)
+            assert found["scaled"] == pytest.approx(sentence["scaled"], abs=6e-5)
+        assert run["over_steps"][0] == result["runs"][0]["over_steps"][0], "all runs begin with the same weights"
+        assert run["over_steps"][0] != run["over_steps"][4]
     page = (out / "index.html").read_text()
     assert self_contained(page)
+    assert page.count('data-steps="[0, 1, 2, 4, 8, 12]"') == 1
+    of_slider = re.findall(r'<mark[^>]*--a:([\d.]+)" title="([\d.]+)%" data-over="(.*?)" data-said="(.*?)"', page)
+    assert len(of_slider) == page.count("<mark")
+    for opacity, share, over, said in of_slider:
+        assert float(over.split()[-1]) == pytest.approx(float(opacity), abs=0.0101)
+        assert float(said.split()[-1]) == pytest.approx(float(share), abs=0.101)
     assert page.count("<svg") == 8
     assert page.count('class="reading"') == 4 * 50
     assert '<mark class="key"' in page
@@ -143,6 +157,11 @@ def test_pictures_leave_a_page_with_their_attention(pictures, tmp_path):
     ]
     assert np.shape(result["runs"][0]["pictures"][0]["attention"]) == (4, 4)
     page = (out / "index.html").read_text()
+    assert [np.shape(record["attention"]) for record in result["runs"][0]["over_steps"]] == [(6, 4, 4)] * 6
+    # one layer is shown for each picture and run
+    layers = [found.split() for found in re.findall(r'id="pictures-attention-\d-\d-\d" data-over="(.*?)"', page)]
+    assert len(layers) == 2 * 6 * 6
+    assert [layers.count(["0"] * k + [".6"] + ["0"] * (5 - k)) for k in range(6)] == [12] * 6
     assert page.count("<svg") == 7
     assert "What the class token attends to" in page
     assert "Traceback" not in done.output

@@ -132,6 +132,12 @@ def test_a_browser_shows_the_numbers_and_reports_no_error(fitted, tmp_path):
     for example in re.findall(r"<article>.*?</article>", done.stdout, flags=re.DOTALL):
         shares = [float(share) for share in re.findall(r'<mark[^>]*title="([\d.]+)%"', example)]
         assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.1)
+        # the slider: uniform attention before the first step, and at its end what is shown
+        words = re.findall(r'data-said="([\d. ]+)"', example)
+        at_steps = np.array([word.split() for word in words], dtype=float)
+        assert np.abs(at_steps[:, 0] - 100 / len(shares)).max() < 0.0501
+        assert at_steps[:, -1].tolist() == shares
+        assert np.abs(at_steps.sum(axis=0) - 100).max() <= 0.05 * len(shares) + 0.1
 
 
 def test_labels_have_the_names_that_are_given_or_that_a_file_holds(tmp_path):

@@ -127,7 +127,9 @@ def _write_checkpoint(path: Path) -> None:
     from attsvm.apps.experiments.checkpoints import Position, save_checkpoint
 
     model, optimizer = _checkpointed()
-    save_checkpoint(path, model, optimizer, Position(epoch=1, step=3), [{"epoch": 0}, {"epoch": 1}], {"seed": 0})
+    save_checkpoint(
+        path, model, optimizer, Position(epoch=1, step=3), [{"epoch": 0}, {"epoch": 1}], [(0, [0.5])], {"seed": 0}
+    )
 
 
 def _checkpointed() -> tuple[Any, Any]:
@@ -230,7 +232,7 @@ def _vocabulary(name: str) -> Callable[[Path], object]:
 def _read_checkpoint(folder: Path) -> None:
     from attsvm.apps.experiments.checkpoints import load_checkpoint
 
-    position, _ = load_checkpoint(folder / "checkpoint.safetensors", *_checkpointed(), {"seed": 0})
+    position, *_ = load_checkpoint(folder / "checkpoint.safetensors", *_checkpointed(), {"seed": 0})
     assert position.step == 3
 
 

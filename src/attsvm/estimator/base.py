@@ -127,6 +127,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
             state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
             fitted = train(state, training, validation, settings, generator)
         self.status_, self.kept_step_, self.history_ = fitted.status, fitted.kept_step, fitted.history
+        self._path = fitted.path
         self._sample = sample_of(task.sequences, generator)
         return self._keep(fitted.state)
 

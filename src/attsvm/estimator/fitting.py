@@ -21,6 +21,7 @@ from attsvm.estimator.state import State, precision
 from attsvm.estimator.steps import Batch, Parameters, gather
 from attsvm.estimator.task import Task
 from attsvm.jax_devices import available, default_device, exhausted, name_of
+from attsvm.recording import is_recorded
 from attsvm.results import Progress, Status
 
 CELLS = 1 << 22
@@ -50,12 +51,15 @@ class Fitted:
     kept_step : int
         The step whose parameters are kept.
     history : dict of str to list
+    path : dict of int to dict
+        The averaged parameters after 0, 1, 2, 4, 8, … steps, by the number of steps.
     """
 
     state: State
     status: Status
     kept_step: int
     history: History
+    path: dict[int, Parameters]
 
 
 def train(
@@ -74,8 +78,11 @@ def train(
     history: History = {}
     _record(history, state, watched, np.nan, validation is not None)
     best, best_value, last_improved, values = state, np.inf, 0, []
+    path = {state.steps: state.average}
     for reached, objective in itertools.islice(_steps(state, task, settings, generator), settings.max_steps):
         values.append(objective)
+        if is_recorded(reached.steps):
+            path[reached.steps] = reached.average
         if reached.steps % CHECK_EVERY and reached.steps < settings.max_steps:
             continue
         mean, values = float(np.mean(values)), []
@@ -99,7 +106,7 @@ def train(
         if reached.steps - last_improved >= settings.n_iter_no_change:
             status = Status.CONVERGED
             break
-    return Fitted(best.on_host(reached.steps), status, best.steps, history)
+    return Fitted(best.on_host(reached.steps), status, best.steps, history, jax.device_get(path))
 
 
 def epoch(

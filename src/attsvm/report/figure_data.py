@@ -302,8 +302,8 @@ def _cells(axis: Axes) -> Iterator[Found]:
     unnamed = _numbered("cells", images)
     for image in images:
         array = image.get_array()
-        if array is None or array.ndim != 2:
-            continue  # a photograph has colours, not numbers
+        if array is None or array.ndim != 2 or image.get_alpha() == 0:
+            continue  # a photograph has colours, not numbers; a layer of a slider is not shown
         values: Any = np.ma.filled(np.ma.asarray(array, dtype=float), np.nan)
         left, right, bottom, top = image.get_extent()
         first, last = (top, bottom) if image.origin == "upper" else (bottom, top)

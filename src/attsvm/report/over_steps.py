@@ -25,16 +25,25 @@ class OverSteps(NamedTuple):
     shares: Mapping[str, Sequence[float]]
 
 
-def over(shares: Sequence[float]) -> Markup:
-    """The attribute of an element that the slider changes: an opacity in a drawing, the shade of a cell in a table.
+def over(shares: Sequence[float], said: Sequence[str] = ()) -> Markup:
+    """The attributes of an element that the slider changes: an opacity in a drawing, the shade of a cell or a word.
+
+    Parameters
+    ----------
+    shares : sequence of float
+        One for each step.
+    said : sequence of str, optional
+        The number in the element's title at each step; by default the share.
 
     Examples
     --------
     >>> from attsvm.report.over_steps import over
     >>> print(over([0.25, 1.0]))
-    data-over="0.25 1"
+    data-over=".25 1"
     """
-    return Markup(f'data-over="{" ".join(f"{share:.3g}" for share in shares)}"')
+    told = Markup(f' data-said="{" ".join(said)}"') if said else ""
+    written = " ".join(f"{share:.3g}".removeprefix("0" * (0 < share < 1)) for share in shares)
+    return Markup(f'data-over="{written}"') + told
 
 
 def slider(steps: Sequence[int]) -> Markup:

@@ -57,7 +57,13 @@ def run(folder, optimizer, *, resume=False, callback=None, train=None, **changes
         seed_everything(options.seed)
         model = replace(find_task("imdb").preset("tiny").shape, vocabulary=40).build()
         outcome = fit(
-            model, train or texts(50), texts(20, 1), options, folder, resume=resume, hooks=Hooks(callback=callback)
+            model,
+            train or texts(50),
+            texts(20, 1),
+            options,
+            folder,
+            resume=resume,
+            hooks=Hooks(record=lambda trained: float(trained.head.weight.detach().sum()), callback=callback),
         )
     finally:
         torch.set_num_threads(threads)
@@ -85,6 +91,8 @@ def test_killed_in_mid_epoch_and_resumed_a_run_ends_with_the_same_bits(tmp_path)
         assert all(torch.equal(value, second[key]) for key, value in first.items()), (name, step)
         clockless = [[{**row, "seconds": 0} for row in outcome.history] for outcome in (uncut, resumed)]
         assert clockless[0] == clockless[1]
+        assert uncut.records == resumed.records
+        assert [at for at, _ in uncut.records] == [0, 1, 2, 4, 8, 16]
 
 
 def test_it_learns_and_stops_at_the_accuracy_asked_for(tmp_path):

@@ -50,9 +50,10 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     position: Position,
     history: list[dict[str, Any]],
+    records: list[tuple[int, Any]],
     identity: Mapping[str, Any],
 ) -> None:
-    """Write weights, optimizer state, random generators, position and history to one file, atomically.
+    """Write weights, optimizer state, random generators, position, history and records to one file, atomically.
 
     Parameters
     ----------
@@ -75,6 +76,7 @@ def save_checkpoint(
     meta = {
         "position": vars(position),
         "history": history,
+        "records": records,
         "identity": identity,
         "optimizer": scalars,
         "python": random.getstate(),
@@ -88,13 +90,15 @@ def save_checkpoint(
 
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, identity: Mapping[str, Any]
-) -> tuple[Position, list[dict[str, Any]]]:
+) -> tuple[Position, list[dict[str, Any]], list[tuple[int, Any]]]:
     """Restore model, optimizer and random generators from a checkpoint.
 
     Returns
     -------
     position : Position
     history : list of dict
+    records : list of (int, Any)
+        None in checkpoints of earlier versions.
 
     Raises
     ------
@@ -115,7 +119,7 @@ def load_checkpoint(
             state.setdefault(int(index), {})[name] = value
         optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
         _restore_generators(_under(GENERATOR, tensors), meta)
-        return position, meta["history"]
+        return position, meta["history"], [(step, found) for step, found in meta.get("records", [])]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

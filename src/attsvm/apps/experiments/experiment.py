@@ -132,6 +132,9 @@ class Experiment:
         def measured(_: nn.Module) -> dict[str, Any]:
             return {**measure(model, sample), **task.measured(model, preset, data, options.device)}
 
+        def recorded(_: nn.Module) -> list[Any]:
+            return task.recorded(model, preset, data, options.device)
+
         outcome = fit(
             model,
             data.train,
@@ -140,9 +143,15 @@ class Experiment:
             folder,
             resume=resume,
             identity={"data": data.sha256, "model": repr(preset.shape)},
-            hooks=Hooks(task.augment if preset.augment else None, measured, callback),
+            hooks=Hooks(task.augment if preset.augment else None, measured, recorded, callback),
         )
-        return {**_numbers(outcome, options, model), **task.shown(model, preset, data, options.device)}
+        # the end may be a record, too
+        records = [*(one for one in outcome.records if one[0] < outcome.step), (outcome.step, recorded(model))]
+        return {
+            **_numbers(outcome, options, model),
+            **task.shown(model, preset, data, options.device),
+            "over_steps": [{"step": step, "attention": attention} for step, attention in records],
+        }
 
     def result(
         self,

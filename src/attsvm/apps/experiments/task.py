@@ -98,6 +98,10 @@ class Task(ABC, Generic[Shape]):
         """What the page shows of the attention of a trained model."""
         return {}
 
+    def recorded(self, model: Any, preset: Preset[Shape], data: Data, device: str) -> list[Any]:
+        """The attention to each sentence or picture that the page shows, which a slider over the steps changes."""
+        return []
+
     def pictures(self, data: Data) -> np.ndarray | None:
         """Test pictures for the page, bytes (n, height, width, 3)."""
         return None

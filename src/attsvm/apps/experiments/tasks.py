@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from attsvm.apps.experiments.evaluation import answers
-from attsvm.apps.experiments.models import PictureShape, TextClassifier, TextShape
+from attsvm.apps.experiments.models import PictureClassifier, PictureShape, TextClassifier, TextShape
 from attsvm.apps.experiments.pictures import CLASSES, load_pictures, varied
 from attsvm.apps.experiments.presets import PICTURES, REVIEWS, Preset
 from attsvm.apps.experiments.reviews import load_reviews, load_tokenizer
@@ -52,6 +52,13 @@ class Reviews(Task[TextShape]):
         """The attention to every word of the sentences."""
         return {"key_words": self._key_words(model, preset, data, device)._asdict()}
 
+    def recorded(self, model: Any, preset: Preset[TextShape], data: Data, device: str) -> list[Any]:
+        """For each sentence the attention to its words, ``shares``, and the same on the scale from 0 to 1."""
+        return [
+            {"shares": _rounded([share for *_, share, _ in one["pieces"]]), "scaled": _rounded(one["scaled"])}
+            for one in self._key_words(model, preset, data, device).sentences
+        ]
+
     def _key_words(self, model: TextClassifier, preset: Preset[TextShape], data: Data, device: str) -> KeyWords:
         return read_sentences(model, data.tokenizer, preset.shape.length, device)
 
@@ -75,24 +82,38 @@ class Pictures(Task[PictureShape]):
 
     def shown(self, model: Any, preset: Preset[PictureShape], data: Data, device: str) -> dict[str, Any]:
         """Attention of the class token to the patches, and predicted classes, for some test pictures."""
-        inputs = data.test.inputs[:SHOWN_PICTURES].to(device)
-        side = preset.shape.size // preset.shape.patch
-        of_class = model.attention_maps(inputs)[-1][:, :, 0, 1:].mean(1)
-        attention = of_class.unflatten(-1, (side, side)).cpu()
+        attention = _class_attention(model, preset, data, device).tolist()
         with torch.no_grad():
-            predicted = answers(model.eval()(inputs)).tolist()
+            predicted = answers(model.eval()(data.test.inputs[:SHOWN_PICTURES].to(device))).tolist()
         labels = data.test.labels[:SHOWN_PICTURES].tolist()
         return {
             "pictures": [
-                {"row": row, "label": CLASSES[label], "predicted": CLASSES[found], "attention": attention[row].tolist()}
+                {"row": row, "label": CLASSES[label], "predicted": CLASSES[found], "attention": attention[row]}
                 for row, (label, found) in enumerate(zip(labels, predicted, strict=True))
             ]
         }
+
+    def recorded(self, model: Any, preset: Preset[PictureShape], data: Data, device: str) -> list[Any]:
+        """For each picture the attention to its patches."""
+        of_pictures = _class_attention(model, preset, data, device).tolist()
+        return [[_rounded(line) for line in attention] for attention in of_pictures]
 
     def pictures(self, data: Data) -> np.ndarray | None:
         """The first test pictures."""
         shown: np.ndarray = data.test.inputs[:SHOWN_PICTURES].permute(0, 2, 3, 1).numpy()
         return shown
+
+
+def _class_attention(model: PictureClassifier, preset: Preset[PictureShape], data: Data, device: str) -> torch.Tensor:
+    """Attention of the last layer's class token, averaged over heads, to the patches (n, side, side) of pictures."""
+    side = preset.shape.size // preset.shape.patch
+    maps = model.attention_maps(data.test.inputs[:SHOWN_PICTURES].to(device))
+    return maps[-1][:, :, 0, 1:].mean(1).reshape(-1, side, side).cpu()
+
+
+def _rounded(shares: list[float]) -> list[float]:
+    """Records are for a page, and they are in every checkpoint."""
+    return [round(share, 4) for share in shares]
 
 
 TASKS: dict[str, Task[Any]] = {task.name: task for task in (Reviews(), Pictures())}

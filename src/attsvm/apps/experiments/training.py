@@ -26,6 +26,7 @@ from attsvm.apps.experiments.rows import Rows
 from attsvm.apps.experiments.seeding import data_order
 from attsvm.errors import ProblemError
 from attsvm.interruptions import interruptions
+from attsvm.recording import is_recorded
 from attsvm.results import Callback, Progress, Status
 from attsvm.torch.optimizers.finiteness import all_finite
 from attsvm.torch_devices import enough_memory
@@ -43,12 +44,15 @@ class Hooks:
         Changes a batch of inputs, with randomness from PyTorch's generator only.
     measure : callable, optional
         Called with the model before the first epoch and after every epoch; its result is added to the history.
+    record : callable, optional
+        Called with the model after 0, 1, 2, 4, 8, … steps; what it returns is JSON-able, and kept in checkpoints, too.
     callback : callable, optional
         Called with a :class:`attsvm.results.Progress` after every step. If it returns True, training stops.
     """
 
     augment: Callable[[Tensor], Tensor] | None = None
     measure: Callable[[nn.Module], dict[str, Any]] | None = None
+    record: Callable[[nn.Module], Any] | None = None
     callback: Callback | None = None
 
 
@@ -67,12 +71,15 @@ class Outcome:
     step : int
     seconds : float
         Over all parts of a resumed run.
+    records : list of (int, Any)
+        The results of :attr:`Hooks.record`, each with its step.
     """
 
     status: Status
     history: list[dict[str, Any]] = field(default_factory=list)
     step: int = 0
     seconds: float = 0.0
+    records: list[tuple[int, Any]] = field(default_factory=list)
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -133,7 +140,7 @@ def fit(
     if status is Status.INTERRUPTED:
         run.save()
     run.board.close()
-    return Outcome(status, run.history, run.position.step, run.seconds())
+    return Outcome(status, run.history, run.position.step, run.seconds(), run.records)
 
 
 class _Run:
@@ -158,6 +165,7 @@ class _Run:
         self.called: Callable[[Tensor], Tensor] = torch.compile(model) if options.compile else model
         self.position = Position()
         self.history: list[dict[str, Any]] = []
+        self.records: list[tuple[int, Any]] = []
         self.batches = -(-len(train) // options.batch)
         self.began = time.perf_counter()
         self.seconds_before = 0.0
@@ -165,7 +173,9 @@ class _Run:
     def restore(self) -> None:
         """Continue from the checkpoint, if there is one."""
         if self.path.exists():
-            self.position, self.history = load_checkpoint(self.path, self.model, self.optimizer, self.known)
+            self.position, self.history, self.records = load_checkpoint(
+                self.path, self.model, self.optimizer, self.known
+            )
             self.began, self.seconds_before = time.perf_counter(), self.position.seconds
 
     def start(self) -> None:
@@ -173,6 +183,7 @@ class _Run:
         if not self.history:
             self.history.append({"epoch": 0, "step": 0, "seconds": 0.0, **self._evaluated()})
             self.board.write(self.history[0])
+            self._record()
 
     def train(self, interrupted: Event) -> Status:
         """Train until the last epoch, or until something ends the run before."""
@@ -188,7 +199,7 @@ class _Run:
     def save(self) -> None:
         """Write a checkpoint."""
         self.position.seconds = self.seconds()
-        save_checkpoint(self.path, self.model, self.optimizer, self.position, self.history, self.known)
+        save_checkpoint(self.path, self.model, self.optimizer, self.position, self.history, self.records, self.known)
 
     def seconds(self) -> float:
         """Time of the run, over all its parts."""
@@ -205,6 +216,7 @@ class _Run:
                 total = self._step(rows)
             if total is None:
                 return Status.NON_FINITE
+            self._record()
             stopped = self._report(total / len(rows))
             if interrupted.is_set() or stopped:
                 return Status.INTERRUPTED
@@ -235,6 +247,11 @@ class _Run:
         position.correct += int((answers(outputs.detach()) == labels).sum())
         position.seen += len(rows)
         return total
+
+    def _record(self) -> None:
+        step = self.position.step
+        if self.hooks.record is not None and is_recorded(step):
+            self.records.append((step, self.hooks.record(self.model)))
 
     def _report(self, loss: float) -> bool:
         """Call the callback; whether it stops the run."""

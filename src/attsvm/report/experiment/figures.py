@@ -11,9 +11,14 @@ from matplotlib.figure import Figure
 from attsvm.plot import style
 from attsvm.report.drawn import Drawn, Shown, draw_each
 from attsvm.report.experiment.curves import COLOURS, over_epochs
+from attsvm.report.experiment.history import at_common_steps
 from attsvm.report.experiment.key_words import draw_sentences, draw_share
 from attsvm.report.experiment.names import name_of
 from attsvm.report.experiment.sparsity import draw_sparsity
+from attsvm.report.over_steps import OverSteps
+
+OPACITY = 0.6
+"""Of the attention on a picture."""
 
 KIND_NAMES = {"key": "keys", "query": "queries", "value": "values"}
 
@@ -108,19 +113,27 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
     shown = len(runs[0]["pictures"])
     figure = Figure(figsize=(2 * style.WIDTH, 1.15 * (1 + len(runs))))
     axes = figure.subplots(1 + len(runs), shown, squeeze=False)
+    steps, attention = at_common_steps(runs)
+    layers: dict[str, list[float]] = {}
     for column in range(shown):
         _picture(axes[0, column], pictures[column])
         axes[0, column].set_title(runs[0]["pictures"][column]["label"])
         for line, run in enumerate(runs, start=1):
             axis, found = axes[line, column], run["pictures"][column]
-            _picture(axis, pictures[column].mean(-1).astype(np.uint8), cmap="gray", alpha=0.5)
-            axis.imshow(
-                np.array(found["attention"]),
-                extent=(0, pictures.shape[2], pictures.shape[1], 0),
-                cmap="inferno",
-                alpha=0.6,
-                interpolation="nearest",
-            )
+            # in three equal colours, since its brightness is not the data of the figure
+            _picture(axis, np.repeat(pictures[column].mean(-1, keepdims=True).astype(np.uint8), 3, axis=-1), alpha=0.5)
+            # a layer for each step of the slider; the last one is shown
+            for k, record in enumerate(attention[line - 1]):
+                gid = f"attention-{line}-{column}-{k}"
+                layers[gid] = [OPACITY * (k == at) for at in range(len(steps))]
+                axis.imshow(
+                    np.array(found["attention"] if k == len(steps) - 1 else record[column]),
+                    extent=(0, pictures.shape[2], pictures.shape[1], 0),
+                    cmap="inferno",
+                    alpha=layers[gid][-1],
+                    interpolation="none",  # matplotlib joins images otherwise
+                    label="attention",
+                ).set_gid(gid)
             axis.set_title(found["predicted"], fontsize=7)
     for line, run in enumerate(runs, start=1):
         axes[line, 0].set_ylabel(name_of(run["optimizer"]), fontsize=7)
@@ -128,11 +141,15 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
         "Test pictures with their class, and the attention of the last layer's class token (mean over heads) with the "
         "prediction of the model. Dark is the smallest attention of the picture, bright the largest."
     )
-    return Drawn("pictures", "What the class token attends to", caption, figure)
+    if len(steps) < 2:
+        return Drawn("pictures", "What the class token attends to", caption, figure)
+    caption += " The slider shows the attention at earlier steps of the training; the predictions are those of the end."
+    return Drawn("pictures", "What the class token attends to", caption, figure, OverSteps(steps, layers))
 
 
 def _picture(axis: Axes, picture: np.ndarray, **options: Any) -> None:
-    axis.imshow(picture, extent=(0, picture.shape[1], picture.shape[0], 0), **options)
+    # as many pixels as the picture has; with interpolation the page has one for each pixel of a print
+    axis.imshow(picture, extent=(0, picture.shape[1], picture.shape[0], 0), interpolation="none", **options)
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(False)

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import numpy as np
+from markupsafe import Markup
 from scipy import stats
 
 from attsvm.plot import style
 from attsvm.report.drawn import Drawn
 from attsvm.report.experiment.curves import COLOURS, over_epochs
+from attsvm.report.experiment.history import at_common_steps
 from attsvm.report.experiment.names import name_of
-from attsvm.report.spans import Span, shaded
+from attsvm.report.spans import Span, over_steps, shaded
 
 MARKERS = "osD^vP"
 
@@ -66,19 +69,31 @@ def sentences_of(runs: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, 
     if "key_words" not in runs[0]:
         return []
     read = [run["key_words"]["sentences"] for run in runs]
+    steps, attention = at_common_steps(runs)
     return [
         (
             "positive" if readings[0]["label"] else "negative",
             [
                 (
                     f"{name_of(run['optimizer'])}: positive {reading['probability']:.0%}",
-                    shaded(reading["text"], reading["pieces"], opacities=reading["scaled"]),
+                    shaded(
+                        reading["text"],
+                        reading["pieces"],
+                        opacities=reading["scaled"],
+                        over=_of_slider([found[number] for found in at_steps]) if len(steps) > 1 else None,
+                    ),
                 )
-                for run, reading in zip(runs, readings, strict=True)
+                for run, reading, at_steps in zip(runs, readings, attention, strict=True)
             ],
         )
-        for readings in zip(*read, strict=True)
+        for number, readings in enumerate(zip(*read, strict=True))
     ]
+
+
+def _of_slider(records: list[dict[str, list[float]]]) -> list[Markup]:
+    """For each word of a sentence what the slider needs, from the records of its attention."""
+    scaled, shares = (np.array([record[name] for record in records]) for name in ("scaled", "shares"))
+    return over_steps(scaled, shares)
 
 
 def _key_attention(run: dict[str, Any]) -> list[float]:

@@ -6,9 +6,11 @@ import numpy as np
 
 from attsvm.report.drawn import Shown
 from attsvm.report.experiment.figures import draw_experiment
+from attsvm.report.experiment.history import at_common_steps
 from attsvm.report.experiment.key_words import comparisons, sentences_of
 from attsvm.report.experiment.names import name_of
 from attsvm.report.experiment.published import COLUMNS, ORDER_COLUMNS, comparison
+from attsvm.report.over_steps import slider
 from attsvm.report.render import render
 from attsvm.report.words import listed, number, percent
 
@@ -103,6 +105,7 @@ def experiment_page(result: dict[str, Any], drawn: list[Shown]) -> str:
         )
         for run in runs
     ]
+    steps, _ = at_common_steps(runs)
     return render(
         "experiment.html.j2",
         title=title,
@@ -114,6 +117,7 @@ def experiment_page(result: dict[str, Any], drawn: list[Shown]) -> str:
         made_by=f"Seed {result['seed']}",
         wide=WIDE,
         sentences=sentences_of(runs),
+        slider=slider(steps) if len(steps) > 1 else "",
         compared_words=comparisons(runs) if "key_words" in runs[0] else "",
         tables=[(name_of(run["optimizer"]), rows_of(run)) for run in runs],
         published=comparison(result),

@@ -321,7 +321,7 @@ def _picture(axis: Axes, picture: np.ndarray, brightest: float = 1.0) -> None:
     frame = Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor="#b8b8b8", linewidth=0.5, clip_on=False)
     axis.add_patch(frame)
     # in colours, since its brightness is not the data of the figure
-    axis.imshow(colormaps["Greys"](picture / brightest), interpolation="nearest")
+    axis.imshow(colormaps["Greys"](picture / brightest), interpolation="none")  # as many pixels as the picture has
 
 
 def _attention_cells(axis: Axes, regions: np.ndarray, shares: np.ndarray) -> None:

@@ -74,8 +74,8 @@ for (const links of document.querySelectorAll("p.data")) {
 }
 const said = ({ row: [panel, series, first, second, value], labels, cell }) => {
   const where = `${labels[0]} ${short(first)}, ${labels[1]} ${short(second)}`;
-  return [panel, cell || series === labels[1] ? "" : series, where].filter(Boolean).join(" · ")
-    + (value === "" ? "" : `: ${short(value)}`);
+  if (cell) return `${panel && `${panel} · `}${where}: ${/^cells( \d+)?$/.test(series) ? "" : `${series} `}${short(value)}`;
+  return [panel, series === labels[1] ? "" : series, where].filter(Boolean).join(" · ");
 };
 for (const link of document.querySelectorAll("a.csv[data-places]")) {
   const svg = link.closest("p.data").previousElementSibling;
@@ -103,7 +103,9 @@ for (const link of document.querySelectorAll("a.csv[data-places]")) {
       if (far < least) { least = far; best = point; }
     }
     if (!best) return leave();
-    show(best.text ?? said(best), event);
+    // the data of the figure are those of the last step
+    const slider = svg.parentElement.querySelector(".over-steps input");
+    show((best.text ?? said(best)) + (slider && slider.value !== slider.max ? " (at the last step)" : ""), event);
     if (best.cell) return ring.remove();
     ring.setAttribute("cx", best.x); ring.setAttribute("cy", best.y);
     svg.append(ring);

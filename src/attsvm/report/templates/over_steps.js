@@ -2,13 +2,14 @@
 for (const box of document.querySelectorAll("p.over-steps")) {
   const input = box.querySelector("input"), steps = JSON.parse(input.dataset.steps);
   const parts = [...box.parentElement.querySelectorAll("[data-over]")]
-    .map((part) => [part, part.dataset.over.split(" ").map(Number)]);
+    .map((part) => [part, part.dataset.over.split(" ").map(Number), part.dataset.said?.split(" ")]);
   const show = (k) => {
-    for (const [part, shares] of parts)
-      if (part.tagName === "TD") {
+    for (const [part, shares, said] of parts)
+      if (part.ownerSVGElement) (part.firstElementChild ?? part).style.opacity = shares[k];  // an image has its id itself
+      else {
         part.style.setProperty("--a", shares[k]);
-        part.title = part.title.replace(/[\d.e-]+$/, shares[k].toFixed(3));
-      } else part.firstElementChild.style.opacity = shares[k];
+        part.title = part.title.replace(/[\d.e-]+(?=%?$)/, said?.[k] ?? shares[k].toFixed(3));
+      }
     box.querySelector("output").textContent = steps[k].toLocaleString("en");
     input.setAttribute("aria-valuetext", `step ${steps[k]}`);
   };

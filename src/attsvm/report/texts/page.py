@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.apps.texts.history import recorded_attention
 from attsvm.apps.texts.result import Part, TextFit
 from attsvm.report.drawn import Shown
+from attsvm.report.over_steps import slider
 from attsvm.report.render import render
-from attsvm.report.spans import Span, shaded
+from attsvm.report.spans import Span, above_average, over_steps, shaded
 from attsvm.report.texts.words import accuracy_of, notes, number_of_words, tables, verdict
 from attsvm.report.words import number, short
 
@@ -55,6 +57,8 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Shown], command:
     words = result["words"]
     lists = [("Most attended", words["most"]), ("Least attended", words["least"])]
     lists += [(f"Most in “{name}”", rows) for name, rows in words["by_class"].items()]
+    shown = examples(fit, result["seed"])
+    steps, attention = recorded_attention(fit, shown)
     return render(
         "texts.html.j2",
         title=title,
@@ -64,7 +68,8 @@ def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Shown], command:
         cards=cards,
         about_words=_about_words(result),
         word_lists=[(name, [_word(row) for row in rows]) for name, rows in lists],
-        examples=[_example(fit, row) for row in examples(fit, result["seed"])],
+        examples=[_example(fit, row, at_steps) for row, at_steps in zip(shown, attention, strict=True)],
+        slider=slider(steps) if len(steps) > 1 else "",
         drawn=drawn,
         made_by=f"Seed {result['seed']}",
         tables=list(tables(result)),
@@ -111,15 +116,18 @@ def _word(row: dict[str, Any]) -> tuple[str, str, str, str, str]:
     return row["word"], number(row["over_frequency"]), interval, f"{row['documents']:,}", share
 
 
-def _example(fit: TextFit, row: int) -> dict[str, Any]:
+def _example(fit: TextFit, row: int, at_steps: np.ndarray) -> dict[str, Any]:
+    """A test text, whose words had this attention (R, T) at the recorded steps."""
     part: Part = fit.test
     label, predicted = part.texts.labels[row], part.predicted[row]
     text, attention = part.texts.texts[row], part.attention_of(row)
     places = [(begin, end) for _, begin, end in fit.encoder.known(text)]
+    at_steps = at_steps[:, : len(places)]  # a text without known words has a token of its own
     spans = shaded(
         text,
         [(begin, end, float(share), False) for (begin, end), share in zip(places, attention, strict=False)],
         between=lambda between: _TAG.sub(" ", between),
+        over=over_steps(above_average(at_steps), at_steps) if len(at_steps) > 1 else None,
     )
     rest = spans[-1].text
     if len(rest) >= LONGEST_REST:

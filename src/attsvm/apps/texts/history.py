@@ -1,0 +1,34 @@
+"""The attention of texts over the steps of a fit."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from attsvm.apps.texts.result import TextFit
+from attsvm.estimator.forward import Model, forward
+
+
+def recorded_attention(fit: TextFit, rows: Sequence[int]) -> tuple[list[int], list[Float[np.ndarray, "R T"]]]:
+    """The attention that some test texts had at recorded steps, up to the step whose parameters are kept.
+
+    Parameters
+    ----------
+    fit : TextFit
+    rows : sequence of int
+        Numbers of test texts.
+
+    Returns
+    -------
+    steps : list of int
+        R steps; the last one is the kept step.
+    attention : list of ndarray, shape (R, T)
+        Of each text, for its T words.
+    """
+    classifier, texts = fit.classifier, fit.test.sequences[np.asarray(rows, dtype=int)]
+    path = {step: prompt for step, prompt in classifier.prompt_path_.items() if step < classifier.kept_step_}
+    path[classifier.kept_step_] = classifier.prompt_
+    of_all = [
+        forward(Model(prompt, classifier.head_, classifier.intercept_), texts).attention for prompt in path.values()
+    ]
+    return list(path), np.split(np.array(of_all), texts.offsets[1:-1], axis=1)

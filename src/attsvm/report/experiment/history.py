@@ -1,0 +1,37 @@
+"""The recorded attention of several runs at common steps, for a slider."""
+
+from typing import Any
+
+
+def at_common_steps(runs: list[dict[str, Any]]) -> tuple[list[int], list[list[list[Any]]]]:
+    """The steps that some run has recorded, and for each run its attention at each of them.
+
+    A run that ended before a step has the attention of its end there.
+
+    Parameters
+    ----------
+    runs : list of dict
+        Of ``result.json``.
+
+    Returns
+    -------
+    steps : list of int
+    attention : list
+        For each run and each step the attention to each sentence or picture.
+
+    Examples
+    --------
+    >>> from attsvm.report.experiment.history import at_common_steps
+    >>> records = [{"step": 0, "attention": ["even"]}, {"step": 2, "attention": ["sparse"]}]
+    >>> at_common_steps([{"over_steps": records}, {"over_steps": records[:1]}])
+    ([0, 2], [[['even'], ['sparse']], [['even'], ['even']]])
+    """
+    steps = sorted({record["step"] for run in runs for record in run["over_steps"]})
+    return steps, [[_latest(run["over_steps"], step) for step in steps] for run in runs]
+
+
+def _latest(records: list[dict[str, Any]], step: int) -> list[Any]:
+    """The attention of the last record up to a step; that of the first one if there is none."""
+    before = [record for record in records if record["step"] <= step]
+    attention: list[Any] = (before or records)[-1 if before else 0]["attention"]
+    return attention
