@@ -174,6 +174,28 @@ def test_calls_of_one_step_give_the_same_run_and_keep_what_is_recorded(monkeypat
     np.testing.assert_array_equal(run.weights, whole.weights)
 
 
+def test_sequences_that_pad_a_problem_change_nothing(monkeypatch):
+    whole = random_problem(31, 5, 4, seed=0)
+    mask = np.random.default_rng(0).random((31, 5)) < 0.7
+    mask[:, 0] = True
+    problem = attsvm.Problem(whole.tokens, whole.labels, whole.queries, whole.head, mask=mask)
+    given = train(problem, steps=50)
+    monkeypatch.setattr(sessions, "padded_number", lambda number: number)
+    exact = train(problem, steps=50)
+    assert given.history["selected"].shape[1:] == (31,)
+    for name, x in exact.history.items():
+        # sums over the sequences are added up in another order
+        np.testing.assert_allclose(given.history[name], x, rtol=1e-11, atol=1e-13)
+
+
+def test_problems_of_34_and_36_sequences_compile_one_program():
+    first = train(random_problem(34, 4, 3, seed=0), steps=1)
+    known = programs._compiled.cache_info().misses
+    train(random_problem(36, 4, 3, seed=0), steps=1)
+    assert programs._compiled.cache_info().misses == known
+    assert first.selected.shape == (34,)
+
+
 def test_slices_share_the_tokens_that_their_trials_share(monkeypatch):
     seen = []
     advance = sessions.Session.advance

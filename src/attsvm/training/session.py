@@ -18,7 +18,15 @@ from attsvm.training.engine.marks import segment_lengths
 from attsvm.training.engine.objective import Observation
 from attsvm.training.engine.program import CONVERGED, RUNNING, Inputs, Program, State, program
 from attsvm.training.engine.range import log_largest, range_of
-from attsvm.training.engine.trials import TrialData, num_threads, slices, trials_last, workers
+from attsvm.training.engine.trials import (
+    LARGE_TRIAL,
+    TrialData,
+    num_threads,
+    padded_number,
+    slices,
+    trials_last,
+    workers,
+)
 from attsvm.training.run import Run
 from attsvm.training.setup import Setup
 from attsvm.training.stopping import MarginPlateau
@@ -45,7 +53,12 @@ class Session:
         self.problem, self.objective, self.batch_shape = problem, objective, setup.batch_shape
         self.num_trials = setup.num_trials
         heads = objective.heads
-        of_head = problem.canonical.allowed[(0,) * len(problem.batch_shape)].size * max(problem.dim, problem.key_dim)
+        self.num_sequences = num_sequences = problem.tokens.shape[-3]
+        of_sequence = problem.canonical.allowed[(0,) * len(problem.batch_shape)][0].size
+        of_sequence *= max(problem.dim, problem.key_dim)
+        if setup.batches is None and num_sequences * of_sequence <= LARGE_TRIAL:
+            num_sequences = padded_number(num_sequences)
+        of_head = num_sequences * of_sequence
         self.trial_size = heads.number * of_head
         self.slices = slices(self.num_trials, of_head, heads.number)
         rule = rule_of(setup.optimizer)
@@ -56,7 +69,7 @@ class Session:
         own = {*objective.head_names, *setup.fixed}
         self.of_head = {name: x for name, x in setup.of_head.items() if name not in own}
         self.fixed, self.reduced = setup.fixed, setup.reduced
-        data = TrialData(problem, dtype)
+        data = TrialData(problem, dtype, num_sequences)
         scalars = {name: np.asarray(number, dtype) for name, number in rule.numbers.items()}
         gradient_tol = np.asarray(-1.0 if setup.stop.gradient_tol is None else setup.stop.gradient_tol, dtype)
         penalty = np.asarray(setup.penalty, dtype)
@@ -211,7 +224,10 @@ class Session:
 
         self.states = [state for state, _ in results]
         self._drop_unmarked()
-        self.observed.append(jax.tree.map(join, *(seen for _, seen in results)))
+        seen: Observation = jax.tree.map(join, *(seen for _, seen in results))
+        # without the sequences that pad the problem
+        selected, probability = (x[..., : self.num_sequences, :, :] for x in (seen.selected, seen.probability))
+        self.observed.append(seen._replace(selected=selected, probability=probability))
         self.observed_steps += steps.tolist()
 
     def _drop_unmarked(self) -> None:

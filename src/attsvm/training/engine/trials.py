@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 _CACHED_NUMBERS = 131_072
 _MOST_TRIALS = 64
 # From this size on a single trial fills the vector registers.
-_LARGE_TRIAL = 32_768
+LARGE_TRIAL = 32_768
 
 
 def num_threads() -> int:
@@ -35,7 +35,7 @@ def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndar
     """
     if platform() != "cpu":
         return [np.arange(num_trials)]
-    most = 1 if trial_size > _LARGE_TRIAL else int(np.clip(_CACHED_NUMBERS // trial_size, 8, _MOST_TRIALS))
+    most = 1 if trial_size > LARGE_TRIAL else int(np.clip(_CACHED_NUMBERS // trial_size, 8, _MOST_TRIALS))
     most = max(1, most // num_heads)
     threads = num_threads()
     number = -(-num_trials // most)
@@ -46,10 +46,33 @@ def slices(num_trials: int, trial_size: int, num_heads: int = 1) -> list[np.ndar
     return [np.minimum(np.arange(first, first + length), num_trials - 1) for first in range(0, num_trials, length)]
 
 
-class TrialData:
-    """The arrays of a problem with the trials last, slice by slice; heads are folded into the trials."""
+def padded_number(num_sequences: int) -> int:
+    """The number of sequences of the compiled program: up to a tenth more, so that problems of near sizes share it.
 
-    def __init__(self, problem: Problem, dtype: np.dtype) -> None:
+    Examples
+    --------
+    >>> from attsvm.training.engine.trials import padded_number
+    >>> [padded_number(n) for n in (6, 20, 21, 22, 97, 100)]
+    [6, 20, 22, 22, 102, 102]
+    """
+    size = 1
+    while size < num_sequences:
+        size = max(size + 1, int(1.1 * size))
+    return size
+
+
+class TrialData:
+    """The arrays of a problem with the trials last, slice by slice; heads are folded into the trials.
+
+    Parameters
+    ----------
+    problem : Problem
+    dtype : numpy.dtype
+    num_sequences : int, optional
+        At least that of the problem. Those that are added repeat the first one, with the weight 0.
+    """
+
+    def __init__(self, problem: Problem, dtype: np.dtype, num_sequences: int | None = None) -> None:
         keys, queries, allowed, active = problem.canonical
         self._batch_ndim, self._heads_shape = len(problem.batch_shape), problem.heads_shape
         self._num_problems = int(np.prod(problem.model_shape, dtype=np.int64))
@@ -63,17 +86,20 @@ class TrialData:
         # the loss is that of the sum over the heads
         first = (slice(None),) * len(problem.model_shape) + (0,) * len(self._heads_shape)
         self._of_models = labels[first], weight[first]
+        self._num_added = 0 if num_sequences is None else num_sequences - problem.tokens.shape[-3]
         self._shared: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def take(self, trials: np.ndarray) -> Data:
         """Data of some trials; the problem's batch runs fastest, so that trial j has problem j mod their number."""
         tokens, keys, queries, masked = self._of_heads
-        taken = self.last(tokens, trials)
+        taken = self._last(tokens, trials, self._heads_shape, added=1)
         # tokens that are their own keys stay one array, which takes half the cache
-        of_keys = taken if keys is tokens else self.last(keys, trials)
-        allowed = None if masked is None else self.last(masked, trials)
-        labels, weight = (self._last(x, trials, ()) for x in self._of_models)
-        return Data(taken, of_keys, self.last(queries, trials), labels, weight, allowed)
+        of_keys = taken if keys is tokens else self._last(keys, trials, self._heads_shape, added=1)
+        of_queries = self._last(queries, trials, self._heads_shape, added=1)
+        allowed = None if masked is None else self._last(masked, trials, self._heads_shape, added=1)
+        labels, weight = self._of_models
+        of_labels, of_weight = self._last(labels, trials, (), added=1), self._last(weight, trials, (), added=0)
+        return Data(taken, of_keys, of_queries, of_labels, of_weight, allowed)
 
     def last(self, array: np.ndarray, trials: np.ndarray) -> np.ndarray:
         """One array (*batch, ...) as (..., H·B), the trials running fastest, or (..., 1) where all problems share it.
@@ -82,17 +108,23 @@ class TrialData:
         """
         return self._last(array, trials, self._heads_shape)
 
-    def _last(self, array: np.ndarray, trials: np.ndarray, heads: tuple[int, ...]) -> np.ndarray:
+    def _last(
+        self, array: np.ndarray, trials: np.ndarray, heads: tuple[int, ...], added: int | None = None
+    ) -> np.ndarray:
+        """See :meth:`last`. Sequences that are added are ``added`` times the first one; None for what has none."""
         axes = self._batch_ndim - len(self._heads_shape) + len(heads)
         if all(stride == 0 or size == 1 for stride, size in zip(array.strides[:axes], array.shape, strict=False)):
             if id(array) not in self._shared:
                 # with the array itself, so that no other one can have its id
-                self._shared[id(array)] = array, self._contiguous(array[(0,) * axes][..., None])
+                self._shared[id(array)] = array, self._finished(array[(0,) * axes][..., None], added)
             return self._shared[id(array)][1]
         array = array.reshape(self._num_problems, *heads, *array.shape[axes:])
-        return self._contiguous(fold(np.moveaxis(array[trials % self._num_problems], 0, -1), heads))
+        return self._finished(fold(np.moveaxis(array[trials % self._num_problems], 0, -1), heads), added)
 
-    def _contiguous(self, array: np.ndarray) -> np.ndarray:
+    def _finished(self, array: np.ndarray, added: int | None) -> np.ndarray:
+        if self._num_added and added is not None:
+            more = np.repeat(array[:1] * array.dtype.type(added), self._num_added, axis=0)
+            array = np.concatenate([array, more])
         return np.ascontiguousarray(array, dtype=bool if array.dtype == bool else self._dtype)
 
 
