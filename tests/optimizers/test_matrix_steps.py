@@ -30,17 +30,16 @@ def with_singular_values(generator, count, rows, columns, values):
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "values", "within"),
+    ("count", "rows", "columns", "values", "within"),
     [
-        (4, 4, np.ones(4), 1e-13),
-        (6, 6, 10.0 ** -np.linspace(0, 4, 3), 1e-10),  # rank 3
-        (3, 5, np.array([1.0, 1e-3]), 1e-12),
+        (5, 4, 4, np.ones(4), 1e-13),
+        (5, 6, 6, 10.0 ** -np.linspace(0, 4, 3), 1e-10),  # rank 3
+        (70, 3, 5, np.array([1.0, 1e-3]), 1e-12),  # more than are computed together
         # the polar factor of a matrix is known to eps over its smallest singular value
-        (6, 6, 10.0 ** -np.linspace(0, 12, 4), 1e-2),
+        (5, 6, 6, 10.0 ** -np.linspace(0, 12, 4), 1e-2),
     ],
 )
-def test_the_polar_factor_is_that_of_the_numerical_range(rows, columns, values, within):
-    count = 5
+def test_the_polar_factor_is_that_of_the_numerical_range(count, rows, columns, values, within):
     matrices, factors = with_singular_values(np.random.default_rng(rows), count, rows, columns, values)
     matrices = matrices * 10.0 ** np.arange(count)[:, None, None]
     with jax.enable_x64(True):
