@@ -83,9 +83,10 @@ class Session:
             # in float64, which holds numbers that the type of the training may not
             start = {name: trials_last(x[part], np.float64) for name, x in setup.trained.items()}
             exponent = setup.exponent[part]
-            rule.check(float(np.max(_log_sizes(start) + exponent)), dtype)
+            size = _log_sizes(start)
+            rule.check(float(np.max(size + exponent)), dtype)
             if self.program.takes_powers_out:
-                start, exponent = _of_about_one(start, exponent, dtype)
+                start, exponent = _of_about_one(start, size, exponent, dtype)
             else:
                 start = {name: _in_floats(x, exponent) if name in of_attention else x for name, x in start.items()}
                 exponent = np.zeros_like(exponent)
@@ -211,7 +212,7 @@ class Session:
             # the context of float64 belongs to a thread
             with jax.enable_x64(True):
                 result = self.executable(self.states[i], self.inputs[i], padded, np.int64(len(lengths)))
-                jax.tree.map(lambda x: x.block_until_ready(), result)
+                jax.block_until_ready(result)
             state, seen = result
             return state, seen
 
@@ -275,10 +276,12 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _of_about_one(
-    trained: dict[str, np.ndarray], exponent: np.ndarray, dtype: np.dtype[Any]
+    trained: dict[str, np.ndarray], size: np.ndarray, exponent: np.ndarray, dtype: np.dtype[Any]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Take powers of two out of weights whose largest entry is outside a window that suits every problem."""
-    size = _log_sizes(trained)
+    """Take powers of two out of weights whose largest entry is outside a window that suits every problem.
+
+    ``size`` is that of :func:`_log_sizes`.
+    """
     far = np.isfinite(size) & (np.abs(size) > half_range(dtype))
     power = np.where(far, np.floor(np.where(far, size, 0.0)), 0.0).astype(np.int64)
     return {name: np.ldexp(x, -power) for name, x in trained.items()}, exponent + power
