@@ -1,6 +1,7 @@
 """Products with the Gram matrix of an Att-SVM's rows, which is never formed: the dual of one large problem."""
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 
@@ -46,6 +47,7 @@ class DualProducts:
         right = constraints.right * self._inverse
         self.right = right / (right.max(initial=0.0) or 1.0)
         queries = constraints.queries.reshape(-1, constraints.queries.shape[-1])
+        self._queries = queries
         few = len(queries) <= 2 * queries.shape[1]
         self._query_gram = queries @ queries.T if few else None
         between = len(queries) if few else 2 * queries.shape[1]
@@ -60,6 +62,27 @@ class DualProducts:
         image = self.constraints.compared(images)
         image *= self._inverse
         return image
+
+    def block(self, rows: Int[np.ndarray, " m"], columns: Int[np.ndarray, " k"]) -> Float[np.ndarray, "m k"]:
+        """The entries of K at positions of the flattened (n, Q, T).
+
+        They are inner products of the differences of keys, times those of the queries.
+        """
+        left, place = self._factors(rows)
+        right, other = (left, place) if columns is rows else self._factors(columns)
+        gram = left @ right.T
+        # many rows have the same query
+        queries, of_rows = np.unique(place, return_inverse=True)
+        others, of_columns = np.unique(other, return_inverse=True)
+        between = self._queries[queries] @ self._queries[others].T
+        gram *= between.take(of_rows, axis=0).take(of_columns, axis=1)
+        return np.asarray(gram)
+
+    def _factors(self, rows: Int[np.ndarray, " m"]) -> tuple[Float[np.ndarray, "m d_k"], Int[np.ndarray, " m"]]:
+        """The differences of keys over the norms of the rows, in the precision of the products, and their queries."""
+        differences = self.constraints.differences(rows)
+        differences *= -self._inverse.reshape(-1)[rows, None]
+        return differences.astype(self._queries.dtype, copy=False), rows // self.right.shape[-1]
 
     def apply(self, weights: Weights) -> TokenValues:
         """A w."""

@@ -91,6 +91,7 @@ class GramProducts(DualProducts):
         self._at = np.maximum(selected, 0)[..., None]
         self._grams = grams
         self._between = np.empty((grams.tokens.total, grams.queries.total), grams.of_tokens[0].dtype)
+        self._queries = self._queries.astype(self._between.dtype, copy=False)
 
     def times(self, multipliers: TokenValues) -> TokenValues:
         """K μ: the margin of each row under the weights A'μ."""

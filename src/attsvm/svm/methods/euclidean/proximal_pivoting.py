@@ -93,7 +93,7 @@ class _Rows:
         self.constraints = constraints
         self.products = products = DualProducts(constraints)
         self.place = np.flatnonzero(products.there)
-        self.gram, self.right = _gram(products, self.place), products.right.reshape(-1)[self.place]
+        self.gram, self.right = products.block(self.place, self.place), products.right.reshape(-1)[self.place]
         self.free = ~products.bounded.reshape(-1)[self.place]
 
     def candidate(self, multipliers: Vector, is_ray: bool, step: int, why: str) -> Candidate:
@@ -159,16 +159,3 @@ def _proximal_steps(
             continue
         multipliers, positive, weight = found, found > 0, max(schedule.lower * weight, LEAST_WEIGHT)
         yield step, multipliers
-
-
-def _gram(products: DualProducts, place: np.ndarray) -> Float[np.ndarray, "m m"]:
-    """The inner products of unit rows: of their differences of keys, times those of their queries."""
-    constraints = products.constraints
-    differences = constraints.differences(place)
-    queries = constraints.queries_of(place)
-    gram = differences @ differences.T
-    gram *= queries @ queries.T
-    inverse = products.of_original_rows(np.ones(products.right.shape)).reshape(-1)[place]
-    gram *= inverse[:, None]
-    gram *= inverse
-    return np.asarray(gram)
