@@ -11,10 +11,10 @@ from attsvm.temporaries import remove_unfinished
 
 Found = TypeVar("Found")
 
-SECONDS_A_PAGE = 3.0
+SECONDS_A_PAGE = 4.0
 """Least time between two pages."""
 
-SHARE_OF_PAGES = 0.1
+SHARE_OF_PAGES = 0.33
 """Largest share of the time that is spent on pages."""
 
 

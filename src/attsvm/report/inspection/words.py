@@ -41,7 +41,7 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
         if middle is not None:
             parts.append(words.format(_against(percent(middle), twin, name)))
     middle = _median(inspection, "margin_ratio")
-    if middle is not None:
+    if middle is not None and not inspection.interrupted:
         parts.append(f"has a margin ratio of {_against(short(middle), twin, 'margin_ratio')}")
     first = inspection.heads[0]
     subject = "The median head" if len(inspection.heads) > 1 else f"Head {first.layer}.{first.head}"
@@ -108,13 +108,13 @@ def _finished(inspection: "Inspection") -> str:
 
 
 def state_words(found: "Found", state: str) -> str:
-    """What is missing while the inspection is "running", or because it is "interrupted"."""
-    if state == "running":
-        return (
-            f"The command is still running; finished so far: {finished_words(found)}. The page loads again every few"
-            " seconds, until you click or press a key."
-        )
-    return f"The command was interrupted; finished until then: {finished_words(found)}."
+    """What is missing while the inspection is "running", or because it was "interrupted"."""
+    begins = {"running": "The command is still running", "interrupted": "The command was interrupted"}[state]
+    said = f"{begins}: {finished_words(found)} are complete."
+    if any(one is not None and one.interrupted for one in (found.done, found.twin)):
+        said += " The margins of the others are not solved yet."
+    reloads = " This page loads again every few seconds, until you click or press a key."
+    return said + reloads * (state == "running")
 
 
 def sets_words(inspection: "Inspection") -> str:
@@ -209,7 +209,7 @@ def _median(inspection: "Inspection", name: str) -> float | None:
 
 
 def _against(text: str, twin: "Inspection | None", name: str) -> str:
-    other = None if twin is None else _median(twin, name)
+    other = None if twin is None or twin.interrupted else _median(twin, name)
     if other is None:
         return text
     return f"{text} (untrained: {short(other) if name == 'margin_ratio' else percent(other)})"

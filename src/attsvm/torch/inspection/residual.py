@@ -88,26 +88,35 @@ def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Resi
     layers = [sum(one is not None for one in readers[:k]) for k in range(len(before))]
     with torch.no_grad(), evaluating(model):
         for piece in chunks(on_device_of(model, batch)):
-            kept = _kept(model, piece, before)
+            kept = _kept(model, piece, before, reader.attention)
             size = max(len(tensor) for tensors in kept for tensor in tensors)
             for step, tensors, count, into in zip(before, kept, layers, written, strict=True):
                 into.append(step.written([tensor.expand(size, -1, -1) for tensor in tensors], count))
     return Residual(reader, before, [_together(of_step) for of_step in written])
 
 
-def _kept(model: nn.Module, batch: Any, steps: list[Step]) -> list[list[Tensor]]:
-    """What each step keeps of one call of a model."""
+class _Reached(Exception):
+    """Stops a pass of the model before the layer whose stream is recorded."""
+
+
+def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> list[list[Tensor]]:
+    """What each step keeps of one call of a model, which ends before a module."""
     kept: list[list[Tensor]] = [[] for _ in steps]
 
     def keep(into: list[Tensor], tensor: Tensor) -> None:
         tensor = tensor.detach().cpu().double()
         into.append(tensor if tensor.ndim == 3 else tensor[None])  # positions may lack the axis of sequences
 
+    def stop(*_: Any) -> None:
+        raise _Reached
+
     with contextlib.ExitStack() as stack:
+        stack.callback(until.register_forward_pre_hook(stop).remove)
         hooks = [step.watched(partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
         for hook in (hook for of_step in hooks for hook in of_step):
             stack.callback(hook.remove)
-        call_model(model, batch)
+        with contextlib.suppress(_Reached):
+            call_model(model, batch)
     for number, (tensors, of_step) in enumerate(zip(kept, hooks, strict=True)):
         if len(tensors) != len(of_step):
             raise ProblemError(
