@@ -18,6 +18,9 @@ from attsvm.plot.compact_svg import compact_svg
 WIDTH = 3.25
 """Width of a column, in inches."""
 
+DPI = 200
+"""Dots per inch of PNG files."""
+
 INK = "#1b1b1f"
 BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 
@@ -77,6 +80,18 @@ def lay_out(figure: Figure) -> None:
         axis.set_position(np.round(axis.get_position(original=True).bounds, 6).tolist())
 
 
+def fix_layout(figure: Figure) -> None:
+    """Place the axes for both kinds of files of a page: each saving would do it again, twice."""
+    engine, dpi = figure.get_layout_engine(), figure.dpi
+    if engine is None:
+        return
+    figure.set_dpi(DPI)
+    with applied():
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+    figure.set_dpi(dpi)
+
+
 def _round_places(figure: Figure | SubFigure) -> None:
     for part in figure.subfigs:
         place: Any = part.bbox_relative
@@ -88,7 +103,7 @@ def to_png(figure: Figure) -> bytes:
     """The figure as PNG, 200 dots per inch, on white."""
     stream = io.BytesIO()
     with applied():
-        figure.savefig(stream, format="png", dpi=200, facecolor="white", metadata={"Software": None})
+        figure.savefig(stream, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
     return stream.getvalue()
 
 
@@ -195,7 +210,7 @@ def to_svg(figure: Figure, prefix: str) -> str:
     stream = io.StringIO()
     # text as text: the paths of letters are half of a page
     with applied(), mpl.rc_context({"svg.fonttype": "none"}):
-        figure.savefig(stream, format="svg", dpi=200, transparent=True)
+        figure.savefig(stream, format="svg", dpi=DPI, transparent=True)
     svg = stream.getvalue()
     svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg[svg.index("<svg") :]).replace("xlink:href", "href")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)  # it has namespaces of its own

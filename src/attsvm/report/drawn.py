@@ -78,6 +78,7 @@ def _shown(name: str, drawer: Callable[[], Drawn | None]) -> Shown | None:
         drawn = drawer()
         if drawn is None:
             return None
+        style.fix_layout(drawn.figure)
         svg = svg_element(drawn.figure, drawn.name, drawn.title)
         if drawn.over_steps is not None:
             svg = with_slider(svg, drawn.name, drawn.over_steps)
