@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from attsvm.report.inspection.page import InspectionFiles
     from attsvm.torch.inspection import HeadProgress, Inspection
     from attsvm.torch.inspection.inputs import Input
+    from attsvm.torch.inspection.source import Source
 
 TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, unless ``--gap`` is larger; the twin is only compared with."""
@@ -151,8 +153,11 @@ def inspect(
             "threads": threads,
         }
         report = _Report(given.tokens, sentence - 1, json, start, about)
-        growing = Growing(out, update, report, 0.0 if margins else SECONDS_A_PAGE)
-        found = _inspected(subject, place, heads is None if twin is None else twin, options, growing.keep)
+        with_twin = heads is None if twin is None else twin
+        # without margins, a page before the others are inspected would only delay them
+        wait = SECONDS_A_PAGE if not margins and (with_twin or checkpoints) else 0.0
+        growing = Growing(out, update, report, wait)
+        found = _inspected(subject, place, with_twin, options, growing.keep)
         growing.finish(found)
     report.show(found, "")
     finish(out, "index.html, figures and result.json")
@@ -248,13 +253,19 @@ def _inspected(
     network, given, series = subject
 
     def inspected(name: str, model: "nn.Module", known: "Callable[[Inspection], Found]", **options: Any) -> "Found":
+        source: Source | None = None
+
         def see(at: "HeadProgress") -> None:
+            nonlocal source
             so_far = at.inspection()
+            source = so_far.source
             if len(so_far.heads) == at.steps:  # all are measured
                 keep(known(so_far))
 
         with messages.progress(name, see) as callback:
-            return known(inspect_model(model, given.batch, callback=callback, **options))
+            inspection = inspect_model(model, given.batch, callback=callback, **options)
+        # the model does not change here, so what was captured of it still holds
+        return known(replace(inspection, source=source))
 
     found = inspected("the model", network, Found, view=place, **options)
     if twin:

@@ -232,12 +232,12 @@ class _Work:
             _check_head(index, max(chosen), layer)
             later = sum(len(heads or range(layer.num_heads)) for k, heads in self.chosen.items() if k > index)
             self.total = len(self.heads) + len(chosen) + later  # if later layers have as many heads as this one
+            self.source.keep(index, layer)
             for one in self._measured(layer, index, chosen):
                 self.heads[index, one.head] = one
                 if self.solves is None:
                     yield self._progress(len(self.heads), f"layer {index}", index, one.head)
             if self.solves is not None:
-                self.source.keep(index, layer)
                 yield self._progress(0, f"measures of layer {index}", index, chosen[-1])
 
     def _measured(self, layer: Layer, index: int, chosen: list[int]) -> Iterator[Head]:
