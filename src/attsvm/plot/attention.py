@@ -74,9 +74,6 @@ def single_weights(problem: Problem, weights: Any) -> np.ndarray:
 
 
 def _array(weights: Any) -> Any:
-    # imported here, because pages of other results need no training, whose import takes more than a second
-    from attsvm.training import Run
-
     if isinstance(weights, Solution):
         return weights.direction
-    return weights.weights if isinstance(weights, Run) else weights
+    return getattr(weights, "weights", weights)  # of a run

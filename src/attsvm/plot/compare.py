@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from attsvm.errors import ProblemError
+from attsvm.extensions import import_object
 from attsvm.plot import style
 from attsvm.plot.canvas import one_axes
+from attsvm.results import Result
 
 if TYPE_CHECKING:
     from attsvm.training import Run
@@ -46,15 +48,12 @@ def compare(
     >>> attsvm.plot.compare(runs, problem).get_ylabel()
     'direction error'
     """
-    # imported here, because pages of other results need no training, whose import takes more than a second
-    from attsvm.plot.run import draw
-    from attsvm.training import Run
-
-    if isinstance(runs, Run):
+    if isinstance(runs, Result):
         raise ProblemError("runs: expected a dict of runs by their names, got a run; run.plot() draws one")
     if not runs:
         raise ProblemError("runs: expected at least one, got none")
     quantity = ("loss" if target is None else "direction error") if quantity is None else quantity
+    draw: Any = import_object("attsvm.plot.run:draw")  # pages of other results need no training, whose import is slow
     axis = one_axes(ax)
     for number, (name, run) in enumerate(runs.items()):
         draw(axis, run, quantity, target, number, name)

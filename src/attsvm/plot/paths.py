@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.plot.canvas import line, one_axes
+from attsvm.results import Result
 from attsvm.svm import Solution
 
 if TYPE_CHECKING:
@@ -49,10 +50,7 @@ def paths(
     >>> axes.get_aspect()
     1.0
     """
-    # imported here, because pages of other results need no training, whose import takes more than a second
-    from attsvm.training import Run
-
-    named = {"": runs} if isinstance(runs, Run) else dict(runs)
+    named = {"": runs} if isinstance(runs, Result) else dict(runs)
     if any(run.batch_shape for run in named.values()):
         raise ProblemError("runs: expected runs without batch axes; index them, as in run[0]")
     points = {name: _flat(run.history["weights"]) for name, run in named.items()}
