@@ -23,6 +23,8 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import StepPatch
 from matplotlib.ticker import FixedLocator
 
+from attsvm.report.over_steps import is_layer
+
 Row = tuple[Any, ...]
 
 
@@ -231,7 +233,8 @@ Found = tuple[str, np.ndarray, list[Row], tuple[float, float] | None]
 
 
 def _curves(axis: Axes) -> Iterator[Found]:
-    lines = [line for line in axis.lines if line.get_transform() == axis.transData]  # not those across the axes
+    # not those across the axes, nor the marks of a slider, which are on other lines
+    lines = [line for line in axis.lines if line.get_transform() == axis.transData and not is_layer(line)]
     unnamed = _numbered(plain(axis.get_ylabel()) or "curve", [line for line in lines if not _label(line)])
     names = {line: _label(line) or unnamed[line] for line in lines}
     points = _numbered("points", [part for part in axis.collections if isinstance(part, PathCollection)])
@@ -302,8 +305,8 @@ def _cells(axis: Axes) -> Iterator[Found]:
     unnamed = _numbered("cells", images)
     for image in images:
         array = image.get_array()
-        if array is None or array.ndim != 2 or image.get_alpha() == 0:
-            continue  # a photograph has colours, not numbers; a layer of a slider is not shown
+        if array is None or array.ndim != 2 or (is_layer(image) and not image.get_visible()):
+            continue  # a photograph has colours, not numbers; and a slider shows the last step at first
         values: Any = np.ma.filled(np.ma.asarray(array, dtype=float), np.nan)
         left, right, bottom, top = image.get_extent()
         first, last = (top, bottom) if image.origin == "upper" else (bottom, top)

@@ -4,10 +4,15 @@ Without the script of the page the last step is shown.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from markupsafe import Markup
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+
+LAYER = "step-"
 
 
 class OverSteps(NamedTuple):
@@ -61,6 +66,67 @@ def slider(steps: Sequence[int]) -> Markup:
         f'<p class="over-steps" hidden><label>Step <input type="range" min="0" max="{last}" value="{last}" '
         f'data-steps="{numbers}"></label> <output>{steps[last]:,}</output></p>'
     )
+
+
+def at_step(step: int, name: str) -> str:
+    """The gid of an artist that is shown at one step only. Set those of all steps but the last to be invisible."""
+    return f"{LAYER}{step}-{name}"
+
+
+def is_layer(artist: Artist) -> bool:
+    """Whether an artist has a gid of :func:`at_step`."""
+    return str(artist.get_gid()).startswith(LAYER)
+
+
+@contextmanager
+def all_layers(figure: Figure) -> Iterator[dict[str, int]]:
+    """A context in which the artists of all steps are visible. Yields the step of each, by its gid.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from attsvm.report.over_steps import all_layers, at_step
+    >>> figure = Figure()
+    >>> axis = figure.subplots()
+    >>> first, last = (axis.plot([step], [1], "o", gid=at_step(step, "ring"))[0] for step in (0, 10))
+    >>> first.set_visible(False)
+    >>> with all_layers(figure) as steps:
+    ...     steps, first.get_visible()
+    ({'step-0-ring': 0, 'step-10-ring': 10}, True)
+    >>> first.get_visible()
+    False
+    """
+    artists = [artist for artist in figure.findobj() if is_layer(artist)]
+    hidden = [artist for artist in artists if not artist.get_visible()]
+    for artist in hidden:
+        artist.set_visible(True)
+    gids = [str(artist.get_gid()) for artist in artists]
+    try:
+        yield {gid: int(gid.removeprefix(LAYER).split("-")[0]) for gid in gids}
+    finally:
+        for artist in hidden:
+            artist.set_visible(False)
+
+
+def with_layers(svg: Markup, prefix: str, found: Mapping[str, int]) -> Markup:
+    """A drawing of :func:`all_layers` behind the slider that chooses one; the drawing itself if there is no choice.
+
+    Parameters
+    ----------
+    svg : Markup
+    prefix : str
+        The ids in the drawing begin with it and a hyphen.
+    found : mapping of str to int
+        The step of each layer, by its gid.
+    """
+    steps = sorted({*found.values()})
+    if len(steps) < 2:
+        return svg
+    for gid, step in found.items():
+        name = f'id="{prefix}-{gid}"'
+        hidden = "" if step == steps[-1] else ' display="none"'
+        svg = svg.replace(Markup(name), Markup(f'{name} data-at="{steps.index(step)}"{hidden}'), 1)
+    return slider(steps) + svg
 
 
 def with_slider(svg: Markup, prefix: str, given: OverSteps) -> Markup:

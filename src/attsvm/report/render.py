@@ -14,6 +14,7 @@ from attsvm.plot import style
 from attsvm.report.contents import with_contents
 from attsvm.report.figure_data import data_links
 from attsvm.report.glossary import with_terms
+from attsvm.report.over_steps import all_layers, with_layers
 from attsvm.report.papers import cited
 
 
@@ -57,10 +58,14 @@ def script(name: str) -> Markup:
 def svg_element(figure: Figure, name: str, title: str) -> Markup:
     """A drawing as SVG with its title as the name for screen readers, and below it the links to its data.
 
+    If parts of it are shown at one step only (:func:`attsvm.report.over_steps.at_step`), a slider is before it.
+
     The ids inside it start with ``name``.
     """
-    svg = style.to_svg(figure, name).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
-    return Markup(svg) + data_links(figure, name)  # the places are known once the figure is drawn
+    with all_layers(figure) as steps:
+        drawn = style.to_svg(figure, name)
+    svg = Markup(drawn.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1))
+    return with_layers(svg, name, steps) + data_links(figure, name)  # the places are known once the figure is drawn
 
 
 def dark_shade(share: float) -> bool:

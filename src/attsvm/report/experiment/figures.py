@@ -15,10 +15,7 @@ from attsvm.report.experiment.history import at_common_steps
 from attsvm.report.experiment.key_words import draw_sentences, draw_share
 from attsvm.report.experiment.names import name_of
 from attsvm.report.experiment.sparsity import draw_sparsity
-from attsvm.report.over_steps import OverSteps
-
-OPACITY = 0.6
-"""Of the attention on a picture."""
+from attsvm.report.over_steps import at_step
 
 KIND_NAMES = {"key": "keys", "query": "queries", "value": "values"}
 
@@ -114,7 +111,6 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
     figure = Figure(figsize=(2 * style.WIDTH, 1.15 * (1 + len(runs))))
     axes = figure.subplots(1 + len(runs), shown, squeeze=False)
     steps, attention = at_common_steps(runs)
-    layers: dict[str, list[float]] = {}
     for column in range(shown):
         _picture(axes[0, column], pictures[column])
         axes[0, column].set_title(runs[0]["pictures"][column]["label"])
@@ -124,16 +120,15 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
             _picture(axis, np.repeat(pictures[column].mean(-1, keepdims=True).astype(np.uint8), 3, axis=-1), alpha=0.5)
             # a layer for each step of the slider; the last one is shown
             for k, record in enumerate(attention[line - 1]):
-                gid = f"attention-{line}-{column}-{k}"
-                layers[gid] = [OPACITY * (k == at) for at in range(len(steps))]
                 axis.imshow(
                     np.array(found["attention"] if k == len(steps) - 1 else record[column]),
                     extent=(0, pictures.shape[2], pictures.shape[1], 0),
                     cmap="inferno",
-                    alpha=layers[gid][-1],
+                    alpha=0.6,
+                    visible=k == len(steps) - 1,
                     interpolation="none",  # matplotlib joins images otherwise
                     label="attention",
-                ).set_gid(gid)
+                ).set_gid(at_step(steps[k], f"{line}-{column}"))
             axis.set_title(found["predicted"], fontsize=7)
     for line, run in enumerate(runs, start=1):
         axes[line, 0].set_ylabel(name_of(run["optimizer"]), fontsize=7)
@@ -141,10 +136,9 @@ def _pictures(runs: list[dict[str, Any]], pictures: np.ndarray) -> Drawn:
         "Test pictures with their class, and the attention of the last layer's class token (mean over heads) with the "
         "prediction of the model. Dark is the smallest attention of the picture, bright the largest."
     )
-    if len(steps) < 2:
-        return Drawn("pictures", "What the class token attends to", caption, figure)
-    caption += " The slider shows the attention at earlier steps of the training; the predictions are those of the end."
-    return Drawn("pictures", "What the class token attends to", caption, figure, OverSteps(steps, layers))
+    if len(steps) > 1:
+        caption += " The slider shows the attention at earlier steps; the predictions are those of the end."
+    return Drawn("pictures", "What the class token attends to", caption, figure)
 
 
 def _picture(axis: Axes, picture: np.ndarray, **options: Any) -> None:

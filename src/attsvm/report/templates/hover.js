@@ -104,7 +104,7 @@ for (const link of document.querySelectorAll("a.csv[data-places]")) {
     }
     if (!best) return leave();
     // the data of the figure are those of the last step
-    const slider = svg.parentElement.querySelector(".over-steps input");
+    const slider = best.cell && svg.parentElement.querySelector(".over-steps input");
     show((best.text ?? said(best)) + (slider && slider.value !== slider.max ? " (at the last step)" : ""), event);
     if (best.cell) return ring.remove();
     ring.setAttribute("cx", best.x); ring.setAttribute("cy", best.y);

@@ -18,6 +18,7 @@ from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.queries import CrossAndSelf, Judged
+from attsvm.reproduce.rings import Recorded, draw_rings, ring_steps
 from attsvm.selection import optimal_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -67,6 +68,7 @@ def _paths(attention: str, num_tokens: int, starts: int, seed: int, steps: int, 
     # the direction settles over many decades of ‖W‖, which only their logarithm shows
     norms = Lp(2.0).values(weights, 2)[..., None, None]
     return {
+        "steps": run.history["steps"][1:],
         "paths": mapped / norms * np.log1p(norms),
         "rays": np.einsum("sde,ne->snd", directions, problem.queries),
         "errors": np.stack([direction_error(weights, ray, axis=(-2, -1)) for ray in directions]),
@@ -76,11 +78,17 @@ def _paths(attention: str, num_tokens: int, starts: int, seed: int, steps: int, 
     }
 
 
-def _draw_plane(axis: Axes, tokens: np.ndarray, best: np.ndarray, paths: np.ndarray, rays: np.ndarray) -> None:
+def _shown(found: Arrays, name: str) -> np.ndarray:
+    return np.array(np.linalg.norm(found[f"paths {name}"], axis=-1).max(axis=(1, 2)) <= MOST_RADIUS)
+
+
+def _draw_plane(
+    axis: Axes, tokens: np.ndarray, best: np.ndarray, recorded: tuple[np.ndarray, np.ndarray], rays: np.ndarray
+) -> list[Recorded]:
+    """Draw the paths (R, starts, queries, 2) at steps (R,), and return them as they are drawn."""
     reach = 1.1 * np.abs(tokens).max()
-    radius = np.linalg.norm(paths, axis=-1)
-    shown = np.array(radius.max(axis=(1, 2)) <= MOST_RADIUS)
-    scale, paths = reach / radius[shown].max(), paths[shown]
+    steps, paths = recorded
+    paths = paths * reach / np.linalg.norm(paths, axis=-1).max()
     for i, colour in enumerate(QUERY_COLOURS):
         others = np.delete(tokens[i], best[i], axis=0)
         axis.plot(*others.T, "o" if i == 0 else "s", color=colour, markersize=2.5, alpha=0.55, linestyle="none")
@@ -89,10 +97,11 @@ def _draw_plane(axis: Axes, tokens: np.ndarray, best: np.ndarray, paths: np.ndar
             end = ray[i] / np.linalg.norm(ray[i]) * 1.25 * reach
             axis.plot([0, end[0]], [0, end[1]], color=style.INK, linestyle=dashes, linewidth=0.9)
         for start in range(paths.shape[1]):
-            axis.plot(*(scale * paths[:, start, i]).T, color=colour, linewidth=1.1)
+            axis.plot(*paths[:, start, i].T, color=colour, linewidth=1.1)
     axis.set_xlim(-1.3 * reach, 1.3 * reach)
     axis.set_ylim(-1.3 * reach, 1.3 * reach)
     axis.set_aspect("equal")
+    return [(steps, path) for of_start in np.moveaxis(paths, 0, -2) for path in of_start]
 
 
 class FactoredPaths(CrossAndSelf):
@@ -106,7 +115,8 @@ class FactoredPaths(CrossAndSelf):
     claim = (
         "Training W converges to the Frobenius Att-SVM; training its factors K and Q converges to the nuclear one. "
         "(Vermilion, round tokens: Wz₁. Blue, square tokens: Wz₂. The radius is log(1 + ‖W‖), stars are the optimal "
-        "tokens. Rays: the Frobenius direction, dashed, and the nuclear one, dotted, applied to the same query.)"
+        "tokens, and rings mark the ends of the paths. Rays: the Frobenius direction, dashed, and the nuclear one, "
+        "dotted, applied to the same query.)"
     )
     criterion = (
         "Every start is decided and selects the optimal tokens. W ends within the stated direction error of the "
@@ -177,12 +187,19 @@ class FactoredPaths(CrossAndSelf):
 
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
         axes = figure.subplots(len(sizes["T"]), 2, sharex="row", sharey="row", squeeze=False)
+        drawn: list[tuple[Axes, list[Recorded]]] = []
         for row, T in zip(axes, sizes["T"], strict=True):
             problem = in_the_plane(T)
             best = optimal_tokens(problem)
             for axis, name in zip(row, NORMS, strict=True):
-                _draw_plane(axis, problem.tokens, best, found[f"paths {name} {T}"], found[f"rays {name} {T}"])
+                shown = _shown(found, f"{name} {T}")
+                recorded = found[f"steps {name} {T}"][shown], found[f"paths {name} {T}"][shown]
+                drawn.append((axis, _draw_plane(axis, problem.tokens, best, recorded, found[f"rays {name} {T}"])))
                 axis.set_title(f"{NAMES[name]}, T = {T}")
+        # all records, so that both kinds of queries have the same steps
+        longest = max((found[f"steps {name} {sizes['T'][0]}"] for name in NORMS), key=lambda steps: int(steps[-1]))
+        for axis, paths in drawn:
+            draw_rings(axis, paths, ring_steps(longest))
 
 
 FIGURES.register(FactoredPaths.name, FactoredPaths())

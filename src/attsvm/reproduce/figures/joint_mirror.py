@@ -14,6 +14,7 @@ from attsvm.problem import Problem
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.rings import draw_rings, ring_steps
 from attsvm.svm import solve_head, solve_svm
 from attsvm.training import train
 
@@ -67,7 +68,8 @@ class JointMirror(Figure):
     claim = (
         "If both are trained by ℓp mirror descent, v converges to the ℓp max-margin head of the selected tokens and "
         "W to their ℓp Att-SVM; attention and label probabilities tend to 1. (Top: two entries of W, and v, with "
-        "the predicted rays dotted, up to the end of the slowest path. Bottom: the smaller probability of the two "
+        "the predicted rays dotted, up to the end of the slowest path; rings mark the ends. Bottom: the smaller "
+        "probability of the two "
         "sequences.)"
     )
     criterion = (
@@ -137,6 +139,9 @@ class JointMirror(Figure):
                 end = 3 * reach * end / np.linalg.norm(end)
                 axis.plot([0, end[0]], [0, end[1]], ":", color=colour, linewidth=1)
                 axis.plot(*path.T, dashes, color=colour, label=f"p = {p:g}")
+            steps = [found[f"steps {p:g}"] for p in sizes["p"]]
+            longest = max(steps, key=lambda one: int(one[-1]))
+            draw_rings(axis, list(zip(steps, paths, strict=True)), ring_steps(longest))
             style.frame(axis, [path[np.abs(path).max(axis=1) <= reach] for path in paths], 0.08)
             axis.set_xlabel(labels[0])
             axis.set_ylabel(labels[1])

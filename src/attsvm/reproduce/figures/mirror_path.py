@@ -12,6 +12,7 @@ from attsvm.plot import style
 from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.rings import draw_rings, ring_steps
 from attsvm.svm import solve_svm
 from attsvm.training import train
 
@@ -56,7 +57,8 @@ class MirrorPath(Figure):
     claim = (
         "From one start, normalised ℓp mirror descent converges to the direction of the ℓp Att-SVM, which differs "
         "for each p. (Top: two entries of W, with the same entries of the Att-SVM direction as dotted rays, up to "
-        "the end of the slowest path. Bottom: the directional Bregman divergence of W from that direction.)"
+        "the end of the slowest path; rings mark the ends. Bottom: the directional Bregman divergence of W from that "
+        "direction.)"
     )
     criterion = (
         "Each run is decided and ends below the stated directional Bregman divergence from the Att-SVM of its own "
@@ -126,6 +128,9 @@ class MirrorPath(Figure):
             rates.plot(found[f"steps {p:g}"][1:], found[f"divergence {p:g}"][i, 1:], dashes, color=colour)
         start = found[f"entries {sizes['p'][0]:g}"][0]
         plane.plot(*start, "o", color=style.INK, markersize=3.5)
+        recorded = [(found[f"steps {p:g}"], found[f"entries {p:g}"]) for p in sizes["p"]]
+        longest = max((steps for steps, _ in recorded), key=lambda steps: int(steps[-1]))
+        draw_rings(plane, recorded, ring_steps(longest))
         style.frame(plane, [path[np.linalg.norm(path, axis=1) < reach] for path in _paths(sizes, found)], 0.06)
         plane.set_xlabel("W$_{11}$")
         plane.set_ylabel("W$_{12}$")

@@ -11,6 +11,7 @@ from attsvm.measures import direction_error
 from attsvm.plot import style
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Verdict, joined, verdict
 from attsvm.reproduce.figures import FIGURES
+from attsvm.reproduce.rings import draw_rings, ring_steps
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import solve_svm
 from attsvm.training import train
@@ -35,8 +36,8 @@ def _paths(local: bool, steps: int) -> Arrays:
     }
 
 
-def draw_paths(axis: Axes, paths: np.ndarray, directions: np.ndarray) -> None:
-    """Paths (R, starts, d) in their first two coordinates, over rays along directions (k, d)."""
+def draw_paths(axis: Axes, steps: np.ndarray, paths: np.ndarray, directions: np.ndarray) -> None:
+    """Paths (R, starts, d) at steps (R,) in their first two coordinates, over rays along directions (k, d)."""
     reach = 1.05 * np.abs(paths[..., :2]).max()
     rays = ((style.INK, "--"), (style.INK, ":"))
     for ray, (colour, dashes) in zip(directions, rays, strict=False):
@@ -46,6 +47,7 @@ def draw_paths(axis: Axes, paths: np.ndarray, directions: np.ndarray) -> None:
     for i, colour in zip(range(paths.shape[1]), colours, strict=False):
         axis.plot(*paths[:, i, :2].T, color=colour, linewidth=1.1)
         axis.plot(*paths[0, i, :2], "o", color=colour, markersize=3)
+    draw_rings(axis, [(steps, paths[:, i, :2]) for i in range(paths.shape[1])], ring_steps(steps))
     low, high = paths[..., :2].min(axis=(0, 1)), paths[..., :2].max(axis=(0, 1))
     room = 0.08 * (high - low).max()
     axis.set_xlim(low[0] - room, high[0] + room)
@@ -66,7 +68,8 @@ class PromptOneSequence(Figure):
         "Normalised gradient descent on p converges to the max-margin direction of a locally optimal token. In the "
         "first example only the best token is locally optimal, and every start converges to it. In the second "
         "example the second token is locally optimal, too, and the start decides between the two. (Paths of the "
-        "first 200 steps. Dashed and dotted: the Att-SVM directions of the first and of the second token.)"
+        "first 200 steps, with a ring at the end. Dashed and dotted: the Att-SVM directions of the first and of the "
+        "second token.)"
     )
     criterion = (
         "Every start ends within the stated direction error of the Att-SVM of the token that it selects, and that "
@@ -105,9 +108,10 @@ class PromptOneSequence(Figure):
     def draw(self, sizes: Sizes, found: Arrays) -> Drawing:
         figure = Drawing(figsize=(style.WIDTH, 4.0))
         for axis, name in zip(figure.subplots(2, 1), EXAMPLES, strict=True):
-            shown = found[f"steps {name}"] <= 200
-            directions = found[f"directions {name}"]
-            draw_paths(axis, found[f"paths {name}"][shown], directions if name == "two attractors" else directions[:1])
+            steps, directions = found[f"steps {name}"], found[f"directions {name}"]
+            shown = steps <= 200
+            rays = directions if name == "two attractors" else directions[:1]
+            draw_paths(axis, steps[shown], found[f"paths {name}"][shown], rays)
             axis.set_title(name)
         return figure
 

@@ -59,7 +59,8 @@ class PromptSeveralSequences(Figure):
     claim = (
         "If the non-optimal tokens of each sequence have equal scores, every start converges to the global "
         "direction. The softmax saturates, and ‖p‖ grows much faster with normalised steps than with a constant "
-        "step size. (Top: the first 300 steps of normalised gradient descent. Dashed: the Att-SVM direction.)"
+        "step size. (Top: the first 300 steps of normalised gradient descent, with a ring at the end. "
+        "Dashed: the Att-SVM direction.)"
     )
     criterion = (
         "From all six starts both optimisers select the optimal tokens. Normalised gradient descent ends within the "
@@ -101,7 +102,8 @@ class PromptSeveralSequences(Figure):
         figure = Drawing(figsize=(style.WIDTH, 5.4))
         paths, probability, norm = figure.subplots(3, 1, height_ratios=(2, 1.1, 1.1))
         shown = found["steps normalised GD"] <= 300
-        draw_paths(paths, found["paths normalised GD"][shown], found["direction normalised GD"][None])
+        steps, of_prompt = (found[f"{key} normalised GD"][shown] for key in ("steps", "paths"))
+        draw_paths(paths, steps, of_prompt, found["direction normalised GD"][None])
         lines = zip(OPTIMIZERS, (style.BLUE, style.VERMILLION), ("-", "--"), strict=True)
         for name, colour, dashes in lines:
             steps = found[f"steps {name}"]
