@@ -12,8 +12,8 @@ from attsvm.softmax import softmax
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.constraints.gram_products import GramProducts, Grams
+from attsvm.svm.head_problem import HeadProblem
 from attsvm.svm.margin_interval import duplicates, margin_interval
-from attsvm.torch.inspection.weights import HeadProblem
 
 
 def head(seed, n=3, Q=4, T=5, d=6, ragged=True):

@@ -9,8 +9,8 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 import torch  # noqa: E402
 
 import attsvm.torch  # noqa: E402
+from attsvm.svm.head_problem import HeadProblem  # noqa: E402
 from attsvm.torch.inspection.measures import attention_of  # noqa: E402
-from attsvm.torch.inspection.weights import HeadProblem  # noqa: E402
 
 
 def by_hand(probabilities, allowed, own, tokens):

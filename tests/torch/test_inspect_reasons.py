@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 
+from attsvm.svm.head_problem import HeadProblem
 from attsvm.svm.margin_interval import margin_interval
 from attsvm.torch.inspection.reasons import reasons_of
-from attsvm.torch.inspection.weights import HeadProblem
 
 
 def head(seed, n=3, Q=4, T=5, d=6):

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,6 +13,7 @@ from attsvm.svm.certificate import FROBENIUS, Certified, certify
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.constraints.gram_products import GramProducts, Grams
+from attsvm.svm.head_problem import HeadProblem
 from attsvm.svm.methods.euclidean.bound_program import BoundProgram, Stopped
 from attsvm.svm.methods.euclidean.pivoting_program import PivotingProgram
 from attsvm.svm.solve import solve_svm
@@ -32,25 +32,6 @@ LARGEST_SHARE = 0.2
 
 ROUNDING = 0.9
 """Part of the required gap at which float32 stops, so that float64 can confirm it."""
-
-
-class Head(Protocol):
-    """An attention head: logits k_it'W z_iq."""
-
-    @property
-    def keys(self) -> Float[np.ndarray, "n T d_k"]:
-        """Keys, k."""
-
-    @property
-    def queries(self) -> Float[np.ndarray, "n Q d_q"]:
-        """Queries, z."""
-
-    @property
-    def weights(self) -> Float[np.ndarray, "d_k d_q"]:
-        """W."""
-
-    def logits(self) -> Float[np.ndarray, "n Q T"]:
-        """The logit of each token for each query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +87,7 @@ class MarginInterval:
 
 
 def margin_interval(
-    head: Head,
+    head: HeadProblem,
     allowed: Bool[np.ndarray, "n Q T"],
     selected: Int[np.ndarray, "n Q"],
     gap: float = 1e-2,
@@ -117,7 +98,7 @@ def margin_interval(
 
     Parameters
     ----------
-    head : Head
+    head : HeadProblem
     allowed : bool ndarray, shape (n, Q, T)
     selected : int ndarray, shape (n, Q)
         −1 where there is no query.
@@ -289,7 +270,7 @@ def duplicates(keys: np.ndarray, selected: Int[np.ndarray, "n Q"]) -> Bool[np.nd
     return same
 
 
-def _smallest_margin(head: Head, kept: np.ndarray, selected: np.ndarray) -> float:
+def _smallest_margin(head: HeadProblem, kept: np.ndarray, selected: np.ndarray) -> float:
     logits = head.logits()
     own = np.take_along_axis(logits, np.maximum(selected, 0)[..., None], axis=-1)
     return max(0.0, float((own - logits).min(where=kept, initial=np.inf)))

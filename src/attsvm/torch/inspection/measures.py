@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.softmax import softmax
+from attsvm.svm.head_problem import HeadProblem
 from attsvm.torch.inspection.patterns import (
     Pattern,
     duplicate_tokens,
@@ -13,7 +14,6 @@ from attsvm.torch.inspection.patterns import (
     pattern_share,
     previous_tokens,
 )
-from attsvm.torch.inspection.weights import HeadProblem
 
 
 class Measure(NamedTuple):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.svm.head_problem import HeadProblem
 from attsvm.torch.inspection.minimal_set import minimal_set
-from attsvm.torch.inspection.weights import HeadProblem
 
 
 class SmallestChange(NamedTuple):

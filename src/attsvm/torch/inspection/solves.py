@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from attsvm.processes import side_by_side
 from attsvm.svm.constraints.gram_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
-from attsvm.torch.inspection.weights import HeadProblem, Layer
+from attsvm.torch.inspection.weights import Layer
 
 MOST_WORKERS = 8
 """Default limit for the number of processes."""
@@ -49,8 +49,9 @@ def margin_intervals(
 ) -> Iterator[MarginInterval]:
     """The intervals of some heads of a layer, in order.
 
-    They are solved in processes: a solve consists of thousands of rounds of about sixty small products, and threads
-    that pass the interpreter lock to each other between those are no faster than one thread.
+    They are solved in processes: a solve consists of hundreds of rounds of about sixty small products, and threads
+    that pass the interpreter lock to each other between those are no faster than one thread. The processes do not
+    import PyTorch.
     """
     grams = None
     if layer.shares_tokens:
@@ -63,21 +64,11 @@ def margin_intervals(
         (layer.head(head), layer.allowed, of_head, settings.gap, settings.max_steps, grams)
         for head, of_head in zip(heads, selected, strict=True)
     )
-    return side_by_side(_interval, calls, workers)
+    for interval, _ in side_by_side(margin_interval, calls, workers):
+        yield interval
 
 
 def default_workers() -> int:
     """As many processes as this process may use processors, up to :data:`MOST_WORKERS`."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return min(available, MOST_WORKERS)
-
-
-def _interval(
-    problem: HeadProblem,
-    allowed: Bool[np.ndarray, "n Q T"],
-    selected: Int[np.ndarray, "n Q"],
-    gap: float,
-    max_steps: int | None,
-    grams: Grams | None,
-) -> MarginInterval:
-    return margin_interval(problem, allowed, selected, gap, max_steps, grams)[0]
