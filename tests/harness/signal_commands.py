@@ -41,8 +41,8 @@ def _continued_run(command: "Command", work: Path) -> list[list[str]]:
     return [["train", str(INPUTS / "problem.npz"), "--steps", missing, "--init", "start.npz", "--out", "out.npz"]]
 
 
-def _after_fit(command: "Command", work: Path) -> list[list[str]]:
-    """The same command with ``--force`` if an interrupted run was written."""
+def _forced(command: "Command", work: Path) -> list[list[str]]:
+    """The same command with ``--force`` if an interrupted result was written."""
     if not (work / "out").exists():
         return [command.arguments]
     if not (work / "out" / "result.json").exists():
@@ -144,7 +144,7 @@ TRAIN_STEPS = 300_000
 COMMANDS = [
     Command("solve", 13, _words("solve INPUTS/large.npz --selected optimal --norm nuclear --out out.npz")),
     Command("train", 12, _words(f"train INPUTS/problem.npz --steps {TRAIN_STEPS} --out out.npz"), _continued_run),
-    Command("fit", 7, _words("fit INPUTS/problem.npz --steps 60000 --out out"), _after_fit),
+    Command("fit", 7, _words("fit INPUTS/problem.npz --steps 60000 --out out"), _forced),
     Command(
         "fit-text", 6, _words("fit-text INPUTS/texts.csv --steps 200 --min-documents 2 --out out"), make=_make_texts
     ),
@@ -153,6 +153,7 @@ COMMANDS = [
         "inspect",
         2,
         _words("inspect INPUTS/bert --text INPUTS/text.txt --no-twin --gap 0.1 --out out"),
+        _forced,
         make=_make_model,
         needs=("torch", "transformers"),
     ),
