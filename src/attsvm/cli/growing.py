@@ -11,7 +11,7 @@ from attsvm.temporaries import remove_unfinished
 
 Found = TypeVar("Found")
 
-SECONDS_A_PAGE = 4.0
+SECONDS_A_PAGE = 5.0
 """Least time between two pages."""
 
 SHARE_OF_PAGES = 0.33
