@@ -58,7 +58,7 @@ def by_many(function: Callable[[Array], Array], matrices: Array) -> Array:
     """Apply a function of tall matrices (r, c, B), r ≥ c, that commutes with transposition.
 
     Loops over three to seven matrices are not vectorized, so these are computed as eight. On a CPU, more than 64 are
-    computed in equal parts, whose products stay in the cache of a core.
+    computed in equal parts, because products of many matrices read most of their operands from a slower cache.
     """
     if matrices.shape[0] < matrices.shape[1]:
         return jnp.swapaxes(by_many(function, jnp.swapaxes(matrices, 0, 1)), 0, 1)
