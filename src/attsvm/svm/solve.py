@@ -1,14 +1,16 @@
 """``solve_svm``: from a problem and a selection to a certified direction, in any norm."""
 
+import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attsvm.checks import check_integer, check_number
+from attsvm.devices import batch_out_of_memory, free_memory
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
@@ -137,8 +139,19 @@ def solve_svm(
         check_integer("max_steps", max_steps, 1)
     options = _Options(parse_norm(norm), relaxed, slack, rank, tol, max_steps, callback, method)
     # what leaves the floats is seen by the certificate
-    with np.errstate(all="ignore"), threads_for(_multiplications(problem)):
+    with np.errstate(all="ignore"), threads_for(_multiplications(problem)), _enough_memory(problem):
         return _solve(problem, selected, options, warm_start)
+
+
+@contextlib.contextmanager
+def _enough_memory(problem: Problem) -> Iterator[None]:
+    """Say which size to try if memory does not suffice."""
+    try:
+        yield
+    except MemoryError as error:
+        shape = f"{problem.key_dim} × {problem.query_dim}" if problem.has_queries else f"{problem.key_dim}"
+        count = math.prod(problem.query_shape) * problem.num_tokens
+        raise batch_out_of_memory("cpu", free_memory(), f"constraints on {shape} weights", count) from error
 
 
 def _multiplications(problem: Problem) -> int:

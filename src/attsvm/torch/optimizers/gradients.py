@@ -1,6 +1,7 @@
 """Gradients before a step: whether they can be used, and by what they are multiplied."""
 
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -42,7 +43,9 @@ def check_dense(optimizer: Optimizer, given: list[Given]) -> None:
             )
 
 
-def gradient_scale(optimizer: Optimizer, everything: list[list[Given]], nonfinite: NonFinite) -> float | None:
+def gradient_scale(
+    optimizer: Optimizer, everything: list[list[Given]], nonfinite: NonFinite, known: Collection[int] = ()
+) -> float | None:
     """The factor of all gradients; None if one is not finite and the step must be skipped.
 
     Parameters
@@ -53,6 +56,8 @@ def gradient_scale(optimizer: Optimizer, everything: list[list[Given]], nonfinit
         For each parameter group, the parameters that have a gradient.
     nonfinite : {"skip", "raise", "unchecked"}
         As :class:`attsvm.torch.MirrorDescent` documents it.
+    known : collection of int
+        Ids of gradients that are known to be finite.
 
     Raises
     ------
@@ -68,7 +73,7 @@ def gradient_scale(optimizer: Optimizer, everything: list[list[Given]], nonfinit
         return None if found else 1.0 / value
     if nonfinite == "unchecked":
         return 1.0
-    if all_finite([gradient for given in everything for _, _, gradient in given]):
+    if all_finite([gradient for given in everything for _, _, gradient in given if id(gradient) not in known]):
         return 1.0
     names = [
         _name_of(group, number, index)

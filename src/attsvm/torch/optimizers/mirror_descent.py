@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from attsvm.torch.optimizers import compiled, norms
-from attsvm.torch.optimizers.batches import Batch, Shaped
+from attsvm.torch.optimizers import compiled, norms, one_pass
+from attsvm.torch.optimizers.batches import Batch, Given, Shaped
 from attsvm.torch.optimizers.optimizer import MirrorOptimizer
 from attsvm.torch.optimizers.options import SharedOptions
+from attsvm.torch.optimizers.sharding import WHOLE
 
 SCOPES = ("each", "all")
 
@@ -109,7 +110,14 @@ class MirrorDescent(MirrorOptimizer):
         scope: Literal["each", "all"] = "each",
         **shared: Unpack[SharedOptions],
     ) -> None:
+        self._forget()
         super().__init__(params, {"lr": lr, "p": p, "normalize": normalize, "scope": scope}, shared)
+
+    def _forget(self) -> None:
+        super()._forget()
+        # by the id of a gradient of this step, and by that of a parameter
+        self._power_sums: dict[int, one_pass.PowerSum] = {}
+        self._exponents: dict[int, int] = {}
 
     def _potential(self, group: dict[str, Any]) -> float:
         return float(group["p"])
@@ -125,24 +133,67 @@ class MirrorDescent(MirrorOptimizer):
     def _elementwise(self, group: dict[str, Any]) -> bool:
         return not group["normalize"]
 
-    def _directions(
-        self, group: dict[str, Any], batches: list[Batch], directions: list[list[Tensor]], lr: float
-    ) -> list[Shaped]:
-        p = self._potential(group)
-        q = p / (p - 1.0)
-        largest, sums = [], []
-        for batch, tensors in zip(batches, directions, strict=True):
+    def _known_finite(self, everything: list[list[Given]]) -> set[int]:
+        """The gradients whose norm, computed in one pass, is finite."""
+        self._power_sums = {}
+        for group, given in zip(self.param_groups, everything, strict=True):
+            if not group["normalize"] or group["momentum"]:
+                continue
+            q = _dual_exponent(group)
+            rows = [(id(x), gradient) for _, x, gradient in given if one_pass.fits(gradient, q)]
+            if not rows or not self._compiles(group, rows[0][1].device):
+                continue
+            gradients = [gradient for _, gradient in rows]
+            found = one_pass.power_sums(gradients, [self._exponents.get(key) for key, _ in rows], q)
+            for (key, gradient), one in zip(rows, found, strict=True):
+                self._exponents.pop(key, None)
+                if one is not None:
+                    self._power_sums[id(gradient)] = one
+                    self._exponents[key] = one.exponent
+        return set(self._power_sums)
+
+    def _norms(self, batch: Batch, tensors: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
+        """Divisors m and sums Σ(|x|/m)^q of the tensors of a batch; m is 1 and the sum 0 for a tensor of zeros."""
+        if batch.sharding is not WHOLE or not batch.compiled or not any(one_pass.fits(x, q) for x in tensors):
             here = batch.sharding.largest(torch.stack(norms.largest_entries(tensors)))
             # a tensor of zeros: 0/1 gives no step, 0/0 would give NaN
             here = torch.where(here > 0, here, 1.0)
             power_sums = compiled.power_sums if batch.compiled else norms.power_sums
-            sums.append(batch.sharding.total(torch.stack(power_sums(tensors, list(here.unbind()), q))))
+            return here, batch.sharding.total(torch.stack(power_sums(tensors, list(here.unbind()), q)))
+        found: list[tuple[float, ...] | None] = [self._power_sums.get(id(x)) for x in tensors]
+        unknown = [i for i, one in enumerate(found) if one is None and one_pass.fits(tensors[i], q)]
+        measured = one_pass.power_sums([tensors[i] for i in unknown], [None] * len(unknown), q)
+        for i, one in zip(unknown, measured, strict=True):
+            found[i] = one
+        others = [i for i, one in enumerate(found) if one is None]
+        if others:
+            rest = [tensors[i] for i in others]
+            largest = torch.stack(norms.largest_entries(rest))
+            largest = torch.where(largest > 0, largest, 1.0)
+            totals = torch.stack(norms.power_sums(rest, list(largest.unbind()), q))
+            for i, divisor, total in zip(others, largest.tolist(), totals.tolist(), strict=True):
+                found[i] = divisor, total
+        pairs = tensors[0].new_tensor([one[:2] for one in found if one is not None])
+        return pairs[:, 0], pairs[:, 1]
+
+    def _directions(
+        self, group: dict[str, Any], batches: list[Batch], directions: list[list[Tensor]], lr: float
+    ) -> list[Shaped]:
+        q = _dual_exponent(group)
+        largest, sums = [], []
+        for batch, tensors in zip(batches, directions, strict=True):
+            here, total = self._norms(batch, tensors, q)
             largest.append(here)
+            sums.append(total)
         if group["scope"] == "all":
             largest, sums = norms.joined(largest, sums, q)
         shaped = []
         for tensors, here, total in zip(directions, largest, sums, strict=True):
-            # the largest entry contributes 1 to the sum, unless all are zero
-            steps = lr / total.clamp(min=1.0) ** (1.0 / q)
+            steps = lr / torch.where(total > 0, total, 1.0) ** (1.0 / q)
             shaped.append((tensors, list(steps.unbind()), list(here.unbind())))
         return shaped
+
+
+def _dual_exponent(group: dict[str, Any]) -> float:
+    p = float(group["p"])
+    return p / (p - 1.0)

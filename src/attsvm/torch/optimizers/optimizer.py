@@ -24,6 +24,7 @@ from attsvm.torch.optimizers.gradients import check_dense, gradient_scale
 from attsvm.torch.optimizers.mirrors import adopt_changes, mirror_dtype, mirror_of
 from attsvm.torch.optimizers.options import SharedOptions, check_number, check_shared, group_defaults
 from attsvm.torch.optimizers.sharding import WHOLE, local_shard, sharding_of
+from attsvm.torch_devices import enough_memory
 
 MIRROR, BUFFER = "mirror", "momentum_buffer"
 
@@ -55,10 +56,14 @@ class MirrorOptimizer(Optimizer, ABC):
     def __init__(self, params: ParamsT, own: dict[str, Any], shared: SharedOptions) -> None:
         defaults, nonfinite = group_defaults(type(self).__name__, own, shared)
         self.skipped_steps = 0
-        # by id, because hashing a tensor is a call of Python code; parameters live as long as their group
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._forget()
         super().__init__(params, defaults)
         self.nonfinite = nonfinite
+
+    def _forget(self) -> None:
+        """Forget what is kept between steps beside the state."""
+        # by id, because hashing a tensor is a call of Python code; parameters live as long as their group
+        self._seen: dict[int, tuple[int, float]] = {}
 
     # Hooks of a subclass
 
@@ -81,6 +86,10 @@ class MirrorOptimizer(Optimizer, ABC):
     def _elementwise(self, group: dict[str, Any]) -> bool:
         """Whether the direction is b or sign(b), so that the whole step can be one pass."""
         return True
+
+    def _known_finite(self, everything: list[list[Given]]) -> set[int]:
+        """Ids of the gradients that are finite, as a computation before the step has shown."""
+        return set()
 
     @abstractmethod
     def _directions(
@@ -112,8 +121,10 @@ class MirrorOptimizer(Optimizer, ABC):
             With ``nonfinite="raise"``, if a gradient is not finite.
         RuntimeError
             If a gradient is sparse.
+        MemoryError
+            If the state, or what the step computes, does not fit into the memory of the device.
 
-        After an error weights and state are as before.
+        After another error than this one weights and state are as before.
         """
         loss = None
         if closure is not None:
@@ -127,12 +138,16 @@ class MirrorOptimizer(Optimizer, ABC):
         for group, given in zip(self.param_groups, everything, strict=True):
             check_number("lr", float(group["lr"]), 0.0, math.inf)
             self._check_gradients(given)
-        scale = gradient_scale(self, everything, self.nonfinite)
+        scale = gradient_scale(self, everything, self.nonfinite, self._known_finite(everything))
         if scale is None:
             self.skipped_steps += 1
             return loss
-        for group, given in zip(self.param_groups, everything, strict=True):
-            self._step_group(group, given, -scale if group["maximize"] else scale)
+        updated = [parameter for given in everything for _, parameter, _ in given]
+        if not updated:
+            return loss
+        with enough_memory(updated[0].device, f"entries of {type(self).__name__}", sum(x.numel() for x in updated)):
+            for group, given in zip(self.param_groups, everything, strict=True):
+                self._step_group(group, given, -scale if group["maximize"] else scale)
         return loss
 
     def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> None:
@@ -159,9 +174,16 @@ class MirrorOptimizer(Optimizer, ABC):
 
     # State
 
+    def _wants_kernels(self, group: dict[str, Any]) -> bool:
+        return compiled.pays(group["params"]) if group["compiled"] is None else bool(group["compiled"])
+
+    def _compiles(self, group: dict[str, Any], device: torch.device) -> bool:
+        """Whether compiled kernels update the parameters of a group on a device."""
+        return self._wants_kernels(group) and (bool(group["compiled"]) or compiled.works(device))
+
     def _batches(self, group: dict[str, Any], given: list[Given]) -> list[Batch]:
         sorted_out: dict[Any, list[list[Any]]] = {}
-        wanted = compiled.pays(group["params"]) if group["compiled"] is None else bool(group["compiled"])
+        wanted = self._wants_kernels(group)
         for index, parameter, gradient in given:
             mirror, buffer = self._state_of(group, parameter)
             row = [parameter.detach(), gradient, mirror, buffer]
@@ -170,7 +192,7 @@ class MirrorOptimizer(Optimizer, ABC):
                 row = [None if x is None else local_shard(x) for x in row]
             if mirror is None:
                 row[2] = row[0]
-            kernel = wanted and compiled.fits(row) and (bool(group["compiled"]) or compiled.works(parameter.device))
+            kernel = wanted and compiled.fits(row) and self._compiles(group, parameter.device)
             together = eager.pays_in_lists(parameter) if group["foreach"] is None else group["foreach"]
             alone = None if together or kernel else index
             key = (parameter.device, parameter.dtype, gradient.dtype, sharding, kernel, alone)
@@ -251,4 +273,4 @@ class MirrorOptimizer(Optimizer, ABC):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         # weights and mirror variables from elsewhere are compared at the next step
-        self._seen = {}
+        self._forget()
