@@ -60,6 +60,16 @@ def test_training_without_enough_memory_says_how_many_trials_fit(monkeypatch, er
         attsvm.train(PROBLEM, init=starts, steps=1, device="cpu")
 
 
+def test_a_solve_without_enough_memory_names_its_constraints(monkeypatch):
+    def fail(*_):
+        raise MemoryError("Unable to allocate 7.45 GiB")
+
+    monkeypatch.setattr("attsvm.svm.solve.find_candidate", fail)
+    said = r"^12 constraints on 5 × 5 weights need more memory than there is on cpu, which has .* available; try 6$"
+    with pytest.raises(MemoryError, match=said):
+        attsvm.solve_svm(PROBLEM, [0, 0, 0])
+
+
 def test_other_errors_of_xla_are_not_changed(monkeypatch):
     def fail(*_):
         raise jax.errors.JaxRuntimeError("INTERNAL: something else")
@@ -143,7 +153,7 @@ def sweep(callback, **options):
         return {"one": np.ones(8)}
 
     fixed = {"num_sequences": 2, "num_tokens": 2, "steps": 1}
-    measured(Definition({"dim": [1, 2]}, [measure], trials=8, fixed=fixed), **options)
+    measured(Definition({"dim": [2]}, [measure], trials=8, fixed=fixed), **options)
 
 def reproduce(callback, **options):
     with tempfile.TemporaryDirectory() as folder:

@@ -41,6 +41,16 @@ def test_other_errors_are_not_changed():
         raise RuntimeError("size mismatch")
 
 
+def test_a_step_of_an_optimizer_names_the_entries_that_do_not_fit(monkeypatch):
+    weight = torch.nn.Parameter(torch.ones(6, 4))
+    weight.grad = torch.ones(6, 4)
+    optimizer = attsvm.torch.MirrorDescent([weight, torch.nn.Parameter(torch.ones(3))], lr=0.1)
+    monkeypatch.setattr(optimizer, "_state_of", lambda *_: run_out_on_a_gpu())
+    with pytest.raises(MemoryError, match=r"^24 entries of MirrorDescent need more memory .*; try 12$"):
+        optimizer.step()
+    assert (weight == 1).all()
+
+
 def test_the_inspection_of_a_model_names_the_batch_that_does_not_fit():
     model = torch.nn.MultiheadAttention(4, 2, batch_first=True)
     model.register_forward_pre_hook(lambda *_: run_out_on_a_gpu())

@@ -109,6 +109,8 @@ def solve_svm(
     ------
     ProblemError
         If an argument does not fit the problem, or if the norm lacks what a solver needs.
+    MemoryError
+        If memory does not suffice. The message says which number of constraints to try.
 
     See Also
     --------
