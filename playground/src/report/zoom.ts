@@ -121,7 +121,10 @@ function tickText(value: number, step: number): string {
   if (value === 0) return "0";
   const size = Math.floor(Math.log10(Math.abs(value)) + 1e-12);
   const digits = step === 0 ? 1 : Math.max(1, size - Math.floor(Math.log10(step) + 1e-12) + 1);
-  return size >= 5 || size < -3 ? value.toExponential(Math.min(digits - 1, 20)) : value.toPrecision(Math.min(Math.max(digits, size + 1), 21));
+  if (size < 5 && size >= -3) return value.toPrecision(Math.min(Math.max(digits, size + 1), 21));
+  const [mantissa, exponent] = value.toExponential(Math.min(digits - 1, 20)).split("e");
+  const raised = [...exponent.replace("+", "")].map((one) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(one)]).join("");
+  return `${Number(mantissa) === 1 ? "" : `${mantissa}·`}10${raised}`;
 }
 
 function button(text: string, label: string, click: () => void): HTMLButtonElement {

@@ -33,7 +33,7 @@ EVERYDAY = frozenset(
 )
 """Terms that also are words of everyday use, or are on every page. Their mentions are not linked."""
 
-_LABEL = re.compile(r"(<(?P<tag>th|dt|caption|h2)\b[^>]*>)(?P<text>[^<]+)(</(?P=tag)>)")
+_LABEL = re.compile(r"(<(?P<tag>th|dt|caption|h2|h3)\b[^>]*>)(?P<text>[^<]+)(</(?P=tag)>)")
 
 
 @cache
@@ -81,7 +81,7 @@ def mentions(text: str, known: set[str]) -> Iterator[tuple[int, int, str]]:
 def with_terms(html: str) -> Markup:
     """The body of a page whose labels link to definitions of the terms in them, which follow it.
 
-    Labels are the headings of sections, and the names of numbers and tables.
+    Labels are the headings of sections and figures, and the names of numbers and tables.
     """
     known: set[str] = set()
 

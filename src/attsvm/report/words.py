@@ -77,6 +77,24 @@ def short(value: float) -> str:
     return f"{value:.1e}" if abs(value) < 1e-3 else f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"
 
 
+def tick_text(value: float) -> str:
+    """A number at a tick of an axis; large and small ones with a power of ten, as the script of the zoom writes them.
+
+    Examples
+    --------
+    >>> from attsvm.report.words import tick_text
+    >>> tick_text(0.25), tick_text(4e14), tick_text(1e-13)
+    ('0.25', '4·10¹⁴', '10⁻¹³')
+    """
+    mantissa, power, exponent = short(value).partition("e")
+    if not power:
+        return mantissa
+    return f"{float(mantissa):g}·10{str(int(exponent)).translate(_RAISED)}".removeprefix("1·")
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
 def listed(names: list[str]) -> str:
     """Names with commas, and "and" before the last.
 

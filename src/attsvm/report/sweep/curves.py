@@ -9,7 +9,7 @@ from attsvm.report.sweep.estimates import Axis, Series, Summary
 from attsvm.report.sweep.heat_maps import hover_text
 from attsvm.report.sweep.scales import UNIT, Scale
 from attsvm.report.sweep.words import value_text
-from attsvm.report.words import short
+from attsvm.report.words import tick_text
 
 WIDTH, HEIGHT = 420, 280
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 12, 44
@@ -93,7 +93,7 @@ def diagram(summary: Summary, series: list[Series]) -> Diagram:
         colour, dashes = STYLES[k % len(STYLES)]
         curves.append(Curve(one.name, _parts(summary, one, across, scale), colour, dashes))
     labels = [(x, value_text(axis.values[i])) for x, i in zip(across, axis.order, strict=True)]
-    ticks = [(_height(scale, value), short(value)) for value in scale.ticks()]
+    ticks = [(_height(scale, value), tick_text(value)) for value in scale.ticks()]
     return Diagram(curves, _apart(labels), ticks, _panel(axis, scale))
 
 

@@ -8,11 +8,11 @@ const show = (text, event) => {
   tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, wide - tip.offsetWidth - 4))}px`;
   tip.style.top = `${event.clientY + (event.clientY > innerHeight - 80 ? -14 - tip.offsetHeight : 16)}px`;
 };
-// Cells, words and marks have their numbers as a title; it appears at once, and at a touch, too.
+// Cells, words and marks have their numbers as a title, and terms their definition; it appears at once, and at a touch.
 let titled = null;
 const untitle = () => { titled?.restore(); titled = null; tip.hidden = true; };
 addEventListener("pointerover", (event) => {
-  const part = event.target.closest?.("td[title], mark[title], circle:has(> title)");
+  const part = event.target.closest?.("td[title], mark[title], a.term[title], circle:has(> title)");
   if (part === titled?.part && part) return;
   if (titled) untitle();
   if (!part) return;
@@ -22,6 +22,12 @@ addEventListener("pointerover", (event) => {
   titled = { part, restore: () => { if (title) part.append(title); else part.title = text; } };
   show(text, event);
 });
+// Terms that are reached by the keyboard, too
+addEventListener("focusin", ({ target }) => {
+  const box = target.getBoundingClientRect();
+  if (target.matches("a.term[title]:focus-visible")) show(target.title, { clientX: box.left, clientY: box.bottom });
+});
+addEventListener("focusout", () => { if (!titled) tip.hidden = true; });
 addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 const plain = (text) => text.replaceAll("currentColor", "#1b1b1f").replaceAll(/var\(--\w+, (#\w+)\)/g, "$1");
 const svgText = (drawing) => {
