@@ -115,6 +115,27 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
     assert not undocumented
 
 
+def test_reasons_are_tested_on_held_out_text(run, home):
+    (home / "others.txt").write_text("a dog sat on the road .\nthe cat ran home and then sat .\nand the dog ran .\n")
+    arguments = ["sharp", "--text", "text.txt", "--head", "1.0", "--no-margins", "--held-out", "others.txt"]
+    status, _, _ = run(*arguments, "--out", "tested")
+    assert status == 0
+    result = json.loads((home / "tested" / "result.json").read_text())
+    check_result(result)
+    tests = result["view"]["tests"]
+    assert tests
+    for test in tests:
+        bounds = 0.5, *test["control_sufficiency"]
+        if test["passed"]:
+            assert test["sufficiency"] > max(bounds)
+        pairs = {(pair["query"], pair["key"]) for pair in result["view"]["origins"]["pairs"]}
+        assert (test["query"], test["key"]) in pairs
+    assert sum(one["share"] for one in result["view"]["directions"]) <= 1
+    page = (home / "tested" / "index.html").read_text()
+    assert page.count("of ‖W‖²") == 3
+    assert len(re.findall("<td>(passed|failed)</td>", page)) == len(tests)
+
+
 def test_only_the_requested_heads_are_solved(run, home, monkeypatch):
     from attsvm.torch.inspection import solves, view
 
@@ -256,7 +277,8 @@ def test_the_page_opens_and_stands_alone(run, home):
     assert {path.name for path in folder.iterdir()} == {"index.html", "result.json", "figures"}
     html = (folder / "index.html").read_text()
     assert loads(html) == []
-    assert "[PAD]" not in html  # the texts have different lengths
+    without_vocabulary = re.sub(r"keys of the vocabulary</th>.*?</tr>", "", html)
+    assert "[PAD]" not in without_vocabulary  # the texts have different lengths
     for words in (
         "Sequence 2",
         "Reasons of the Att-SVM",
@@ -413,6 +435,10 @@ REFUSED = {
     "view": (
         ["bert", "--text", "text.txt", "--view", "3"],
         "--view: expected a layer and a head, such as 3.5, got '3'",
+    ),
+    "held out": (
+        ["bert", "--text", "text.txt", "--held-out", "text.txt"],
+        "--held-out: expected --text and a head in detail by --head or --view, got none",
     ),
     "no such layer": (["bert", "--text", "text.txt", "--head", "7.0"], "head 7.0: the model has 2 layers"),
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),

@@ -47,6 +47,8 @@ Examples:
 
     attsvm inspect ./minilm --text sentences.txt --view 3.5 --no-margins
 
+    attsvm inspect ./minilm --text sentences.txt --head 3.5 --held-out others.txt --out demo/reasons
+
     attsvm inspect ./vit --images pictures --queries 500 --json > result.json
 
     attsvm inspect ./final --text sentences.txt --checkpoints runs --out demo/training
@@ -95,6 +97,14 @@ def inspect(
         typer.Option(metavar="L.H", help="The head to show in detail beside all others.  [default: the first --head]"),
     ] = None,
     sentence: Annotated[int, typer.Option(metavar="N", help="The sequence to show for it, counted from 1.")] = 1,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--held-out",
+            metavar="FILE",
+            help="Other text with one sequence per line. The reasons of the head in detail are tested on it.",
+        ),
+    ] = None,
     checkpoints: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folders with models whose names end with their training step.")
     ] = None,
@@ -130,11 +140,13 @@ def inspect(
         if number is not None:
             check_integer(name, number, 1)
     check_seed(seed, "--seed")
+    if held_out is not None and (text is None or place is None):
+        raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
 
     from attsvm.torch_devices import find_device
 
-    with updated_folder(out, force, (model, text, images, checkpoints)) as update:
-        subject = _loaded(model, text, images, family, checkpoints)
+    with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
+        subject = _loaded(model, text, images, family, checkpoints, held_out)
         given = subject.given
         if not 1 <= sentence <= len(given.tokens):
             raise ProblemError(f"--sentence: expected a number from 1 to {len(given.tokens)}, got {sentence}")
@@ -152,7 +164,7 @@ def inspect(
             "command": command,
             "threads": threads,
         }
-        report = _Report(given.tokens, sentence - 1, json, start, about)
+        report = _Report(given, sentence - 1, json, start, about)
         with_twin = heads is None if twin is None else twin
         # without margins, a page before the others are inspected would only delay them
         wait = SECONDS_A_PAGE if not margins and (with_twin or checkpoints) else 0.0
@@ -168,8 +180,7 @@ class _Report(Report["Found"]):
 
     Parameters
     ----------
-    tokens : list of list of str
-        Of every sequence as text.
+    given : Input
     sentence : int
         The sequence that is shown for the head in detail.
     json : bool
@@ -179,8 +190,8 @@ class _Report(Report["Found"]):
         More arguments of ``inspection_numbers``.
     """
 
-    def __init__(self, tokens: list[list[str]], sentence: int, json: bool, start: float, about: dict[str, Any]) -> None:
-        self.tokens, self.sentence, self.json, self.start, self.about = tokens, sentence, json, start, about
+    def __init__(self, given: "Input", sentence: int, json: bool, start: float, about: dict[str, Any]) -> None:
+        self.given, self.sentence, self.json, self.start, self.about = given, sentence, json, start, about
         self.pages: InspectionFiles | None = None
 
     def files(self, found: "Found", state: str) -> dict[str, bytes]:
@@ -188,7 +199,7 @@ class _Report(Report["Found"]):
         if self.pages is None:
             from attsvm.report.inspection.page import InspectionFiles
 
-            self.pages = InspectionFiles(self.tokens, self.sentence)
+            self.pages = InspectionFiles(self.given.tokens, self.sentence, self.given.words)
         return self.pages.of(found, self._numbers(found, state), state, draws=state != "interrupted")
 
     def show(self, found: "Found", state: str) -> None:
@@ -198,7 +209,7 @@ class _Report(Report["Found"]):
 
             print(dumps(self._numbers(found, state)))
         else:
-            _show(found, self.tokens, self.sentence, state)
+            _show(found, self.given.tokens, self.sentence, state)
 
     def holds(self, found: "Found") -> str:
         """The number of finished heads."""
@@ -219,10 +230,16 @@ class _Subject(NamedTuple):
     network: "nn.Module"
     given: "Input"
     series: list[tuple[int, Path]]
+    held_out: "Input | None"
 
 
 def _loaded(
-    model: str, text: Path | None, images: Path | None, family: str | None, checkpoints: Path | None
+    model: str,
+    text: Path | None,
+    images: Path | None,
+    family: str | None,
+    checkpoints: Path | None,
+    held_out: Path | None,
 ) -> _Subject:
     from attsvm.torch.inspection import inputs, models
     from attsvm.torch.inspection.layers import attention_layers
@@ -235,7 +252,10 @@ def _loaded(
         given = inputs.tokenized(model, texts, network, layers[0].family)
     else:
         given = inputs.read_pictures(model, images, network)
-    return _Subject(network, given, series)
+    other = (
+        None if held_out is None else inputs.tokenized(model, inputs.read_texts(held_out), network, layers[0].family)
+    )
+    return _Subject(network, given, series, other)
 
 
 def _inspected(
@@ -249,8 +269,9 @@ def _inspected(
     from attsvm.report.inspection.found import Found
     from attsvm.torch.inspection import inspect as inspect_model
     from attsvm.torch.inspection import models
+    from attsvm.torch.inspection.tested import tested_reasons
 
-    network, given, series = subject
+    network, given, series, held_out = subject
 
     def inspected(name: str, model: "nn.Module", known: "Callable[[Inspection], Found]", **options: Any) -> "Found":
         source: Source | None = None
@@ -268,11 +289,12 @@ def _inspected(
         return known(replace(inspection, source=source))
 
     found = inspected("the model", network, Found, view=place, **options)
+    explanation = None if found.done.view is None else found.done.view.explanation
+    if held_out is not None and explanation is not None:
+        found = found._replace(tests=tested_reasons(explanation, held_out.batch, options["seed"]))
     if twin:
         of_twin = options | {"gap": max(options["gap"], TWIN_GAP)}
-        found = inspected(
-            "its twin", models.random_twin(network, options["seed"]), partial(Found, found.done), **of_twin
-        )
+        found = inspected("its twin", models.random_twin(network, options["seed"]), found.with_twin, **of_twin)
     for step, path in series:
         checkpoint = models.tower(models.load_model(str(path)), pictures="pixel_values" in given.batch)
         found = inspected(path.name, checkpoint, partial(found.with_checkpoint, step), **options)
@@ -283,7 +305,7 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
     from rich.console import Console
 
     from attsvm.report.inspection.numbers import layer_rows
-    from attsvm.report.inspection.origins import origin_lines
+    from attsvm.report.inspection.origins import TEST_COLUMNS, origin_lines, test_lines, untested_words
     from attsvm.report.inspection.words import (
         change_words,
         notes,
@@ -294,7 +316,7 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
         view_lines,
     )
 
-    done, other, _ = found
+    done, other = found.done, found.twin
     console = Console()
     console.print(summary(done), highlight=False)
     for name, one in (("", done), ("randomly initialised twin", other)):
@@ -321,3 +343,9 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
         if pairs:
             console.print("Parts of the decision margin by origin in the residual stream:")
             console.print(columns_table(("queries from", "keys from", "share"), pairs, right=("share",)))
+        tests: list[Any] = test_lines(found.tests)
+        if tests:
+            console.print("Causal tests of these reasons on held-out text:")
+            console.print(columns_table(TEST_COLUMNS, tests, right=TEST_COLUMNS[2:6]))
+        if found.tests:
+            console.print(untested_words(found.tests), highlight=False, markup=False)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import Inspection
+    from attsvm.torch.inspection.tested import TestedReason
 
 
 class Found(NamedTuple):
@@ -14,11 +15,18 @@ class Found(NamedTuple):
     done : Inspection
     twin : Inspection or None
     steps : list of (int, Inspection)
+    tests : tuple of TestedReason
+        Of the head in detail.
     """
 
     done: "Inspection"
     twin: "Inspection | None" = None
     steps: "tuple[tuple[int, Inspection], ...]" = ()
+    tests: "tuple[TestedReason, ...]" = ()
+
+    def with_twin(self, twin: "Inspection") -> "Found":
+        """The same with the randomly initialised twin."""
+        return self._replace(twin=twin)
 
     def with_checkpoint(self, step: int, checkpoint: "Inspection") -> "Found":
         """The same with one more checkpoint, once its margins are solved."""

@@ -10,6 +10,8 @@ from attsvm.report.words import short
 if TYPE_CHECKING:
     from attsvm.report.inspection.found import Found
     from attsvm.torch.inspection import Explanation, Head, HeadView, Inspection, Reasons
+    from attsvm.torch.inspection.directions import ReadingDirection
+    from attsvm.torch.inspection.tested import TestedReason
 
 SCHEMA = "attsvm.inspect/2"
 
@@ -36,7 +38,7 @@ def inspection_numbers(
     interrupted : bool
         Whether something is missing in ``found``.
     """
-    inspection, twin, steps = found
+    inspection, twin, steps, tests = found
     return command_result(
         SCHEMA,
         command,
@@ -69,7 +71,9 @@ def inspection_numbers(
             "twin_gap": None if twin is None else twin.gap,
             "twin": None if twin is None else [head_numbers(head) for head in twin.heads],
             "checkpoints": [{"step": step, "heads": [head_numbers(head) for head in one.heads]} for step, one in steps],
-            "view": None if inspection.view is None else _view(inspection.view),
+            "view": None
+            if inspection.view is None
+            else _view(inspection.view) | {"tests": [_test(one) for one in tests]},
         },
     )
 
@@ -102,6 +106,28 @@ def _view(view: "HeadView") -> dict[str, Any]:
         "reasons": None if view.reasons is None else _reasons(view.reasons),
         "factor_change": None if view.factor_change is None else view.factor_change._asdict(),
         "origins": None if view.explanation is None else _origins(view.explanation),
+        "directions": [_direction(one) for one in view.directions],
+    }
+
+
+def _direction(direction: "ReadingDirection") -> dict[str, Any]:
+    ends = {"query_ends": direction.query_ends, "key_ends": direction.key_ends}
+    vocabulary = direction.vocabulary_ends
+    return {
+        "value": direction.value,
+        "share": direction.share,
+        **{name: list(both) for name, both in ends.items()},
+        "vocabulary_ends": None if vocabulary is None else list(vocabulary),
+    }
+
+
+def _test(reason: "TestedReason") -> dict[str, Any]:
+    test = reason.test
+    names = ("score", "resampled", "sufficiency", "necessity", "control_sufficiency", "control_necessity", "passed")
+    return {
+        **reason.pair._asdict(),
+        **({name: None if test is None else getattr(test, name) for name in names}),
+        "untested": reason.untested,
     }
 
 

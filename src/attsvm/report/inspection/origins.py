@@ -6,6 +6,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import HeadView
+    from attsvm.torch.inspection.tested import TestedReason
 
 MOST = 10
 """Pairs of origins that are shown."""
@@ -30,6 +31,31 @@ def origins_of(view: "HeadView") -> dict[str, Any]:
         "sum": f"All parts together agree with the logits to {explanation.error:.0e}; the mean margin is"
         f" {explanation.margin:.3g}. {_members(explanation.groups)}",
     }
+
+
+TEST_COLUMNS = ("queries from", "keys from", "sufficient", "controls", "necessary", "controls", "result")
+
+
+def test_lines(tests: "tuple[TestedReason, ...]") -> list[tuple[str, ...]]:
+    """A row of :data:`TEST_COLUMNS` for each reason that was tested."""
+    lines = []
+    for pair, test, _ in tests:
+        if test is not None:
+            numbers = (test.sufficiency, test.control_sufficiency.max(), test.necessity, test.control_necessity.max())
+            passed = "passed" if test.passed else "failed"
+            lines.append((pair.query, pair.key, *(f"{number:.2f}" for number in numbers), passed))
+    return lines
+
+
+def untested_words(tests: "tuple[TestedReason, ...]") -> str:
+    """Why there are reasons without a test; empty if there are none."""
+    left = {reason.untested: None for reason in tests if reason.test is None}
+    return " ".join(f"{one[:1].upper()}{one[1:]}." for one in left)
+
+
+def tests_of(tests: "tuple[TestedReason, ...]") -> dict[str, Any]:
+    """What the page says about causal tests."""
+    return {"columns": TEST_COLUMNS, "rows": test_lines(tests), "untested": untested_words(tests)}
 
 
 def _members(groups: dict[str, list[str]]) -> str:

@@ -7,9 +7,10 @@ import numpy as np
 
 from attsvm.report.drawn import Shown
 from attsvm.report.figure_data import file_links
+from attsvm.report.inspection.directions import Words, directions_of
 from attsvm.report.inspection.figures import Known, draw_inspection
 from attsvm.report.inspection.found import Found
-from attsvm.report.inspection.origins import origins_of
+from attsvm.report.inspection.origins import origins_of, tests_of
 from attsvm.report.inspection.picker import AttentionMaps, attention_maps, picker
 from attsvm.report.inspection.words import (
     change_words,
@@ -40,10 +41,12 @@ class InspectionFiles:
         The tokens of every sequence as text.
     sentence : int
         The sequence that is shown for the head in detail.
+    words : callable, optional
+        From numbers of tokens of the vocabulary to their names.
     """
 
-    def __init__(self, tokens: list[list[str]], sentence: int) -> None:
-        self.tokens, self.sentence = tokens, sentence
+    def __init__(self, tokens: list[list[str]], sentence: int, words: Words | None = None) -> None:
+        self.tokens, self.sentence, self.words = tokens, sentence, words
         self._known: Known = {}
         self._drawn: list[Shown] = []
         self._maps: dict[int, AttentionMaps | None] = {}
@@ -62,11 +65,11 @@ class InspectionFiles:
             Whether to draw figures. Otherwise the page has those that were drawn before.
         """
         if draws:
-            self._drawn = draw_inspection(*found, self._known)
+            self._drawn = draw_inspection(found.done, found.twin, found.steps, self._known)
         return page_files(self._page(found, result, state), self._drawn, result)
 
     def _page(self, found: Found, result: dict[str, Any], state: str) -> str:
-        inspection, twin, _ = found
+        inspection, twin = found.done, found.twin
         name = Path(str(result["source"]["model"])).name or inspection.model
         if not self._maps:
             self._maps[0] = attention_maps(inspection, self.tokens, self.sentence)
@@ -79,7 +82,7 @@ class InspectionFiles:
             verdict=verdict(inspection, twin),
             notes=[*([state_words(found, state)] if state else []), *notes(inspection, twin)],
             reloads=state == "running",
-            view=None if inspection.view is None else _view(inspection.view, self.tokens, self.sentence),
+            view=None if inspection.view is None else self._view(found, inspection.view),
             drawn=self._drawn,
             made_by=f"{counts}; seed {inspection.seed}",
             heads=_heads(inspection),
@@ -87,6 +90,30 @@ class InspectionFiles:
             command=result["command"],
             result=result,
         )
+
+    def _view(self, found: Found, view: "HeadView") -> dict[str, Any]:
+        """The details of one head on one sequence, and its reasons on all of them."""
+        texts, sentence = self.tokens, self.sentence
+        tokens = texts[sentence]
+        support = None if view.support is None else view.support[sentence]
+        positions, selected = view.positions[sentence], view.selected[sentence]
+        columns, square = attention_square(
+            tokens, positions, view.probabilities[sentence], view.allowed[sentence], selected, support
+        )
+        return {
+            "name": f"{view.layer}.{view.head}",
+            "rows": of_view(view)[1:],
+            "sequence": sentence + 1,
+            "columns": columns,
+            "square": square if len(columns) <= WIDEST else [],
+            "links": file_links(f"head-{view.layer}-{view.head}-sequence-{sentence + 1}", square_table(square)),
+            "lines": view_lines(view, tokens, sentence),
+            "triples": triple_lines(view, texts),
+            "change": change_words(view, texts),
+            "origins": origins_of(view),
+            "tests": tests_of(found.tests),
+            "directions": directions_of(view, texts, self.words),
+        }
 
 
 def _heads(inspection: "Inspection") -> dict[str, Any]:
@@ -108,25 +135,3 @@ def _heads(inspection: "Inspection") -> dict[str, Any]:
             cells += ["not solved yet", "-", "-", "-"]
         rows.append(cells)
     return {"columns": columns, "rows": rows}
-
-
-def _view(view: "HeadView", texts: list[list[str]], sentence: int) -> dict[str, Any]:
-    """The details of one head on one sequence, and its reasons on all of them."""
-    tokens = texts[sentence]
-    support = None if view.support is None else view.support[sentence]
-    positions, selected = view.positions[sentence], view.selected[sentence]
-    columns, square = attention_square(
-        tokens, positions, view.probabilities[sentence], view.allowed[sentence], selected, support
-    )
-    return {
-        "name": f"{view.layer}.{view.head}",
-        "rows": of_view(view)[1:],
-        "sequence": sentence + 1,
-        "columns": columns,
-        "square": square if len(columns) <= WIDEST else [],
-        "links": file_links(f"head-{view.layer}-{view.head}-sequence-{sentence + 1}", square_table(square)),
-        "lines": view_lines(view, tokens, sentence),
-        "triples": triple_lines(view, texts),
-        "change": change_words(view, texts),
-        "origins": origins_of(view),
-    }

@@ -1,5 +1,6 @@
 """Texts and pictures as the input of a model, by the tokenizer or image processor saved with the model."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,10 +29,13 @@ class Input(NamedTuple):
     batch : dict
     tokens : list of list of str
         For each sequence, padding included.
+    words : callable or None
+        From numbers of tokens of the vocabulary to their names; None without a vocabulary.
     """
 
     batch: dict[str, torch.Tensor]
     tokens: list[list[str]]
+    words: Callable[[list[int]], list[str]] | None = None
 
 
 def read_texts(path: str | Path) -> list[str]:
@@ -74,6 +78,11 @@ def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
     if not has_tokenizer(name):
         raise ProblemError(f"{name}: no tokenizer is saved with the model ({'*, '.join(TOKENIZER_FILES)}*)")
     tokenizer = load_pretrained("AutoTokenizer", name, "the tokenizer")
+
+    def words(numbers: list[int]) -> list[str]:
+        # the table of embeddings may have rows beyond the vocabulary
+        return [_readable(token or "(unused)") for token in tokenizer.convert_ids_to_tokens(numbers)]
+
     with quiet_transformers(), reading(name, "the tokenizer cannot be used"):
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -81,13 +90,12 @@ def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
             raise ProblemError(f"{name}: expected a single text, because the tokenizer has no token for padding")
         encoded = tokenizer(texts, padding=len(texts) > 1, return_special_tokens_mask=True, return_tensors="pt")
         _check_tokens(name, encoded, model, _longest(model, tokenizer, family))
-        names = [tokenizer.convert_ids_to_tokens(row) for row in encoded["input_ids"].tolist()]
-        names = [[_readable(token) for token in row] for row in names]
+        names = [words(row) for row in encoded["input_ids"].tolist()]
     batch = {key: encoded[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in encoded}
     special = encoded["special_tokens_mask"] * encoded["attention_mask"]
     if special.any():
         batch[SPECIAL] = special
-    return Input(batch, names)
+    return Input(batch, names, words)
 
 
 def read_pictures(name: str, folder: str | Path, model: Any) -> Input:

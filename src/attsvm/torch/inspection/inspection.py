@@ -263,8 +263,10 @@ class _Work:
     def _viewed(self, index: int, head: int) -> HeadView:
         gap = VIEW_GAP if self.solves is None else min(VIEW_GAP, self.solves.gap)
         view = view_head(self.source.captured(index), index, head, self.max_steps, gap)
+        so_far = self.inspection()
+        view = replace(view, directions=so_far.reading_directions(index, head))
         try:
-            return replace(view, explanation=self.inspection().explain(index, head))
+            return replace(view, explanation=so_far.explain(index, head))
         except ProblemError as error:  # not every family describes its residual stream
             return replace(view, unexplained=str(error))
 

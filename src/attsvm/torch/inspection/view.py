@@ -1,12 +1,13 @@
 """Details of one head: the singular values of its W, and its attention and support tokens in every sequence."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.gram_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
+from attsvm.torch.inspection.directions import ReadingDirection
 from attsvm.torch.inspection.explanation import Explanation
 from attsvm.torch.inspection.factor_change import FactorChange, factor_change
 from attsvm.torch.inspection.measures import attention_of
@@ -47,6 +48,8 @@ class HeadView:
         The split of the head's logits by origin.
     unexplained : str
         Why there is no explanation.
+    directions : list of ReadingDirection
+        The directions that the head reads.
     """
 
     layer: int
@@ -62,6 +65,7 @@ class HeadView:
     factor_change: FactorChange | None = None
     explanation: Explanation | None = None
     unexplained: str = ""
+    directions: list[ReadingDirection] = field(default_factory=list)
 
     @property
     def nuclear_norm(self) -> float:
