@@ -106,3 +106,28 @@ def test_directions_are_those_of_the_singular_value_decomposition():
     np.testing.assert_array_equal(first.vocabulary_ends[1], np.argsort(along)[:3])
     with pytest.raises(attsvm.ProblemError, match="head: expected an integer from 0 to 1, got 2"):
         inspection.reading_directions(0, 2)
+
+
+@pytest.mark.parametrize("distance", [0, 1, 5])
+def test_directions_at_a_distance_give_the_logits_of_rotated_queries(distance):
+    torch.manual_seed(0)
+    model = AttentionOnly(vocabulary=16, length=8, size=8, heads=2, rotary=True).double()
+    tokens = torch.randint(16, (2, 8))
+    inspection = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False)
+    found = inspection.reading_directions(0, 1, count=4, ends=1, distance=distance)
+    W = sum(one.value * np.outer(one.key, one.query[:-1]) for one in found)
+    layer = inspection.source.captured(0)
+    keys, queries = layer.projected(1, layer.tokens, layer.queries)
+    logits = np.einsum("nth,nqh->nqt", keys, queries) * layer.projections.scale
+    states = model.embedding(tokens).detach().numpy()
+    for q in range(distance, 8):
+        expected = np.einsum("nd,de,ne->n", states[:, q - distance], W, states[:, q])
+        np.testing.assert_allclose(logits[:, q, q - distance], expected, rtol=0, atol=1e-13)
+    with pytest.raises(attsvm.ProblemError, match="distance: expected an integer from -7 to 7, got 8"):
+        inspection.reading_directions(0, 1, distance=8)
+
+
+def test_a_distance_needs_rotary_positions():
+    inspection = attsvm.torch.inspect(AttentionOnly(), {"input_ids": torch.randint(64, (2, 8))}, margins=False)
+    with pytest.raises(attsvm.ProblemError, match=r"distance: expected None for layers\.0, whose positions are not"):
+        inspection.reading_directions(0, 1, distance=1)

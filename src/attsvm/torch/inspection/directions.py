@@ -11,7 +11,8 @@ from attsvm.torch.inspection.weights import Layer
 class ReadingDirection(NamedTuple):
     """A pair of singular directions of W = W_K (W_Q; b_Q)'/√d_h: u in the space of keys, v in that of queries.
 
-    With rotary positions it is W before the rotation. The sign of the pair is arbitrary. A query with a positive
+    With rotary positions it is W before the rotation, or W_K R (W_Q; b_Q)'/√d_h with the rotation R of a distance
+    between query and key. The sign of the pair is arbitrary. A query with a positive
     coordinate along v raises the logits of tokens with a positive coordinate along u, and lowers those with a negative
     one.
 
@@ -49,6 +50,7 @@ def reading_directions(
     ends: int,
     tokens: Int[np.ndarray, "n T"] | None,
     embeddings: Float[np.ndarray, "vocabulary d"] | None,
+    distance: int | None = None,
 ) -> list[ReadingDirection]:
     """The ``count`` pairs with the largest singular values, with ``ends`` tokens at each end.
 
@@ -56,7 +58,8 @@ def reading_directions(
     """
     parts = layer.projections
     left, triangle = np.linalg.qr(parts.key[head])
-    right, other = np.linalg.qr(np.vstack([parts.query[head], parts.query_bias[head]]))
+    query = np.vstack([parts.query[head], parts.query_bias[head]])
+    right, other = np.linalg.qr(query if distance is None else layer.turned(query, distance))
     inner_left, values, inner_right = np.linalg.svd(parts.scale * triangle @ other.T)
     total = float((values**2).sum())
     there = layer.allowed.any(axis=1)

@@ -318,7 +318,9 @@ class Inspection(Result):
         sets.pop("none of these", None)
         return explained(self.source, layer, heads if isinstance(heads, Collection) else [heads], pattern, sets)
 
-    def reading_directions(self, layer: int, head: int, count: int = 3, ends: int = 8) -> list[ReadingDirection]:
+    def reading_directions(
+        self, layer: int, head: int, count: int = 3, ends: int = 8, distance: int | None = None
+    ) -> list[ReadingDirection]:
         """The directions that a head reads: singular directions of W, and the tokens at each end.
 
         Parameters
@@ -329,16 +331,19 @@ class Inspection(Result):
             Number of directions, those with the largest singular values.
         ends : int
             Number of tokens at each end.
+        distance : int, optional
+            For rotary positions: the position of the query minus that of the key. The directions are then those of W at
+            this distance, which gives the logits up to the bias of the keys. By default W is taken before the rotation.
 
         Returns
         -------
         list of ReadingDirection
-            With rotary positions those of W before the rotation.
 
         Raises
         ------
         ProblemError
-            If the inspection was loaded from a file, or there is no such head.
+            If the inspection was loaded from a file, there is no such head, or there is a distance without rotary
+            positions or larger than the sequences are long.
 
         Examples
         --------
@@ -362,7 +367,7 @@ class Inspection(Result):
         if not 0 <= head < captured.num_heads:
             raise ProblemError(f"head: expected an integer from 0 to {captured.num_heads - 1}, got {head}")
         table = self.source.embeddings(captured.tokens.shape[-1])
-        return reading_directions(captured, head, count, ends, self.source.tokens, table)
+        return reading_directions(captured, head, count, ends, self.source.tokens, table, distance)
 
     def _head(self, index: tuple[int, ...]) -> Head:
         margin = None
