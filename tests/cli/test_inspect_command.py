@@ -287,7 +287,7 @@ def test_the_page_opens_and_stands_alone(run, home):
         "Margin over the best margin, over training",
         "randomly initialised",
     ):
-        assert words in html
+        assert words in re.sub("<[^>]+>", "", html)  # terms are links
     assert {path.name for path in (folder / "figures").iterdir()} >= {"margin_ratio.png", "margin_ratio_steps.png"}
     (folder / "picked.html").write_text(html.replace("</body>", PICKED))
     opened = dom_of(folder / "picked.html")
@@ -313,10 +313,14 @@ def test_the_page_opens_and_stands_alone(run, home):
     for name, chosen in framed.items():
         assert chosen == [at for at in result["selected"][name][2] if at >= 0]
     assert len(framed) == 4
+    # the support tokens of the head in detail are those of result.json
+    dotted = json.loads(re.findall(r"<output>(.*?)</output>", opened)[2])
+    shown = {(i - 1, q, t) for i, rows in dotted for q, row in enumerate(rows) for t in row}
+    assert shown == set(map(tuple, result["view"]["support"]))
     # sorted by its first measure, the table begins with the head that has the largest
     heads = result["heads"]
     top = max(heads, key=lambda head: head["largest_probability"])
-    assert re.findall(r"<output>(.*?)</output>", opened)[2] == f"{top['layer']}.{top['head']}"
+    assert re.findall(r"<output>(.*?)</output>", opened)[3] == f"{top['layer']}.{top['head']}"
 
 
 PICKED = """<script>
@@ -337,6 +341,15 @@ for (const name of [...document.querySelectorAll("table.heads tbody th")].map((c
   }).filter((at) => at >= 0);
 }
 say(JSON.stringify(framed));
+pick(layer, ""); pick(head, "0.1");
+say(JSON.stringify([...sequence.options].map((option) => {
+  pick(sequence, option.value);
+  const tokens = [...document.querySelectorAll(".text button")];
+  return [parseInt(option.text), tokens.map((token) => {
+    token.dispatchEvent(new PointerEvent("pointerenter"));
+    return tokens.flatMap((one, t) => (one.classList.contains("support") ? [t] : []));
+  })];
+})));
 document.querySelectorAll("table.heads thead button")[1].click();
 say(document.querySelector("table.heads tbody th").textContent);
 </script></body>"""

@@ -155,12 +155,16 @@ def _packed(levels: np.ndarray) -> str:
 
 def _support(
     inspection: "Inspection", layer: int, head: int, shown: list[int], kept: list[np.ndarray]
-) -> list[list[list[int]]] | None:
-    """For each sequence and query the support tokens; None if they are not known."""
-    view = inspection.view
-    if view is None or (view.layer, view.head) != (layer, head) or view.support is None:
+) -> list[str] | None:
+    """For each sequence a bit for each query and token, set for support tokens; None if they are not known."""
+    found = (inspection.supports or {}).get((layer, head))
+    if found is None:
         return None
-    return [
-        [np.flatnonzero(of_query[of]).tolist() for of_query in view.support[i, view.positions[i] >= 0]]
-        for i, of in zip(shown, kept, strict=True)
-    ]
+    packed = []
+    for i, of in zip(shown, kept, strict=True):
+        queries = np.flatnonzero(inspection.positions[i] >= 0)
+        _, places, tokens = found[found[:, 0] == i].T
+        bits = np.zeros((len(queries), len(of)), bool)
+        bits[np.searchsorted(queries, places), np.searchsorted(of, tokens)] = True
+        packed.append(_packed(np.packbits(bits)))
+    return packed

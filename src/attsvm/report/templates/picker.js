@@ -5,6 +5,12 @@ for (const section of document.querySelectorAll(".picker")) {
   const [text, said] = section.querySelectorAll(".text, .said");
   const option = (box, value, label) => box.append(new Option(label, value));
   const name = (one) => `${one.layer}.${one.head}`;
+  const bytes = (packed) => Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  // the tokens whose bits are set in the row of a query
+  const supporting = (q) => tokens.map((_, t) => t).filter((t) => {
+    const at = q * tokens.length + t;
+    return (support[at >> 3] >> (7 - (at & 7))) & 1;
+  });
   const percent = (share) => `${(100 * share).toFixed(1)}%`;
   data.measures.forEach((title, k) => option(sortBox, k, title));
   data.sequences.forEach(({ number, tokens }, k) => option(sequenceBox, k, `${number}: ${tokens.slice(0, 8).join(" ")}`));
@@ -26,8 +32,8 @@ for (const section of document.querySelectorAll(".picker")) {
     const at = +sequenceBox.value;
     tokens = data.sequences[at].tokens;
     queries = data.queries[head.layer][at];
-    map = Uint8Array.from(atob(head.maps[at]), (letter) => letter.charCodeAt(0));
-    support = head.support?.[at];
+    map = bytes(head.maps[at]);
+    support = head.support && bytes(head.support[at]);
     selected = head.selected[at];
     text.replaceChildren(...tokens.flatMap((token, t) => {
       const mark = document.createElement("button");
@@ -46,7 +52,7 @@ for (const section of document.querySelectorAll(".picker")) {
       ? queries.reduce((sum, _, k) => sum + map[k * tokens.length + t], 0) / queries.length
       : q < 0 ? 0 : map[q * tokens.length + t]) / data.levels);
     const largest = Math.max(...row), average = row.reduce((a, b) => a + b, 0) / row.length;
-    const supported = (q !== null && q >= 0 && support?.[q]) || [];
+    const supported = q !== null && q >= 0 && support ? supporting(q) : [];
     [...text.children].forEach((mark, t) => {
       // what is not above average stays white, and so does nearly uniform attention
       const shade = largest > 0 ? Math.max(0, row[t] - average) / largest : 0;
@@ -62,7 +68,7 @@ for (const section of document.querySelectorAll(".picker")) {
       : q < 0 ? `${tokens[from]} is not one of the inspected queries.`
       : `${tokens[from]} attends to ${most}. Selected: ${tokens[selected[q]]}. ` + (support
         ? `Support tokens: ${supported.map((t) => tokens[t]).join(" ") || "none"}.`
-        : `Support tokens are known for the head in detail only.`);
+        : `Its support tokens are not known, because its margin is not solved.`);
   };
   layerBox.onchange = sortBox.onchange = listed;
   headBox.onchange = sequenceBox.onchange = draw;

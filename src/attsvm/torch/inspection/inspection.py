@@ -22,7 +22,7 @@ from attsvm.torch.inspection.measures import attention_of
 from attsvm.torch.inspection.model_calls import num_sequences, placed, token_ids, without_special
 from attsvm.torch.inspection.result import Head, HeadProgress, Inspection
 from attsvm.torch.inspection.sampling import Sampler
-from attsvm.torch.inspection.solves import SolveSettings, default_workers, margin_intervals
+from attsvm.torch.inspection.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.torch.inspection.source import Source
 from attsvm.torch.inspection.view import VIEW_GAP, HeadView, view_head
 from attsvm.torch.inspection.weights import Layer
@@ -173,6 +173,8 @@ class _Work:
         The first layer that is inspected, once it is known.
     view : HeadView or None
         Once it is examined.
+    supports : dict of (int, int) to int ndarray or None
+        Of the heads that are solved.
     start : float
     """
 
@@ -187,6 +189,7 @@ class _Work:
     total: int = 0
     first: Layer | None = None
     view: HeadView | None = None
+    supports: dict[tuple[int, int], Support | None] = field(default_factory=dict)
     start: float = field(default_factory=time.perf_counter)
 
     def stages(self) -> Iterator[HeadProgress]:
@@ -219,6 +222,7 @@ class _Work:
             special_known=self.special is not None or source.layers[0].family.first_is_special,
             interrupted=len(heads) < self.total or any(head.status == Status.INTERRUPTED for head in heads),
             view=self.view,
+            supports=dict(self.supports),
             source=source,
         )
 
@@ -265,6 +269,7 @@ class _Work:
         view = view_head(self.source.captured(index), index, head, self.max_steps, gap)
         so_far = self.inspection()
         view = replace(view, directions=so_far.reading_directions(index, head))
+        self.supports[index, head] = None if view.support is None else np.argwhere(view.support)
         try:
             return replace(view, explanation=so_far.explain(index, head))
         except ProblemError as error:  # not every family describes its residual stream
@@ -280,7 +285,8 @@ class _Work:
             heads = [head for of_layer, head in left if of_layer == index]
             selected = [self.heads[index, head].selected for head in heads]
             intervals = margin_intervals(layer, heads, selected, settings) if heads else ()
-            for interval, head in zip(intervals, heads, strict=True):
+            for (interval, support), head in zip(intervals, heads, strict=True):
+                self.supports[index, head] = support
                 yield self._solved(done, index, head, interval)
                 done += 1
 

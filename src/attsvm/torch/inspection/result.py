@@ -14,6 +14,7 @@ from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.directions import ReadingDirection, reading_directions
 from attsvm.torch.inspection.explanation import Explanation, explained
 from attsvm.torch.inspection.measures import HEAD_SETS, MEASURES, Measure
+from attsvm.torch.inspection.solves import Support
 from attsvm.torch.inspection.source import Source
 from attsvm.torch.inspection.view import HeadView
 
@@ -134,6 +135,9 @@ class Inspection(Result):
         the status ``interrupted``; or heads, if it was stopped while they were measured.
     view : HeadView or None
         Details of one head. Not saved.
+    supports : dict of (int, int) to int ndarray, shape (support, 3), or None
+        By layer and head, for the heads that are solved: sequence, query and token of each support token of the
+        Att-SVM, to the precision of the interval. None if there is no Att-SVM. Not saved.
     source : Source or None
         The model and the batch, which :meth:`explain` needs. Not saved.
 
@@ -177,6 +181,7 @@ class Inspection(Result):
     interrupted: bool = shared(False)
     biased: bool = shared(False)
     view: HeadView | None = unsaved()
+    supports: dict[tuple[int, int], Support | None] | None = unsaved()
     source: Source | None = unsaved()
 
     @classmethod

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from attsvm.processes import side_by_side
 from attsvm.svm.constraints.gram_products import Grams
@@ -20,6 +20,9 @@ PAIRS_AT_ONCE = 2**22
 
 Each of these heads holds about twenty arrays of that size.
 """
+
+Support = Int[np.ndarray, "support 3"]
+"""Sequence, query and token of each support token of a head."""
 
 LEAST_PAIRS = 2**12
 """With fewer pairs a head is solved faster than a process starts."""
@@ -46,8 +49,8 @@ class SolveSettings:
 
 def margin_intervals(
     layer: Layer, heads: list[int], selected: list[Int[np.ndarray, "n Q"]], settings: SolveSettings
-) -> Iterator[MarginInterval]:
-    """The intervals of some heads of a layer, in order.
+) -> Iterator[tuple[MarginInterval, Support | None]]:
+    """The intervals and the support tokens of some heads of a layer, in order.
 
     They are solved in processes: a solve consists of hundreds of rounds of about sixty small products, and threads
     that pass the interpreter lock to each other between those are no faster than one thread. The processes do not
@@ -64,8 +67,13 @@ def margin_intervals(
         (layer.head(head), layer.allowed, of_head, settings.gap, settings.max_steps, grams)
         for head, of_head in zip(heads, selected, strict=True)
     )
-    for interval, _ in side_by_side(margin_interval, calls, workers):
-        yield interval
+    for interval, multipliers in side_by_side(margin_interval, calls, workers):
+        yield interval, None if multipliers is None else support_of(multipliers)
+
+
+def support_of(multipliers: Float[np.ndarray, "n Q T"]) -> Support:
+    """The support tokens: those whose constraint has a positive multiplier."""
+    return np.argwhere(multipliers > 0).astype(np.int32)
 
 
 def default_workers() -> int:
