@@ -26,7 +26,7 @@ GROWTH = 2
 KINDS = {"step": ("n", "T", "d", "trials"), "solve": ("n", "T", "d")}
 GIB = 2**30
 ARRAYS_OF_LOGITS = 16
-ARRAYS_OF_TOKENS = 4
+ARRAYS_OF_TOKENS = 2.2
 
 
 def sizes_of(case: Case) -> tuple[int, int, int]:

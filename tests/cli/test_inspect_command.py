@@ -115,6 +115,17 @@ def test_the_result_holds_every_head_and_its_documented_names(run):
     assert not undocumented
 
 
+def test_some_heads_of_each_layer_of_the_twin_are_inspected(run, monkeypatch):
+    from attsvm.cli import inspect as command
+
+    monkeypatch.setattr(command, "TWIN_HEADS", 1)
+    status, out, _ = run("bert", "--text", "text.txt", "--no-margins", "--json")
+    assert status == 0
+    result = json.loads(out)
+    assert [(head["layer"], head["head"]) for head in result["twin"]] == [(0, 0), (1, 0)]
+    assert len(result["heads"]) == 4
+
+
 def test_reasons_are_tested_on_held_out_text(run, home):
     (home / "others.txt").write_text("a dog sat on the road .\nthe cat ran home and then sat .\nand the dog ran .\n")
     arguments = ["sharp", "--text", "text.txt", "--head", "1.0", "--no-margins", "--held-out", "others.txt"]

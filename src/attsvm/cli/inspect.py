@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, unless ``--gap`` is larger; the twin is only compared with."""
 
+TWIN_HEADS = 3
+"""Heads of each layer of the twin. With random weights they are interchangeable."""
+
 _HELP = """
 MODEL is a folder with a Hugging Face model, or its name on the hub. The attention is read as one of the families
 {families}, or as given by `--family`: an installed family, or an import path `package.module:name`. The text has one
@@ -36,8 +39,8 @@ sequence per line; ViT takes a folder of pictures instead.
 
 The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the model and the tokens that enter its layer.
 Its smallest margin is divided by the best margin that any matrix of the same Frobenius norm has for the same selection;
-this ratio is an interval, from a primal and a dual solution. The same numbers are computed for a randomly initialised
-twin of the model, with margins to 10 %. With `--head` only the given heads are solved.
+this ratio is an interval, from a primal and a dual solution. The same numbers are computed for three heads of each
+layer of a randomly initialised twin of the model, with margins to 10 %. With `--head` only the given heads are solved.
 
 Examples:
 
@@ -293,7 +296,8 @@ def _inspected(
     if held_out is not None and explanation is not None:
         found = found._replace(tests=tested_reasons(explanation, held_out.batch, options["seed"]))
     if twin:
-        of_twin = options | {"gap": max(options["gap"], TWIN_GAP)}
+        some = [(head.layer, head.head) for head in found.done.heads if head.head < TWIN_HEADS]
+        of_twin = options | {"gap": max(options["gap"], TWIN_GAP), "heads": options["heads"] or some}
         found = inspected("its twin", models.random_twin(network, options["seed"]), found.with_twin, **of_twin)
     for step, path in series:
         checkpoint = models.tower(models.load_model(str(path)), pictures="pixel_values" in given.batch)

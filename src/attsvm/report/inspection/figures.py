@@ -69,7 +69,9 @@ def _map(measure: "Measure", panels: list[np.ndarray]) -> Drawn:
     figure = Figure(figsize=(style.WIDTH, height))
     axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     image = None
-    names = ("trained", "randomly initialised twin") if len(panels) > 1 else ("",)
+    names = ["trained", "randomly initialised twin"] if len(panels) > 1 else [""]
+    if panels[-1].shape[1] < heads:
+        names[-1] += f", {panels[-1].shape[1]} heads of each layer"
     for axis, name, values in zip(axes, names, panels, strict=True):
         image = axis.imshow(values, cmap=COLOURS, norm=scale, aspect="auto", interpolation="nearest")
         axis.set_title(name, loc="left")
