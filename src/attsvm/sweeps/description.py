@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
+from tokenize import TokenError
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -147,7 +148,7 @@ def _source(value: Any) -> str:
     """SHA-256 of the source of a function, class or module, with the code where the source is shared or unknown."""
     try:
         source = inspect.getsource(value)
-    except (OSError, TypeError):
+    except (OSError, TypeError, SyntaxError, TokenError):  # code that was executed has no file, or the lines of another
         source = ""
     if isinstance(value, FunctionType) and (not source or value.__name__ == "<lambda>"):
         source += _code(value.__code__)

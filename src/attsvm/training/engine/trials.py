@@ -53,7 +53,7 @@ def padded_number(num_sequences: int) -> int:
     --------
     >>> from attsvm.training.engine.trials import padded_number
     >>> [padded_number(n) for n in (6, 20, 21, 22, 97, 100)]
-    [6, 20, 22, 22, 102, 102]
+    [6, 20, 22, 22, 103, 103]
     """
     size = 1
     while size < num_sequences:
