@@ -71,7 +71,7 @@ def _map(measure: "Measure", panels: list[np.ndarray]) -> Drawn:
     image = None
     names = ["trained", "randomly initialised twin"] if len(panels) > 1 else [""]
     if panels[-1].shape[1] < heads:
-        names[-1] += f", {panels[-1].shape[1]} heads of each layer"
+        names[-1] += f" ({panels[-1].shape[1]} heads)"
     for axis, name, values in zip(axes, names, panels, strict=True):
         image = axis.imshow(values, cmap=COLOURS, norm=scale, aspect="auto", interpolation="nearest")
         axis.set_title(name, loc="left")
