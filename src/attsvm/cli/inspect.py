@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TWIN_GAP = 0.1
 """Relative width of the margins' intervals of the twin, unless ``--gap`` is larger; the twin is only compared with."""
 
-TWIN_HEADS = 3
+TWIN_HEADS = 2
 """Heads of each layer of the twin. With random weights they are interchangeable."""
 
 _HELP = """
@@ -39,7 +39,7 @@ sequence per line; ViT takes a folder of pictures instead.
 
 The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the model and the tokens that enter its layer.
 Its smallest margin is divided by the best margin that any matrix of the same Frobenius norm has for the same selection;
-this ratio is an interval, from a primal and a dual solution. The same numbers are computed for three heads of each
+this ratio is an interval, from a primal and a dual solution. The same numbers are computed for two heads of each
 layer of a randomly initialised twin of the model, with margins to 10 %. With `--head` only the given heads are solved.
 
 Examples:
