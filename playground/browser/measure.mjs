@@ -18,9 +18,7 @@ const optimizers = ["normalized_gradient_descent", "mirror_descent"].map((name) 
 const scene = Buffer.from(JSON.stringify({ name: "measured", note: "", sequences, optimizers })).toString("base64url");
 await page.evaluate((fragment) => { location.hash = fragment; }, `scene=${scene}`);
 await page.waitForSelector("#token-5-7");
-await page.click("#rewind");
 await page.evaluate(() => { playground.frames.length = 0; });
-await page.click("#play");
 await page.waitForTimeout(6000);
 const frames = await page.evaluate(() => [...playground.frames].sort((a, b) => a - b));
 const at = (share) => frames[Math.floor(share * (frames.length - 1))].toFixed(1);

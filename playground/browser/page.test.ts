@@ -36,6 +36,56 @@ afterAll(async () => {
 const step = async (): Promise<number> => Number((await page.textContent("#step"))!.replaceAll(/\D/g, ""));
 const transform = (id: string): Promise<string | null> => page.getAttribute(`#${id}`, "transform");
 
+test("the page opens at step 0 and plays, and waits where less motion is asked for", async () => {
+  for (const reducedMotion of ["no-preference", "reduce"] as const) {
+    const other = await browser.newPage({ reducedMotion });
+    await other.addInitScript(() => {
+      const seen: number[] = [];
+      Object.assign(window, { seen });
+      new MutationObserver(() => seen.push(Number(document.querySelector("#step")?.textContent?.replaceAll(/\D/g, "") ?? 0)))
+        .observe(document, { subtree: true, childList: true, characterData: true });
+    });
+    await other.goto(PAGE);
+    await other.waitForSelector(".rim path", { state: "attached" });
+    await other.waitForTimeout(500);
+    const seen = await other.evaluate(() => (window as unknown as { seen: number[] }).seen);
+    const last = seen.at(-1)!;
+    expect(seen).toEqual([...seen].sort((a, b) => a - b));
+    if (reducedMotion === "reduce") expect(last).toBe(0);
+    else {
+      expect(last).toBeGreaterThan(0);
+      expect(last).toBeLessThan(1000);
+    }
+    await other.close();
+  }
+}, MINUTE);
+
+test("the legend names every part of the planes, and each path by what tells it apart", async () => {
+  const other = await browser.newPage({ reducedMotion: "reduce" });
+  await other.goto(PAGE);
+  const legend = (): Promise<string> => other.locator(".legend").allTextContents().then((all) => all.join(" "));
+  for (const part of ["Att-SVM", "ball", "margins", "constraints", "contours", "best tokens", "locally optimal", "logarithmic"]) {
+    expect(await legend()).toContain(part);
+  }
+  const scenes = {
+    "Two optimisers, two directions": ["ℓ1.1 mirror descent", "normalised gradient descent"],
+    "Sign descent with long steps": ["sign descent, step 0.02", "sign descent, step 2"],
+    "Factors against the matrix": ["normalised gradient descent on W", "normalised gradient descent on K, Q"],
+  };
+  const colours = new Set<string>();
+  for (const [label, names] of Object.entries(scenes)) {
+    await other.selectOption("#preset", { label });
+    expect(await other.locator("#paths span").allTextContents()).toEqual(names);
+    for (const [k, drawn] of (await other.locator("path.made").all()).entries()) {
+      const stroke = await drawn.evaluate((path) => getComputedStyle(path).stroke);
+      colours.add(stroke);
+      expect(await other.locator("#paths i").nth(k).evaluate((mark) => getComputedStyle(mark).backgroundColor)).toBe(stroke);
+    }
+  }
+  expect(colours.size).toBe(2);
+  await other.close();
+}, MINUTE);
+
 test("the slider moves through the steps", async () => {
   await page.waitForFunction(() => Number(document.querySelector("#step")!.textContent!.replaceAll(/\D/g, "")) > 1000);
   await page.fill("#scrub", "2.3");

@@ -3,7 +3,7 @@
 import { Chart } from "./chart";
 import { save, toPng } from "./files";
 import { LAST_STEP, MARKS } from "./history";
-import { drawAnswer, drawEditor, drawRuns, element, mask, remove, type Actions } from "./panels";
+import { drawAnswer, drawEditor, drawRuns, element, mask, remove, runNames, type Actions } from "./panels";
 import { PRESETS } from "./presets";
 import { fromFile, fromLink, toFile, toLink, toPython, type Scene } from "./scene";
 import { State } from "./state";
@@ -52,7 +52,7 @@ class Page {
     this.tokens.fit(this.state);
     this.panels();
     this.listen();
-    this.moveTo(LAST_STEP * 2);
+    this.begin();
     this.frame(performance.now());
   }
 
@@ -63,7 +63,14 @@ class Page {
     this.token = null;
     this.tokens.fit(this.state);
     this.edited(true);
-    this.moveTo(LAST_STEP * 2);
+    this.begin();
+  }
+
+  /** Plays from step 0, where the system does not ask for less motion. */
+  private begin(): void {
+    this.moveTo(0);
+    this.playing = !matchMedia("(prefers-reduced-motion: reduce)").matches;
+    this.before = performance.now();
   }
 
   private readonly actions: Actions = {
@@ -90,6 +97,7 @@ class Page {
     const { scene } = this.state;
     byId("note").replaceChildren(element("strong", {}, scene.name), scene.note);
     byId("plane-of").textContent = scene.attention === "prompt" ? "the space of the prompt p" : `what the query of sequence ${this.state.chosen + 1} reads, ${this.state.runs[this.state.active].history.settings.attention === "factored" ? "KQ′z" : "Wz"}`;
+    byId("paths").replaceChildren(...runNames(scene).map((name, index) => element("span", {}, element("i", { class: `path${index > 0 ? " second" : ""}` }), name)));
     drawRuns(byId("runs"), this.state, this.actions);
     this.editor();
     this.touch();
@@ -120,7 +128,6 @@ class Page {
     this.dirty = true;
   }
 
-  /** Steps beyond the last mean: as far as the runs have come. */
   private moveTo(step: number): void {
     this.state.step = step;
     this.touch();
@@ -215,7 +222,7 @@ class Page {
       this.dirty = true;
     }
     if (this.playing) this.play(now);
-    if (!this.playing && now > this.restAt) {
+    if (now > this.restAt) {
       this.restAt = Infinity;
       this.state.searchLocal();
       this.dirty = true;
@@ -237,14 +244,13 @@ class Page {
 
   private draw(): void {
     const { state } = this;
-    const shown = Math.min(state.step, LAST_STEP);
     this.tokens.draw(state);
     this.weights.draw(state);
     this.chart.draw(state);
     this.answer();
-    const latest = Math.max(...state.runs.map((run) => run.history.at(shown).step));
-    if (document.activeElement !== scrub || this.playing) scrub.value = String(shown < 1 ? 0 : Math.log10(shown) + 0.3);
-    const text = `step ${Math.round(Math.max(Math.min(shown, latest), 0)).toLocaleString("en")}`;
+    const latest = Math.max(...state.runs.map((run) => run.history.at(state.step).step));
+    if (document.activeElement !== scrub || this.playing) scrub.value = String(state.step < 1 ? 0 : Math.log10(state.step) + 0.3);
+    const text = `step ${Math.round(Math.min(state.step, latest)).toLocaleString("en")}`;
     byId("step").textContent = text;
     scrub.setAttribute("aria-valuetext", text);
     play.textContent = this.playing ? "❚❚" : "▶";

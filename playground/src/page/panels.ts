@@ -20,6 +20,14 @@ export const OPTIMIZER_NAMES: Record<OptimizerName, string> = {
   adam: "Adam",
 };
 
+/** What tells the runs of a scene apart, for the legend of their paths. */
+export function runNames(scene: Scene): string[] {
+  const mixed = new Set(scene.optimizers.map((one) => attentionOf(scene, one))).size > 1;
+  const names = scene.optimizers.map((one) => OPTIMIZER_NAMES[one.name].replace("ℓp", `ℓ${one.p}`)
+    + (mixed ? { prompt: "", combined: " on W", factored: " on K, Q" }[attentionOf(scene, one)] : ""));
+  return names[0] === names[1] ? names.map((name, k) => `${name}, step ${scene.optimizers[k].rate}`) : names;
+}
+
 type Children = (Node | string)[];
 
 export function element<K extends keyof HTMLElementTagNameMap>(

@@ -1,5 +1,6 @@
 /** The weight plane: half-planes, their polygon, the norm's ball that grows until it touches it, and the paths. */
 
+import { blur2, pairs } from "d3-array";
 import { contours } from "d3-contour";
 import { contourPath } from "./contour_path";
 import { Objective, emptyGradient } from "../math/gradient";
@@ -116,16 +117,19 @@ export class WeightPlane {
       const parameters = { attention: [new Float64Array(2 * z.length)], head: null };
       const objective = new Objective(problem, problem.queries === null ? "prompt" : "combined", scene.loss);
       const gradient = emptyGradient(parameters);
-      const values = Array.from({ length: CELLS * CELLS }, (_, k) => {
+      const raw = Array.from({ length: CELLS * CELLS }, (_, k) => {
         const cell = SIZE / CELLS;
         const u = this.data([((k % CELLS) + 0.5) * cell, (Math.floor(k / CELLS) + 0.5) * cell]);
         parameters.attention[0].set(u.flatMap((x) => z.map((entry) => (x * entry) / size)));
         objective.evaluate(parameters, gradient);
         return gradient.loss;
       });
+      // Far out the loss is a step function, whose contours would be staircases of cells; rounding keeps plateaus level.
+      const values = Array.from(blur2({ data: raw, width: CELLS }, 1.5).data, Math.fround);
       const sorted = [...values].sort((a, b) => a - b);
-      const levels = [0.04, 0.12, 0.22, 0.34, 0.46, 0.58, 0.7, 0.82, 0.92].map((q) => sorted[Math.floor(q * (sorted.length - 1))]);
-      bands.push(...contours().size([CELLS, CELLS]).thresholds([...new Set(levels)])(values));
+      const shares = [0.02, 0.08, 0.17, 0.28, 0.4, 0.52, 0.64, 0.76, 0.87, 0.97].map((q) => sorted[Math.floor(q * (sorted.length - 1))]);
+      const levels = pairs(shares, (low, high) => (low + high) / 2).filter((level) => !shares.includes(level));
+      bands.push(...contours().size([CELLS, CELLS]).thresholds(levels)(values));
     }
     this.landscape.selectAll("path").data(bands).join("path").attr("d", (band) => contourPath(band, SIZE / CELLS))
       .attr("fill", "var(--contour)").attr("fill-opacity", 0.05).attr("stroke", "var(--contour)").attr("stroke-width", 0.5);
