@@ -289,6 +289,11 @@ def test_the_command_estimates_runs_and_refuses(command, tmp_path, monkeypatch):
     assert not (tmp_path / "other").exists()
 
 
+def test_a_learning_rate_without_an_optimizer_is_that_of_the_default():
+    definition = Definition(grid={"learning_rate": [0.1, 0.2]}, measures=["loss"], trials=8)
+    assert definition.arguments(1).of_train()["optimizer"].arguments["learning_rate"] == 0.2
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -436,7 +436,7 @@ def test_a_prompt_is_the_weights_of_one_query_equal_to_one():
         ({"dtype": "float16"}, "dtype"),
         ({"record": 0}, "record"),
         ({"record": [-1, 2]}, "record"),
-        ({"record": [5000]}, "record"),
+        ({"record": [50_000]}, "record"),
         ({"init": np.zeros((2, 2))}, "init"),
         ({"init": np.full((3, 3), np.nan)}, "init"),
         ({"init": {"V": np.zeros((3, 3))}}, "init"),
@@ -449,6 +449,31 @@ def test_a_prompt_is_the_weights_of_one_query_equal_to_one():
 def test_arguments_that_do_not_fit_are_named(arguments, name):
     with pytest.raises(ProblemError, match=name):
         train(random_problem(4, 5, 3, 0), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "same"), [(None, optimizers.normalized_gradient_descent(0.02)), ("adam", optimizers.adam(0.02))]
+)
+def test_a_learning_rate_is_that_of_the_named_optimizer(name, same):
+    problem = random_problem(4, 5, 3, 0)
+    run = train(problem, optimizer=name, learning_rate=0.02, steps=20)
+    np.testing.assert_array_equal(run.weights, train(problem, optimizer=same, steps=20).weights)
+    with pytest.raises(ProblemError, match="learning_rate: expected None with an optimizer that has its own"):
+        train(problem, optimizer=same, learning_rate=0.1)
+    with pytest.raises(ProblemError, match="learning_rate: expected it with an optimizer, because a run is resumed"):
+        train(problem, init=run, learning_rate=0.1)
+
+
+def test_a_chain_names_an_optimizer_of_optax_and_changes_nothing_else():
+    problem, lion = random_problem(4, 5, 3, 0), optimizers.chain(optax.lion(0.1), name="lion")
+    plain, named = (train(problem, optimizer=o, steps=20) for o in (optax.lion(0.1), lion))
+    np.testing.assert_array_equal(plain.weights, named.weights)
+    assert (plain.optimizer, named.optimizer, train(problem, init=named, steps=1).optimizer) == (
+        "optax",
+        "lion",
+        "lion",
+    )
+    assert "lion" in repr(named)
 
 
 def test_problems_that_lack_something():

@@ -8,8 +8,7 @@ from attsvm.checks import check_number
 from attsvm.cli.options import named_values
 from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS, LearningRate, optimizer_options, parse_optimizer
-
-DEFAULT = "normalized_gradient_descent"
+from attsvm.optimizers.registry import DEFAULT
 
 
 def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[str, str], growth: float) -> Any:
@@ -40,12 +39,10 @@ def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[s
     options = {option: value for option, value in named.items() if value is not None}
     options |= {option: _value(text) for option, text in others.items()}
     check_number("--growth", growth, "a number >= 0", lambda x: x >= 0)
-    if name is None:
-        if not options and not growth:
-            return None
-        name = DEFAULT
+    if name is None and not options and not growth:
+        return None
     if growth:
-        options["learning_rate"] = _growing(name, options.get("learning_rate"), growth)
+        options["learning_rate"] = _growing(name or DEFAULT, options.get("learning_rate"), growth)
     return parse_optimizer(name, **options)
 
 

@@ -98,7 +98,7 @@ def train(
     ] = None,
     relative: Annotated[bool, typer.Option("--relative", help="Multiply steps by the norm of the weights.")] = False,
     option: Annotated[list[str] | None, named_option("optimizer")] = None,
-    steps: Annotated[int, typer.Option(help="Number of steps.")] = 2000,
+    steps: Annotated[int, typer.Option(help="Number of steps.")] = 20_000,
     loss: Annotated[
         str, typer.Option(metavar="NAME", autocompletion=completion.LOSSES, help=f"{_names(LOSSES.names())}.")
     ] = "logistic",

@@ -13,7 +13,7 @@ import optax
 from attsvm.checks import MOST_STEPS, as_number, check_integer
 from attsvm.errors import ProblemError
 from attsvm.jax_devices import find_device
-from attsvm.optimizers import OPTIMIZERS, gradient_descent, mirror_descent, optimizer_options, parse_optimizer
+from attsvm.optimizers import gradient_descent, mirror_descent, optimizer_options, parse_optimizer
 from attsvm.results import Callback
 
 NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformation]]] = {
@@ -90,13 +90,8 @@ def _rate(estimator: Any) -> float | None:
 def _optimizer(optimizer: Any, rate: float | None, p: float) -> optax.GradientTransformation:
     if rate is not None and not 0 < as_number(rate) < np.inf:
         raise ProblemError(f"learning_rate: expected a positive number or None, got {rate!r}")
-    if isinstance(optimizer, optax.GradientTransformation):
-        if rate is not None:
-            raise ProblemError(f"learning_rate: expected None with an optimizer that has its own, got {rate!r}")
-        return optimizer
     if not isinstance(optimizer, str):
-        names = ", ".join(OPTIMIZERS.names())
-        raise ProblemError(f"optimizer: expected one of {names}, or an optax transformation, got {optimizer!r}")
+        return parse_optimizer(optimizer, **({} if rate is None else {"learning_rate": rate}))
     return _named(optimizer, None if rate is None else float(rate), p)
 
 

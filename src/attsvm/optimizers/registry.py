@@ -26,6 +26,10 @@ OPTIMIZERS: Registry[Factory | optax.GradientTransformation | Rule] = Registry(
 )
 
 
+DEFAULT = "normalized_gradient_descent"
+"""The optimizer that options without a name belong to."""
+
+
 def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
     """The options of an optimizer: the parameters of its factory that are not optimizers themselves.
 
@@ -57,17 +61,17 @@ def optimizer_options(name: str) -> dict[str, inspect.Parameter]:
 
 
 def parse_optimizer(
-    optimizer: str | optax.GradientTransformation | Rule, **options: Any
+    optimizer: str | optax.GradientTransformation | Rule | None, **options: Any
 ) -> optax.GradientTransformation:
     """Read an optimizer.
 
     Parameters
     ----------
-    optimizer : str, optax.GradientTransformation or Rule
+    optimizer : str, optax.GradientTransformation, Rule or None
         A registered name, an import path ``package.module:name`` of an optimizer or of a function that returns one, or
-        an optimizer, which is returned as it is.
+        an optimizer, which is returned as it is. None is normalized gradient descent.
     **options
-        Arguments of the function.
+        Arguments of the function. An optimizer that is given as an object takes none.
 
     Raises
     ------
@@ -84,8 +88,10 @@ def parse_optimizer(
     >>> parse_optimizer("mirror_descent", p=1.75)
     mirror_descent(p=1.75, learning_rate=0.1, normalize=True, scope='all', relative=False)
     """
-    if isinstance(optimizer, str):
-        return _by_name(optimizer, options)
+    if optimizer is None or isinstance(optimizer, str):
+        return _by_name(optimizer or DEFAULT, options)
+    for option, value in options.items():
+        raise ProblemError(f"{option}: expected None with an optimizer that has its own, got {value!r}")
     if isinstance(optimizer, Rule):
         return chain(optimizer)
     if isinstance(optimizer, optax.GradientTransformation):

@@ -8,11 +8,12 @@ from typing import Any
 from attsvm.errors import ProblemError
 from attsvm.extensions import import_object
 from attsvm.optimizers import optimizer_options, parse_optimizer
+from attsvm.optimizers.registry import DEFAULT
 from attsvm.svm import solve_svm
 from attsvm.sweeps.sources import SOURCES
 from attsvm.training import train
 
-_NOT_TRAIN = {"problem", "callback", "progress", "seed", "optimizer", "device"}
+_NOT_TRAIN = {"problem", "callback", "progress", "seed", "optimizer", "learning_rate", "device"}
 _NOT_SVM = {"problem", "selected", "relaxed", "slack", "warm_start", "callback", "progress"}
 
 
@@ -46,13 +47,14 @@ def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Cal
     ----------
     data : str or callable
     optimizers : tuple
-        All optimizers of the sweep. An option has to be one of each.
+        All optimizers of the sweep. An option has to be one of each. Options without any are those of the default.
 
     Raises
     ------
     ProblemError
         From the function: if no group has such an argument, or several groups have and the name has no prefix.
     """
+    optimizers = optimizers or (DEFAULT,)
     named = [optimizer for optimizer in optimizers if isinstance(optimizer, str)]
     options = [set(optimizer_options(name)) for name in named] if len(named) == len(optimizers) else []
     known = {

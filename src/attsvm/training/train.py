@@ -15,6 +15,7 @@ from attsvm.heads import Head, parse_head
 from attsvm.jax_devices import find_device, on_device
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.optimizers import Rule, parse_optimizer, rule_of
+from attsvm.optimizers.learning_rate import Schedule
 from attsvm.problem import Problem
 from attsvm.progress import reports
 from attsvm.results import Callback
@@ -47,7 +48,8 @@ def train(
     *,
     attention: str | None = None,
     optimizer: str | optax.GradientTransformation | Rule | None = None,
-    steps: int = 2000,
+    learning_rate: float | Schedule | None = None,
+    steps: int = 20_000,
     loss: str | OutputLoss | Callable[[Any], Any] = "logistic",
     head: str | Head | None = None,
     train_head: bool = False,
@@ -80,6 +82,9 @@ def train(
         One of :mod:`attsvm.optimizers`, by name or as an object, an import path ``package.module:name``, or any
         optimizer of optax. By default normalized gradient descent with learning rate 0.1; for factored attention with
         one norm over both factors and step k as long as 0.03/(1 + k/4000) times the norm of (K, Q).
+    learning_rate : float or callable, optional
+        That of the optimizer with this name, or of normalized gradient descent if ``optimizer`` is not given: a number,
+        or a function of the step. By default the optimizer's own.
     steps : int
         Updates to make, in addition to those of a run that is resumed.
     loss : str, Loss or callable
@@ -149,7 +154,7 @@ def train(
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
-    >>> run = attsvm.train(problem, steps=2000)
+    >>> run = attsvm.train(problem)
     >>> solution = attsvm.predict_direction(problem, run).solution
     >>> bool(attsvm.direction_error(run.weights, solution.direction) < 0.01)
     True
@@ -177,10 +182,12 @@ def train(
     reduced = reduced_problem(
         objective, problem, {name: x.reshape(batch + x.shape[1:]) for name, x in constant.items()}
     )
-    if optimizer is None:
+    if optimizer is None and learning_rate is None:
         trains = layer if reduced is None else reduced.attention
         optimizer = trains.default_optimizer() if resumed is None else optimizer_of(resumed)
-    optimizer = parse_optimizer(optimizer)
+    elif optimizer is None and resumed is not None:
+        raise ProblemError("learning_rate: expected it with an optimizer, because a run is resumed, got it alone")
+    optimizer = parse_optimizer(optimizer, **({} if learning_rate is None else {"learning_rate": learning_rate}))
     check_factors(optimizer, layer, problem, trained)
     objective = replace(objective, heads=attention_heads(problem, apart=rule_of(optimizer).heads_apart))
     start = 0 if resumed is None else max(resumed.steps, int(resumed.history["steps"].max(initial=0)))
