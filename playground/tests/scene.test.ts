@@ -38,9 +38,17 @@ test("the gradient as it is written turns away from the Att-SVM, the exact one d
 }, 60_000);
 
 test("nothing is called proved where a hypothesis fails, and no error is shown where a label has slack", () => {
+  const plainScene = (): Scene => structuredClone(scenes.find((scene) => scene.name.includes("Plain"))!);
   const state = (name: string): State => new State(structuredClone(scenes.find((scene) => scene.name.includes(name))!));
   const written = state("usually written").runs[0].theorem.hypotheses;
   expect(written.find((one) => one.name === "the gradient is exact")?.holds).toBe(false);
+  expect(state("Two optimisers").runs.map((run) => run.theorem.standing)).toEqual(["measured", "measured"]);
+  const [plain] = state("Plain gradient descent stalls").runs;
+  expect(plain.theorem.standing).toBe("proved");
+  for (const [rate, schedule, holds] of [[1e-3, "constant", true], [1e3, "constant", false], [1e-3, "growing", false]] as const) {
+    const { hypotheses } = new State({ ...plainScene(), optimizers: [{ ...plain.history.settings.optimizer, rate, schedule }] }).runs[0].theorem;
+    expect(hypotheses.find((one) => one.name.startsWith("the steps"))?.holds).toBe(holds);
+  }
   const joint = state("figure 3").runs[0];
   expect(joint.slack).toEqual([2]);
   expect(joint.errors.every(Number.isNaN)).toBe(true);

@@ -6,6 +6,8 @@ export interface Loss {
   value(margin: number): number;
   /** log|ℓ'(m)|. */
   logSlope(margin: number): number;
+  /** |ℓ''(m)|; largest at an end of an interval of margins, or at 0. */
+  curvature(margin: number): number;
 }
 
 /** log(1 + e^x). */
@@ -14,7 +16,7 @@ function softplus(x: number): number {
 }
 
 export const LOSSES: Record<LossName, Loss> = {
-  logistic: { value: (m) => softplus(-m), logSlope: (m) => -softplus(m) },
-  exponential: { value: (m) => Math.exp(-m), logSlope: (m) => -m },
-  linear: { value: (m) => -m, logSlope: () => 0 },
+  logistic: { value: (m) => softplus(-m), logSlope: (m) => -softplus(m), curvature: (m) => Math.exp(-softplus(m) - softplus(-m)) },
+  exponential: { value: (m) => Math.exp(-m), logSlope: (m) => -m, curvature: (m) => Math.exp(-m) },
+  linear: { value: (m) => -m, logSlope: () => 0, curvature: () => 0 },
 };

@@ -2,7 +2,7 @@
 
 import { length } from "./linear";
 import { Objective, emptyGradient, type Attention } from "./gradient";
-import type { LossName } from "./losses";
+import { LOSSES, type LossName } from "./losses";
 import { L2, NUCLEAR, normOf, normOfOptimizerName, type Norm } from "./norms";
 import type { OptimizerSettings } from "./optimizers";
 import { optimalTokens, scores, type Problem } from "./problem";
@@ -87,6 +87,9 @@ const MIRROR = { source: "Julistiono, Tarzanagh, Azizan (2025)", link: "https://
 const LINEAR = { source: "by analogy with linear models: Gunasekar, Lee, Soudry, Srebro (2018)", link: "https://arxiv.org/abs/1802.08246" };
 const MEASURED = { ...LINEAR, source: `measured with attsvm; ${LINEAR.source}` };
 
+/** The steps that the theorems are about are not divided by the length of the gradient. */
+const SMALL_STEPS = "Proved for small constant steps that are not normalised.";
+
 /** The statement that covers a run, without its hypotheses. */
 export function theoremOf(attention: Attention, optimizer: OptimizerSettings, trainHead: boolean): Omit<Theorem, "hypotheses"> {
   const euclidean = ["gradient_descent", "normalized_gradient_descent"].includes(optimizer.name)
@@ -105,10 +108,11 @@ export function theoremOf(attention: Attention, optimizer: OptimizerSettings, tr
   }
   if (euclidean) {
     const norm = attention === "prompt" ? "ℓ2" : "Frobenius";
-    return { standing: "proved", statement: `${weights} tends in direction to the ${norm} Att-SVM of a locally optimal selection.`, ...(attention === "prompt" ? SELECTION : TRANSFORMERS) };
+    const limit = `${weights} tends in direction to the ${norm} Att-SVM of a locally optimal selection.`;
+    return { ...(optimizer.name === "gradient_descent" ? { standing: "proved", statement: limit } : { standing: "measured", statement: `${limit} ${SMALL_STEPS}` }), ...(attention === "prompt" ? SELECTION : TRANSFORMERS) };
   }
   if (optimizer.name === "mirror_descent") {
-    return { standing: "proved", statement: `${weights} tends in direction to the ℓp Att-SVM, with p = ${optimizer.p}, of a locally optimal selection.`, ...MIRROR };
+    return { standing: "measured", statement: `${weights} tends in direction to the ℓp Att-SVM, with p = ${optimizer.p}, of a locally optimal selection. ${SMALL_STEPS}`, ...MIRROR };
   }
   const norms = { sign: "ℓ∞", adam: "ℓ∞", coordinate: "ℓ1", spectral: "spectral-norm", momentum: "ℓ2" } as Record<string, string>;
   return { standing: "conjecture", statement: `${weights} is expected to approach the largest ${norms[optimizer.name]} margin when steps are short.`, ...LINEAR };
@@ -151,6 +155,7 @@ export function hypothesesOf(
   saturated: boolean,
   start: number[][],
   written: boolean,
+  optimizer: OptimizerSettings,
 ): Hypothesis[] {
   const best = optimalTokens(problem);
   const feasible = solveSvm(problem, best, L2).status !== "infeasible";
@@ -163,10 +168,38 @@ export function hypothesesOf(
     { name: "the selected tokens are separable", holds: separable, global: false },
     { name: "the selection is locally optimal", holds: local, global: false },
     { name: "the softmax is saturated: the selection is final", holds: saturated, global: false },
+    ...(optimizer.name === "gradient_descent" && attention !== "factored" ? [shortSteps(problem, loss, optimizer)] : []),
     ...(written ? [{ name: "the gradient is exact", holds: false, global: false }] : []),
     { name: "the tokens of highest score are separable", holds: feasible, global: true },
     { name: one ? "the other tokens score equally, or the first gradient favours the best one" : "the first gradient favours the best tokens", holds: favoured, global: true },
   ];
+}
+
+function shortSteps(problem: Problem, loss: LossName, { rate, schedule }: OptimizerSettings): Hypothesis {
+  const longest = 1 / lipschitzConstant(problem, loss);
+  return { name: `the steps are constant and at most 1/L = ${longest.toPrecision(2)}`, holds: schedule === "constant" && rate <= longest, global: false };
+}
+
+/** A bound of the largest eigenvalue of the Hessian of the loss in W or p, at all weights: attsvm.lipschitz_constant. */
+export function lipschitzConstant(problem: Problem, loss: LossName): number {
+  const gamma = scores(problem);
+  const { logSlope, curvature } = LOSSES[loss];
+  let [a, b, c] = [0, 0, 0]; // the symmetric matrix of the queries
+  problem.keys.forEach((keys, i) => {
+    const allowed = keys.flatMap((_, t) => (problem.allowed[i][t] ? [t] : []));
+    const own = allowed.map((t) => gamma[i][t]);
+    const [low, best] = [Math.min(...own), Math.max(...own)];
+    const spread = best - low;
+    const diameter = Math.max(...allowed.flatMap((s) => allowed.map((t) => Math.hypot(...keys[s].map((x, k) => x - keys[t][k])))));
+    const steepest = Math.exp(Math.max(logSlope(low), logSlope(best)));
+    const bend = Math.max(...[low, best, Math.min(Math.max(0, low), best)].map(curvature));
+    const weight = (diameter ** 2 * ((bend * spread ** 2) / 16 + (Math.sqrt(3) / 18) * steepest * spread)) / problem.keys.length;
+    const [x, y] = problem.queries?.[i] ?? [1, 0];
+    a += weight * x * x;
+    b += weight * x * y;
+    c += weight * y * y;
+  });
+  return (a + c) / 2 + Math.hypot((a - c) / 2, b);
 }
 
 function equalScores(problem: Problem, best: number[]): boolean {

@@ -112,7 +112,7 @@ export class State {
       const saturated = probabilities.every((of, i) => of.every((a, t) => t === selected[i] || a <= SATURATED));
       const theorem = known && before.saturated === saturated && history.last.head === null ? before.theorem : {
         ...theoremOf(attention, history.settings.optimizer, this.scene.trainHead),
-        hypotheses: hypothesesOf(ownProblem, attention, this.scene.loss, kept, solution, saturated, startOf(this.scene, attention), this.scene.written),
+        hypotheses: hypothesesOf(ownProblem, attention, this.scene.loss, kept, solution, saturated, startOf(this.scene, attention), this.scene.written, history.settings.optimizer),
       };
       const slack = !this.scene.trainHead ? [] : known ? before.slack : labelsWithSlack(this.problem, kept, history.settings.optimizer);
       const errors = known ? before.errors : [];
