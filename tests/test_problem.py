@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attsvm.apps.fit.fit import fit
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.problem import ARRAY_NAMES, Problem
@@ -127,6 +128,34 @@ def test_ragged_sequences_and_queries():
         ProblemError, match=re.escape("tokens[1]: expected shape (length, 5) with length >= 1, got (0, 5)")
     ):
         Problem.from_sequences([array(1, 5), array(0, 5)])
+
+
+def test_a_fitted_head_is_that_of_fit_for_each_problem_and_ignores_padding():
+    labels = np.array([1.0, -1.0, 1.0])
+    ragged = [TOKENS[0, :2], TOKENS[1], TOKENS[2, :3]]
+    headless = Problem([[row.mean(axis=0)] for row in ragged], labels=labels)
+    alone = headless.with_head("mean")
+    np.testing.assert_allclose(Problem.from_sequences(ragged, labels).with_head("mean").head, alone.head, rtol=1e-12)
+    done = fit(headless, test_fraction=0, steps=1, train_head=False)
+    np.testing.assert_array_equal(done.train.head, alone.head)
+    batch = Problem(BATCH, labels=labels).with_head("mean")
+    np.testing.assert_array_equal(batch.head, [Problem(one, labels=labels).with_head("mean").head for one in BATCH])
+    assert batch.with_head(np.ones(5)).head.tolist() == np.ones((2, 5)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "head", "said"),
+    [
+        ({}, "mean", "problem: expected labels, got none"),
+        ({"labels": [1, 1, 1]}, "mean", "labels: expected both -1 and 1 to fit a head, got only 1"),
+        ({"labels": [1, -1, 1]}, "max", "head: expected \"mean\" or an array, got 'max'"),
+        ({"labels": [1, -1, 1], "num_heads": 2}, "mean", 'problem with several attention heads, got "mean"'),
+        ({"labels": [0, 1, 2], "head": np.ones((3, 5))}, "mean", 'problem with 3 classes, got "mean"'),
+    ],
+)
+def test_a_head_that_cannot_be_fitted_is_named(arguments, head, said):
+    with pytest.raises(ProblemError, match=said):
+        Problem(TOKENS, **arguments).with_head(head)
 
 
 def test_attention_projections_make_logits_of_the_identity():

@@ -49,7 +49,7 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
     array([[-2., -3.]])
     """
     if problem.labels is None or problem.head is None:
-        missing = "labels" if problem.labels is None else "head"
+        missing = "labels" if problem.labels is None else 'head; problem.with_head("mean") fits one to the labels'
         raise ProblemError(f"problem: expected labels and a head for token scores, got no {missing}")
     if problem.num_classes is not None:
         if run is None:

@@ -62,7 +62,11 @@ def test_the_head_starts_as_logistic_regression_on_the_mean_token(unit):
         ({}, {"test_fraction": 1.0}, r"test_fraction: expected a number in \[0, 1\), got 1"),
         ({"labels": [1, 1, 1, 1]}, {}, "none with label -1"),
         ({"labels": [1, 1, 1, -1]}, {"test_fraction": 0.6}, "none with label -1"),
-        ({"tokens": np.zeros((4, 2, 3))}, {}, "head: expected a head in the problem, got none"),
+        (
+            {"tokens": np.zeros((4, 2, 3))},
+            {},
+            "head: expected an array, because logistic regression on the mean token gives zero",
+        ),
         ({"tokens": np.ones((5, 4, 2, 3))}, {}, "batch axes"),
         ({"labels": [0, 1, 2, 0], "head": np.ones((3, 3))}, {}, "3 classes"),
     ],

@@ -482,8 +482,9 @@ def test_problems_that_lack_something():
         train(attsvm.Problem(base.tokens, queries=base.queries, head=base.head))
     headless = attsvm.Problem(base.tokens, base.labels, base.queries)
     for train_head in (False, True):
-        with pytest.raises(ProblemError, match="head"):
+        with pytest.raises(ProblemError, match=r'problem\.with_head\("mean"\) fits one'):
             train(headless, train_head=train_head)
+    assert train(headless.with_head("mean"), steps=1).step == 1
 
 
 @pytest.mark.parametrize("options", [{}, {"attention": "factored"}, {"train_head": True}], ids=str)

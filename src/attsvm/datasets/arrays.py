@@ -37,12 +37,6 @@ def sequences(problem: Problem, rows: np.ndarray) -> Problem:
     return Problem(**{name: a if name == "head" or a is None else a[rows] for name, a in arrays.items()})
 
 
-def with_head(problem: Problem, head: np.ndarray | None) -> Problem:
-    """The same problem with another head."""
-    arrays = {name: getattr(problem, name) for name in ARRAY_NAMES}
-    return Problem(**{**arrays, "head": head})
-
-
 def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Split the sequences into a training part and a test part, with the same proportion of each class.
 

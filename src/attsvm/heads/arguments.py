@@ -17,8 +17,8 @@ def head_of(problem: Problem) -> np.ndarray:
     """
     if problem.head is None:
         raise ProblemError(
-            "problem: expected a head, got none; add an array `head` of shape (d,) to it, or name a head to train "
-            "(head= in Python, --head on the command line); `attsvm fit` makes one from the labels"
+            'problem: expected a head, got none; problem.with_head("mean") fits one to the labels, as `attsvm fit` '
+            "does, or name a head to train (head= in Python, --head on the command line)"
         )
     return problem.head
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
+import lazy_loader
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -32,6 +33,8 @@ from attsvm.problem.checks import (
 from attsvm.reading import read_arrays
 from attsvm.results import check_index
 from attsvm.storage import write_npz
+
+mean_token = lazy_loader.load("attsvm.problem.mean_token", suppress_warning=True)
 
 ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask")
 FILE_NAMES = (*ARRAY_NAMES, "num_heads")
@@ -369,6 +372,53 @@ class Problem(Displayed):
         if q.ndim and k.ndim and q.shape[-1] != k.shape[-1]:
             raise ProblemError(f"q: expected a last axis as that of k of shape {k.shape}, got shape {q.shape}")
         return cls(k, queries=q, mask=mask)
+
+    def with_head(self, head: Any) -> "Problem":
+        """The problem with another linear head, for example one that is fitted to the labels.
+
+        Parameters
+        ----------
+        head : "mean", or array of shape (*batch, d) or (*batch, C, d)
+            "mean" is logistic regression without intercept on the mean of the tokens that a query may attend to, of
+            unit norm. Each problem of a batch gets its own.
+
+        Returns
+        -------
+        Problem
+
+        Raises
+        ------
+        ProblemError
+            If the head does not fit, or "mean" is asked for a problem without labels of both classes ±1 or with several
+            attention heads.
+
+        See Also
+        --------
+        attsvm.train : Needs a head.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import attsvm
+        >>> tokens = np.random.default_rng(0).standard_normal((6, 8, 10))
+        >>> problem = attsvm.Problem(tokens, labels=[1, -1, 1, -1, 1, -1]).with_head("mean")
+        >>> problem
+        Problem(6 sequences × 8 tokens, d = 10; prompt; labels ±1; head)
+        >>> attsvm.train(problem, steps=2000).selected.shape
+        (6,)
+        """
+        if isinstance(head, str):
+            head = self._fitted_head(head)
+        return Problem(**{**self.arrays(), "head": head})
+
+    def _fitted_head(self, name: str) -> np.ndarray:
+        if name != "mean":
+            raise ProblemError(f'head: expected "mean" or an array, got {name!r}')
+        if self.num_heads is not None or self.num_classes is not None:
+            got = "several attention heads" if self.num_classes is None else f"{self.num_classes} classes"
+            raise ProblemError(f'head: expected an array for a problem with {got}, got "mean"')
+        each = [self[index] for index in np.ndindex(self.batch_shape)] if self.batch_shape else [self]
+        return np.reshape([mean_token.mean_token_head(one) for one in each], (*self.batch_shape, self.dim))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays to an ``.npz`` file whose names are the arguments of Problem.

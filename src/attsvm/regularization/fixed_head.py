@@ -33,7 +33,9 @@ class FixedHead:
             If there is none, or it does not fit.
         """
         if head is None and problem.head is None:
-            raise ProblemError("problem: expected a head, or head_radii, got neither")
+            raise ProblemError(
+                'problem: expected a head, or head_radii, got neither; problem.with_head("mean") fits a head'
+            )
         parsed = Linear() if head is None else parse_head(head)
         _, parameters = make_objective(problem, layer, parsed, loss, train_head=False, penalized=False)
         return cls(parsed, parameters)

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from attsvm.apps.fit.baseline import mean_token_head
 from attsvm.apps.fit.evaluation import Evaluation, evaluate
-from attsvm.datasets.arrays import sequences, with_head
+from attsvm.datasets.arrays import sequences
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.results import Callback
@@ -109,7 +108,7 @@ def train_layer(
     """Train by normalised gradient descent on some sequences of a problem."""
     part = sequences(problem, train_rows)
     if problem.head is None:
-        part = with_head(part, mean_token_head(part))
+        part = part.with_head("mean")
     rate = plan.learning_rate
     optimizer = (
         normalized_gradient_descent(rate, scope="each")
@@ -128,5 +127,5 @@ def train_layer(
         callback=callback,
     )
     head = run.parameters["v"]
-    test = with_head(sequences(problem, test_rows), head) if len(test_rows) else None
-    return Layer(with_head(part, head), test, run)
+    test = sequences(problem, test_rows).with_head(head) if len(test_rows) else None
+    return Layer(part.with_head(head), test, run)
