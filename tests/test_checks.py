@@ -24,6 +24,33 @@ SELECTED = attsvm.optimal_tokens(PROBLEM)
 PROMPT = attsvm.Problem(PROBLEM.tokens, labels=PROBLEM.labels, head=PROBLEM.head)
 
 
+TAKE_A_PROBLEM = [
+    function
+    for function in map(attsvm.__getattr__, attsvm.__all__)
+    if inspect.isfunction(function) and next(iter(inspect.signature(function).parameters)) == "problem"
+]
+
+
+@pytest.mark.parametrize("function", TAKE_A_PROBLEM, ids=lambda function: function.__name__)
+def test_every_function_of_a_problem_says_in_one_line_what_it_got_instead(function):
+    needs = [x for x in inspect.signature(function).parameters.values() if x.default is inspect.Parameter.empty][1:]
+    for wrong, said in (
+        (PROBLEM.tokens, r"an array of shape \(6, 4, 3\): attsvm\.Problem\(X, labels=\.\.\.\)"),
+        (PROBLEM.tokens.tolist(), r"list: attsvm\.Problem\(X, labels=\.\.\.\)"),
+        (None, "NoneType"),
+    ):
+        with pytest.raises(ProblemError, match=f"^problem: expected a Problem, got {said}$"):
+            function(wrong, *(SELECTED for _ in needs))
+
+
+def test_weights_are_no_run():
+    for function in (attsvm.predict_direction, attsvm.observed_rates):
+        with pytest.raises(ProblemError, match=r"^run: expected a Run, got an array of shape \(3, 3\): attsvm\.train"):
+            function(PROBLEM, np.ones((3, 3)))
+    with pytest.raises(ProblemError, match=r"^problems: expected a Problem, got an array of shape \(6, 4, 3\)"):
+        attsvm.margin_profile("adam", PROBLEM.tokens)
+
+
 def train(**options):
     return attsvm.train(PROBLEM, **{"steps": 2, **options})
 

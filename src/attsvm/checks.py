@@ -123,6 +123,15 @@ def check_callback(callback: Any) -> None:
         raise ProblemError(f"callback: expected a function of an attsvm.Progress, got {_shown(callback)}")
 
 
+def check_kind(name: str, value: Any, kind: type, instead: str) -> None:
+    """Raise ProblemError unless the value is of a class; for an array, say which call ``instead`` makes one."""
+    if not isinstance(value, kind):
+        shape = np.shape(value) if hasattr(value, "shape") else None
+        got = type(value).__name__ if shape is None else f"an array of shape {shape}"
+        hint = f": {instead}" if shape is not None or isinstance(value, list) else ""
+        raise ProblemError(f"{name}: expected a {kind.__name__}, got {got}{hint}")
+
+
 def _shown(value: Any) -> str:
     """The value in a few words."""
     if isinstance(value, np.generic):

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
 from attsvm.softmax import softmax
@@ -307,6 +307,7 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
     >>> bool(abs(attsvm.margin(problem, solution.direction, selected) * solution.value - 1) < 1e-9)
     True
     """
+    check_is_problem(problem)
     norm = parse_norm(norm)
     weights = check_weights(problem, weights, norm)
     sets = selection_sets(problem, selected)

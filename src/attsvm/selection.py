@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.softmax import softmax
 
 
@@ -48,6 +48,7 @@ def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]
     >>> attsvm.scores(problem)
     array([[-2., -3.]])
     """
+    check_is_problem(problem)
     if problem.labels is None or problem.head is None:
         missing = "labels" if problem.labels is None else 'head; problem.with_head("mean") fits one to the labels'
         raise ProblemError(f"problem: expected labels and a head for token scores, got no {missing}")

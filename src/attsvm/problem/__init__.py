@@ -1,5 +1,5 @@
 """The problem: tokens, queries, labels, head, keys and masks."""
 
-from attsvm.problem.problem import ARRAY_NAMES, Canonical, Problem
+from attsvm.problem.problem import ARRAY_NAMES, Canonical, Problem, check_is_problem
 
-__all__ = ["ARRAY_NAMES", "Canonical", "Problem"]
+__all__ = ["ARRAY_NAMES", "Canonical", "Problem", "check_is_problem"]

@@ -11,7 +11,7 @@ import lazy_loader
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.checks import check_integer
+from attsvm.checks import check_integer, check_kind
 from attsvm.displays import Displayed
 from attsvm.errors import ProblemError
 from attsvm.problem.checks import (
@@ -38,6 +38,11 @@ mean_token = lazy_loader.load("attsvm.problem.mean_token", suppress_warning=True
 
 ARRAY_NAMES = ("tokens", "labels", "queries", "head", "keys", "mask", "query_mask")
 FILE_NAMES = (*ARRAY_NAMES, "num_heads")
+
+
+def check_is_problem(problem: Any, name: str = "problem") -> None:
+    """Raise ProblemError unless it is a problem."""
+    check_kind(name, problem, Problem, "attsvm.Problem(X, labels=...)")
 
 
 class Canonical(NamedTuple):

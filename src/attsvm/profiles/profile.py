@@ -12,7 +12,7 @@ from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, margin, token_logits
 from attsvm.norms import Norm, parse_norm
-from attsvm.problem import ARRAY_NAMES, Problem
+from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem
 from attsvm.profiles.named import stepped
 from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.stepped import Arrays, Factor, Task
@@ -228,6 +228,7 @@ def _standard(seeds: int) -> Problem:
 
 def _batch(problems: Problem) -> Problem:
     """The problems along one batch axis."""
+    check_is_problem(problems, "problems")
     problems.check_one_head()
     if problems.labels is None or problems.head is None or problems.num_classes is not None:
         raise ProblemError("problems: expected labels ±1 and linear heads")

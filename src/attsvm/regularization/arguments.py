@@ -8,7 +8,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization.cones import CircularCone
 from attsvm.regularization.nuclear_ball import NuclearBall
 from attsvm.regularization.scalar import Scalar
@@ -130,6 +130,7 @@ def parse_log_penalties(log_penalties: Any) -> np.ndarray:
 
 def check_problem(problem: Problem) -> None:
     """Check for labels ±1 and one attention head."""
+    check_is_problem(problem)
     problem.check_one_head()
     if problem.labels is None or problem.num_classes is not None:
         found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"

@@ -123,6 +123,7 @@ def regularization_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
+    check_problem(problem)
     radii = parse_radii("radii", radii)
     layer = parse_attention(attention, problem, rank)
     shape = (problem.key_dim, problem.query_dim)
@@ -130,7 +131,6 @@ def regularization_path(
     ball = ball_for(layer, norm, shape)
     parsed = parse_loss(loss, None)
     scalar = scalar_of(parsed)
-    check_problem(problem)
     lengths = parse_head_radii(head_radii, radii, scalar, head)
     of_head = None if lengths is not None else FixedHead.of(problem, layer, head, parsed)
     cones = parse_cones(problem, cone)

@@ -98,13 +98,13 @@ def penalty_path(
     >>> bool(path.direction_errors[-1] < 1e-6)
     True
     """
+    check_problem(problem)
     log_penalties = parse_log_penalties(log_penalties)
     layer = parse_attention(attention, problem, rank)
     norm = norm_of_ball(layer, parse_norm(norm))
     ball = ball_for(layer, norm, (problem.key_dim, problem.query_dim))
     parsed = parse_loss(loss, None)
     scalar = scalar_of(parsed)
-    check_problem(problem)
     of_head = FixedHead.of(problem, layer, head, parsed)
     check_size(problem, ball)
     penalty = Penalty(ball.power, penalty_scale(layer))

@@ -13,7 +13,7 @@ from attsvm.checks import check_integer, check_number
 from attsvm.devices import batch_out_of_memory, free_memory
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.progress import reports
 from attsvm.results import Callback, Progress, Status, plain, plain_status
 from attsvm.selection import selection_sets
@@ -136,6 +136,7 @@ def solve_svm(
     >>> solution.value, solution.status
     (0.5, <Status.OPTIMAL: 'optimal'>)
     """
+    check_is_problem(problem)
     check_number("tol", tol, "a number >= 0", lambda x: x >= 0)
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)

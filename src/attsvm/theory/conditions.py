@@ -10,7 +10,7 @@ import optax
 from attsvm.losses import parse_loss
 from attsvm.norms import Lp
 from attsvm.optimizers import Rule
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, plain, repeated
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
@@ -241,6 +241,7 @@ def global_convergence_conditions(
     >>> attsvm.global_convergence_conditions(problem, start, optimizer=rule)
     GlobalConditions(all hypotheses hold)
     """
+    check_is_problem(problem)
     parsed = parse_loss(loss, problem.num_classes)
     gamma = scores_of_queries(problem)
     start, optimizer = given_start(problem, init, parsed, optimizer)

@@ -10,7 +10,7 @@ from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Lp, MaxOfHeads, Norm, induced_norm, parse_norm
 from attsvm.optimizers.matrices import MatrixScope, read_matrix_scope
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
 from attsvm.svm import Solution, solve_svm
@@ -75,6 +75,7 @@ def factor_ratio(
     >>> round(attsvm.factor_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
+    check_is_problem(problem)
     norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), _at_unit_scale(problem)
     _token_of_each_query(problem, selected)
     keys, queries = _factors(problem, parameters)
@@ -140,6 +141,7 @@ def kkt_ratio(
     >>> round(attsvm.kkt_ratio(problem, factors, selected, "frobenius"), 6)
     1.0
     """
+    check_is_problem(problem)
     norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), _at_unit_scale(problem)
     sets = _token_of_each_query(problem, selected)
     keys, queries = _factors(problem, parameters)

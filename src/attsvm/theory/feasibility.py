@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attsvm.norms import Norm
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, plain, shared
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
@@ -96,6 +96,7 @@ def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm
     >>> found.feasible, found.almost_sure
     (True, True)
     """
+    check_is_problem(problem)
     queries = int(problem.canonical.active.sum(axis=(-2, -1)).max())
     most_tokens = int(problem.canonical.allowed.sum(axis=-1).max())
     almost_sure = problem.has_queries and problem.key_dim >= most_tokens - 1 and problem.query_dim >= queries

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm.norms import Norm, parse_norm
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, plain
 from attsvm.selection import selection_sets
 from attsvm.svm import Solution, solve_head, solve_svm
@@ -148,6 +148,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     >>> attsvm.joint_conditions(joint_prompt(True), [1, 1, 1])
     JointConditions(all hypotheses hold; 1 labels with slack)
     """
+    check_is_problem(problem)
     used = parse_norm(norm)
     head = solve_head(problem, selected, used.of_vectors)
     solved = is_feasible(head) & np.isfinite(head.value)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from attsvm.errors import ProblemError
 from attsvm.measures import check_weights, token_logits
 from attsvm.norms import Norm, parse_norm
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens
 from attsvm.softmax import softmax
@@ -141,6 +141,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     >>> attsvm.classify(problem, 100 * solution.direction).kind
     <Kind.GLOBAL: 'global'>
     """
+    check_is_problem(problem)
     gamma, solved = scores(problem), problem
     if isinstance(weights, Run):
         solved = trained_part(problem, weights).problem

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array, hstack, identity
 
 from attsvm.measures import token_logits
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, plain
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
@@ -128,6 +128,7 @@ def landscape_conditions(problem: Problem) -> LandscapeConditions:
     >>> few.holds, many.holds
     (True, False)
     """
+    check_is_problem(problem)
     best = optimal_tokens(problem)
     solution = solve_svm(problem, best)
     chosen = (best if problem.has_query_axis else best[..., None])[..., None] == np.arange(problem.num_tokens)

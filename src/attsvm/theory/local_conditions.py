@@ -12,7 +12,7 @@ from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_loss
 from attsvm.measures import token_logits
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, plain
 from attsvm.selection import is_locally_optimal, selection_sets
 from attsvm.svm import Solution, solve_svm
@@ -178,6 +178,7 @@ def local_convergence_conditions(
     >>> attsvm.in_cone(start, cone.solution.direction, cone.opening)
     True
     """
+    check_is_problem(problem)
     if opening is not None:
         check_number("opening", opening, f"a number between 0 and {WIDEST}", lambda x: 0 < x < WIDEST)
     if selection_sets(problem, selected).sum(axis=-1).max() > 1:

@@ -7,7 +7,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Norm
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.svm import solve_svm
 from attsvm.theory.feasibility import is_feasible
@@ -49,6 +49,7 @@ def margin_ratio(
     >>> round(attsvm.margin_ratio(problem, solution.direction, selected), 6)
     1.0
     """
+    check_is_problem(problem)
     achieved = margin(problem, weights, selected, norm)
     solution = solve_svm(problem, selected, norm=norm)
     if not is_feasible(solution).all():

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
 from attsvm.losses import parse_loss
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.regularization import HeadFunction
 from attsvm.results import Batched, Status, per_trial, plain
 from attsvm.svm import Solution, solve_svm
@@ -131,6 +131,7 @@ def mixture_conditions(problem: Problem, head: str | Head = "linear") -> Mixture
     >>> attsvm.mixture_conditions(problem, attsvm.heads.Quadratic(1.0)).holds
     False
     """
+    check_is_problem(problem)
     problem.check_one_head()
     if problem.labels is None or problem.num_classes is not None:
         raise ProblemError("problem: expected labels -1 and 1, got none or class numbers")

@@ -7,12 +7,13 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool
 
+from attsvm.checks import check_kind
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.measures import attention_of
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Standing
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
 from attsvm.theory.joint import joint_direction
@@ -194,6 +195,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     >>> prediction.norm.name, prediction.standing
     ('frobenius', <Standing.PROVED: 'proved'>)
     """
+    check_is_problem(problem)
+    check_kind("run", run, Run, "attsvm.train(problem)")
     shape = run.batch_shape + problem.query_shape[len(problem.model_shape) :]
     if run.selected.shape != shape:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")

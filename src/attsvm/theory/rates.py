@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.checks import check_number
+from attsvm.checks import check_kind, check_number
 from attsvm.errors import ProblemError
 from attsvm.measures import bregman_divergence, direction_error, margin
 from attsvm.norms import Lp, Norm
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.laws import Rates, compare_laws
@@ -59,6 +59,8 @@ def observed_rates(problem: Problem, run: Run, prediction: Prediction | None = N
     >>> rates["margin_gap"].preferred
     'power'
     """
+    check_is_problem(problem)
+    check_kind("run", run, Run, "attsvm.train(problem)")
     prediction = predict_direction(problem, run) if prediction is None else prediction
     solution, norm = prediction.solution, prediction.norm
     if not is_feasible(solution).all():

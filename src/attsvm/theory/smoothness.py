@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from attsvm.compiling import by_shape
 from attsvm.jax_devices import default_device
 from attsvm.losses import OutputLoss, parse_loss
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import scores
 
@@ -109,6 +109,7 @@ def lipschitz_constant(problem: Problem, loss: LossName = "logistic") -> np.ndar
     >>> round(attsvm.lipschitz_constant(problem), 3)
     0.193
     """
+    check_is_problem(problem)
     found = extent(problem, parse_loss(loss, problem.num_classes))
     constant: np.ndarray | float = plain(lipschitz_of(problem, found))
     return constant

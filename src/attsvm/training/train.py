@@ -16,7 +16,7 @@ from attsvm.jax_devices import find_device, on_device
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.optimizers import Rule, parse_optimizer, rule_of
 from attsvm.optimizers.learning_rate import Schedule
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.progress import reports
 from attsvm.results import Callback
 from attsvm.training.attention import parse_attention
@@ -159,6 +159,7 @@ def train(
     >>> bool(attsvm.direction_error(run.weights, solution.direction) < 0.01)
     True
     """
+    check_is_problem(problem)
     if problem.labels is None:
         raise ProblemError("problem: expected labels, got none")
     check_numbers(steps, dtype, penalty, seed)

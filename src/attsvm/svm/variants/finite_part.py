@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, check_weights
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial, plain
 from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
@@ -110,6 +110,7 @@ def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) 
     >>> attsvm.finite_part(problem, [[0.8, 0.2]], [[True, True]]).weights.round(3)
     array([ 0.693, -0.693])
     """
+    check_is_problem(problem)
     sets = selection_sets(problem, selected)
     attention = _attention(problem, weights_or_probabilities, sets)
     wrong = sets & ~((attention > 0) & np.isfinite(attention))
@@ -171,6 +172,7 @@ def combined_prediction(problem: Problem, weights: Any, selected: Any) -> Combin
     >>> attsvm.combined_prediction(problem, [9.0, 8.0], [[True, True, False]]).weights.round(6)
     array([9., 8.])
     """
+    check_is_problem(problem)
     trained = check_weights(problem, weights)
     finite = finite_part(problem, trained, selected)
     if trained.shape != finite.weights.shape:

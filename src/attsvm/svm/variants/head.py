@@ -7,7 +7,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Callback
 from attsvm.selection import selection_sets
 from attsvm.svm.solution import Solution
@@ -69,6 +69,7 @@ def solve_head(
     >>> attsvm.solve_head(problem, [0]).direction
     array([0.5, 0. ])
     """
+    check_is_problem(problem)
     problem.check_one_head()
     if problem.labels is None or problem.num_classes is not None:
         found = "no labels" if problem.labels is None else f"{problem.num_classes} classes"
