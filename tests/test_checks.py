@@ -1,6 +1,7 @@
 """Arguments that are no numbers, or out of range, are named before the work begins, on the command line, too."""
 
 import inspect
+import re
 import sys
 from importlib import import_module
 
@@ -14,7 +15,7 @@ from attsvm.apps.fit.fit import fit
 from attsvm.apps.texts.fit_text import TextOptions
 from attsvm.cli.main import main
 from attsvm.heads import Linear
-from attsvm.optimizers import mirror_descent, normalized_gradient_descent, polyak
+from attsvm.optimizers import mirror_descent, normalized, normalized_gradient_descent, polyak
 
 NO_INTEGERS = (-1, 1.5, True, np.True_, float("nan"), "3", 1j)
 HUGE = 2**70
@@ -49,6 +50,19 @@ def test_weights_are_no_run():
             function(PROBLEM, np.ones((3, 3)))
     with pytest.raises(ProblemError, match=r"^problems: expected a Problem, got an array of shape \(6, 4, 3\)"):
         attsvm.margin_profile("adam", PROBLEM.tokens)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        (optax.adam, "the function adam; call it: optax.adam(learning_rate)"),
+        (polyak, "the function polyak; call it: polyak()"),
+    ],
+)
+def test_what_is_no_optimizer_yet_is_said(optimizer, said):
+    for use in (normalized, lambda given: train(optimizer=given)):
+        with pytest.raises(ProblemError, match=re.escape(said)):
+            use(optimizer)
 
 
 def train(**options):

@@ -11,12 +11,40 @@ from attsvm.cli.optimizer import optimizer_help
 from attsvm.datasets.source import SOURCES, find_source, source_help
 from attsvm.errors import ProblemError
 from attsvm.extensions import Registry, import_object
+from attsvm.heads import parse_head
+from attsvm.losses import parse_loss
 from attsvm.norms.registry import NORMS, parse_norm
-from attsvm.optimizers import OPTIMIZERS
+from attsvm.optimizers import OPTIMIZERS, parse_optimizer
+from attsvm.profiles import margin_profile
 
 
 class Shape:
     sides = 3
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: parse_norm("operator"), "spectral"),
+        (lambda: parse_norm("max"), "linf"),
+        (lambda: parse_norm("frobenious"), "frobenius"),
+        (lambda: parse_norm("Nuclaer"), "nuclear"),
+        (lambda: parse_optimizer("adamw"), "adam"),
+        (lambda: parse_optimizer("normalised_gradient_descent"), "normalized_gradient_descent"),
+        (lambda: parse_head("quadratik"), "quadratic"),
+        (lambda: parse_loss("logisitc", None), "logistic"),
+        (lambda: find_source("digit"), "digits"),
+        (lambda: margin_profile("muoon"), "muon"),
+    ],
+)
+def test_a_name_that_is_not_known_is_answered_by_the_one_spelled_most_alike(call, meant):
+    with pytest.raises(ProblemError, match=rf"; did you mean {meant}\?$"):
+        call()
+
+
+def test_no_name_is_guessed_where_none_is_alike():
+    with pytest.raises(ProblemError, match=r"got 'hello'$"):
+        parse_norm("hello")
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
 """How extensions are found by name: what is built in, installed packages, and import paths."""
 
+import difflib
 import importlib
 import pkgutil
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -122,6 +123,7 @@ class Registry(Generic[T]):
             return self._checked(name, lambda: import_object(name))
         raise ProblemError(
             f"{self.kind}: expected one of {', '.join(self.names())}, or package.module:name, got {name!r}"
+            + did_you_mean(name, self.names())
         )
 
     def _checked(self, name: str, load: Callable[[], object]) -> T:
@@ -175,6 +177,32 @@ def kind_check(base: type) -> Callable[[object], Any]:
         raise ProblemError(f"expected a {base.__name__} or a subclass of it, got {type(found).__name__}")
 
     return check
+
+
+def did_you_mean(name: str, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:
+    """The end of an error message: the known name that is spelled most alike, "" if none is.
+
+    Parameters
+    ----------
+    name : str
+        What was given.
+    known : iterable of str
+    others : mapping of str to str, optional
+        Known names by what else they are called.
+
+    See Also
+    --------
+    attsvm.extensions.Registry
+
+    Examples
+    --------
+    >>> from attsvm.extensions import did_you_mean
+    >>> did_you_mean("logstic", ["logistic", "linear"]), did_you_mean("hinge", ["logistic", "linear"])
+    ('; did you mean logistic?', '')
+    """
+    others = others or {}
+    found = difflib.get_close_matches(name.lower(), [*known, *others], n=1)
+    return f"; did you mean {others.get(found[0], found[0])}?" if found else ""
 
 
 def import_object(path: str) -> object:

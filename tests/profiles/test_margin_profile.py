@@ -145,6 +145,29 @@ def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
 
 
 @pytest.mark.parametrize(
+    ("optimizer", "name"),
+    [
+        (optax.sgd, "sgd"),
+        (optax.sgd(0.1), "optax"),
+        (lambda rate: optax.sgd(rate), "optax"),
+        (lambda rate: attsvm.optimizers.chain(optax.sgd(rate), name="mine"), "mine"),
+        (lambda parameters: torch.optim.SGD(parameters, lr=0.1), "SGD"),
+    ],
+)
+def test_an_anonymous_function_has_the_name_of_what_it_returns(optimizer, name):
+    assert stepped(optimizer, None).name == name
+
+
+@pytest.mark.parametrize(
+    "optimizer", [torch.optim.SGD, torch.optim.SGD([torch.ones(1)], lr=0.1)], ids=["class", "object"]
+)
+def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
+    problem = attsvm.datasets.random_problem(4, 5, 3, 0)
+    with pytest.raises(ProblemError, match=r"got SGD; optimizers of PyTorch work in attsvm\.margin_profile"):
+        attsvm.train(problem, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
     ("optimizer", "options", "said"),
     [
         (

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry, kind_check
+from attsvm.extensions import Registry, did_you_mean, kind_check
 from attsvm.problem import Problem
 
 _READ, _HELP = "attsvm.read", "attsvm.help"
@@ -262,7 +262,7 @@ def find_source(source: "str | os.PathLike[str] | Source", options: Mapping[str,
             if suffix in known.suffixes:
                 return _configured(known, {"path": text, **options})
     if text not in SOURCES and ":" not in text:
-        raise ProblemError(f"source: expected {_expected()}, got {text!r}")
+        raise ProblemError(f"source: expected {_expected()}, got {text!r}{did_you_mean(text, SOURCES.names())}")
     return _configured(SOURCES.find(text), options)
 
 

@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry, import_object, kind_check
+from attsvm.extensions import Registry, did_you_mean, import_object, kind_check
 from attsvm.norms.base import MissingPiece, Norm
 from attsvm.norms.check import checked
 
 NORMS: Registry[type[Norm] | Norm] = Registry(
     "norm", group="attsvm.norms", package="attsvm.norms", check=kind_check(Norm)
 )
+
+
+OTHER_NAMES = {"operator": "spectral", "trace": "nuclear", "max": "linf", "sup": "linf", "euclidean": "frobenius"}
+"""What norms are called elsewhere, for error messages."""
 
 
 def parse_norm(norm: "str | float | Norm") -> Norm:
@@ -105,7 +109,9 @@ def _named(text: str) -> Norm:
             return read
         if text.lower() == name and not _needs_arguments(known):
             return known()
-    raise ProblemError(f"norm: expected {norm_spellings()}, or package.module:name, got {text!r}")
+    expected = norm_spellings()
+    hint = did_you_mean(text, ["l1", "linf", *re.findall(r'"([\w,]+)"', expected)], OTHER_NAMES)
+    raise ProblemError(f"norm: expected {expected}, or package.module:name, got {text!r}{hint}")
 
 
 def written_norm(norm: Norm) -> dict[str, Any]:

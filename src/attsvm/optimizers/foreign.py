@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from attsvm.optimizers.scales import Scales, Tree
 from attsvm.optimizers.sizes import over_trials
 
 Array = jax.Array
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True)
@@ -95,4 +98,20 @@ def rule_of(optimizer: object) -> Rule:
         return optimizer.rule
     if isinstance(optimizer, optax.GradientTransformation):
         return Foreign(optimizer)
-    raise ProblemError(f"optimizer: expected one of attsvm.optimizers or an optax optimizer, got {optimizer!r}")
+    raise not_an_optimizer(optimizer)
+
+
+def not_an_optimizer(got: object) -> ProblemError:
+    """The error for what is no optimizer; it says what to do with a function that makes one, and with PyTorch's."""
+    shown, hint = repr(got), ""
+    kind = got if isinstance(got, type) else type(got)
+    if any(base.__module__.startswith("torch.optim") for base in kind.__mro__):
+        shown = kind.__name__
+        hint = "; optimizers of PyTorch work in attsvm.margin_profile and on models of PyTorch only"
+    elif inspect.isfunction(got):
+        home, name = got.__module__.split(".")[0], got.__name__
+        path = f"{home}.{name}" if getattr(sys.modules[home], name, None) is got else name
+        given = [each for each in inspect.signature(got).parameters.values() if each.kind not in _VARIADIC]
+        needed = ", ".join(each.name for each in given if each.default is inspect.Parameter.empty)
+        shown, hint = f"the function {name}", f"; call it: {path}({needed})"
+    return ProblemError(f"optimizer: expected a name, one of attsvm.optimizers or one of optax, got {shown}{hint}")

@@ -9,6 +9,7 @@ import optax
 from attsvm.errors import ProblemError
 from attsvm.extensions import Registry
 from attsvm.optimizers.chain import chain
+from attsvm.optimizers.foreign import not_an_optimizer
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.rule import Rule
 
@@ -96,8 +97,7 @@ def parse_optimizer(
         return chain(optimizer)
     if isinstance(optimizer, optax.GradientTransformation):
         return optimizer
-    names = ", ".join(OPTIMIZERS.names())
-    raise ProblemError(f"optimizer: expected one of {names}, an optax optimizer or a Rule, got {optimizer!r}")
+    raise not_an_optimizer(optimizer)
 
 
 def _by_name(name: str, options: dict[str, Any]) -> optax.GradientTransformation:

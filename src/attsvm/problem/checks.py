@@ -139,6 +139,21 @@ def without_padding(array: np.ndarray, in_use: np.ndarray) -> np.ndarray:
     return array if in_use.all() else np.where(in_use[..., None], array, 0.0)
 
 
+def check_lengths(tokens: Any) -> None:
+    """Check that the sequences of a list have equally many tokens."""
+    if not isinstance(tokens, list | tuple):
+        return
+    try:
+        lengths = {len(sequence) for sequence in tokens}
+    except TypeError:  # numbers, which are refused as tokens of a wrong shape
+        return
+    if len(lengths) > 1:
+        raise ProblemError(
+            f"tokens: expected sequences of one length, got lengths from {min(lengths)} to {max(lengths)}; "
+            "attsvm.Problem.from_sequences pads them"
+        )
+
+
 def rank_of_first(values: Any) -> int:
     """Number of axes of the first entry; 0 if there is none."""
     try:

@@ -19,6 +19,7 @@ from attsvm.problem.checks import (
     boolean,
     check_finite,
     check_labels,
+    check_lengths,
     fit,
     fit_head,
     of_one_head,
@@ -137,6 +138,7 @@ class Problem(Displayed):
         num_heads: Any = None,
     ) -> None:
         heads = () if num_heads is None else (check_integer("num_heads", num_heads, 1),)
+        check_lengths(tokens)
         tokens = real("tokens", tokens)
         if tokens.ndim < 3 or 0 in tokens.shape:
             raise ProblemError(f"tokens: expected shape (*batch, n, T, d) without empty axes, got {tokens.shape}")

@@ -12,7 +12,7 @@ import optax
 
 from attsvm.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.extensions import import_object
+from attsvm.extensions import did_you_mean, import_object
 from attsvm.optimizers import OPTIMIZERS
 from attsvm.profiles.of_optax import OfOptax, update_of_ones
 from attsvm.profiles.of_torch import OfTorch
@@ -82,7 +82,7 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
             failures.append(error)
             continue
         if isinstance(made, optax.GradientTransformation):
-            takes_schedules = callable(argument)
+            takes_schedules, name = callable(argument), _unless_anonymous(name, made)
             return OfOptax.of_factory(make, name, rate) if takes_schedules else OfOptax.of_transformation(made, name)
     if "torch" in sys.modules:
         import torch
@@ -97,7 +97,7 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
                     raise ProblemError(
                         f"learning_rate: expected None for {name}, which sets its own, got {learning_rate:g}"
                     )
-                return OfTorch(function, name)
+                return OfTorch(function, _unless_anonymous(name, made))
     why = _first_line(failures[0]) if failures else f"{type(made).__name__}"
     raise ProblemError(f"optimizer: {_EXPECTED}; {name} returned none of them ({why})")
 
@@ -149,7 +149,7 @@ def import_optimizer(name: str) -> Any:
     if ":" not in path:
         raise ProblemError(
             f"optimizer: expected one of {', '.join(OPTIMIZERS.names())}, or a name such as torch.optim.Adam, "
-            f"got {name!r}"
+            f"got {name!r}{did_you_mean(name, OPTIMIZERS.names())}"
         )
     try:
         return import_object(path)
@@ -161,4 +161,10 @@ def _name(optimizer: Any) -> str:
     if isinstance(optimizer, partial):
         return _name(optimizer.func)
     own = getattr(optimizer, "__qualname__", None) or getattr(optimizer, "name", None)
-    return str(own) if own else type(optimizer).__name__
+    unnamed = "optax" if isinstance(optimizer, optax.GradientTransformation) else type(optimizer).__name__
+    return str(own or unnamed)
+
+
+def _unless_anonymous(name: str, made: Any) -> str:
+    """The name of a function; that of what it returned if it has none."""
+    return _name(made) if "<lambda>" in name else name
