@@ -128,6 +128,14 @@ def skip_foreign(app, what, name, obj, skip, options):
     return skip or not module.startswith("attsvm") or None
 
 
+def hide_attributes(app, env):
+    """Leave attributes out of the search: every result inherits some, and they would come before the guides."""
+    objects = env.domains["py"].objects
+    hidden = {name: one for name, one in objects.items() if one.objtype in ("attribute", "property")}
+    # Sphinx searches no aliases; references to them resolve
+    objects.update({name: one._replace(aliased=True) for name, one in hidden.items()})
+
+
 def copy_playground(app, exception):
     """Put the playground into the site, where its guide page shows it."""
     if exception is None and app.builder.format == "html":
@@ -139,4 +147,5 @@ def setup(app):
     """Connect the functions above."""
     app.connect("autodoc-process-docstring", escape_symbols, priority=100)  # before numpydoc
     app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("env-check-consistency", hide_attributes)
     app.connect("build-finished", copy_playground)

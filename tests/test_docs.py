@@ -4,7 +4,10 @@ Run this file as a script to copy the included code, and the glossary of the pac
 """
 
 import inspect
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,6 +84,18 @@ def test_the_table_of_extension_points_names_what_exists():
 
 def test_the_glossary_is_that_of_the_pages():
     assert (ROOT / "docs" / "glossary.md").read_text() == GLOSSARY.read_text(), "run `python tests/test_docs.py`"
+
+
+def test_the_search_of_the_site_leaves_out_attributes(tmp_path):
+    pytest.importorskip("sphinx", reason="Sphinx (extra `dev`) is not installed")
+    members = "\n\n".join(f"   .. py:{kind}:: {kind}" for kind in ("attribute", "property", "method"))
+    (tmp_path / "index.rst").write_text(f"Page\n====\n\n.. py:class:: Result\n\n{members}\n", encoding="utf-8")
+    settings = ["extensions=sphinx.ext.autodoc", "html_theme=basic"]
+    options = ["-q", "-c", str(ROOT / "docs"), *(part for setting in settings for part in ("-D", setting))]
+    subprocess.run([sys.executable, "-m", "sphinx", *options, str(tmp_path), str(tmp_path / "site")], check=True)
+    index = (tmp_path / "site" / "searchindex.js").read_text(encoding="utf-8")
+    objects = json.loads(index[index.index("{") : index.rindex("}") + 1])["objects"]
+    assert [name for *_, name in objects["Result"]] == ["method"]
 
 
 def included(match):

@@ -33,7 +33,7 @@ print(swept.feasible.dims, dict(swept.sizes))
 
 # %%
 # The result is an xarray Dataset with named axes. ``workers=0`` computes in this process; by default one worker
-# process is started for each core, and ``cluster=`` sends the trials to a Dask cluster. The numbers are the same bits
+# process is started for each core, and ``scheduler=`` sends the trials to a Dask cluster. The numbers are the same bits
 # in all cases, because each trial has a seed of its own.
 #
 # A value of -1 means that a trial is missing: not computed yet, or not proved. Leave these out before you average.
