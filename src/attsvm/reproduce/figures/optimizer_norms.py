@@ -168,7 +168,7 @@ def ratios(name: str, schedule: str, steps: int, n: int, T: int, d: int, seeds: 
     steps = round(way.part * steps)
     optimizer = way.constant() if schedule == "constant" else way.decaying(steps)
     run = train(problem, attention=way.attention, optimizer=optimizer, steps=steps, init=start(way, problem), record=1)
-    least = [[_least(norm, n, T, d, seed, tuple(run.selected[seed])) for seed in range(seeds)] for norm in NORMS]
+    least = [[least_norm(norm, n, T, d, seed, tuple(run.selected[seed])) for seed in range(seeds)] for norm in NORMS]
     margins = [margin(problem, run.weights, run.selected, norm) for norm in NORMS]
     return {
         "ratio": np.transpose(np.asarray(margins) * np.asarray(least)),
@@ -178,7 +178,7 @@ def ratios(name: str, schedule: str, steps: int, n: int, T: int, d: int, seeds: 
 
 
 @cache
-def _least(norm: str, n: int, T: int, d: int, seed: int, selected: tuple[int, ...]) -> float:
+def least_norm(norm: str, n: int, T: int, d: int, seed: int, selected: tuple[int, ...]) -> float:
     """The least norm of one problem; most optimisers select the same tokens."""
     solution = solve_svm(random_problem(n, T, d, seed), np.array(selected), norm)
     return float(solution.value) if solution.status == Status.OPTIMAL else np.nan
