@@ -108,7 +108,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": [], "glossary": []}
+html_sidebars = {"index": [], "glossary": [], "howto": [], "guide/which_call": []}
 
 
 # In docstrings * and | are the field's symbols: N*, shapes (*batch, n, T), |x|. Literals keep theirs.

@@ -54,3 +54,10 @@ def test_the_readme_runs_and_prints_what_it_shows(capsys):
 def test_the_guide_runs_and_prints_what_it_shows(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(ROOT / "docs" / "guide" / f"{name}.md", {}, capsys)
+
+
+@pytest.mark.parametrize("name", ["guide/which_call", "howto"])
+def test_the_short_answers_run_and_print_what_they_show(name, capsys, tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
+    monkeypatch.chdir(tmp_path)
+    run(ROOT / "docs" / f"{name}.md", {}, capsys)
