@@ -1,5 +1,7 @@
 """Scores, selections and local optimality against their definitions, entry by entry."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -95,3 +97,18 @@ def test_a_tie_is_not_locally_optimal():
     solution = attsvm.solve_svm(problem, [0])
     assert solution.support.tolist() == [[False, True]]
     assert not is_locally_optimal(problem, [0], solution.support)
+
+
+def test_ties_of_optimal_tokens_and_a_head_of_zeros_are_said():
+    tokens = np.array([[[1.0, 2.0], [2.0, 1.0], [0.0, 0.0]], [[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]]])
+    problem = attsvm.Problem(tokens, labels=[1, 1], head=[0.1, 0.1])
+    with pytest.warns(UserWarning, match=r"^1 of 2 queries have several tokens of the highest score.*only one\.$"):
+        assert attsvm.optimal_tokens(problem).tolist() == [0, 1]
+    with pytest.warns(UserWarning, match=r"^1 of 2 queries"):
+        attsvm.classify(problem, np.ones(2))
+    with pytest.warns(UserWarning, match=r"^2 of 2 queries.* Every score is 0: the head is zero\.$"):
+        attsvm.optimal_tokens(problem.with_head(np.zeros(2)))
+    alone = attsvm.Problem(tokens, labels=[1, 1], head=[0.1, 0.1], mask=[[1, 0, 0], [1, 1, 1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert attsvm.optimal_tokens(alone).tolist() == [0, 1]

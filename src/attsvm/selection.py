@@ -1,5 +1,6 @@
 """Token scores, optimal tokens, selections and local optimality."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,9 @@ from jaxtyping import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
 from attsvm.softmax import softmax
+
+TIE = 1e-14
+"""Scores whose relative difference is at most this are equal up to rounding."""
 
 
 def scores(problem: Problem, run: Any = None) -> Float[np.ndarray, "*queries T"]:
@@ -91,7 +95,8 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
 def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
     """The token of highest score of each query, int ndarray (*batch, n[, Q]).
 
-    Ties give the lowest index; padded queries give -1.
+    Ties give the lowest index, with a warning, as for a head of zeros: the theorems assume one optimal token. Padded
+    queries give -1.
 
     Raises
     ------
@@ -113,7 +118,24 @@ def optimal_tokens(problem: Problem) -> Int[np.ndarray, "*queries"]:
     >>> attsvm.optimal_tokens(problem)
     array([0])
     """
-    return selected_tokens(scores(problem))
+    gamma = scores(problem)
+    warn_of_ties(gamma)
+    return selected_tokens(gamma)
+
+
+def warn_of_ties(gamma: Float[np.ndarray, "*queries T"]) -> None:
+    """Warn where several tokens of a query have its highest score, up to rounding."""
+    best = gamma.max(axis=-1, keepdims=True)
+    counts = np.sum(np.isfinite(gamma) & (gamma >= best - TIE * np.abs(best)), axis=-1)
+    tied = np.count_nonzero(counts > 1)
+    if not tied:
+        return
+    zero = " Every score is 0: the head is zero." if not gamma[np.isfinite(gamma)].any() else ""
+    warnings.warn(
+        f"{tied} of {np.count_nonzero(counts)} queries have several tokens of the highest score. The first one counts "
+        f"as the optimal token, but the theorems assume that there is only one.{zero}",
+        stacklevel=3,
+    )
 
 
 def selected_tokens(

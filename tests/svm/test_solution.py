@@ -78,3 +78,12 @@ def test_printed_it_says_what_was_found(solution):
     feasible = solution[int(np.flatnonzero(solution.status == "optimal")[0])]
     assert "optimal" in repr(feasible)
     assert "gap" in repr(feasible)
+
+
+def test_a_solution_of_a_prompt_says_which_norm_of_vectors_its_norm_is():
+    problem = attsvm.datasets.random_problem(4, 5, 6, seed=0, prompt=True, batch=(2,))
+    nuclear, plain = (attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), norm) for norm in ("nuclear", "l2"))
+    np.testing.assert_allclose(nuclear.direction, plain.direction, rtol=1e-10)
+    for solution in (nuclear, nuclear[0]):
+        assert "nuclear, for a prompt the same as frobenius" in repr(solution)
+    assert "for a prompt" not in repr(plain)

@@ -106,7 +106,10 @@ class Solution(Result):
         return Certificate(self.dual * infeasible.reshape(shape), self.bound)
 
     def _batch_summary(self) -> str:
-        return self.norm.name if self.rank is None else f"{self.norm.name}, rank at most {self.rank}"
+        name, of_vectors = self.norm.name, self.norm.of_vectors.name
+        if self.direction.ndim == len(self.batch_shape) + 1 and name != of_vectors:
+            name = f"{name}, for a prompt the same as {of_vectors}"
+        return name if self.rank is None else f"{name}, rank at most {self.rank}"
 
     def _summary(self) -> str:
         if self.status == Status.INFEASIBLE:

@@ -13,7 +13,7 @@ from attsvm.measures import check_weights, token_logits
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial
-from attsvm.selection import better_support_tokens, scores, selected_tokens
+from attsvm.selection import better_support_tokens, scores, selected_tokens, warn_of_ties
 from attsvm.softmax import softmax
 from attsvm.svm import solve_svm
 from attsvm.theory.standing import norm_for
@@ -143,6 +143,7 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     """
     check_is_problem(problem)
     gamma, solved = scores(problem), problem
+    warn_of_ties(gamma)
     if isinstance(weights, Run):
         solved = trained_part(problem, weights).problem
         used, weights = norm_for(weights, norm), weights.weights
