@@ -82,3 +82,15 @@ def test_their_att_svms_are_those_of_semidefinite_programs(tied):
         assert solution.direction.shape == (2, 2, 5, 5)
         ratio = attsvm.margin_ratio(problem, solution.direction, kept, "fused_heads")
         np.testing.assert_allclose(ratio, 1, atol=1e-5)  # the value of given weights is only a bound
+
+
+@pytest.mark.parametrize(("norm", "factor"), [("fused_kq", 2), ("gamma2", 1)])
+def test_many_rows_on_one_weight_leave_a_division(norm, factor):
+    generator = np.random.default_rng(0)
+    for _ in range(10):
+        tokens = generator.permuted(np.tile(np.arange(-3.0, 4.0), (4, 1)), axis=1)[:, :4]
+        ordered = np.sort(tokens, axis=1)
+        problem = attsvm.Problem(tokens[..., None], queries=np.ones((4, 1)))
+        solution = attsvm.solve_svm(problem, tokens.argmax(axis=1), norm=norm)
+        assert solution.gap <= 1e-10
+        assert solution.value == pytest.approx(factor / (ordered[:, -1] - ordered[:, -2]).min(), rel=1e-10)

@@ -248,7 +248,7 @@ class _Step:
         whole[:size, :size] = balance.equations(point.matrices, self.inverses)
         whole[:size, size:] = -crossed  # the lower triangle is not read
         whole[size:, size:] = products
-        self.equations = scipy.linalg.cho_factor(whole, overwrite_a=True, check_finite=False)
+        self.equations = _factored(whole)
         self.border = np.concatenate([np.zeros(size), rows.right])
         self.answer = scipy.linalg.cho_solve(self.equations, self.border, check_finite=False)
 
@@ -311,6 +311,26 @@ def lift(corners: Float[np.ndarray, "H d_k d_q"]) -> Squares:
     lifted = np.zeros((number, rows + columns, rows + columns))
     lifted[:, :rows, rows:], lifted[:, rows:, :rows] = 0.5 * corners, 0.5 * corners.mT
     return lifted
+
+
+def _factored(equations: Square) -> tuple[Square, bool]:
+    """The Cholesky factor of positive semidefinite equations.
+
+    If more rows are active than the corners have dimensions, many multipliers are optimal, and the equations are
+    singular in the limit. Cholesky's method then fails from rounding. It succeeds after the diagonal has grown by the
+    part Nε that rounding can take away, and later steps correct the error of this.
+
+    References
+    ----------
+    Higham (2002), *Accuracy and Stability of Numerical Algorithms*, Theorem 10.7.
+    """
+    factored: tuple[Square, bool]
+    try:
+        factored = scipy.linalg.cho_factor(equations, check_finite=False)
+    except np.linalg.LinAlgError:
+        equations[np.diag_indices_from(equations)] *= 1 + len(equations) * np.finfo(float).eps
+        factored = scipy.linalg.cho_factor(equations, overwrite_a=True, check_finite=False)
+    return factored
 
 
 def _fall(factors: Squares, changes: Squares) -> float:
