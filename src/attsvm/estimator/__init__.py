@@ -21,3 +21,7 @@ __all__ = [
     "instance_auroc",
     "instance_average_precision",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

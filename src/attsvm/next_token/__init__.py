@@ -15,3 +15,7 @@ __all__ = [
     "token_graph",
     "two_part_descent",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

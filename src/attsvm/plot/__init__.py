@@ -18,3 +18,7 @@ from attsvm.plot.paths import paths
 from attsvm.plot.selection import selection
 
 __all__ = ["attention", "compare", "margins", "paths", "selection"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

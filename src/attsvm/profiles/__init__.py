@@ -8,3 +8,7 @@ from attsvm.profiles.profile import margin_profile
 from attsvm.profiles.result import MarginProfile
 
 __all__ = ["MarginProfile", "margin_profile"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -24,3 +24,7 @@ __all__ = [
     "penalty_path",
     "regularization_path",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

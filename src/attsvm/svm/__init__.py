@@ -14,3 +14,7 @@ from attsvm.svm.variants.finite_part import combined_prediction, finite_part
 from attsvm.svm.variants.head import solve_head
 
 __all__ = ["Certificate", "Solution", "combined_prediction", "finite_part", "solve_head", "solve_svm"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

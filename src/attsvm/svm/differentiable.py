@@ -22,6 +22,8 @@ from attsvm.svm.constraints.constraints import check_relaxed
 from attsvm.svm.solve import solve_svm
 from attsvm.svm.variants.active_set import Rows, Sensitivity, sensitivity
 
+__all__ = ["STATUSES", "DifferentiableSolution", "solve"]
+
 Array = jax.Array
 AnyArray = np.ndarray | Array
 Arrays = dict[str, Any]
@@ -36,6 +38,10 @@ STATUSES = (Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE, Status.DEGENER
 """The meaning of the numbers in :attr:`DifferentiableSolution.status`."""
 
 OPTIMAL, INACCURATE, INFEASIBLE, DEGENERATE = range(4)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 class DifferentiableSolution(NamedTuple):

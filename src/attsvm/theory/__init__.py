@@ -54,3 +54,7 @@ __all__ = [
     "observed_rates",
     "predict_direction",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

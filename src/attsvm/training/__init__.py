@@ -14,3 +14,7 @@ from attsvm.training.stopping import Stopping
 from attsvm.training.train import train
 
 __all__ = ["LossGradient", "Run", "Stopping", "train"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
