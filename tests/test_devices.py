@@ -37,6 +37,41 @@ def test_a_device_that_does_not_exist_is_refused_with_those_that_do(name, number
         parse_device(name, number_of_gpus)
 
 
+FORKED = """
+import os, signal
+import numpy as np
+import attsvm
+from attsvm.training import LossGradient
+problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+attsvm.train(problem, steps=2)
+gradient, weights = LossGradient(problem), np.zeros((1, 5, 5))
+for call in (
+    lambda: attsvm.train(problem, steps=3),
+    lambda: attsvm.train(problem, steps=3, device="cpu"),
+    lambda: gradient({"W": weights}),
+    lambda: attsvm.solve_svm(problem, [0, 0, 0]).status,
+):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            print(call(), flush=True)
+        except RuntimeError as error:
+            print(error, flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this platform")
+def test_a_fork_of_a_process_that_has_trained_solves_but_refuses_to_train():
+    code = [sys.executable, "-W", "ignore", "-c", FORKED]
+    *refused, solved = subprocess.run(code, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert solved == "optimal"
+    assert len(refused) == 3
+    assert all("'spawn' or 'forkserver'" in line for line in refused)
+
+
 def test_the_error_says_how_many_trials_fit():
     # (1000 - 100) / 30 = 30 trials; 100 + 50·30 = 1600 bytes
     said = str(out_of_memory("cuda:0", 1000, Needs(100, 30), 50))

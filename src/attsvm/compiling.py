@@ -14,7 +14,7 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 from jaxlib.version import __version__ as jaxlib_version
 
 from attsvm import cache as disk
-from attsvm.jax_devices import default_device
+from attsvm.jax_devices import check_process, default_device
 
 _log = logging.getLogger(__name__)
 _FLAGS = os.environ.get("XLA_FLAGS", "").strip()  # XLA reads them once; later changes have no effect
@@ -70,6 +70,7 @@ def by_shape(function: Callable[..., Any], options: Mapping[str, Any] | None = N
     programs: dict[Any, Any] = {}
 
     def call(*arguments: Any) -> Any:
+        check_process()
         leaves, structure = jax.tree.flatten(arguments)
         shapes = structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
         if shapes not in programs:

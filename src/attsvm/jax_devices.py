@@ -1,6 +1,8 @@
 """The devices of JAX, by name."""
 
+import os
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any
 
 import jax
@@ -39,8 +41,21 @@ def find_device(name: str | None) -> jax.Device:
 
 def default_device() -> jax.Device:
     """Where JAX runs programs that no argument ties to a device."""
+    check_process()
     device: Any = jax.config.jax_default_device  # type: ignore[attr-defined]
     return jax.devices(device)[0] if device is None or isinstance(device, str) else device
+
+
+def check_process() -> None:
+    """Raise RuntimeError in a fork of a process in which JAX has run: its threads are missing, so programs would hang.
+
+    Processes of the start methods "spawn" and "forkserver", and those of joblib and Dask, begin anew.
+    """
+    if os.getpid() != _first_process():
+        raise RuntimeError(
+            "JAX has run before this process was forked, and would hang in it: start processes with the method "
+            "'spawn' or 'forkserver', as in multiprocessing.get_context('spawn')"
+        )
 
 
 def on_device(device: jax.Device) -> AbstractContextManager[Any]:
@@ -73,3 +88,9 @@ def _gpus() -> list[jax.Device]:
         return list(jax.devices("gpu"))
     except RuntimeError:  # JAX has been installed without support of GPUs, or there is none
         return []
+
+
+@cache
+def _first_process() -> int:
+    """The process that used JAX first. A fork inherits the answer, a process that is started anew does not."""
+    return os.getpid()
