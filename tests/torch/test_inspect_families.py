@@ -221,6 +221,15 @@ def test_inspection_counts_what_is_there_and_leaves_the_model_as_it_was(case):
         assert 1 <= head.numbers["effective_rank"] <= 6 + 1e-9
 
 
+def test_queries_and_tokens_are_counted_with_the_padding_on_the_left():
+    model, batch = spread_out(llama()), words("left")
+    inspection = attsvm.torch.inspect(model, batch, margins=False)
+    theirs, there = own_attention(model, batch), batch["attention_mask"].numpy() > 0
+    assert (inspection.positions == np.where(there, np.arange(7), -1)).all()
+    for head in inspection.heads:
+        assert (head.selected == np.where(there, theirs[head.layer][:, head.head].argmax(-1), -1)).all()
+
+
 def test_both_towers_of_clip_are_inspected_at_once():
     """The model runs the tower of pictures first, although that of texts comes first among its modules."""
     parts = {"text_config": clip_text().config.to_dict(), "vision_config": clip_vision().config.to_dict()}

@@ -73,7 +73,9 @@ class Head:
         wider, ``infeasible`` if no matrix keeps the selection; ``interrupted`` if it is not solved, because the
         inspection was stopped; ``finished`` if margins were not requested.
     selected : int ndarray, shape (n, Q)
-        The token with the largest probability for each query; −1 where there is no query.
+        The token with the largest probability for each query; −1 where there is no query. Queries and tokens have
+        their positions in the padded input, as in the attention of ``transformers``. With a sample of the queries,
+        column q is the query at ``Inspection.positions[i, q]`` of sequence i.
     numbers : dict of str to float or None
         The measures of ``MEASURES``; None where one is not defined.
     margin : MarginInterval or None
@@ -102,7 +104,9 @@ class Inspection(Result):
     layer, head : int ndarray, shape (heads,)
         Counted from 0; ``head`` counts within its layer.
     selected : int ndarray, shape (heads, n, Q)
-        The token with the largest probability for each query; −1 where there is no query.
+        The token with the largest probability for each query; −1 where there is no query. Queries and tokens have
+        their positions in the padded input, as in the attention of ``transformers``. With a sample of the queries,
+        column q is the query at ``Inspection.positions[i, q]`` of sequence i.
     numbers : dict of str to ndarray, shape (heads,)
         The measures of ``MEASURES``; NaN where one is not defined.
     margins : dict of str to ndarray, shape (heads,), or None
@@ -122,7 +126,8 @@ class Inspection(Result):
     rotary : bool
         Whether W is I/√d_h over rotated keys and queries.
     positions : int ndarray, shape (n, Q)
-        Positions of the queries in their sequences, in the first layer that was inspected.
+        Positions of the queries in their padded sequences, in the first layer that was inspected; −1 where there is no
+        query.
     biased : bool
         Whether the logits have biases of positions, which are a part of W; see :func:`attsvm.torch.inspect`.
     gap : float

@@ -32,7 +32,9 @@ class Sampler:
     def positions(
         self, is_query: Bool[np.ndarray, "b Q"], num_tokens: int, first_sequence: int
     ) -> Int[np.ndarray, "b q"]:
-        """Positions of the chosen queries; −1 fills the rows of sequences with fewer queries.
+        """Positions of the chosen queries, and −1 elsewhere.
+
+        If all Q columns fit, a query stands in the column of its own position; a sample fills columns from the first.
 
         Parameters
         ----------
@@ -51,5 +53,5 @@ class Sampler:
                 self.sampled = True
                 generator = np.random.default_rng([self.seed, first_sequence + i])
                 at = np.sort(generator.choice(at, width, replace=False))
-            positions[i, : len(at)] = at
+            positions[i, at if width == len(row) else slice(len(at))] = at
         return positions
