@@ -153,9 +153,9 @@ axis.legend(loc="lower right")
 # 1 minus the cosine of the angle between the two. The *margin ratio* is the margin of the run over the best possible
 # one.
 
-print(f"direction error: {attsvm.direction_error(run.weights, solution.direction):.1e}")
-print(f"margin ratio:    {attsvm.margin_ratio(problem, run.weights, run.selected):.5f}")
-axes = run.plot(solution.direction)
+print(f"direction error: {attsvm.direction_error(run, solution):.1e}")
+print(f"margin ratio:    {attsvm.margin_ratio(problem, run):.5f}")
+axes = run.plot(solution)
 
 # %%
 # **Why does this happen?** Once the softmax is nearly saturated, the gradient is a sum over dropped tokens, each
@@ -229,7 +229,7 @@ trained = {}
 for q in EXPONENTS:
     optimizer = attsvm.optimizers.mirror_descent(learning_rate=lambda k: 0.1 * (1 + k / 100), p=q)
     trained[q] = attsvm.train(slanted, optimizer=optimizer, steps=20_000)
-    error = attsvm.direction_error(trained[q].weights, directions[q])
+    error = attsvm.direction_error(trained[q], directions[q])
     print(f"l{q:<5}Att-SVM {directions[q].round(3)}   direction error after 20,000 steps: {error:.1e}")
 
 fig, axis = plt.subplots(figsize=(4.4, 4.0), layout="constrained")

@@ -104,15 +104,15 @@ print("kind of convergence:     ", attsvm.classify(problem, run).kind)
 
 predicted = attsvm.predict_direction(problem, run)
 print(predicted.norm.name, predicted.standing)
-print(f"direction error {attsvm.direction_error(run.weights, predicted.direction):.1e}")
-print(f"margin ratio    {attsvm.margin_ratio(problem, run.weights, run.selected):.4f}")
+print(f"direction error {attsvm.direction_error(run, predicted):.1e}")
+print(f"margin ratio    {attsvm.margin_ratio(problem, run):.4f}")
 axes = run.plot(problem)
 
 # %%
 # The support tokens are the tokens with the smallest margin. The others could be removed without changing the
 # direction.
 
-attsvm.plot.margins(problem, run, run.selected)
+attsvm.plot.margins(problem, run)
 print("support tokens:", int(predicted.solution.support.sum()), "of", int(problem.mask.sum()) - len(sequences))
 
 # %%

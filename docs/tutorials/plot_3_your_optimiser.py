@@ -126,7 +126,7 @@ rows.plot()
 
 problem = problems[0]
 run = attsvm.train(problem, optimizer=attsvm.optimizers.row_descent(0.02), steps=5000)
-print(f"margin ratio in linf,2: {attsvm.margin_ratio(problem, run.weights, run.selected, 'linf,2'):.3f}")
+print(f"margin ratio in linf,2: {attsvm.margin_ratio(problem, run, norm='linf,2'):.3f}")
 
 # %%
 # From a shell, ``attsvm profile torch.optim.Adam --learning-rate 1e-3 --out adam`` does the same at full size and

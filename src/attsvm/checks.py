@@ -1,8 +1,8 @@
-"""Checks of arguments that are numbers: what is not one, or is out of range, is named before the work begins."""
+"""Checks of arguments: what is no number, or has no weights or selection, is named before the work begins."""
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,80 @@ def as_number(value: Any) -> float:
         return float(value) if np.ndim(value) == 0 else math.nan
     except (TypeError, ValueError, OverflowError):
         return math.nan
+
+
+def as_array(name: str, value: Any, expected: str = "real numbers", kinds: str = "biuf") -> np.ndarray:
+    """The value as an array of numbers, of NumPy's ``kinds``; ``expected`` says in the message what it has to be.
+
+    Raises
+    ------
+    ProblemError
+        If it is not one.
+    """
+    if hasattr(value, "detach"):
+        value = value.detach()
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ProblemError(f"{name}: expected {expected}, got {type(value).__name__} ({error})") from None
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if array.dtype.kind not in kinds:
+        got = f"entries of type {array.dtype}" if array.ndim else type(value).__name__
+        raise ProblemError(f"{name}: expected {expected}, got {got}")
+    return array
+
+
+def weights_of(
+    given: Any, name: str = "weights", expected: str = "an array of numbers, a Run or a Solution"
+) -> np.ndarray:
+    """The ``weights`` or the ``direction`` of a result that has one of them, or an array; in float64.
+
+    Runs have weights; solutions and predictions have a direction.
+
+    Raises
+    ------
+    ProblemError
+        If it is neither.
+
+    Examples
+    --------
+    >>> from attsvm.checks import weights_of
+    >>> weights_of("x")
+    Traceback (most recent call last):
+        ...
+    attsvm.errors.ProblemError: weights: expected an array of numbers, a Run or a Solution, got str
+    """
+    found = (getattr(given, attribute, None) for attribute in ("weights", "direction"))
+    array = next((own for own in found if own is not None), given)
+    return np.asarray(as_array(name, array, expected), dtype=np.float64)
+
+
+def selection_of(given: Any, weights: Any = None) -> np.ndarray:
+    """The ``selected`` of a result that has it, or an array of tokens or sets; of the weights, if nothing is given.
+
+    Raises
+    ------
+    ProblemError
+        If it is neither.
+    """
+    given = getattr(weights, "selected", None) if given is None else given
+    expected = "integers or booleans, or a Run or Solution that has them"
+    return as_array("selected", getattr(given, "selected", given), expected, "biu")
+
+
+def parameters_of(given: Any, name: str = "parameters") -> Mapping[str, Any]:
+    """The ``parameters`` of a run, or a dict of arrays.
+
+    Raises
+    ------
+    ProblemError
+        If it is neither.
+    """
+    found = getattr(given, "parameters", given)
+    if not isinstance(found, Mapping):
+        raise ProblemError(f"{name}: expected a Run or a dict of arrays, got {type(given).__name__}")
+    return found
 
 
 def check_flag(name: str, value: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from attsvm.checks import selection_of, weights_of
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
@@ -20,10 +21,12 @@ def correlation(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
 
     Parameters
     ----------
-    a, b : array
-        Of equal shape; with ``axis``, of shapes that broadcast against each other.
+    a, b : array, Run, Solution or Prediction
+        A run gives its weights; a solution or a prediction its direction. Two arrays have equal shapes; with ``axis``
+        or a result, shapes that broadcast against each other.
     axis : int or tuple of int, optional
-        The axes of one direction. ``(-2, -1)`` compares matrices; the leading axes are batch axes. None takes all axes.
+        The axes of one direction. ``(-2, -1)`` compares matrices; the leading axes are batch axes. None takes all axes,
+        except the batch axes of a result.
 
     Returns
     -------
@@ -64,7 +67,7 @@ def direction_error(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
 
     Parameters
     ----------
-    a, b : array
+    a, b : array, Run, Solution or Prediction
     axis : int or tuple of int, optional
         As for :func:`correlation`.
 
@@ -89,6 +92,10 @@ def direction_error(a: Any, b: Any, axis: Axis = None) -> np.ndarray | float:
     >>> import attsvm
     >>> attsvm.direction_error([1.0, 0.0], [1.0, 1e-8]) < 1e-16
     True
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> run = attsvm.train(problem, steps=2000)
+    >>> attsvm.direction_error(run, attsvm.solve_svm(problem, run)) < 0.01
+    True
     """
     unit_a, unit_b, axis = _unit_pair(a, b, axis)
     difference = unit_a - unit_b
@@ -107,7 +114,7 @@ def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, a
 
     Parameters
     ----------
-    weights, direction : array
+    weights, direction : array, Run, Solution or Prediction
         Like ``a`` and ``b`` of :func:`direction_error`.
     epsilon : float
         0 ≤ ε ≤ 2; with 0 the cone is the ray of the direction.
@@ -145,9 +152,8 @@ def in_cone(weights: Any, direction: Any, epsilon: float, radius: float = 0.0, a
         raise ProblemError(f"epsilon: expected 0 <= epsilon <= 2, got {epsilon!r}")
     if not radius >= 0:
         raise ProblemError(f"radius: expected a number >= 0, got {radius!r}")
-    error = np.asarray(direction_error(weights, direction, axis))
-    array = np.asarray(weights, dtype=np.float64)
-    over = tuple(range(-array.ndim, 0)) if axis is None else axis
+    array, direction, over = _pair(weights, direction, axis, ("weights", "direction"))
+    error = np.asarray(direction_error(array, direction, over))
     largest = np.max(np.abs(array), axis=over, keepdims=True)
     relative = np.sqrt(np.sum((array / np.where(largest > 0, largest, 1.0)) ** 2, axis=over))
     length = largest.reshape(relative.shape) * relative
@@ -165,9 +171,9 @@ def bregman_divergence(a: Any, b: Any, p: float, axis: Axis = None) -> np.ndarra
 
     Parameters
     ----------
-    a, b : array
-        Of equal shape; with ``axis``, of shapes that broadcast against each other. The divergence is not symmetric: in
-        the mirror-descent paper a is the Att-SVM solution and b are the weights.
+    a, b : array, Run, Solution or Prediction
+        As for :func:`correlation`. The divergence is not symmetric: in the mirror-descent paper a is the Att-SVM
+        solution and b are the weights.
     p : float
         Exponent of the potential, 1 < p < ∞.
     axis : int or tuple of int, optional
@@ -237,13 +243,37 @@ _SERIES_TERMS = 22
 
 
 def _unit_pair(a: Any, b: Any, axis: Axis, p: float = 2.0) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if axis is None:
-        if a.shape != b.shape:
-            raise ProblemError(f"b: expected the shape {a.shape} of a, because axis is None, got {b.shape}")
-        axis = tuple(range(-a.ndim, 0))
-    axis = axis if isinstance(axis, tuple) else (axis,)
+    a, b, axis = _pair(a, b, axis, ("a", "b"))
     return _unit("a", a, axis, p), _unit("b", b, axis, p), axis
+
+
+def _pair(a: Any, b: Any, axis: Axis, names: tuple[str, str]) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+    """The arrays of two directions, and their own axes: without ``axis``, those behind the batch axes of results."""
+    given, arrays = (a, b), (weights_of(a, names[0]), weights_of(b, names[1]))
+    shapes = [array.shape for array in arrays]
+    if axis is None:
+        own = [
+            len(x) - len(one.batch_shape) for one, x in zip(given, shapes, strict=True) if hasattr(one, "batch_shape")
+        ]
+        if not own and shapes[0] != shapes[1]:
+            raise ProblemError(
+                f"{names[1]}: expected the shape {shapes[0]} of {names[0]}, because axis is None, got {shapes[1]}"
+            )
+        # heads are batch axes of the solutions of each, but belong to one direction of a run
+        axis = tuple(range(-max(own, default=len(shapes[0])), 0))
+    axis = axis if isinstance(axis, tuple) else (axis,)
+    least = min(map(len, shapes))
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        fits = False
+    else:
+        fits = all(isinstance(one, int | np.integer) and -least <= one < least for one in axis)
+    if not fits:
+        raise ProblemError(
+            f"{names[1]}: expected a shape that fits {shapes[0]} of {names[0]} along axis {axis}, got {shapes[1]}"
+        )
+    return *arrays, axis
 
 
 def _unit(name: str, array: np.ndarray, axis: tuple[int, ...], p: float) -> np.ndarray:
@@ -263,16 +293,19 @@ def _unit(name: str, array: np.ndarray, axis: tuple[int, ...], p: float) -> np.n
     return np.asarray(scaled / np.where(length > 0, length, 1.0))
 
 
-def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | Norm = "frobenius") -> np.ndarray | float:
+def margin(
+    problem: Problem, weights: Any, selected: Any = None, norm: str | float | Norm = "frobenius"
+) -> np.ndarray | float:
     """Smallest margin of the selected tokens over the other tokens, divided by the norm: min_it A(W)_it / N(W).
 
     Parameters
     ----------
     problem : Problem
-    weights : array, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
+    weights : Run, Solution, Prediction, or array of shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
         Leading axes broadcast against those of problem and selection, for instance many iterates of one problem.
-    selected : array
-        One token per query, or sets of tokens, as for :func:`attsvm.solve_svm`.
+    selected : array, Run, Solution or Prediction, optional
+        One token per query, or sets of tokens, as for :func:`attsvm.solve_svm`. By default the selection of
+        ``weights``, if they are a result.
     norm : str, float or Norm
         As for :func:`attsvm.solve_svm`. A norm of all attention heads together, such as
         ``attsvm.norms.SumOfHeads(Nuclear())``, measures the smallest margin of all heads.
@@ -309,16 +342,16 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
     """
     check_is_problem(problem)
     norm = parse_norm(norm)
-    weights = check_weights(problem, weights, norm)
-    sets = selection_sets(problem, selected)
+    array = check_weights(problem, weights, norm)
+    sets = selection_sets(problem, selection_of(selected, weights))
     rest = problem.canonical.allowed & ~sets
     if not rest.any(axis=(-3, -2, -1)).all():
         raise ProblemError("selected: expected a token that is not selected, got none, so there is no margin")
     axes = norm.head_axes + (2 if problem.has_queries else 1)
-    size = norm.values(weights, axes)
+    size = norm.values(array, axes)
     # relative to the largest entry, so that the logits of weights as large as 1e300 stay finite
-    largest = np.max(np.abs(weights), axis=tuple(range(-axes, 0)), keepdims=True)
-    logits = token_logits(problem, weights / np.where(largest > 0, largest, 1.0))
+    largest = np.max(np.abs(array), axis=tuple(range(-axes, 0)), keepdims=True)
+    logits = token_logits(problem, array / np.where(largest > 0, largest, 1.0))
     lowest_kept = np.min(np.where(sets, logits, np.inf), axis=-1)
     highest_dropped = np.max(np.where(rest, logits, -np.inf), axis=-1)
     gaps = np.where(rest.any(axis=-1), lowest_kept - np.where(rest.any(axis=-1), highest_dropped, 0.0), np.inf)
@@ -330,8 +363,8 @@ def margin(problem: Problem, weights: Any, selected: Any, norm: str | float | No
 
 
 def check_weights(problem: Problem, weights: Any, norm: Norm | None = None) -> np.ndarray:
-    """The weights in float64, after a check of their entries and shape, which has H if the norm is one of all heads."""
-    array: np.ndarray = np.asarray(weights, dtype=np.float64)
+    """Those of a result or an array, after a check of entries and shape, with H if the norm is one of all heads."""
+    array = weights_of(weights)
     shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
     if norm is not None and norm.head_axes:
         norm.for_heads(problem.num_heads)  # raises where there are no heads

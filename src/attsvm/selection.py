@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from attsvm.checks import parameters_of, selection_of, weights_of
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
 from attsvm.softmax import softmax
@@ -73,11 +74,11 @@ def _class_scores(problem: Problem, run: Any) -> Float[np.ndarray, "*queries T"]
     """−⟨∂ℓ/∂o, x_t⟩ = ⟨v_y − Σ_c softmax(Vo)_c v_c, x_t⟩ at the outputs of a run."""
     assert problem.labels is not None
     assert problem.head is not None
-    head, num_classes = run.parameters.get("v"), problem.head.shape[-2]
+    head, num_classes = parameters_of(run, "run").get("v"), problem.head.shape[-2]
     if head is None or np.shape(head)[-2:] != (num_classes, problem.dim):
         raise ProblemError("run: expected a run with a linear head, because token scores are defined for linear heads")
     keys, queries, allowed, _ = problem.canonical
-    weights = run.weights if problem.has_queries else run.weights[..., None]
+    weights = weights_of(run, "run") if problem.has_queries else weights_of(run, "run")[..., None]
     logits = queries @ np.swapaxes(weights, -1, -2)[..., None, :, :] @ np.swapaxes(keys, -1, -2)
     pooled = softmax(logits, allowed) @ problem.tokens
     outputs = pooled @ np.swapaxes(head, -1, -2)[..., None, :, :]
@@ -153,10 +154,10 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch 
     Parameters
     ----------
     problem : Problem
-    selected : array
+    selected : array, Run, Solution or Prediction
         Integers, shape (*trials, *batch, n[, Q]): one token for each query. Or booleans, shape
         (*trials, *batch, n[, Q], T): the set of tokens that are kept together. The batch axes may be left out if all
-        problems share the selection. Entries of padded queries are ignored.
+        problems share the selection. Entries of padded queries are ignored. A result gives its ``selected``.
 
     Returns
     -------
@@ -169,13 +170,11 @@ def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch 
         If the shape or type does not fit, an index is out of range, a set is empty, or a token that the masks
         exclude is selected.
     """
-    chosen = np.asarray(selected)
+    chosen = selection_of(selected)
     if chosen.dtype == bool:
         expected: tuple[int, ...] = (*problem.query_shape, problem.num_tokens)
-    elif chosen.dtype.kind in "iu":
-        expected = problem.query_shape
     else:
-        raise ProblemError(f"selected: expected integers or booleans, got entries of type {chosen.dtype}")
+        expected = problem.query_shape
     core = expected[len(problem.batch_shape) :]
     if chosen.shape == core != expected:
         chosen = np.broadcast_to(chosen, expected)

@@ -75,7 +75,7 @@ ERRORS = {
     "an infinite value": ({"value": lambda self, x, axes=2: np.inf}, "value: expected one finite number"),
     "an offset": ({"value": lambda self, x, axes=2: 1e-3 + float(np.abs(x).sum())}, "value: expected 0 for an array"),
     "several values": ({"value": lambda self, x, axes=2: abs(x).sum(axis=0)}, "value: failed on an array"),
-    "an exception": ({"value": failing}, r"value: failed on an array of shape \(4, 3\): IndexError.*`shape`"),
+    "an exception": ({"value": failing}, r"value: failed on an array of shape \(4, 3\): IndexError.*`sample_shape`"),
     "other values at once": (
         {"values": lambda self, x, axes=2: np.abs(x).sum(tuple(range(-axes, 0)))},
         "values: expected",

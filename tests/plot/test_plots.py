@@ -66,11 +66,11 @@ def test_every_plot_takes_axes_and_draws_on_them_alone(problem, run, batch):
         attsvm.solve_svm(batch[0], attsvm.optimal_tokens(batch[0])).plot,
         attsvm.predict_direction(problem, run).plot,
         attsvm.regularization_path(problem, [1.0, 10.0]).plot,
-        lambda ax: plot.compare({"a": run, "b": run}, solution, ax=ax),
+        lambda ax: plot.compare(problem, {"a": run, "b": run}, solution, ax=ax),
         lambda ax: plot.attention(problem, run, ax=ax),
-        lambda ax: plot.margins(problem, run, run.selected, ax=ax),
+        lambda ax: plot.margins(problem, run, ax=ax),
         lambda ax: plot.selection(problem, run, ax=ax),
-        lambda ax: plot.paths({"GD": run}, {"Att-SVM": solution}, ax=ax),
+        lambda ax: plot.paths(problem, {"GD": run}, {"Att-SVM": solution}, ax=ax),
     ]
     for draw in drawings:
         figure, axis = plt.subplots()
@@ -88,7 +88,7 @@ def test_margins_attention_selection_and_paths_show_the_numbers(problem, run):
     logits = np.einsum("ntd,de,ne->nt", problem.tokens, run.weights, problem.queries)
     kept = np.take_along_axis(logits, run.selected[:, None], axis=1)
     dropped = (kept - logits)[np.arange(8) != run.selected[:, None]]
-    points = plot.margins(problem, run, run.selected).collections[0].get_offsets()
+    points = plot.margins(problem, run).collections[0].get_offsets()
     np.testing.assert_allclose(points[:, 1], dropped / dropped.min(), rtol=1e-9)
     image = plot.attention(problem, run).images[0].get_array()
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -100,11 +100,27 @@ def test_margins_attention_selection_and_paths_show_the_numbers(problem, run):
     source = random_problem(3, 4, 2, seed=0)
     plane = attsvm.Problem(source.tokens, labels=source.labels, head=source.head)
     path = attsvm.train(plane, steps=20)
-    drawn = plot.paths(path).lines[0].get_xydata()
+    drawn = plot.paths(plane, path).lines[0].get_xydata()
     weights = path.history["weights"]
     radius = np.linalg.norm(weights, axis=1)
     np.testing.assert_allclose(np.linalg.norm(drawn, axis=1), np.log10(1 + radius), rtol=1e-9)
     np.testing.assert_allclose(drawn[1:, 0] * weights[1:, 1], drawn[1:, 1] * weights[1:, 0], atol=1e-9)
+
+
+def test_paths_show_the_name_of_every_ray(problem, run):
+    norms = ("frobenius", "nuclear", "spectral")
+    axis = plot.paths(problem, {"GD": run}, {norm: attsvm.solve_svm(problem, run, norm=norm) for norm in norms})
+    axis.figure.canvas.draw()
+    shown = [text for text in axis.get_legend().get_texts() if text.get_visible()]
+    assert [text.get_text() for text in shown] == ["GD", *norms]
+    whole = axis.figure.bbox
+    for text in shown:
+        place = text.get_window_extent()
+        assert whole.contains(place.x0, place.y0)
+        assert whole.contains(place.x1, place.y1)
+    # by default, the direction that is predicted for each run, once if two runs have the same
+    axis = plot.paths(problem, {"a": run, "b": run})
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["a", "b", "frobenius Att-SVM"]
 
 
 def test_tables_hold_the_numbers(run, batch):
@@ -114,7 +130,7 @@ def test_tables_hold_the_numbers(run, batch):
     assert frame["lowest_probability"].tolist() == run.history["probability"].min(axis=1).tolist()
     _, several = batch
     frame = several.to_frame()
-    assert frame.index.names == ["step", "trial"]
+    assert frame.index.names == ["steps", "trial"]
     step = several.history["steps"][-1]
     assert frame.loc[(step, 2), "loss"] == several.history["loss"][-1, 2]
     dataset = several.to_xarray()

@@ -13,7 +13,7 @@ import attsvm
 problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
 selected = attsvm.optimal_tokens(problem)
 solution = attsvm.solve_svm(problem, selected)
-attsvm.plot.margins(problem, solution, selected)
+attsvm.plot.margins(problem, solution)
 
 # %%
 # The same problem without the tokens that are neither selected nor support tokens has the same solution.

@@ -12,4 +12,4 @@ problem = attsvm.datasets.random_problem(4, 5, 6, seed=0)
 run = attsvm.train(problem, optimizer=attsvm.optimizers.normalized_gradient_descent(1.0), steps=20_000, record=60)
 for quantity, rates in attsvm.observed_rates(problem, run).items():
     print(quantity, rates)
-attsvm.plot.compare({"constant steps": run}, problem)
+attsvm.plot.compare(problem, {"constant steps": run})

@@ -12,6 +12,6 @@ problems = attsvm.datasets.random_problem(6, 8, 10, seed=1, batch=(5,))
 run = attsvm.train(
     problems, optimizer=attsvm.optimizers.normalized_gradient_descent(lambda k: 0.1 + k / 1000), steps=5000
 )
-solution = attsvm.solve_svm(problems, run.selected)
-print(attsvm.direction_error(run.weights, solution.direction, axis=(-2, -1)))
-run.plot(solution.direction, quantities=["direction error"])
+solution = attsvm.solve_svm(problems, run)
+print(attsvm.direction_error(run, solution))
+run.plot(solution, quantities=["direction error"])

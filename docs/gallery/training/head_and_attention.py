@@ -13,7 +13,7 @@ import attsvm
 
 problem = attsvm.datasets.random_problem(6, 8, 10, seed=1, prompt=True)
 run = attsvm.train(problem, train_head=True, steps=20_000)
-limit = attsvm.solve_head(problem, run.selected)
+limit = attsvm.solve_head(problem, run)
 head = run.parameters["v"]
 print("direction error of the head:", attsvm.direction_error(head, limit.direction))
 

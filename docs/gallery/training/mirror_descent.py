@@ -16,7 +16,7 @@ _, axis = plt.subplots(figsize=(5.5, 3.2))
 for i, p in enumerate([1.5, 2, 4]):
     optimizer = attsvm.optimizers.mirror_descent(p=p, learning_rate=lambda k: 0.1 + k / 100)
     run = attsvm.train(problem, optimizer=optimizer, steps=5000)
-    limit = attsvm.solve_svm(problem, run.selected, norm=p).direction
+    limit = attsvm.solve_svm(problem, run, norm=p).direction
     for weights, look in [(run.weights, "-"), (limit, ".")]:
         axis.plot(np.sort(abs(weights / abs(weights).max()).ravel())[::-1], look, color=f"C{i}", label=f"p = {p}")
 handles, labels = axis.get_legend_handles_labels()

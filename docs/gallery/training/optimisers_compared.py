@@ -16,10 +16,10 @@ runs = {
     "sign": attsvm.train(problem, optimizer=steepest_descent(learning_rate=0.02, norm="linf"), steps=10_000),
     "spectral": attsvm.train(problem, optimizer=steepest_descent(learning_rate=0.02, norm="spectral"), steps=10_000),
 }
-attsvm.plot.compare(runs, problem)
+attsvm.plot.compare(problem, runs)
 
 # %%
 # Where an optimum is not unique, as often for sign and spectral descent, the margin ratio says more than the direction.
 for name, run in runs.items():
     norm = attsvm.predict_direction(problem, run).norm
-    print(f"{name:10} {norm.name:10} {attsvm.margin_ratio(problem, run.weights, run.selected, norm=norm):.3f}")
+    print(f"{name:10} {norm.name:10} {attsvm.margin_ratio(problem, run, norm=norm):.3f}")

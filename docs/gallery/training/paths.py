@@ -15,5 +15,5 @@ starts = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]) * 3
 runs = {f"start {start}": attsvm.train(problem, init=start, steps=5000) for start in starts}
 selections = {tuple(run.selected.tolist()) for run in runs.values()}
 print("selected:", selections, "optimal:", attsvm.optimal_tokens(problem))
-directions = {f"Att-SVM {s}": attsvm.solve_svm(problem, s).direction for s in selections}
-attsvm.plot.paths(runs, directions)
+directions = {f"Att-SVM {s}": attsvm.solve_svm(problem, s) for s in selections}
+attsvm.plot.paths(problem, runs, directions)

@@ -12,7 +12,7 @@ import attsvm
 
 problem = attsvm.datasets.random_problem(5, 6, 12, seed=0, num_heads=2)
 run = attsvm.train(problem, steps=10_000)
-print("margins of the heads:", attsvm.margin(problem, run.weights, run.selected))
+print("margins of the heads:", attsvm.margin(problem, run))
 
 _, axes = plt.subplots(1, 2, figsize=(6.5, 2.8))
 for head, axis in enumerate(axes):

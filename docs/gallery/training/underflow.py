@@ -17,4 +17,4 @@ runs = {
         problem, optimizer=normalized_gradient_descent(lambda k: 0.1 + k / 1000), steps=10_000
     ),
 }
-attsvm.plot.compare(runs, problem)
+attsvm.plot.compare(problem, runs)

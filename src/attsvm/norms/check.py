@@ -175,8 +175,8 @@ def _case(norm: Norm, shape: tuple[int, ...]) -> _Case:
             return False
         except Exception as error:  # the code of a norm from outside may fail in any way
             raise ProblemError(
-                f"norm: {norm.name}.{piece}: failed on an array of shape {shape}: {error!r}; a norm of arrays of one "
-                "shape has it as `shape`"
+                f"norm: {norm.name}.{piece}: failed on an array of shape {shape}: {error!r}; a norm that cannot "
+                "measure every shape gives one that it can measure as `sample_shape`"
             ) from error
         return True
 

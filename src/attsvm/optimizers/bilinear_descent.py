@@ -138,7 +138,7 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
     >>> from attsvm.optimizers import bilinear_descent
     >>> problem, descent = random_problem(4, 5, 6, seed=0), bilinear_descent(0.1, norm="frobenius")
     >>> run = attsvm.train(problem, attention="factored", optimizer=descent, steps=2000)
-    >>> bool(attsvm.margin_ratio(problem, run.weights, run.selected, "frobenius") > 0.95)
+    >>> bool(attsvm.margin_ratio(problem, run) > 0.95)
     True
     """
     rule = BilinearSteps(parse_norm(norm))

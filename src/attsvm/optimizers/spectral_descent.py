@@ -141,7 +141,7 @@ def spectral_descent(
     >>> from attsvm.optimizers import spectral_descent
     >>> problem = random_problem(4, 5, 6, seed=0)
     >>> run = attsvm.train(problem, attention="factored", optimizer=spectral_descent(), steps=2000)
-    >>> bool(attsvm.margin_ratio(problem, run.weights, run.selected, "spectral") > 0.9)
+    >>> bool(attsvm.margin_ratio(problem, run, norm="spectral") > 0.9)
     True
     """
     return matrix_descent(

@@ -9,9 +9,8 @@ from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, check_weights
 from attsvm.plot import style
 from attsvm.plot.canvas import one_axes
-from attsvm.problem import Problem
+from attsvm.problem import Problem, check_is_problem
 from attsvm.selection import optimal_tokens
-from attsvm.svm import Solution
 
 
 def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes:
@@ -21,7 +20,7 @@ def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes
     ----------
     problem : Problem
         Without batch axes.
-    weights : Run, Solution, or ndarray, shape (d_k, d_q) or (d_k,)
+    weights : Run, Solution, Prediction, or ndarray, shape (d_k, d_q) or (d_k,)
     ax : Axes, optional
 
     Raises
@@ -66,14 +65,9 @@ def single_weights(problem: Problem, weights: Any) -> np.ndarray:
     ProblemError
         If there are batch axes or several heads.
     """
+    check_is_problem(problem)
     problem.check_one_head()
-    found = check_weights(problem, _array(weights))
+    found = check_weights(problem, weights)
     if problem.batch_shape or found.ndim != 1 + problem.has_queries:
         raise ProblemError("problem, weights: expected no batch axes; index both, as in problem[0], run[0]")
     return found
-
-
-def _array(weights: Any) -> Any:
-    if isinstance(weights, Solution):
-        return weights.direction
-    return getattr(weights, "weights", weights)  # of a run

@@ -1,7 +1,7 @@
 """Axes to draw on, and the small figures of notebooks."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,6 +11,10 @@ from matplotlib.figure import Figure
 from attsvm.displays import PLOTS, Displayed
 from attsvm.errors import ProblemError
 from attsvm.plot import style
+from attsvm.problem import check_is_problem
+
+if TYPE_CHECKING:
+    from attsvm.training import Run
 
 LINES = ("-", "--", "-.", ":")
 COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE, style.SKY)
@@ -46,6 +50,29 @@ def several_axes(ax: Axes | Sequence[Axes] | None, number: int) -> list[Axes]:
         given = ", ".join(type(one).__name__ for one in found)
         raise ProblemError(f"ax: expected {number} Matplotlib axes, got {given or 'none'}")
     return found
+
+
+def named_runs(problem: Any, runs: "Mapping[str, Run] | Run") -> "dict[str, Run]":
+    """Runs by name, a single one without a name.
+
+    Raises
+    ------
+    ProblemError
+        If the first argument is no problem, or there is no run.
+    """
+    check_is_problem(problem)
+    named = dict(runs) if isinstance(runs, Mapping) else {"": runs}
+    for run in named.values():
+        check_run(run, "runs", " or a dict of runs by name")
+    if not named:
+        raise ProblemError("runs: expected at least one, got none")
+    return named
+
+
+def check_run(run: Any, name: str = "run", others: str = "") -> None:
+    """Raise ProblemError unless it is a run: what has a history."""
+    if not hasattr(run, "history"):
+        raise ProblemError(f"{name}: expected a Run{others}, got {type(run).__name__}")
 
 
 def small_figure(shown: Displayed, kind: str) -> str:

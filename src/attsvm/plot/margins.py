@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from attsvm.checks import selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import token_logits
 from attsvm.plot import style
@@ -14,16 +15,16 @@ from attsvm.problem import Problem
 from attsvm.selection import selection_sets
 
 
-def margins(problem: Problem, weights: Any, selected: Any, *, ax: Axes | None = None) -> Axes:
+def margins(problem: Problem, weights: Any, selected: Any = None, *, ax: Axes | None = None) -> Axes:
     """Draw (k_α − k_t)'Wz of every dropped token t, over the smallest of them. Support tokens are at 1.
 
     Parameters
     ----------
     problem : Problem
         Without batch axes.
-    weights : Run, Solution, or ndarray, shape (d_k, d_q) or (d_k,)
-    selected : int ndarray, shape (n[, Q])
-        One token for each query.
+    weights : Run, Solution, Prediction, or ndarray, shape (d_k, d_q) or (d_k,)
+    selected : int ndarray, shape (n[, Q]), Run, Solution or Prediction, optional
+        One token for each query. By default the selection of ``weights``, if they are a result.
     ax : Axes, optional
 
     Raises
@@ -40,13 +41,12 @@ def margins(problem: Problem, weights: Any, selected: Any, *, ax: Axes | None = 
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> selected = attsvm.optimal_tokens(problem)
-    >>> solution = attsvm.solve_svm(problem, selected)
-    >>> attsvm.plot.margins(problem, solution.direction, selected).get_ylabel()
+    >>> solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
+    >>> attsvm.plot.margins(problem, solution).get_ylabel()
     'margin / smallest margin'
     """
     logits = token_logits(problem, single_weights(problem, weights))
-    kept = selection_sets(problem, selected)
+    kept = selection_sets(problem, selection_of(selected, weights))
     if (kept.sum(axis=-1) > 1).any():
         raise ProblemError("selected: expected one token for each query, got a set")
     canonical = problem.canonical

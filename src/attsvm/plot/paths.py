@@ -6,18 +6,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from attsvm.checks import weights_of
 from attsvm.errors import ProblemError
+from attsvm.extensions import import_object
 from attsvm.plot import style
-from attsvm.plot.canvas import line, one_axes
-from attsvm.results import Result
-from attsvm.svm import Solution
+from attsvm.plot.canvas import line, named_runs, one_axes
+from attsvm.problem import Problem
 
 if TYPE_CHECKING:
     from attsvm.training import Run
 
+ENDS = "*Ds^vp"
+"""Markers at the ends of rays, which tell them apart in grey."""
+
 
 def paths(
-    runs: "Mapping[str, Run] | Run", directions: Mapping[str, Any] | None = None, *, ax: Axes | None = None
+    problem: Problem,
+    runs: "Mapping[str, Run] | Run",
+    directions: Mapping[str, Any] | None = None,
+    *,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw the paths of weights in the plane, with their norm on a logarithmic scale, and directions as rays.
 
@@ -26,10 +34,12 @@ def paths(
 
     Parameters
     ----------
+    problem : Problem
+        That of the runs.
     runs : Run, or dict of str to Run
         Without batch axes, of weights of one shape.
-    directions : dict of str to Solution or ndarray, optional
-        Rays, for example the Att-SVMs in several norms.
+    directions : dict of str to Solution, Prediction, Run or ndarray, optional
+        Rays, for example the Att-SVMs in several norms. By default, the direction predicted for each run.
     ax : Axes, optional
 
     Raises
@@ -46,18 +56,18 @@ def paths(
     >>> import attsvm
     >>> problem = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]], [[2.0, 1.0], [0.0, 2.0]]], labels=[1, 1], head=[1.0, 0.0])
     >>> solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem))
-    >>> axes = attsvm.plot.paths({"GD": attsvm.train(problem, steps=50)}, {"Att-SVM": solution})
+    >>> axes = attsvm.plot.paths(problem, {"GD": attsvm.train(problem, steps=50)}, {"Att-SVM": solution})
     >>> axes.get_aspect()
     1.0
     """
-    named = {"": runs} if isinstance(runs, Result) else dict(runs)
+    named = named_runs(problem, runs)
     if any(run.batch_shape for run in named.values()):
         raise ProblemError("runs: expected runs without batch axes; index them, as in run[0]")
+    directions = _predicted(problem, named) if directions is None else directions
+    if not isinstance(directions, Mapping):
+        raise ProblemError(f"directions: expected a dict of directions by name, got {type(directions).__name__}")
     points = {name: _flat(run.history["weights"]) for name, run in named.items()}
-    rays = {
-        name: _flat(np.asarray(x.direction if isinstance(x, Solution) else x, dtype=float)[None])[0]
-        for name, x in (directions or {}).items()
-    }
+    rays = {name: weights_of(x, f"directions: {name}").ravel() for name, x in directions.items()}
     sizes = {x.shape[-1] for x in (*points.values(), *rays.values())}
     if len(sizes) != 1:
         raise ProblemError(f"runs, directions: expected weights of one shape, got {sorted(sizes)} entries")
@@ -71,15 +81,28 @@ def paths(
             longest = max(longest, float(np.abs(path).max()))
             axis.plot(*path.T, label=name or None, **line(number))
             axis.plot(*path[-1], "o", markersize=4, color=line(number)["color"])
-        for name, ray in rays.items():
+        for number, (name, ray) in enumerate(rays.items()):
             end = 1.1 * longest * _unit(ray) @ plane.T
-            axis.annotate(name, end, ha="center", va="center", fontsize=7)
-            axis.plot([0, 0.95 * end[0]], [0, 0.95 * end[1]], color=style.INK, linewidth=0.7, linestyle=":")
+            look = {"color": line(len(points) + number)["color"], "marker": ENDS[number % len(ENDS)], "markevery": [1]}
+            axis.plot([0, end[0]], [0, end[1]], ":", linewidth=0.9, markersize=5, label=name, **look)
         axis.set_aspect("equal")
         axis.set_xlabel("radius log$_{10}$(1 + norm)")
-        if any(named):
-            axis.legend()
+        if any(named) or rays:
+            # beside the axes, since rays of nearly equal directions leave no place for labels at their ends
+            axis.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0))
     return axis
+
+
+def _predicted(problem: Problem, runs: "Mapping[str, Run]") -> dict[str, Any]:
+    """The direction that is predicted for each run, equal ones once."""
+    predict: Any = import_object("attsvm.theory:predict_direction")  # pages of other results need no training
+    found: dict[str, Any] = {}
+    for name, run in runs.items():
+        prediction = predict(problem, run)
+        if not any(np.array_equal(prediction.direction, known.direction) for known in found.values()):
+            label = f"{prediction.norm.name} Att-SVM"
+            found[f"{label} of {name}" if label in found else label] = prediction
+    return found
 
 
 def _flat(weights: np.ndarray) -> np.ndarray:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from attsvm.checks import weights_of
 from attsvm.displays import PLOTS
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.plot import style
 from attsvm.plot.canvas import line, several_axes
 from attsvm.problem import Problem
-from attsvm.svm import Solution
-from attsvm.theory import Prediction, predict_direction
+from attsvm.theory import predict_direction
 from attsvm.training import Run
 
 LABELS = {
@@ -30,7 +30,7 @@ def run(run: Run, target: Any = None, *, quantities: Sequence[str] | None = None
     Parameters
     ----------
     run : Run
-    target : Problem, Prediction, Solution or ndarray, optional
+    target : Problem, Prediction, Solution, Run or ndarray, optional
         What the direction error is measured to: the direction that is predicted for the run on a problem, or a given
         direction.
     quantities : sequence of str, optional
@@ -58,15 +58,16 @@ def run(run: Run, target: Any = None, *, quantities: Sequence[str] | None = None
     """
     names = ["loss", "dropped probability", *(["direction error"] if target is not None else [])]
     names = (names[-1:] if isinstance(ax, Axes) else names) if quantities is None else list(quantities)
+    values = [history(run, name, target) for name in names]
     axes = several_axes(ax, len(names))
-    for axis, name in zip(axes, names, strict=True):
-        draw(axis, run, name, target, 0, None)
+    for axis, name, of_name in zip(axes, names, values, strict=True):
+        draw(axis, run, name, of_name, 0, None)
     return axes[0] if len(axes) == 1 else np.array(axes)
 
 
-def draw(axis: Axes, run: Run, name: str, target: Any, number: int, label: str | None) -> None:
-    """Draw one quantity of a run as the line of this number."""
-    steps, values = run.history["steps"], history(run, name, target)
+def draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, label: str | None) -> None:
+    """Draw one quantity of a run, of which :func:`history` has the values, as the line of this number."""
+    steps = run.history["steps"]
     if not values.size:
         raise ProblemError("run: expected a history with records, got none")
     later = steps > 0  # step 0 has no place on a logarithmic axis
@@ -99,20 +100,11 @@ def history(run: Run, name: str, target: Any) -> np.ndarray:
         return np.asarray(dropped.max(axis=tuple(range(1 + len(run.batch_shape), dropped.ndim))))
     if name != "direction error":
         raise ProblemError(f"quantities: expected {', '.join(map(repr, LABELS))}, got {name!r}")
-    direction = _direction(run, target)
+    target = predict_direction(target, run) if isinstance(target, Problem) else target
+    direction = weights_of(target, "target", "a Problem, a Prediction, a Solution, a Run or an array of numbers")
     weights = run.history["weights"]
     own = weights.ndim - 1 - len(run.batch_shape)
     return np.asarray(direction_error(weights, direction, axis=tuple(range(-own, 0))))
-
-
-def _direction(run: Run, target: Any) -> np.ndarray:
-    if target is None:
-        raise ProblemError("target: expected a problem, a prediction, a solution or a direction, got None")
-    if isinstance(target, Problem):
-        target = predict_direction(target, run)
-    if isinstance(target, Prediction):
-        target = target.direction
-    return np.asarray(target.direction if isinstance(target, Solution) else target, dtype=float)
 
 
 PLOTS.register(Run.kind, run)

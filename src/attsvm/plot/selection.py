@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 
 from attsvm.errors import ProblemError
 from attsvm.plot import style
-from attsvm.plot.canvas import line, one_axes
-from attsvm.problem import Problem
+from attsvm.plot.canvas import check_run, line, one_axes
+from attsvm.problem import Problem, check_is_problem
 from attsvm.selection import optimal_tokens
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def selection(problem: Problem, run: "Run", *, ax: Axes | None = None) -> Axes:
     >>> attsvm.plot.selection(problem, attsvm.train(problem, steps=50)).get_ylabel()
     'share of the queries'
     """
+    check_is_problem(problem)
+    check_run(run)
     optimal = optimal_tokens(problem)
     chosen, steps = run.history["selected"], run.history["steps"]
     if chosen.shape[chosen.ndim - optimal.ndim :] != optimal.shape:

@@ -5,34 +5,21 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.checks import as_array
 from attsvm.errors import ProblemError
 
 Core = tuple[int | None, ...]
 """What follows the batch axes in a shape; None is any size."""
 
 
-def _asarray(name: str, value: Any) -> np.ndarray:
-    if hasattr(value, "detach"):
-        value = value.detach()
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise ProblemError(f"{name}: expected an array ({error})") from None
-    if array.dtype.kind not in "biuf":
-        if array.dtype.name != "bfloat16":
-            raise ProblemError(f"{name}: expected real numbers, got entries of type {array.dtype}")
-        array = array.astype(np.float32)
-    return array
-
-
 def real(name: str, value: Any) -> np.ndarray:
     """A float64 copy."""
-    return np.array(_asarray(name, value), dtype=np.float64, order="C")
+    return np.array(as_array(name, value), dtype=np.float64, order="C")
 
 
 def boolean(name: str, value: Any) -> np.ndarray:
     """A boolean array; entries 0 and 1 count as booleans."""
-    array = _asarray(name, value)
+    array = as_array(name, value)
     if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise ProblemError(f"{name}: expected booleans, got entries other than 0 and 1")
     return array.astype(bool)
@@ -160,7 +147,7 @@ def rank_of_first(values: Any) -> int:
         first = next(iter(values))
     except (StopIteration, TypeError):
         return 0
-    return _asarray("entry", first).ndim
+    return as_array("entry", first).ndim
 
 
 def pad(name: str, arrays: Iterable[Any], ndim: int) -> tuple[np.ndarray, np.ndarray]:

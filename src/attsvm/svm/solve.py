@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attsvm.checks import check_integer, check_number
+from attsvm.checks import check_integer, check_number, selection_of, weights_of
 from attsvm.devices import batch_out_of_memory, free_memory
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
@@ -48,7 +48,7 @@ def solve_svm(
     rank: int | None = None,
     tol: float = 1e-8,
     max_steps: int | None = None,
-    warm_start: "Solution | np.ndarray | None" = None,
+    warm_start: Any = None,
     callback: Callback | None = None,
     progress: bool = False,
     method: str | None = None,
@@ -62,9 +62,9 @@ def solve_svm(
     ----------
     problem : Problem
         Only tokens (or keys), queries and masks matter.
-    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
+    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T); or Run, Solution, Prediction
         The token that each query keeps; or the set of tokens that it keeps together, which have equal logits and a
-        margin of 1 over the other tokens.
+        margin of 1 over the other tokens. A run or another result gives its ``selected``.
     norm : str, float or Norm
         "frobenius", "nuclear", "spectral", "l<p>", the p of an entrywise ℓp norm with 1 ≤ p ≤ ∞, or any norm with
         ``dual`` and at least one of ``prox``, ``project_dual_ball`` and ``steepest``. With several attention heads,
@@ -85,7 +85,7 @@ def solve_svm(
         Largest relative gap of an answer that is called optimal.
     max_steps : int, optional
         Largest number of steps of an iterative method.
-    warm_start : Solution or ndarray, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt, optional
+    warm_start : Solution, Run, or ndarray of shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt, optional
         Initial weights, for the methods that can use them.
     callback : callable, optional
         Called by iterative methods with a :class:`attsvm.Progress` that holds ``step``, ``seconds`` and ``gap``; a
@@ -143,7 +143,7 @@ def solve_svm(
     options = _Options(parse_norm(norm), relaxed, slack, rank, tol, max_steps, callback, method)
     # what leaves the floats is seen by the certificate
     with np.errstate(all="ignore"), threads_for(_multiplications(problem)), _enough_memory(problem):
-        return _solve(problem, selected, options, warm_start)
+        return _solve(problem, selection_of(selected), options, warm_start)
 
 
 @contextlib.contextmanager
@@ -176,7 +176,7 @@ class _Options(NamedTuple):
     method: str | None
 
 
-def _solve(problem: Problem, selected: Any, options: _Options, warm_start: "Solution | np.ndarray | None") -> Solution:
+def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start: Any) -> Solution:
     """The solution; of a problem whose rows are not of a usual size, by way of the problem at unit scale."""
     norm, relaxed, slack, rank, tol, max_steps, callback, method = options
     start = time.perf_counter()
@@ -308,23 +308,24 @@ def _with_batch_axes(array: Any, problem: Problem, batch: tuple[int, ...], sets:
 def _initial_weights(
     problem: Problem,
     batch: tuple[int, ...],
-    warm_start: "Solution | np.ndarray | None",
+    warm_start: Any,
     constraints: Constraints,
 ) -> np.ndarray | None:
     """The warm start as weights of the constraints, with 0 in place of numbers that are not finite."""
     if warm_start is None:
         return None
-    weights = np.asarray(warm_start.direction if isinstance(warm_start, Solution) else warm_start, dtype=np.float64)
+    weights = weights_of(warm_start, "warm_start")
     own = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
     if weights.shape not in (own, batch + own):
         raise ProblemError(f"warm_start: expected shape {batch + own}, got {weights.shape}")
     if not problem.has_queries:
         weights = weights[..., None]
     whole = np.broadcast_to(weights, (*batch, problem.key_dim, problem.query_dim))
-    return np.nan_to_num(whole).reshape(constraints.batch_shape + constraints.weights_shape)
+    finite: np.ndarray = np.nan_to_num(whole)
+    return finite.reshape(constraints.batch_shape + constraints.weights_shape)
 
 
-def _initial_multipliers(constraints: Constraints, warm_start: "Solution | np.ndarray | None") -> np.ndarray | None:
+def _initial_multipliers(constraints: Constraints, warm_start: Any) -> np.ndarray | None:
     """The multipliers of a solution that has as many as there are constraints, with the Q axis written out."""
     if not isinstance(warm_start, Solution) or warm_start.dual.size != constraints.right.size:
         return None

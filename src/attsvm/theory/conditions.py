@@ -180,7 +180,7 @@ def global_convergence_conditions(
     ----------
     problem : Problem
         With labels ±1 and a head, which is not trained.
-    init : array, shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt, or Run, optional
+    init : array, shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt, Solution or Run, optional
         The initial weights; zeros by default. A run gives its initial weights and its optimizer. It must be a run of
         all steps on the full gradient, without penalty and with the ``loss`` that is given.
     loss : str, Loss or callable

@@ -1,11 +1,11 @@
 """How near factors K and Q are to the best ones of their size: the factor ratio and the KKT ratio."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm.checks import parameters_of, selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Lp, MaxOfHeads, Norm, induced_norm, parse_norm
@@ -23,8 +23,8 @@ Queries = Float[np.ndarray, "*model H d_q m"]
 
 def factor_ratio(
     problem: Problem,
-    parameters: Mapping[str, Any],
-    selected: Any,
+    parameters: Any,
+    selected: Any = None,
     norm: str | float | Norm = "spectral",
     *,
     scope: str = "heads",
@@ -37,11 +37,11 @@ def factor_ratio(
     Parameters
     ----------
     problem : Problem
-    parameters : mapping
+    parameters : Run or mapping
         "K" of shape (*batch, d_k, m) and "Q" of shape (*batch, d_q, m), such as ``run.parameters``. With ``num_heads``
         the axis of heads is the last of the batch axes.
-    selected : int array, shape (*batch, n[, Q])
-        One token per query. A bool array is allowed if each set has one token.
+    selected : int array, shape (*batch, n[, Q]), Run, Solution or Prediction, optional
+        One token per query. A bool array is allowed if each set has one token. By default the selection of the run.
     norm : str, float or Norm
         N, the norm of the factors.
     scope : {"heads", "fused", "kq"}
@@ -77,6 +77,7 @@ def factor_ratio(
     """
     check_is_problem(problem)
     norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), _at_unit_scale(problem)
+    selected = selection_of(selected, parameters)
     _token_of_each_query(problem, selected)
     keys, queries = _factors(problem, parameters)
     induced = induced_norm(norm, keys.shape[-1], scope, problem.num_heads)
@@ -94,8 +95,8 @@ def factor_ratio(
 
 def kkt_ratio(
     problem: Problem,
-    parameters: Mapping[str, Any],
-    selected: Any,
+    parameters: Any,
+    selected: Any = None,
     norm: str | float | Norm = "spectral",
     *,
     scope: str = "heads",
@@ -143,7 +144,7 @@ def kkt_ratio(
     """
     check_is_problem(problem)
     norm, scope, problem = parse_norm(norm), read_matrix_scope(scope), _at_unit_scale(problem)
-    sets = _token_of_each_query(problem, selected)
+    sets = _token_of_each_query(problem, selection_of(selected, parameters))
     keys, queries = _factors(problem, parameters)
     allowed = problem.canonical.allowed
     heads = sets if problem.num_heads is not None else sets[..., None, :, :, :]
@@ -200,9 +201,9 @@ def _token_of_each_query(problem: Problem, selected: Any) -> Bool[np.ndarray, "*
     return sets
 
 
-def _factors(problem: Problem, parameters: Mapping[str, Any]) -> tuple[Keys, Queries]:
+def _factors(problem: Problem, given: Any) -> tuple[Keys, Queries]:
     """K and Q, with an axis of heads."""
-    batch = problem.batch_shape
+    batch, parameters = problem.batch_shape, parameters_of(given)
     arrays = []
     for name, size in (("K", problem.key_dim), ("Q", problem.query_dim)):
         if name not in parameters:

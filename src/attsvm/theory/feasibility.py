@@ -66,7 +66,7 @@ def feasibility(problem: Problem, selected: Any = None, norm: str | float | Norm
     Parameters
     ----------
     problem : Problem
-    selected : array, optional
+    selected : array, Run, Solution or Prediction, optional
         As for :func:`attsvm.solve_svm`; by default the optimal tokens, which need labels and a head.
     norm : str, float or Norm
         The norm of the Att-SVM. The answer does not depend on it.

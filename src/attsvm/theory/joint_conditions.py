@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm.checks import selection_of
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, plain
@@ -106,7 +107,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     ----------
     problem : Problem
         With labels ±1. The head is not used.
-    selected : int array, shape (*batch, n[, Q])
+    selected : int array, shape (*batch, n[, Q]), or Run, Solution or Prediction
         One token per query.
     norm : str, float or Norm
         The norm of the Att-SVM; the head has that of vectors.
@@ -149,7 +150,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     JointConditions(all hypotheses hold; 1 labels with slack)
     """
     check_is_problem(problem)
-    used = parse_norm(norm)
+    used, selected = parse_norm(norm), selection_of(selected)
     head = solve_head(problem, selected, used.of_vectors)
     solved = is_feasible(head) & np.isfinite(head.value)
     active = problem.canonical.active if problem.has_query_axis else problem.canonical.active[..., 0]
@@ -158,7 +159,7 @@ def joint_conditions(problem: Problem, selected: Any, norm: str | float | Norm =
     relaxed = solve_svm(problem, selected, norm=used, relaxed=slack)
     margin = np.divide(1.0, head.value, out=np.zeros(solved.shape), where=solved & (np.asarray(head.value) > 0))
     others, gaps = _gaps(problem, selected, head, slack)
-    swaps = _swap_ratio(problem, np.asarray(selected), used, others, margin)
+    swaps = _swap_ratio(problem, selected, used, others, margin)
     gap = np.where(others, gaps, np.inf).min(axis=(*(axis - 1 for axis in own), -1))
     bound = np.where(others, _mixture_bounds(problem, selected, head, used), 0.0).max(
         axis=(*(axis - 1 for axis in own), -1)

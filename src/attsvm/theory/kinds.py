@@ -107,11 +107,11 @@ def classify(problem: Problem, weights: Any, norm: str | float | Norm | None = N
     ----------
     problem : Problem
         With labels ±1 and a head.
-    weights : Run, or array of shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt
-        A run, or its weights. Their scale matters: the softmax must be saturated.
+    weights : Run, Solution, or array of shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt
+        A run, or weights. Their scale matters: the softmax must be saturated.
     norm : str, float or Norm, optional
         The norm of the Att-SVM. By default that of the run, as in :func:`attsvm.predict_direction`; the Frobenius norm
-        for an array. Required for a run whose optimizer has no norm.
+        for others. Required for a run whose optimizer has no norm.
 
     Returns
     -------

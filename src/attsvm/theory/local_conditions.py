@@ -123,7 +123,7 @@ def local_convergence_conditions(
     ----------
     problem : Problem
         With labels ±1 and a head, which is not trained.
-    selected : int array
+    selected : int array, Run, Solution or Prediction
         One token per query, as for :func:`attsvm.solve_svm`.
     loss : str, Loss or callable
         As for :func:`attsvm.train`.

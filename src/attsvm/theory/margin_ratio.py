@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.checks import selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Norm
@@ -14,7 +15,7 @@ from attsvm.theory.feasibility import is_feasible
 
 
 def margin_ratio(
-    problem: Problem, weights: Any, selected: Any, norm: str | float | Norm = "frobenius"
+    problem: Problem, weights: Any, selected: Any = None, norm: str | float | Norm = "frobenius"
 ) -> np.ndarray | float:
     """The margin over the best margin of any weights of the same norm: value · min_it A(W)_it / N(W).
 
@@ -44,12 +45,14 @@ def margin_ratio(
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> selected = attsvm.optimal_tokens(problem)
-    >>> solution = attsvm.solve_svm(problem, selected)
-    >>> round(attsvm.margin_ratio(problem, solution.direction, selected), 6)
+    >>> run = attsvm.train(problem, steps=2000)
+    >>> attsvm.margin_ratio(problem, run) > 0.9
+    True
+    >>> round(attsvm.margin_ratio(problem, attsvm.solve_svm(problem, run)), 6)
     1.0
     """
     check_is_problem(problem)
+    selected = selection_of(selected, weights)
     achieved = margin(problem, weights, selected, norm)
     solution = solve_svm(problem, selected, norm=norm)
     if not is_feasible(solution).all():

@@ -137,7 +137,7 @@ class Run(Result):
         """The history as a pandas DataFrame: one row for each record and trial, in this order.
 
         The columns are ``loss``, ``log_scale``, ``logit_change``, and the lowest and the median over the queries of the
-        largest probability. The index counts ``step`` and the batch axes.
+        largest probability. The index counts ``steps`` and the batch axes.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class Run(Result):
             "lowest_probability": np.nanmin(rows, axis=-1),
             "median_probability": np.nanmedian(rows, axis=-1),
         }
-        return pd.DataFrame({name: np.ravel(x) for name, x in columns.items()}, index=self._index((("step", steps),)))
+        return pd.DataFrame({name: np.ravel(x) for name, x in columns.items()}, index=self._index((("steps", steps),)))
 
     def _dimensions(self) -> dict[str, tuple[str, ...]]:
         entries = ("key_entry", "query_entry")[: 1 + ATTENTIONS[self.attention].takes_queries]

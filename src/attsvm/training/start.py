@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.checks import weights_of
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention
@@ -80,7 +81,4 @@ def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_name
                 f"init: expected a tuple ({', '.join(of_attention)}), a dict or a Run, got {type(init).__name__}"
             )
         parts = dict(zip(of_attention, init, strict=True))
-    try:
-        return {name: np.asarray(x).astype(np.float64, casting="same_kind") for name, x in parts.items()}
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"init: expected arrays of real numbers ({error})") from None
+    return {name: np.array(weights_of(x, "init")) for name, x in parts.items()}

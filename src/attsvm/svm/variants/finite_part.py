@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm.checks import weights_of
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, check_weights
 from attsvm.problem import Problem, check_is_problem
@@ -77,12 +78,12 @@ def finite_part(problem: Problem, weights_or_probabilities: Any, selected: Any) 
     ----------
     problem : Problem
         Only tokens (or keys), queries and masks matter.
-    weights_or_probabilities : array
-        Either weights, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt, whose attention is computed; or the
-        attention itself, shape (*batch, n[, Q], T), of which only ratios inside the sets matter. The shape decides. An
-        array that has both shapes is read as attention if it is not negative and the allowed entries of each query
-        sum to 1, and as weights otherwise.
-    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
+    weights_or_probabilities : array, Run or Solution
+        Either weights, those of a result or of shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt, whose attention
+        is computed; or the attention itself, shape (*batch, n[, Q], T), of which only ratios inside the sets matter.
+        The shape decides. An array that has both shapes is read as attention if it is not negative and the allowed
+        entries of each query sum to 1, and as weights otherwise.
+    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T); or Prediction, Solution, Run
         The tokens kept.
 
     Returns
@@ -141,9 +142,9 @@ def combined_prediction(problem: Problem, weights: Any, selected: Any) -> Combin
     Parameters
     ----------
     problem : Problem
-    weights : array, shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
+    weights : Run, or array of shape (*batch, d_k, d_q), or (*batch, d_k) for a prompt
         The trained weights, W. Their attention gives the ratios of the finite part.
-    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
+    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T); or Prediction, Solution, Run
         The tokens kept.
 
     Returns
@@ -207,7 +208,7 @@ def _attention(
     problem: Problem, given: Any, sets: Bool[np.ndarray, "*batch n Q T"]
 ) -> Float[np.ndarray, "*batch n Q T"]:
     """The attention that weights or probabilities describe."""
-    array = np.asarray(given, dtype=np.float64)
+    array = weights_of(given, "weights_or_probabilities")
     batch, own = sets.shape[:-3], (*problem.query_shape[len(problem.batch_shape) :], problem.num_tokens)
     of_weights = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
 

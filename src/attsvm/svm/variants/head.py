@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from attsvm.checks import selection_of
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.problem import Problem, check_is_problem
@@ -34,7 +35,7 @@ def solve_head(
     ----------
     problem : Problem
         With labels ±1; keys do not matter.
-    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T)
+    selected : int array, shape (*batch, n[, Q]), or bool array, shape (*batch, n[, Q], T); or Run, Solution
         One token per query.
     norm : str, float or Norm
         As for :func:`attsvm.solve_svm`; the p of an ℓp norm, for instance.
@@ -102,5 +103,5 @@ def solve_head(
         solution,
         dual=solution.dual[..., 1].reshape(of_query),
         support=solution.support[..., 1].reshape(of_query),
-        selected=np.asarray(selected),
+        selected=selection_of(selected),
     )

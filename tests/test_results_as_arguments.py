@@ -1,0 +1,169 @@
+"""A run, a solution or a prediction may stand wherever weights or a selection may; another type is one line."""
+
+import matplotlib as mpl
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import attsvm
+from attsvm import plot
+from attsvm.datasets import random_problem
+
+PROBLEM = random_problem(4, 5, 6, seed=0)
+RUN = attsvm.train(PROBLEM, steps=300)
+FACTORED = attsvm.train(PROBLEM, attention="factored", steps=300)
+SOLUTION = attsvm.solve_svm(PROBLEM, attsvm.optimal_tokens(PROBLEM))
+PREDICTION = attsvm.predict_direction(PROBLEM, RUN)
+W, SELECTED = RUN.weights, RUN.selected
+
+
+def drawn(axes):
+    """The numbers that a plot shows."""
+    numbers = [x.get_xydata() for axis in np.ravel(axes) for x in axis.lines]
+    return [*numbers, *(x.get_offsets() for axis in np.ravel(axes) for x in axis.collections)]
+
+
+@pytest.mark.parametrize(
+    ("of_results", "of_arrays"),
+    [
+        (
+            lambda: attsvm.direction_error(RUN, SOLUTION),
+            lambda: attsvm.direction_error(W, SOLUTION.direction),
+        ),
+        (lambda: attsvm.correlation(PREDICTION, RUN), lambda: attsvm.correlation(PREDICTION.direction, W)),
+        (
+            lambda: attsvm.bregman_divergence(SOLUTION, RUN, 3.0),
+            lambda: attsvm.bregman_divergence(SOLUTION.direction, W, 3.0),
+        ),
+        (
+            lambda: [attsvm.in_cone(RUN, SOLUTION, x) for x in (0.01, 0.5)],
+            lambda: [attsvm.in_cone(W, SOLUTION.direction, x) for x in (0.01, 0.5)],
+        ),
+        (lambda: attsvm.margin(PROBLEM, RUN, norm=1), lambda: attsvm.margin(PROBLEM, W, SELECTED, 1)),
+        (
+            lambda: attsvm.margin(PROBLEM, SOLUTION, RUN),
+            lambda: attsvm.margin(PROBLEM, SOLUTION.direction, SELECTED),
+        ),
+        (lambda: attsvm.margin_ratio(PROBLEM, RUN), lambda: attsvm.margin_ratio(PROBLEM, W, SELECTED)),
+        (
+            lambda: attsvm.margin_ratio(PROBLEM, PREDICTION),
+            lambda: attsvm.margin_ratio(PROBLEM, PREDICTION.direction, PREDICTION.selected),
+        ),
+        (
+            lambda: attsvm.solve_svm(PROBLEM, RUN, warm_start=RUN).direction,
+            lambda: attsvm.solve_svm(PROBLEM, SELECTED, warm_start=W).direction,
+        ),
+        (lambda: attsvm.solve_svm(PROBLEM, RUN).selected, lambda: SELECTED),
+        (lambda: attsvm.solve_head(PROBLEM, RUN).selected, lambda: SELECTED),
+        (
+            lambda: attsvm.feasibility(PROBLEM, PREDICTION).solution.direction,
+            lambda: attsvm.feasibility(PROBLEM, SELECTED).solution.direction,
+        ),
+        (
+            lambda: attsvm.classify(PROBLEM, SOLUTION).largest_dropped,
+            lambda: attsvm.classify(PROBLEM, SOLUTION.direction).largest_dropped,
+        ),
+        (
+            lambda: attsvm.local_convergence_conditions(PROBLEM, SOLUTION).radius,
+            lambda: attsvm.local_convergence_conditions(PROBLEM, SOLUTION.selected).radius,
+        ),
+        (
+            lambda: attsvm.joint_conditions(PROBLEM, RUN).swap_ratio,
+            lambda: attsvm.joint_conditions(PROBLEM, SELECTED).swap_ratio,
+        ),
+        (
+            lambda: attsvm.global_convergence_conditions(PROBLEM, SOLUTION).excess_loss,
+            lambda: attsvm.global_convergence_conditions(PROBLEM, SOLUTION.direction).excess_loss,
+        ),
+        (
+            lambda: attsvm.finite_part(PROBLEM, RUN, PREDICTION).weights,
+            lambda: attsvm.finite_part(PROBLEM, W, SELECTED).weights,
+        ),
+        (
+            lambda: attsvm.combined_prediction(PROBLEM, RUN, RUN).weights,
+            lambda: attsvm.combined_prediction(PROBLEM, W, SELECTED).weights,
+        ),
+        (
+            lambda: attsvm.factor_ratio(PROBLEM, FACTORED),
+            lambda: attsvm.factor_ratio(PROBLEM, FACTORED.parameters, FACTORED.selected),
+        ),
+        (
+            lambda: attsvm.kkt_ratio(PROBLEM, FACTORED, norm="frobenius"),
+            lambda: attsvm.kkt_ratio(PROBLEM, FACTORED.parameters, FACTORED.selected, "frobenius"),
+        ),
+        (
+            lambda: attsvm.train(PROBLEM, init=SOLUTION, steps=2).weights,
+            lambda: attsvm.train(PROBLEM, init=SOLUTION.direction, steps=2).weights,
+        ),
+        (lambda: drawn(plot.margins(PROBLEM, RUN)), lambda: drawn(plot.margins(PROBLEM, W, SELECTED))),
+        (
+            lambda: plot.attention(PROBLEM, PREDICTION).images[0].get_array(),
+            lambda: plot.attention(PROBLEM, PREDICTION.direction).images[0].get_array(),
+        ),
+        (lambda: drawn(RUN.plot(FACTORED)), lambda: drawn(RUN.plot(FACTORED.weights))),
+        (
+            lambda: drawn(plot.paths(PROBLEM, RUN)),
+            lambda: drawn(plot.paths(PROBLEM, RUN, {"predicted": PREDICTION.direction})),
+        ),
+        (lambda: drawn(plot.compare(PROBLEM, RUN)), lambda: drawn(plot.compare(PROBLEM, RUN, PREDICTION.direction))),
+    ],
+)
+def test_a_result_is_its_weights_and_its_selection(of_results, of_arrays):
+    for found, expected in zip(*(x if isinstance(x, list) else [x] for x in (of_results(), of_arrays())), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    plt.close("all")
+
+
+def test_the_batch_axes_of_results_are_no_part_of_a_direction():
+    problems = random_problem(4, 5, 6, seed=0, batch=(3,))
+    run = attsvm.train(problems, steps=50)
+    errors = attsvm.direction_error(run, attsvm.predict_direction(problems, run))
+    single = [attsvm.direction_error(run[i], attsvm.predict_direction(problems[i], run[i])) for i in range(3)]
+    np.testing.assert_allclose(errors, single, rtol=1e-6)
+    assert attsvm.direction_error(run, SOLUTION).shape == (3,)
+    # the heads of a run are one direction, although each has a solution of its own
+    heads = random_problem(3, 4, 5, seed=0, num_heads=2)
+    run = attsvm.train(heads, steps=50)
+    solutions = attsvm.solve_svm(heads, run)
+    assert solutions.batch_shape == (2,)
+    assert attsvm.direction_error(run, solutions) == attsvm.direction_error(run.weights, solutions.direction)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: attsvm.direction_error(W, "x"), "b: expected an array of numbers, a Run or a Solution, got str"),
+        (lambda: attsvm.correlation(PROBLEM, W), "a: expected an array of numbers, a Run or a Solution, got Problem"),
+        (lambda: attsvm.direction_error(W[0], SOLUTION), "b: expected a shape that fits"),
+        (lambda: attsvm.direction_error(W, W, axis=2), "b: expected a shape that fits"),
+        (lambda: attsvm.in_cone({}, W, 0.1), "weights: expected an array of numbers, a Run or a Solution, got dict"),
+        (lambda: attsvm.margin_ratio(W, PROBLEM, SELECTED), "problem: expected a Problem, got an array"),
+        (lambda: attsvm.margin(PROBLEM, W), "selected: expected .*, got NoneType"),
+        (lambda: attsvm.margin(PROBLEM, RUN, "nuclear"), "selected: expected .*, got str"),
+        (lambda: attsvm.solve_svm(PROBLEM, PROBLEM), "selected: expected .*, got Problem"),
+        (lambda: attsvm.solve_svm(PROBLEM, RUN, warm_start="x"), "warm_start: expected .*, got str"),
+        (lambda: attsvm.finite_part(PROBLEM, "x", RUN), "weights_or_probabilities: expected .*, got str"),
+        (lambda: attsvm.local_convergence_conditions(PROBLEM, W), "selected: expected .* type float64"),
+        (lambda: attsvm.factor_ratio(PROBLEM, W, RUN), "parameters: expected a Run or a dict of arrays, got ndarray"),
+        (lambda: attsvm.observed_rates(PROBLEM, W), "run: expected a Run, got an array"),
+        (lambda: attsvm.train(PROBLEM, init="x"), "init: expected .*, got str"),
+        (lambda: RUN.plot("paths"), "target: expected a Problem, .*, got str"),
+        (lambda: RUN.plot({"nuclear": SOLUTION}), "target: expected a Problem, .*, got dict"),
+        (lambda: plot.compare({"GD": RUN}, PROBLEM), "problem: expected a Problem, got dict"),
+        (lambda: plot.compare(PROBLEM, {}), "runs: expected at least one, got none"),
+        (lambda: plot.compare(PROBLEM, {"a": SOLUTION}), "runs: expected a Run or a dict of runs by name, got Sol"),
+        (lambda: plot.paths(RUN, {"a": SOLUTION}), "problem: expected a Problem, got Run"),
+        (lambda: plot.paths(PROBLEM, RUN, SOLUTION), "directions: expected a dict of directions by name, got Sol"),
+        (lambda: plot.paths(PROBLEM, RUN, {"a": "b"}), "directions: a: expected .*, got str"),
+        (lambda: plot.attention(RUN, PROBLEM), "problem: expected a Problem, got Run"),
+        (lambda: plot.margins(RUN, PROBLEM, SELECTED), "problem: expected a Problem, got Run"),
+        (lambda: plot.selection(PROBLEM, W), "run: expected a Run, got ndarray"),
+    ],
+)
+def test_another_type_is_one_line(call, message):
+    with pytest.raises(attsvm.ProblemError, match=f"^{message}") as found:
+        call()
+    assert "\n" not in str(found.value)
+    assert not plt.get_fignums()
