@@ -1,5 +1,8 @@
 """``attsvm`` itself: which commands it has, and their help."""
 
+import io
+import json
+import os
 import re
 import shlex
 import sys
@@ -114,6 +117,36 @@ def test_every_command_is_quiet_or_verbose_alike(run, capsys):
     assert "Traceback" in traceback
     assert run("train", "nothing.npz", "-q") == (status, f"attsvm: {line}")
     assert run("train", "nothing.npz", "-q", "-v")[1] == "attsvm: --quiet, --verbose: expected one of them, got both\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--help",
+        "inspect --help",
+        "sweep --list",
+        "reproduce --list --json",
+        "problem p.npz",
+        "solve p.npz --selected optimal",
+    ],
+)
+def test_a_closed_stream_and_another_encoding_end_no_command(run, monkeypatch, arguments):
+    attsvm.datasets.random_problem(3, 4, 5, seed=0).save("p.npz")
+    with io.TextIOWrapper(io.BytesIO(), "ascii") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert run(*arguments.split()) == (0, "")
+        written = stream.buffer.getvalue().decode()
+    assert written
+    if "--json" in arguments:
+        assert "⟩" in str(json.loads(written)), "escaped as in JSON"
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run(*arguments.split()) == (0, "")
+    reads, writes = os.pipe()
+    os.close(reads)
+    with open(writes, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        status, said = run(*arguments.split())
+    assert (status, said in ("", "attsvm: standard output: Broken pipe\n")) == (1, True)
 
 
 def test_the_exit_status_follows_from_the_worst_status(capsys):

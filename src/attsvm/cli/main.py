@@ -1,11 +1,32 @@
 """The entry point of the command line ``attsvm``. Nothing slow is imported before signals are handled."""
 
+import codecs
+import json
+import os
+import sys
+from typing import Any
+
 from attsvm.cli.interrupts import interruptible
 
 
 def main() -> None:
     """Run the command line. An error gives one line on stderr; docs/guide/results.md lists the exit statuses."""
+    _open_streams()
     with interruptible():
         from attsvm.cli.app import run
 
         run()
+
+
+def _open_streams() -> None:
+    """Let stdout and stderr write any text: to nowhere if they are closed, and with escapes in another encoding."""
+    codecs.register_error("escaped", _escaped)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until the process ends
+        getattr(sys, name).reconfigure(errors="escaped")
+
+
+def _escaped(error: Any) -> tuple[str, int]:
+    """The characters that an encoding lacks as JSON writes them, so that a result remains valid JSON."""
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
