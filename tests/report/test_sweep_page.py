@@ -44,6 +44,8 @@ def store(axes, finished=TRIALS, errors=()):
         "loss": (dims, np.where(done, loss, np.nan), {"long_name": "training loss"}),
         "margin_ratio": ((*dims, "measured_norm"), ratio, {"long_name": "margin ratio"}),
         "steps": (dims, np.where(done, 100 * kind.astype("int32"), -1), {"missing": -1, "units": "steps"}),
+        # by definition that of some trials alone, as of infeasible ones
+        "bound": (dims, np.where(kind > 0, np.nan, loss), {"partial": True}),
         "done": (dims, done),
     }
     attributes = {"name": "mine", "version": "1", "command": "attsvm sweep <mine>", "seed": 7, "hash": "abc"}
@@ -79,8 +81,8 @@ def test_the_table_is_recomputed_from_the_finished_trials_of_each_cell():
     axes = {"optimizer": ["sign", "adam"], "dim": [8, 2]}
     data = store(axes, finished=12)
     rows = [*csv.DictReader(io.StringIO(table_csv(summarize(data))))]
-    # 4 cells with feasible, 3 kinds that occur, the loss, 2 norms and the steps
-    assert len(rows) == 4 * 8
+    # 4 cells with feasible, 3 kinds that occur, the loss, 2 norms, the steps and the bound
+    assert len(rows) == 4 * 9
     # numbers ascending, names as given
     assert [*dict.fromkeys((row["optimizer"], row["dim"]) for row in rows)] == [
         ("sign", "2"), ("sign", "8"), ("adam", "2"), ("adam", "8"),

@@ -1,17 +1,22 @@
 """The folder of a sweep: what a worker that outlives its client may write, and the names of its coordinates."""
 
+import contextlib
+import json
 import shutil
+import warnings
 
 import numpy as np
 import pytest
 
+import attsvm
 from attsvm.errors import ProblemError
 from attsvm.optimizers import gradient_descent
+from attsvm.sweeps.arrays import coordinate
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.estimate import estimate, num_programs
 from attsvm.sweeps.format import Output
 from attsvm.sweeps.measure import Measure
-from attsvm.sweeps.store import Store, Task, coordinate
+from attsvm.sweeps.store import Store, Task
 from attsvm.sweeps.sweep import sweep
 
 SOLVED = Definition({"dim": [2]}, ["feasible"], trials=8)
@@ -81,3 +86,108 @@ def test_cells_of_other_sizes_or_names_have_programs_of_their_own():
 def test_an_estimate_compiles_also_programs_that_are_in_the_cache():
     training = Definition({"dim": [2]}, ["loss"], trials=8, fixed={"num_sequences": 1, "num_tokens": 2, "steps": 2})
     assert estimate(training, 8).compile_seconds > 10 * estimate(training, 8).seconds
+
+
+def largest(problem, run):
+    return {"largest": problem.tokens.max(axis=(1, 2, 3))}
+
+
+CHECKED = Definition({"dim": [2, 3], "svm.norm": ["l1"]}, ["feasible", largest], trials=20, block=8)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A store of six chunks, and what it holds."""
+    store = tmp_path_factory.mktemp("sweep") / "store"
+    return store, sweep(CHECKED, store=store, workers=0, chunk=8).load()
+
+
+def files_of(store, pattern):
+    return [path for path in sorted(store.glob(pattern)) if path.is_file()]
+
+
+def flipped(data, bit):
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_no_damaged_file_is_opened_silently(whole):
+    store, _ = whole
+    chunks = files_of(store, "data.zarr/*/c/**/*")
+    bits = np.random.default_rng(0)
+    for path in [*chunks, *files_of(store, "data.zarr/**/zarr.json"), *files_of(store, "chunks/*.done")]:
+        data = path.read_bytes()
+        flips = [flipped(data, bit) for bit in bits.choice(8 * len(data), 8)]
+        for damaged in [b"", data[: len(data) // 2], data + b"0", *flips]:
+            path.write_bytes(damaged)
+            with pytest.raises(ProblemError, match="expected the bytes that the sweep wrote, got"):
+                attsvm.open_sweep(store)
+        path.write_bytes(data)
+    for path in [*chunks, *files_of(store, "data.zarr/**/zarr.json")]:
+        data = path.read_bytes()
+        path.unlink()
+        with pytest.raises(ProblemError, match=rf"{path.relative_to(store)}: .* got no file; .* run the sweep again"):
+            attsvm.open_sweep(store)
+        path.write_bytes(data)
+    for one in chunks:
+        first = one.read_bytes()
+        other = next(path for path in chunks if path.read_bytes() != first)
+        second = other.read_bytes()
+        one.write_bytes(second)
+        other.write_bytes(first)
+        with pytest.raises(ProblemError, match=r"data\.zarr/.*: expected the bytes .* \(and 1 more file"):
+            attsvm.open_sweep(store)
+        one.write_bytes(first)
+        other.write_bytes(second)
+    assert attsvm.open_sweep(store).done.all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_bit_of_the_definition_is_changed_silently(whole):
+    store, expected = whole
+    header = store / "sweep.json"
+    data = header.read_bytes()
+    for bit in np.random.default_rng(0).choice(8 * len(data), 100):
+        header.write_bytes(flipped(data, bit))
+        with contextlib.suppress(ProblemError, RuntimeWarning):
+            assert attsvm.open_sweep(store).load().identical(expected), "a bit of the name of the checksum"
+    header.write_bytes(data)
+
+
+def test_the_same_sweep_computes_what_is_damaged_again_and_nothing_else(whole, tmp_path, command):
+    store = tmp_path / "store"
+    shutil.copytree(whole[0], store)
+    first, second, third, *_ = files_of(store, "data.zarr/feasible/c/0/**/*")
+    first.write_bytes(second.read_bytes())
+    third.unlink()
+    (store / "chunks" / "1-0.done").write_bytes(b"")
+    for name in ("zarr.json", "dim/zarr.json", "dim/c/0", "feasible/zarr.json", "largest/zarr.json"):
+        (store / "data.zarr" / name).write_bytes(b"{")
+    status, _, said = command("sweep", "show", store)
+    assert (status, said.count("\n")) == (2, 1)
+    assert "store/chunks/1-0.done: expected the bytes that the sweep wrote, got others (and 7 more files" in said
+    counts = []
+    with pytest.warns(RuntimeWarning, match=r"1-0\.done: .* \(and 7 more files like it\); it is computed again"):
+        found = sweep(CHECKED, store=store, workers=0, callback=lambda progress: counts.append(progress.done))
+    assert 40 - (8 + 4 + 8) - 8 <= counts[0] <= 40 - (8 + 4 + 8), "at most one chunk more for the array of a function"
+    for opened in (found, attsvm.open_sweep(store)):
+        assert opened.load().identical(whole[1].assign_attrs(command=opened.attrs["command"]))
+
+
+def test_a_store_without_checksums_says_so_and_goes_on(whole, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(whole[0], store)
+    header = json.loads((store / "sweep.json").read_bytes())
+    del header["checksum"], header["files"]
+    (store / "sweep.json").write_text(json.dumps(header))
+    for path in files_of(store, "chunks/*.done"):
+        path.write_bytes(b"")
+    (store / "chunks" / "0-0.done").unlink()
+    with pytest.warns(RuntimeWarning, match="store: no checksums") as said:
+        found = sweep(CHECKED, store=store, workers=0)
+    assert len(said) == 1
+    assert found.load().identical(whole[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert attsvm.open_sweep(store, verify=False).done.all()

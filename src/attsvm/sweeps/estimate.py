@@ -82,7 +82,7 @@ def estimate(definition: Definition, chunk: int, workers: int | None = None, dev
         chunks=chunks,
         seconds=float(np.mean(seconds)) * definition.num_cells * definition.num_blocks / used,
         compile_seconds=max(0.0, once - each) + each * programs / min(used, programs),
-        bytes=DISK_BLOCK * (others + chunks * sum(-(-size // DISK_BLOCK) for size in written)),
+        bytes=DISK_BLOCK * (others + chunks * (1 + sum(-(-size // DISK_BLOCK) for size in written))),
         workers=used,
         measured=len(cells),
     )

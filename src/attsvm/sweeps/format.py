@@ -4,8 +4,10 @@ A store is a folder::
 
     STORE/
       data.zarr/    a zarr group, which ``xarray.open_zarr`` reads
-      sweep.json    the definition: version, command, seed, hash, trials, block, chunk; a random id of the store
-      chunks/       one small file for each finished or failed chunk
+      sweep.json    the definition: version, command, seed, hash, trials, block, chunk; a random id of the store; the
+                    checksums of the files that the store was created with, and of itself
+      chunks/       one small file for each finished or failed chunk; that of a finished one has the checksums (CRC-32C)
+                    of the files that were written for it
       lock          held by the client that runs
 
 :func:`attsvm.sweeps.open_sweep` reads it as an ``xarray.Dataset``:
@@ -15,7 +17,8 @@ A store is a folder::
   ``units``.
 - Variables: the outputs of the measures. In float64, NaN means missing: not measured, failed or undefined. In int8 and
   int32, -1 means missing. ``flag_meanings`` names the codes 0, 1, ... of an output, divided by spaces; a yes-or-no
-  output has "no yes". ``interval`` is "wilson" for shares of codes and "bootstrap" for numbers.
+  output has "no yes". ``interval`` is "wilson" for shares of codes and "bootstrap" for numbers. ``partial`` is true
+  where only some trials have a value by definition.
 - ``done``: whether the chunk of a trial is committed. Use only these trials.
 - Attributes: ``version``, ``command``, ``seed``, ``hash`` (SHA-256 of the definition), ``name``, ``trials``, ``block``,
   ``chunk``, ``device`` (empty if not known), ``definition`` (JSON) and ``errors``: a JSON list of ``{"cell", "trials",
@@ -57,6 +60,8 @@ class Output:
         Whether it is a count, stored as int32.
     axes : mapping of str to sequence
         The output's own axes and their coordinates, behind the axis of trials.
+    partial : bool
+        Whether only some trials have a value by definition, so that a missing one is no reason for a warning.
 
     See Also
     --------
@@ -74,6 +79,7 @@ class Output:
     codes: tuple[str, ...] = ()
     count: bool = False
     axes: Mapping[str, Any] = field(default_factory=dict)
+    partial: bool = False
 
     def __post_init__(self) -> None:
         if len(self.codes) > MOST_CODES or any(code != "".join(code.split()) for code in self.codes):
@@ -113,6 +119,8 @@ class Output:
         found["interval"] = "wilson" if self.codes else "bootstrap"
         if self.codes or self.count:
             found["missing"] = MISSING
+        if self.partial:
+            found["partial"] = True
         return found | ({"flag_meanings": " ".join(self.codes)} if self.codes else {})
 
 

@@ -5,8 +5,9 @@ import json
 import os
 import secrets
 import shutil
+import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attsvm._version import __version__
+from attsvm.checks import check_flag
 from attsvm.errors import ProblemError
+from attsvm.progress import counted
 from attsvm.storage import atomic_write, kind_of
+from attsvm.sweeps.arrays import create_array, create_group, plain
 from attsvm.sweeps.definition import Definition
-from attsvm.sweeps.format import Output, undeclared
+from attsvm.sweeps.format import undeclared
 
 try:
     import fcntl
@@ -68,13 +72,17 @@ class Store:
         Raises
         ------
         ProblemError
-            If the folder holds no sweep.
+            If the folder holds no sweep, or the file is damaged.
         """
         try:
-            found = json.loads((self.path / HEADER).read_bytes())
-        except (OSError, ValueError):
+            found = _unsealed((self.path / HEADER).read_bytes())
+        except OSError:
             raise ProblemError(f"{self.given}: expected the folder of a sweep, got none") from None
-        if not isinstance(found, dict) or not {"hash", "version", "definition", "chunk"} <= set(found):
+        except ValueError:
+            raise ProblemError(
+                f"{self.given}: expected the folder of a sweep, got one whose {HEADER} is damaged"
+            ) from None
+        if not {"hash", "version", "definition", "chunk"} <= set(found):
             raise ProblemError(f"{self.given}: expected the folder of a sweep, got another {HEADER}")
         return found
 
@@ -118,6 +126,8 @@ class Store:
     def prepare(self, definition: Definition, chunk: int, command: str, device: str | None = None) -> int:
         """Create the store, or check that it is of the same sweep and version; return the size of its chunks.
 
+        The chunks of damaged files are computed again, which is warned of.
+
         Raises
         ------
         ProblemError
@@ -142,11 +152,11 @@ class Store:
         # the bits of a GPU are not those of a CPU
         if begun and device and begun.partition(":")[0] != device.partition(":")[0]:
             raise ProblemError(f"device: expected {begun!r}, on which {self.given} was begun, got {device!r}")
+        (self.path / CHUNKS).mkdir(exist_ok=True)
+        self._repair(definition, header)
         return int(header["chunk"])
 
     def _create(self, definition: Definition, chunk: int, command: str, device: str | None) -> None:
-        import xarray as xr
-
         for part in (DATA, CHUNKS):
             shutil.rmtree(self.path / part, ignore_errors=True)  # of a process that was killed here
         header = {
@@ -163,36 +173,65 @@ class Store:
             "outputs": [name for measure in definition.parsed_measures for name in measure.declared()],
             "definition": definition.described(),
         }
-        coordinates = {name: (name, coordinate(values), label(name)) for name, values in definition.grid.items()}
-        for measure in definition.parsed_measures:
-            for output in measure.declared().values():
-                coordinates |= {axis: (axis, coordinate(x), label(axis)) for axis, x in output.axes.items()}
-        attributes = {name: value for name, value in header.items() if name not in ("outputs", "id")}
-        attributes["definition"] = json.dumps(header["definition"])
-        with _quiet():
-            xr.Dataset(coords=coordinates, attrs=attributes).to_zarr(
-                self.path / DATA, mode="w", zarr_format=3, consolidated=False
-            )
-        for measure in definition.parsed_measures:
-            for name, output in measure.declared().items():
-                self._create_array(name, output, definition, chunk)
+        create_group(self.path / DATA, definition, header)
         (self.path / CHUNKS).mkdir()
+        self._write_header(header | {"files": {file: self._checksum(file) for file in sorted(_data_files(self.path))}})
+
+    def _write_header(self, header: dict[str, Any]) -> None:
         with atomic_write(self.path / HEADER) as stream:
-            stream.write(json.dumps(header, indent=1).encode())
+            stream.write(_sealed(header))
 
-    def _create_array(self, name: str, output: Output, definition: Definition, chunk: int) -> None:
-        import zarr
+    def _read(self, file: str) -> bytes:
+        # a path object and a buffer for each of a hundred thousand files would double the time
+        with open(f"{self.path}/{file}", "rb", buffering=0) as stream:
+            return stream.read()
 
-        lengths = tuple(len(values) for values in output.axes.values())
-        zarr.open_group(self.path / DATA, mode="r+").create_array(
-            name,
-            shape=(*definition.shape, definition.trials, *lengths),
-            chunks=(*(1,) * len(definition.shape), min(chunk, definition.trials), *lengths),
-            dtype=output.dtype,
-            fill_value=output.missing,
-            dimension_names=(*definition.grid, "trial", *output.axes),
-            attributes=output.attributes(name),
-        )
+    def _checksum(self, file: str) -> str | None:
+        """The checksum of a file; None if there is none, as zarr writes no chunk of missing values alone."""
+        try:
+            return _checksum(self._read(file))
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def damaged(self, header: Mapping[str, Any]) -> dict[str, str]:
+        """The files that changed since they were written, each with a chunk that writes it, or "" for the creation."""
+        if "files" not in header:
+            warnings.warn(f"{self.given}: no checksums, so damaged files are not found", RuntimeWarning, stacklevel=3)
+            return {}
+        found = {file: "" for file, checksum in header["files"].items() if self._checksum(file) != checksum}
+        for chunk in self.done():
+            commit = f"{CHUNKS}/{chunk}{DONE}"
+            try:
+                files = _unsealed(self._read(commit))
+            except ValueError:
+                files = {commit: "damaged"}
+            found |= {file: chunk for file, checksum in files.items() if self._checksum(file) != checksum}
+        return found
+
+    def damage(self, files: Collection[str]) -> str:
+        """What is wrong with damaged files, in one line."""
+        first = min(files)
+        got = "others" if (self.path / first).exists() else "no file"
+        more = f" (and {counted(len(files) - 1, 'more file')} like it)" if len(files) > 1 else ""
+        return f"{Path(self.given) / first}: expected the bytes that the sweep wrote, got {got}{more}"
+
+    def _repair(self, definition: Definition, header: dict[str, Any]) -> None:
+        """Create damaged coordinates and metadata again, and take back the commits of damaged chunks."""
+        damaged = self.damaged(header)
+        if not damaged:
+            return
+        warnings.warn(f"{self.damage(damaged)}; it is computed again", RuntimeWarning, stacklevel=5)
+        for chunk in {*damaged.values()} - {""}:
+            (self.path / CHUNKS / f"{chunk}{DONE}").unlink()
+        for file in damaged.keys() & _data_files(self.path):
+            (self.path / file).unlink()
+        with tempfile.TemporaryDirectory() as folder:
+            create_group(Path(folder, DATA), definition, header)
+            for file in damaged.keys() & _data_files(Path(folder)):
+                (self.path / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(Path(folder, file), self.path / file)
+                header["files"][file] = self._checksum(file)
+        self._write_header(header)
 
     def identity(self) -> str:
         """The random id that it was created with."""
@@ -205,7 +244,7 @@ class Store:
     def write(
         self, definition: Definition, chunk: int, identity: str, task: Task, arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Write the outputs of a chunk, then commit it by one file that is there or not.
+        """Write the outputs of a chunk, then commit it by one file, which has the checksums of what was written.
 
         Raises
         ------
@@ -216,12 +255,19 @@ class Store:
         declared = {name: each for measure in definition.parsed_measures for name, each in measure.declared().items()}
         at = (*definition.place(task.cell), slice(task.first, task.stop))
         created = (self.path / HEADER).stat().st_mtime_ns
+        written = []
         for name, array in arrays.items():
             if name not in declared:
                 self._ensure(name, array, definition, chunk)
-            _array(self.path, created, name)[at] = array
+                written.append(f"{DATA}/{name}/zarr.json")
+            stored = _array(self.path, created, name)
+            stored[at] = array
+            key = stored.metadata.encode_chunk_key((*at[:-1], task.first // chunk, *(0,) * (array.ndim - 1)))
+            written.append(f"{DATA}/{name}/{key}")
+        commit = _sealed({file: self._checksum(file) for file in written})
         self._check_identity(identity)
-        (self.path / CHUNKS / f"{task.name}{DONE}").touch()
+        with atomic_write(self.path / CHUNKS / f"{task.name}{DONE}") as stream:
+            stream.write(commit)
         (self.path / CHUNKS / f"{task.name}{FAILED}").unlink(missing_ok=True)
 
     def _ensure(self, name: str, array: np.ndarray, definition: Definition, chunk: int) -> None:
@@ -230,42 +276,56 @@ class Store:
             return
         # two workers write the same file, each by a rename
         with contextlib.suppress(ValueError):
-            self._create_array(name, undeclared(array), definition, chunk)
+            create_array(self.path / DATA, name, undeclared(array), definition, chunk)
 
     def fail(self, definition: Definition, task: Task, error: str, traceback: str) -> None:
         """Record the error of a chunk."""
         record = {
-            "cell": {name: _plain(value) for name, value in definition.values(task.cell).items()},
+            "cell": {name: plain(value) for name, value in definition.values(task.cell).items()},
             "trials": [task.first, task.stop],
             "attempts": task.attempt,
             "error": error,
             "traceback": traceback,
         }
         with atomic_write(self.path / CHUNKS / f"{task.name}{FAILED}") as stream:
-            stream.write(json.dumps(record).encode())
+            stream.write(_sealed(record))
 
     def done(self) -> set[str]:
         """The names of the committed chunks."""
-        with os.scandir(self.path / CHUNKS) as entries:
-            return {entry.name.removesuffix(DONE) for entry in entries if entry.name.endswith(DONE)}
+        return {path.name.removesuffix(DONE) for path in (self.path / CHUNKS).glob(f"*{DONE}")}
 
     def errors(self) -> list[dict[str, Any]]:
-        """The records of the failed chunks. That of a chunk that was committed later no longer counts."""
+        """The records of the failed chunks. That of a chunk that was committed later no longer counts.
+
+        Raises
+        ------
+        ProblemError
+            If one is damaged.
+        """
         found = []
         for path in sorted((self.path / CHUNKS).glob(f"*{FAILED}")):
             if not path.with_suffix(DONE).exists():
-                with contextlib.suppress(FileNotFoundError):  # of a chunk that is committed now
-                    found.append(json.loads(path.read_bytes()))
+                try:
+                    found.append(_unsealed(path.read_bytes()))
+                except FileNotFoundError:  # of a chunk that is committed now
+                    continue
+                except ValueError:
+                    raise ProblemError(self.damage([f"{CHUNKS}/{path.name}"])) from None
         return found
 
 
-def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
+def open_sweep(store: str | os.PathLike[str], *, verify: bool = True) -> "xarray.Dataset":
     """Open the result of a sweep, which may be finished, interrupted or running.
+
+    Every file is compared with the checksum that was stored when it was written. Where one is damaged or missing, the
+    same sweep again computes its chunk again. Stores of version 0.2 may have no checksums, which is warned of.
 
     Parameters
     ----------
     store : path
         The folder of the sweep.
+    verify : bool
+        Compare the checksums, which reads all files.
 
     Returns
     -------
@@ -275,7 +335,7 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
     Raises
     ------
     ProblemError
-        If there is no sweep at this path.
+        If there is no sweep at this path, or a file of it is damaged.
 
     See Also
     --------
@@ -295,8 +355,10 @@ def open_sweep(store: str | os.PathLike[str]) -> "xarray.Dataset":
 
     found = Store(store)
     header = found.header()
-    with _quiet():
-        data = xr.open_zarr(found.path / DATA, consolidated=False, chunks=None)
+    damaged = found.damaged(header) if check_flag("verify", verify) else ()
+    if damaged:
+        raise ProblemError(f"{found.damage(damaged)}; to compute it again, run the sweep again")
+    data = xr.open_zarr(found.path / DATA, consolidated=False, chunks=None)
     grid = header["definition"]["grid"]
     done = np.zeros((*(len(values) for values in grid.values()), header["trials"]), dtype=bool)
     by_cell = done.reshape(-1, header["trials"])
@@ -324,42 +386,41 @@ def check_installed(*packages: str) -> None:
         raise ProblemError(f"attsvm.sweep needs {missing[0]}: pip install 'attsvm[sweep]'")
 
 
-def label(name: str) -> dict[str, str]:
-    """The attributes of a coordinate."""
-    return {"long_name": name.rpartition(".")[2].replace("_", " "), "units": ""}
-
-
-def coordinate(values: Any) -> np.ndarray:
-    """The values of a grid as numbers, or as strings."""
-    numbers = [_plain(value) for value in values]
-    if all(isinstance(value, int) and not isinstance(value, bool) for value in numbers):
-        return np.array(numbers, np.int64)
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers):
-        return np.array(numbers, np.float64)
-    texts = [str(value) for value in numbers]
-    if len(set(texts)) < len(texts):  # optimizers of one name
-        texts = [str(value) for value in values]
-    if len(set(texts)) < len(texts):
-        raise ProblemError(f"grid: expected values of different names, got {', '.join(texts)}")
-    return np.array(texts)
-
-
-def _plain(value: Any) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    return value if isinstance(value, bool | int | float | str) else str(getattr(value, "name", value))
-
-
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without warnings of zarr that the format of strings may change."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+def _data_files(store: Path) -> set[str]:
+    """The files of a store's zarr group."""
+    return {path.relative_to(store).as_posix() for path in (store / DATA).rglob("*") if path.is_file()}
+
+
+def _checksum(data: bytes) -> str:
+    """CRC-32C, which finds every single flipped bit and takes a tenth of a second for 1 GB."""
+    import google_crc32c
+
+    return f"{google_crc32c.value(data):08x}"
+
+
+def _sealed(record: Mapping[str, Any]) -> bytes:
+    """A record as JSON with its checksum."""
+    return json.dumps({"checksum": _checksum(json.dumps(record).encode()), **record}, indent=1).encode()
+
+
+def _unsealed(data: bytes) -> dict[str, Any]:
+    """The record. One of version 0.2 has no checksum.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged.
+    """
+    record = json.loads(data)
+    checksum = record.pop("checksum", None) if isinstance(record, dict) else ""
+    if checksum not in (None, _checksum(json.dumps(record).encode())):
+        raise ValueError("damaged")
+    return dict(record)
 
 
 @lru_cache(maxsize=256)

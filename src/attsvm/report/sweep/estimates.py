@@ -67,7 +67,8 @@ class Series:
     estimate : Estimate
         Of the shape of the grid.
     left_out : mapping of str to int
-        Finished trials that the estimate does not use, by the reason; those of the code "undecided", which it uses.
+        Finished trials that the estimate does not use, by the reason, unless only some trials have a value by
+        definition; those of the code "undecided", which it uses.
     """
 
     measure: str
@@ -157,13 +158,13 @@ def _series(dataset: "xr.Dataset", name: str, done: np.ndarray, level: float) ->
     own = [str(axis) for axis in variable.dims[done.ndim :]]
     values = variable.values
     codes = str(variable.attrs.get("flag_meanings", "")).split()
-    title = _label(variable, name)
+    title, partial = _label(variable, name), variable.attrs.get("partial", False)
     for place in np.ndindex(values.shape[done.ndim :]):
         here = values[(..., *place)]
         coordinate = ", ".join(str(dataset[axis].values[i]) for axis, i in zip(own, place, strict=True))
         if codes:
             valid = done & (here != variable.attrs["missing"])
-            without = {NO_VALUE: int((done & ~valid).sum())}
+            without = {} if partial else {NO_VALUE: int((done & ~valid).sum())}
             for code, meaning in enumerate(codes):
                 successes = (valid & (here == code)).sum(axis=-1)
                 # of yes and no one is enough; statuses that never occur would only fill the page
@@ -176,8 +177,7 @@ def _series(dataset: "xr.Dataset", name: str, done: np.ndarray, level: float) ->
         else:
             missing = variable.attrs.get("missing")
             values_here = np.where(done if missing is None else done & (here != missing), here, np.nan)
-            counted = {
-                NO_VALUE: int((done & np.isnan(values_here)).sum()),
-                "infinite, and left out": int(np.isinf(values_here).sum()),
-            }
+            counted = {"infinite, and left out": int(np.isinf(values_here).sum())}
+            if not partial:
+                counted[NO_VALUE] = int((done & np.isnan(values_here)).sum())
             yield Series(name, title, coordinate, False, mean(values_here, level), counted)

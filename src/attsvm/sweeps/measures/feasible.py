@@ -25,8 +25,8 @@ class Feasible(Measure):
     outputs: ClassVar[Mapping[str, Output]] = {
         "feasible": Output("separable problems", codes=YES_NO),
         "feasibility_status": Output("status of the Att-SVM", codes=STATUSES),
-        "gap": Output("relative duality gap"),
-        "bound": Output("Farkas bound"),
+        "gap": Output("relative duality gap", partial=True),
+        "bound": Output("Farkas bound", partial=True),
     }
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ class NoiseSelected(Measure):
     name = "noise_selected"
     outputs: ClassVar[Mapping[str, Output]] = {
         "noise_selected": Output("share of noise tokens selected"),
-        "noise_selected_flipped": Output("share of noise tokens selected, flipped labels"),
+        "noise_selected_flipped": Output("share of noise tokens selected, flipped labels", partial=True),
     }
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
