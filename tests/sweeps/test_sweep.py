@@ -311,3 +311,21 @@ def test_a_learning_rate_without_an_optimizer_is_that_of_the_default():
 def test_bad_definitions_are_refused_by_name(changes, said):
     with pytest.raises(ProblemError, match=said):
         SOLVED.changed(**changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cluster": "tcp://10.0.0.1:8786"}, "cluster: expected scheduler, got a keyword that sweep does not have"),
+        ({"source": "random"}, "source: expected data, got"),
+        ({"trails": 8}, "trails: expected trials, got"),
+        ({"other": 8}, "other: expected trials, data, fixed, seed, budget, block, name, summary, got"),
+        (
+            {"data": lambda rng, *, dim=2: None},
+            r"data: expected .* draw\(generators, \.\.\.\), got .* is rng",
+        ),
+    ],
+)
+def test_other_keywords_and_functions_are_refused_with_what_is_meant(options, said, tmp_path):
+    with pytest.raises(ProblemError, match=said):
+        sweep({"dim": [2]}, ["feasible"], store=tmp_path / "store", workers=0, **options)

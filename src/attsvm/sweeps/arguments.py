@@ -36,8 +36,18 @@ class Arguments:
 
 
 def find_source(data: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function that draws problems, by name, by import path, or itself."""
-    return data if callable(data) else SOURCES.find(data)
+    """The function that draws problems, by name, by import path, or itself.
+
+    Raises
+    ------
+    ProblemError
+        If its first parameter is not ``generators``.
+    """
+    found = data if callable(data) else SOURCES.find(data)
+    first = next(iter(inspect.signature(found).parameters), "none")
+    if first != "generators":
+        raise ProblemError(f"data: expected a function draw(generators, ...), got one whose first parameter is {first}")
+    return found
 
 
 def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Callable[[str], tuple[str, str]]:

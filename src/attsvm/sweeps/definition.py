@@ -43,7 +43,10 @@ class Definition:
     trials : int
         In each cell.
     data : str or callable
-        A data source.
+        A data source: a name of ``attsvm sweep --list``, or a function ``draw(generators, *, ...)``. It gets a list of
+        ``numpy.random.Generator``, one for each trial, and by keyword those arguments of the grid and of ``fixed`` that
+        it has. It returns a :class:`attsvm.Problem` with one batch axis, the trials, or a :class:`attsvm.sweeps.Drawn`,
+        and draws trial i from ``generators[i]`` alone.
     fixed : mapping of str to object
         Arguments that are the same in all cells.
     seed : int
@@ -66,6 +69,19 @@ class Definition:
     >>> definition = Definition({"num_tokens": [2, 3], "dim": [2, 4, 8]}, ["feasible"], trials=10)
     >>> definition.data, definition.trials, definition.block
     ('random', 10, 16)
+
+    A function as the source of the problems:
+
+    >>> import attsvm, tempfile
+    >>> def draw(generators, *, dim=2):
+    ...     tokens = np.stack([generator.standard_normal((3, 4, dim)) for generator in generators])
+    ...     labels, heads = np.ones(tokens.shape[:2]), np.ones((len(tokens), dim))
+    ...     return attsvm.Problem(tokens, labels=labels, head=heads, queries=tokens[:, :, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     options = {"data": draw, "trials": 40, "store": f"{folder}/own", "workers": 0}
+    ...     found = attsvm.sweep({"dim": [1, 2]}, ["feasible"], **options)
+    ...     found.feasible.mean("trial").values
+    array([0.225, 0.925])
     """
 
     grid: Mapping[str, Sequence[Any]]

@@ -7,7 +7,8 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,12 @@ _log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 """How often a chunk is computed before its error is recorded; once after a :class:`ProblemError`."""
+
+OPTIONS = tuple(each.name for each in fields(Definition) if each.name not in ("grid", "measures"))
+"""The options of a definition."""
+
+OTHER_NAMES = {"cluster": "scheduler", "source": "data"}
+"""What other libraries call an argument."""
 
 MOST_CHUNK = 1024
 """Trials of a chunk by default: seconds of training, and files of kilobytes."""
@@ -145,7 +152,8 @@ def sweep(
     command : str
         The command that the result names.
     **options
-        Of :class:`attsvm.sweeps.Definition`: ``trials``, ``data``, ``fixed``, ``seed``, ``budget``, ``block``.
+        Of :class:`attsvm.sweeps.Definition`: ``trials``; ``data``, the name of a source or a function
+        ``draw(generators, *, ...)``, described there; ``fixed``, ``seed``, ``budget``, ``block``.
 
     Returns
     -------
@@ -208,6 +216,10 @@ def define(
     ProblemError
         If they are not valid.
     """
+    for name in options:
+        if name not in OPTIONS:
+            meant = OTHER_NAMES.get(name) or next(iter(get_close_matches(name, OPTIONS)), ", ".join(OPTIONS))
+            raise ProblemError(f"{name}: expected {meant}, got a keyword that sweep does not have")
     if isinstance(grid, Mapping):
         if measures is None:
             raise ProblemError("measures: expected at least one, got none")
