@@ -23,7 +23,8 @@ import attsvm
 # the margin in the norm N, its ratio there is close to 1, and its ratios in other norms are smaller.
 #
 # :func:`attsvm.margin_profile` trains several problems with several schedules of the steps, and reports the ratios
-# and a verdict. Its defaults are twenty problems, eleven norms and 20,000 steps. Small sizes keep this page quick.
+# and a verdict. Its defaults are eight problems (up to twenty, if these leave a doubt), eleven norms and up to 20,000
+# steps. Small sizes keep this page quick.
 
 problems = attsvm.datasets.random_problem(4, 5, 6, batch=(3,))
 norms = ["l1", "frobenius", "linf", "spectral", "linf,2"]
@@ -39,8 +40,8 @@ print(textwrap.fill(profile.reason, 70))
 profile.plot()
 
 # %%
-# Each row of the figure is a schedule, and the frame marks the largest ratio of a row. Gradient descent has the
-# largest ratio in the Frobenius norm with every schedule, and the verdict says so.
+# Each row of the figure is a schedule, and the frame marks the largest ratio of a row. The profile ends with the first
+# schedule that gives the answer: gradient descent has the largest ratio in the Frobenius norm.
 #
 # Note the last sentence of the reason. The runs of the figure use the gradient *divided by its norm*. When the
 # softmax saturates, the gradient shrinks exponentially, and an optimiser with steps proportional to it practically
@@ -70,7 +71,7 @@ adam.plot()
 # the steps are too long            a smaller learning rate: each step changes some logit by more than 1
 # the attention is not saturated    more steps
 # weight decay keeps weights small  profile the optimiser without weight decay
-# no norm has a ratio near 1        add the norm that you suspect, ``norms=[...]``
+# no ratio rises any more           add the norm that you suspect, ``norms=[...]``
 # ================================= ======================================================================
 #
 # Here the run is too short. Adam changes every entry by about the same amount, so it needs many steps before small

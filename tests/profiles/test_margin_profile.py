@@ -13,9 +13,9 @@ import attsvm
 from attsvm.errors import ProblemError
 from attsvm.norms import parse_norm
 from attsvm.profiles.named import stepped
-from attsvm.profiles.profile import SCHEDULES, _MarginRatios, _standard, _start
+from attsvm.profiles.profile import SCHEDULES, _losses, _MarginRatios, _standard, _start
 from attsvm.profiles.stepped import Task
-from attsvm.profiles.verdict import Outcome, chosen, disagreement, reason
+from attsvm.profiles.verdict import Outcome, Reading, chosen, ends_early, outcome, reason, settled
 from attsvm.training import LossGradient
 
 torch = pytest.importorskip("torch")
@@ -26,10 +26,10 @@ NORMS = ["l1", "frobenius", "linf"]
 @pytest.fixture(scope="module")
 def task():
     problem = _standard(3)
-    return Task(problem, "combined", _start(problem, {"W": (10, 10)}), steps=40, normalize=True)
+    return Task(problem, "combined", _start(problem, {"W": (10, 10)}), looks=(5, 40), normalize=True)
 
 
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(("normalize", "batch_size"), [(True, None), (False, None), (True, 4)])
 @pytest.mark.parametrize(
     ("in_torch", "in_optax"),
     [
@@ -41,17 +41,47 @@ def task():
     ],
     ids=["sgd", "adamw"],
 )
-def test_both_libraries_make_the_same_steps(task, normalize, in_torch, in_optax):
+def test_both_libraries_make_the_same_steps(task, normalize, batch_size, in_torch, in_optax):
     one, other = stepped(in_torch, None), stepped(in_optax, 0.1)
     assert (
         one.decays_weights({"W": (2, 2)})
         == other.decays_weights({"W": (2, 2)})
         == ("AdamW" in str(one._make([torch.nn.Parameter(torch.ones(1))])))
     )
-    task = Task(task.problem, task.attention, task.start, task.steps, normalize)
-    weights = [each.trajectory(task, SCHEDULES["growing"]).weights for each in (one, other)]
-    # the two compute in different orders of summation
-    np.testing.assert_allclose(*weights, rtol=1e-9, atol=1e-12)
+    task = replace(task, normalize=normalize, batch_size=batch_size)
+    looks = [list(each.trajectory(task, SCHEDULES["growing"])) for each in (one, other)]
+    for one, other in zip(*looks, strict=True):
+        # the two compute in different orders of summation
+        np.testing.assert_allclose(one.weights, other.weights, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(one.logit_change, other.logit_change, rtol=1e-6)
+
+
+def test_mini_batches_are_those_of_training():
+    profile = attsvm.margin_profile(torch.optim.SGD, learning_rate=0.1, seeds=2, steps=64, norms=NORMS, batch_size=2)
+    assert (profile.batch_size, profile.steps_made) == (2, (64,) * len(profile.schedules))
+    assert "SGD, mini-batches of 2" in str(profile)
+    assert "mini-batches of 2" in repr(profile)
+    problem = _standard(2)
+    rates = attsvm.optimizers.normalized_gradient_descent(lambda k: 0.1 * SCHEDULES["decaying"](1.0 * k))
+    start = _start(problem, {"W": (10, 10)})
+    run = attsvm.train(problem, optimizer=rates, steps=64, init=start, batch_size=2)
+    ratios = _MarginRatios(problem, [parse_norm(norm) for norm in NORMS])(run.weights)
+    np.testing.assert_allclose(profile.ratios[profile.schedules.index("decaying")], ratios, rtol=1e-6)
+    whole = attsvm.margin_profile(optax.sgd(0.1), seeds=1, steps=8, norms=NORMS, batch_size=6)
+    assert whole.batch_size is None
+    assert "full batch" in repr(whole)
+
+
+def test_pytorch_has_one_thread_inside_a_profile_and_its_own_number_after_it():
+    before, seen = torch.get_num_threads(), set()
+    torch.set_num_threads(2)
+    try:
+        attsvm.margin_profile(
+            torch.optim.SGD, seeds=1, steps=8, norms=NORMS, callback=lambda at: seen.add(torch.get_num_threads())
+        )
+        assert (seen, torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_gradient_descent_has_the_frobenius_norm_and_its_own_gradient_underflows(tmp_path):
@@ -65,7 +95,7 @@ def test_gradient_descent_has_the_frobenius_norm_and_its_own_gradient_underflows
     loaded = attsvm.MarginProfile.load(path)
     assert str(loaded) == str(profile)
     # rounded down, as in the sentence below the table
-    assert "0.868  " in str(replace(profile, ratios=np.full_like(profile.ratios, 0.86899)))
+    assert "0.868\n" in str(replace(profile, ratios=np.full_like(profile.ratios, 0.86899)))
     assert loaded.norm == profile.norm
     np.testing.assert_array_equal(loaded.ratios, profile.ratios)
 
@@ -107,11 +137,17 @@ def _outcome(**changed):
             "mean": 0.97,
             "second": "l3",
             "second_mean": 0.86,
+            "separate": True,
             "leads": 1.0,
+            "rising": "linf",
             "rise": 0.001,
+            "flat": False,
             "decided": 1.0,
             "change": 0.1,
+            "last_change": 0.1,
             "finite": True,
+            "losses": (0.7, 0.5),
+            "means": np.array([0.97, 0.86]),
             **changed,
         }
     )
@@ -121,13 +157,18 @@ def _outcome(**changed):
     ("changed", "decays", "said"),
     [
         ({}, False, "mean margin ratio 0.970 with constant steps"),
+        ({"losses": (0.7, 0.9), "finite": False}, True, "the loss rises from 0.7 to 0.9"),
         ({"finite": False}, False, "smaller learning rate"),
         ({"decided": 0.5}, False, "not saturated in 50% of the problems. Use more steps"),
+        ({"decided": 0.5, "flat": True}, False, "not saturated in 50% of the problems, and the weights no longer grow"),
         ({"decided": 0.5}, True, "Weight decay keeps the weights small"),
         ({"change": 5.0}, False, "a late step changes a logit by 5"),
-        ({"mean": 0.9, "rise": 0.1}, False, "still rising"),
+        ({"mean": 0.9, "rise": 0.1}, False, "and it is still rising (by 0.1 in the later half). Use more steps"),
+        ({"mean": 0.9, "rise": 0.1, "rising": "l3"}, False, "and that in the l3 norm is still rising"),
+        ({"mean": 0.9, "rise": -0.1}, False, "the ratios still change. Use more steps"),
         ({"leads": 0.5}, False, "in 50% of the problems another norm"),
-        ({"mean": 0.85}, False, "none of these norms"),
+        ({"mean": 0.85, "flat": True}, False, "rises any more: the optimizer converges to none of these norms."),
+        ({"mean": 0.85, "flat": True}, True, "none of these norms. Weight decay can be the cause"),
         ({"mean": 0.988, "second_mean": 0.987}, False, "0.987 in the l3 norm: too close to tell them apart"),
     ],
 )
@@ -135,13 +176,150 @@ def test_a_profile_says_why_it_is_inconclusive(changed, decays, said):
     one = _outcome(**changed)
     assert one.conclusive == (not changed)
     assert said in reason(one, decays)
-    # long steps with a larger ratio do not outweigh short ones
-    long = _outcome(norm="l3", mean=0.99, change=20.0)
-    assert chosen([long, _outcome()]).norm == "linf"
-    # two short schedules that name different norms name none
-    other = _outcome(norm="l3", schedule="decaying")
-    assert "linf with constant steps, l3 with decaying steps" in disagreement([_outcome(), other])
-    assert not disagreement([_outcome(), long])
+
+
+def test_long_steps_with_a_larger_ratio_do_not_outweigh_short_ones():
+    assert chosen([_outcome(norm="l3", mean=0.99, change=20.0), _outcome()]).norm == "linf"
+    assert not _outcome(last_change=20.0).conclusive
+
+
+def test_a_schedule_ends_when_two_looks_in_a_row_say_the_same():
+    sure, flat = _outcome(), _outcome(mean=0.83, flat=True)
+    assert ends_early([sure, sure])
+    assert ends_early([flat, flat])
+    assert ends_early([_outcome(last_change=3.0), _outcome(last_change=2.0)])
+    for said in (
+        [sure],
+        [sure, flat],
+        [sure, _outcome(norm="l3")],
+        [sure, _outcome(mean=0.969)],
+        [sure, _outcome(separate=False)],
+        # as Adam at 2,500 steps: the interval of another norm than its own lies above those of all others
+        [_outcome(norm="l3", mean=0.9)] * 2,
+        [_outcome(mean=0.9, last_change=3.0), _outcome(mean=0.9)],
+    ):
+        assert not ends_early(said)
+
+
+def test_further_schedules_are_trained_until_the_answer_is_known():
+    flat = _outcome(mean=0.83, flat=True, means=np.array([0.83, 0.81]))
+    assert settled([_outcome()])
+    assert settled([flat, replace(flat, means=np.array([0.84, 0.80]))])
+    assert settled([replace(flat, decided=0.0), replace(flat, decided=0.0, means=np.array([0.5, 0.5]))])
+    for outcomes in (
+        [flat],
+        [flat, replace(flat, means=np.array([0.9, 0.81]))],
+        [replace(flat, change=5.0, last_change=5.0), flat],
+        [flat, _outcome(mean=0.83, means=flat.means)],
+    ):
+        assert not settled(outcomes)
+
+
+def test_more_problems_are_needed_only_while_the_intervals_of_large_ratios_overlap():
+    assert _outcome(separate=False).open
+    assert _outcome(leads=0.875).open
+    assert not _outcome().open
+    # as Muon: the intervals of two norms overlap, and both ratios are too small for an answer
+    assert not _outcome(mean=0.83, separate=False).open
+
+
+def test_problems_that_follow_have_the_ratios_that_they_have_from_the_start(monkeypatch):
+    options = {"seeds": 3, "steps": 400, "norms": NORMS}
+    whole = attsvm.margin_profile(optax.sgd, **options)
+    monkeypatch.setattr("attsvm.profiles.profile.FIRST_PROBLEMS", 2)
+    monkeypatch.setattr(Outcome, "open", False)
+    assert attsvm.margin_profile(optax.sgd, **options).ratios.shape[1] == 2
+    monkeypatch.setattr(Outcome, "open", True)
+    later = attsvm.margin_profile(optax.sgd, **options)
+    assert (later.schedules, later.steps_made) == (whole.schedules, whole.steps_made)
+    np.testing.assert_allclose(later.ratios, whole.ratios, rtol=1e-9)
+    np.testing.assert_allclose(later.raw_ratios, whole.raw_ratios, rtol=1e-9)
+
+
+def _reading(step, ratios, decided=True, distance=1.0):
+    count = len(ratios)
+    every = np.ones(count)
+    return Reading(step, np.array(ratios), np.full(count, decided), 0.1 * every, 0.5 * every, distance * every)
+
+
+def test_an_outcome_tells_flat_ratios_from_rising_ones_and_has_students_interval():
+    norms, loss = ("linf", "l3"), np.full(2, 0.7)
+    first, last = [[0.80, 0.70], [0.84, 0.72]], [[0.81, 0.70], [0.85, 0.72]]
+    found = outcome("constant", norms, loss, _reading(50, first), _reading(100, last), growth=2.0)
+    assert found.flat
+    assert found.last_change == pytest.approx(0.2)
+    assert found.losses == pytest.approx((0.7, 0.5))
+    # the largest ratio may be flat while another one rises
+    risen = outcome("constant", norms, loss, _reading(50, [[0.8, 0.6], [0.84, 0.6]]), _reading(100, last))
+    assert (risen.flat, risen.norm, risen.rising) == (False, "linf", "l3")
+    # with unsaturated attention the weights must have stopped, too
+    half = _reading(50, first, decided=False)
+    assert outcome("constant", norms, loss, half, _reading(100, last, decided=False)).flat
+    assert not outcome("constant", norms, loss, half, _reading(100, last, decided=False, distance=1.5)).flat
+    # half width of two values a, b: 12.706 |a - b| / 2
+    for spread, separate in ((0.015, True), (0.025, False)):
+        ratios = [[0.9 - spread / 2, 0.7 - 0.0], [0.9 + spread / 2, 0.7]]
+        assert outcome("constant", norms, loss, _reading(50, ratios), _reading(100, ratios)).separate == (
+            12.706 * spread / 2 < 0.2
+        )
+        assert separate == (12.706 * spread / 2 < 0.1)
+
+
+class _OfTorch(torch.optim.Optimizer):
+    def __init__(self, parameters, lr=0.1):
+        super().__init__(parameters, {"lr": lr})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data = self.moved(p.data, group["lr"] * p.grad)
+
+
+class Ascent(_OfTorch):
+    def moved(self, weights, step):
+        return weights + step
+
+
+class Projected(_OfTorch):
+    def moved(self, weights, step):
+        weights = weights - step
+        return weights / max(1.0, float(weights.norm()))
+
+
+class Random(_OfTorch):
+    def moved(self, weights, step):
+        return weights - 0.1 * torch.randn_like(weights)
+
+
+class Single(_OfTorch):
+    def moved(self, weights, step):
+        return (weights - step).float()
+
+
+def test_a_rising_loss_is_said_first_and_no_norm_is_named():
+    profile = attsvm.margin_profile(Ascent, seeds=2, steps=800, norms=NORMS)
+    assert profile.verdict == "inconclusive"
+    assert profile.reason.startswith("the loss rises from ")
+    problem = _standard(2)
+    # the attention of zero weights is uniform
+    values = np.einsum("sntd,sd->sn", problem.tokens, problem.head) / 8 * problem.labels
+    expected = np.log1p(np.exp(-values)).mean(axis=1)
+    np.testing.assert_allclose(_losses(problem, np.zeros((2, 10, 10))), expected)
+
+
+@pytest.mark.parametrize("optimizer", [Projected, Random])
+def test_weight_decay_is_blamed_only_where_there_is_some(optimizer):
+    torch.manual_seed(0)
+    assert not stepped(optimizer, None).decays_weights({"W": (10, 10)})
+    for decaying in (torch.optim.AdamW, lambda ps: torch.optim.Adam(ps, lr=0.1, weight_decay=0.1), torch.optim.Muon):
+        assert stepped(decaying, None).decays_weights({"W": (10, 10)})
+
+
+def test_muon_as_it_is_shipped_converges_to_none_of_the_norms():
+    profile = attsvm.margin_profile("muon", seeds=5, steps=4000, norms=["frobenius", "spectral", "linf"])
+    assert (profile.verdict, profile.raw_ratios) == ("inconclusive", None)
+    assert "converges to none of these norms" in profile.reason
+    assert "Use more steps" not in profile.reason
 
 
 @pytest.mark.parametrize(
@@ -185,6 +363,8 @@ def test_training_says_where_an_optimizer_of_pytorch_works(optimizer):
         (optax.adam, {"norms": ["frobenius", "l2"]}, "norms: expected at least two different ones, got 1"),
         (partial(optax.adam, 1e-3), {}, "expected a function of a learning rate, got adam with one"),
         (torch.optim.SparseAdam, {}, "SparseAdam"),
+        (Single, {}, "keeps the dtype of its parameters, float64, got Single, which changes it to torch.float32"),
+        (optax.adam, {"batch_size": 7}, "batch_size: expected an integer from 1 to n = 6, got 7"),
         ("steepest_descent", {}, "norm"),
         (optax.adam, {"problems": attsvm.Problem(np.ones((1, 2, 3)))}, "problems: expected labels ±1"),
     ],
@@ -213,14 +393,9 @@ def test_problems_do_not_share_the_state_of_an_optimizer(task):
     def make(parameters):
         return attsvm.torch.MirrorDescent(parameters, lr=0.1, p=3.0, normalize=True, scope="all")
 
-    one = Task(_first(task.problem), "combined", {"W": task.start["W"][:1]}, task.steps, normalize=True)
-    alone, together = (stepped(make, None).trajectory(each, SCHEDULES["constant"]).weights for each in (one, task))
-    np.testing.assert_allclose(together[:, 0], alone[:, 0], rtol=1e-9)
-
-
-def _first(problem):
-    names = ("tokens", "labels", "queries", "head")
-    return attsvm.Problem(**{name: getattr(problem, name)[:1] for name in names})
+    one = replace(task, problem=task.problem[:1], start={"W": task.start["W"][:1]})
+    alone, together = (list(stepped(make, None).trajectory(each, SCHEDULES["constant"])) for each in (one, task))
+    np.testing.assert_allclose(together[-1].weights[0], alone[-1].weights[0], rtol=1e-9)
 
 
 def test_norms_that_are_one_norm_of_a_prompt_count_once_and_optimizers_of_numbers_are_taken():

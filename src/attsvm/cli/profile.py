@@ -13,14 +13,19 @@ from attsvm.cli.shared import command_line, finish, limit_threads, progress, res
 HELP = """
 OPTIMIZER is the name of an optimizer of attsvm (`attsvm train --help` lists them), or the import path of a class of
 PyTorch optimizers, of an optimizer of optax, or of a function that returns one: `torch.optim.Adam`, `optax.lion`,
-`my_package.optimizers:mine`. Each problem is trained with several schedules of the steps, on the gradient divided by
-its norm, and once on the gradient itself. The answer is a norm, or says why it is inconclusive.
+`my_package.optimizers:mine`. The problems are trained with several schedules of the steps, on the gradient divided by
+its norm, until one of them gives the answer, and then once on the gradient itself. The answer is a norm, or says why
+it is inconclusive. The default sizes take about a minute of processor time for PyTorch's Adam and Muon.
 
 Examples:
 
     attsvm profile torch.optim.Adam --learning-rate 1e-3 --out adam
 
     attsvm profile optax.lion --learning-rate 0.01
+
+    attsvm profile optax.adam --learning-rate 0.01 --batch-size 2
+
+    attsvm profile torch.optim.Muon --learning-rate 0.02 --quick
 
     attsvm profile steepest_descent --option norm=linf
 
@@ -41,8 +46,14 @@ def profile(
         list[str] | None,
         typer.Option(autocompletion=completion.NORMS, help="A norm to compare. Repeatable.  [default: eleven norms]"),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of problems.")] = 20,
-    steps: Annotated[int, typer.Option(help="Number of steps with each schedule.")] = 20_000,
+    seeds: Annotated[
+        int, typer.Option(help="Number of problems at most; more than 8 only if intervals of two norms overlap.")
+    ] = 20,
+    steps: Annotated[int, typer.Option(help="Number of steps with each schedule at most.")] = 20_000,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="At most 4 problems and 4,000 steps; more often inconclusive.")
+    ] = False,
+    batch_size: Annotated[int | None, typer.Option(help="Number of sequences in a step.  [default: all]")] = None,
     attention: Annotated[str | None, typer.Option(help="`combined` (W) or `factored` (K, Q).")] = None,
     threads: Threads = None,
     device: Device = None,
@@ -65,8 +76,9 @@ def profile(
             found = margin_profile(
                 partial(import_optimizer(optimizer), **options) if options else optimizer,
                 norms=norm or NORMS,
-                seeds=seeds,
-                steps=steps,
+                seeds=min(seeds, 4) if quick else seeds,
+                steps=min(steps, 4000) if quick else steps,
+                batch_size=batch_size,
                 learning_rate=learning_rate,
                 attention=attention,
                 device=device,

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 
 from attsvm.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.extensions import did_you_mean, import_object
 from attsvm.optimizers import OPTIMIZERS
-from attsvm.profiles.of_optax import OfOptax, update_of_ones
+from attsvm.profiles.of_optax import OfOptax, idle_update
 from attsvm.profiles.of_torch import OfTorch
 from attsvm.profiles.stepped import Stepped
 
@@ -105,7 +106,7 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
 def _check_steps(transformation: optax.GradientTransformation) -> None:
     """Make one update, since a schedule where a number is expected shows then."""
     with jax.enable_x64(True), contextlib.suppress(ProblemError):  # it may be one for K and Q
-        update_of_ones(transformation, {"W": (2, 2)})
+        idle_update(transformation, {"W": np.ones((2, 2))})
 
 
 def _first_line(error: Exception | None) -> str:

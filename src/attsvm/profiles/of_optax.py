@@ -1,6 +1,6 @@
 """Profiles of optax transformations, those of :mod:`attsvm.optimizers` included."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator
 from typing import Any
 
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from attsvm.optimizers import normalized
-from attsvm.profiles.stepped import Factor, Stepped, Task, Trajectory
+from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task
 from attsvm.results import Status
 from attsvm.training import train
 
@@ -46,45 +46,47 @@ class OfOptax(Stepped):
 
         return cls(make, name, learning_rate)
 
-    def decays_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether its update of ones is not zero where the gradient is."""
+    def idle_step(self, parameters: Arrays) -> Arrays:
+        """By one update of the transformation."""
         with jax.enable_x64(True):
-            updates = update_of_ones(self._make(lambda k: 1.0 + 0.0 * k), shapes)
-            return any(bool(jnp.any(x != 0)) for x in updates.values())
+            update = idle_update(self._make(lambda k: 1.0 + 0.0 * k), parameters)
+            return {name: x + np.asarray(update[name]) for name, x in parameters.items()}
 
-    def trajectory(self, task: Task, factor: Factor) -> Trajectory:
-        """By :func:`attsvm.train`."""
-        optimizer = self._make(factor)
-        run = train(
-            task.problem,
-            attention=task.attention,
-            optimizer=normalized(optimizer) if task.normalize else optimizer,
-            steps=task.steps,
-            init=task.start,
-            record=task.records,
-            device=task.device,
-            callback=task.callback,
-        )
-        status = np.asarray(run.status)
-        interrupted = bool((status == Status.INTERRUPTED).any())
-        if not len(run.history["steps"]):
-            return Trajectory(np.stack([run.weights] * 4), np.zeros(len(run.weights)), True, interrupted)
-        # a run that ends early holds fewer records, and its last weights in place of the others
-        places = np.searchsorted(run.history["steps"], task.records).clip(max=len(run.history["steps"]) - 1)
-        return Trajectory(
-            run.history["weights"][places],
-            run.history["logit_change"][places].max(axis=0),
-            finite=not (status == Status.NON_FINITE).any(),
-            interrupted=interrupted,
-        )
+    def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
+        """By :func:`attsvm.train`, which resumes after each look."""
+        made = self._make(factor)
+        optimizer = normalized(made) if task.normalize else made
+        point: Any = task.start
+        done = 0
+        for step in task.looks:
+            point = run = train(
+                task.problem,
+                attention=task.attention,
+                optimizer=optimizer,
+                steps=step - done,
+                init=point,
+                record=[step - 1, step],
+                batch_size=task.batch_size,
+                device=task.device,
+                callback=task.callback,
+            )
+            done, status = step, np.asarray(run.status)
+            finite = not (status == Status.NON_FINITE).any()
+            interrupted = bool((status == Status.INTERRUPTED).any())
+            # a run that ends before its records has none
+            changes = run.history["logit_change"]
+            change = changes[-1] if len(changes) else np.zeros(len(run.weights))
+            yield Look(step, run.weights, change, finite, interrupted)
+            if interrupted or not finite:
+                return
 
 
-def update_of_ones(transformation: optax.GradientTransformation, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """The first update of parameters that are all 1, for a gradient of zero."""
-    ones = {name: jnp.ones(shape) for name, shape in shapes.items()}
-    zero = jax.tree.map(jnp.zeros_like, ones)
+def idle_update(transformation: optax.GradientTransformation, parameters: Arrays) -> Any:
+    """The first update of parameters for a gradient of zero."""
+    given = {name: jnp.asarray(x) for name, x in parameters.items()}
+    zero = jax.tree.map(jnp.zeros_like, given)
     extended = optax.with_extra_args_support(transformation)
-    updates, _ = extended.update(zero, extended.init(ones), ones, value=jnp.zeros(()), grad=zero)
+    updates, _ = extended.update(zero, extended.init(given), given, value=jnp.zeros(()), grad=zero)
     return updates
 
 

@@ -1,13 +1,14 @@
 """Profiles of PyTorch optimizers, stepped on the exact gradient."""
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.profiles.stepped import Arrays, Factor, Stepped, Task, Trajectory
+from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task
 from attsvm.results import Progress
 from attsvm.torch_devices import find_device
 from attsvm.training import LossGradient
@@ -38,18 +39,22 @@ class OfTorch(Stepped):
         rates = [group.get("lr") for group in make(_parameters({"W": np.ones((2, 2))})).param_groups]
         self.learning_rate = None if rates[0] is None else float(rates[0])
 
-    def decays_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether a step with a gradient of zero moves ones."""
+    def idle_step(self, parameters: Arrays) -> Arrays:
+        """By one step of an optimizer made for it."""
         import torch
 
-        parameters = _parameters({name: np.ones(shape) for name, shape in shapes.items()})
-        for parameter in parameters:
+        moved = _parameters(parameters)
+        for parameter in moved:
             parameter.grad = torch.zeros_like(parameter)
-        _step(self._make(parameters))
-        return any(bool((parameter != 1).any()) for parameter in parameters)
+        _step(self._make(moved))
+        return {name: x.detach().numpy() for name, x in zip(parameters, moved, strict=True)}
 
-    def trajectory(self, task: Task, factor: Factor) -> Trajectory:
+    def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
         """By a loop over the steps; the gradients of all problems are computed together."""
+        with _one_thread():
+            yield from self._trajectory(task, factor)
+
+    def _trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
         import torch
 
         began = time.perf_counter()
@@ -60,34 +65,47 @@ class OfTorch(Stepped):
         optimizers = [self._make(each) for each in parameters]
         groups = [group for each in optimizers for group in each.param_groups]
         rates = [group.get("lr") for group in groups]
-        gradient_at = LossGradient(task.problem, task.attention)
-        records: dict[int, Arrays] = {}
-        values, finite, interrupted = _values(task, parameters), True, False
+        gradient_at = LossGradient(task.problem, task.attention, batch_size=task.batch_size)
+        layer = parse_attention(task.attention, task.problem, None)
+        values, interrupted = _values(task, parameters), False
         for step in range(task.steps):
-            if step in task.records:
-                records[step] = values
-            gradients = _gradients(gradient_at, values, task.normalize)
+            gradients = _gradients(*gradient_at(values, step), task.normalize).values()
+            on_device = [torch.from_numpy(rows).to(home) for rows in gradients]
             for s, each in enumerate(parameters):
-                for parameter, rows in zip(each, gradients.values(), strict=True):
-                    parameter.grad = torch.from_numpy(rows[s]).to(home)
+                for parameter, rows in zip(each, on_device, strict=True):
+                    parameter.grad = rows[s]
             for group, rate in zip(groups, rates, strict=True):
                 if rate is not None:
                     group["lr"] = rate * float(factor(step))
             for optimizer in optimizers:
                 _step(optimizer)
-            moved = _values(task, parameters)
+            before, moved = values, _values(task, parameters)
             finite = all(np.isfinite(rows).all() for rows in moved.values())
-            if not finite:
-                break
-            values = moved
+            if finite:
+                values = moved
             if task.callback is not None and step % _STEPS_BETWEEN_CALLS == 0:
                 interrupted = bool(task.callback(Progress(step, task.steps, time.perf_counter() - began)))
-                if interrupted:
-                    break
-        layer = parse_attention(task.attention, task.problem, None)
-        weights = np.stack([layer.weights(records.get(step, values)) for step in task.records])
-        changes = logit_changes(task.problem, np.array(task.records), weights, np.zeros(weights.shape[:2], np.int64))
-        return Trajectory(weights, changes.max(axis=0), finite, interrupted)
+            ends = interrupted or not finite
+            if ends or step + 1 in task.looks:
+                weights = np.stack([layer.weights(before), layer.weights(values)])
+                records = np.array([step, step + 1])
+                changes = logit_changes(task.problem, records, weights, np.zeros((2, number), np.int64))
+                yield Look(step + 1, weights[1], changes[1], finite, interrupted)
+            if ends:
+                return
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Limit PyTorch to one thread, because the products of small matrices do not gain from more."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _parameters(arrays: Arrays, device: "torch.device | str" = "cpu") -> list[Any]:
@@ -105,9 +123,8 @@ def _values(task: Task, parameters: list[list[Any]]) -> Arrays:
     }
 
 
-def _gradients(gradient_at: LossGradient, values: Arrays, normalize: bool) -> Arrays:
+def _gradients(gradient: Arrays, log_scale: np.ndarray, normalize: bool) -> Arrays:
     """The gradients, or the gradients over one ℓ2 norm for each problem."""
-    gradient, log_scale = gradient_at(values)
     if normalize:
         squares = sum((rows**2).reshape(len(rows), -1).sum(axis=1) for rows in gradient.values())
         size = np.sqrt(squares)
@@ -118,9 +135,17 @@ def _gradients(gradient_at: LossGradient, values: Arrays, normalize: bool) -> Ar
 
 
 def _step(optimizer: "torch.optim.Optimizer") -> None:
+    import torch
+
     try:
         optimizer.step()
     except Exception as error:  # an optimizer may refuse these parameters in any way
         name, why = type(optimizer).__name__, (str(error).splitlines() or [type(error).__name__])[0]
         needs = "needs a closure" if "closure" in why else f"refused a step ({why})"
         raise ProblemError(f"optimizer: expected one that steps on a gradient, got {name}, which {needs}") from error
+    kinds = {parameter.dtype for group in optimizer.param_groups for parameter in group["params"]}
+    if kinds != {torch.float64}:
+        raise ProblemError(
+            f"optimizer: expected one that keeps the dtype of its parameters, float64, got {type(optimizer).__name__}, "
+            f"which changes it to {(kinds - {torch.float64}).pop()}"
+        )

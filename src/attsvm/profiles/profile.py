@@ -1,6 +1,7 @@
 """Which norm's margin an optimizer maximises, measured."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -15,23 +16,28 @@ from attsvm.norms import Norm, parse_norm
 from attsvm.problem import ARRAY_NAMES, Problem, check_is_problem
 from attsvm.profiles.named import stepped
 from attsvm.profiles.result import MarginProfile
-from attsvm.profiles.stepped import Arrays, Factor, Task
-from attsvm.profiles.verdict import Outcome, chosen, disagreement, outcome, reason, written
+from attsvm.profiles.stepped import Arrays, Factor, Stepped, Task
+from attsvm.profiles.verdict import Outcome, Reading, chosen, ends_early, outcome, reason, settled, written
 from attsvm.progress import reports
 from attsvm.results import Callback, Status
-from attsvm.selection import selected_tokens
+from attsvm.selection import scores, selected_tokens
 from attsvm.svm import solve_svm
+from attsvm.training import Stopping
 from attsvm.training.attention import parse_attention
+from attsvm.training.setup import mini_batches
 
 SCHEDULES: dict[str, Factor] = {
+    "growing": lambda k: 1.0 + k / 100,
+    "long decaying": lambda k: 10.0 * (1.0 + k / 1000) ** (-1 / 3),
     "constant": lambda k: 1.0 + 0.0 * k,
     "decaying": lambda k: (1.0 + k / 1000) ** (-1 / 3),
-    "long decaying": lambda k: 10.0 * (1.0 + k / 1000) ** (-1 / 3),
-    "growing": lambda k: 1.0 + k / 100,
 }
-"""Factors of the learning rate at step k."""
+"""Factors of the learning rate at step k. Those that take the weights furthest come first."""
 
 NORMS = ("l1", "l1.5", "l1.75", "frobenius", "l3", "linf", "spectral", "nuclear", "schatten1.5", "l2,1", "linf,2")
+
+FIRST_PROBLEMS = 8
+"""How many of the default problems are trained before it is known whether more are needed."""
 
 _DECIDED = 1e-6
 _UNDERFLOW = 0.05
@@ -45,6 +51,7 @@ def margin_profile(
     norms: Iterable[str | float | Norm] = NORMS,
     seeds: int = 20,
     steps: int = 20_000,
+    batch_size: int | None = None,
     learning_rate: float | None = None,
     attention: str | None = None,
     device: str | None = None,
@@ -53,11 +60,11 @@ def margin_profile(
 ) -> MarginProfile:
     """Train with an optimizer, and answer which norm's margin it maximises.
 
-    Each problem is trained with several schedules of the steps, on the exact gradient divided by its norm, and once on
-    the gradient itself. The norm with the largest margin ratio is the answer if the attention is saturated, the steps
-    are short, the mean ratio is at least 0.95, it is the largest in nine of ten problems, and the second largest is
-    clearly smaller. Otherwise the profile is inconclusive and says why. A norm that is not compared cannot be the
-    answer: ℓ2.2 mirror descent is closest to the Frobenius norm in the default list.
+    The problems are trained with several schedules of the steps, on the exact gradient divided by its norm, until one
+    of them gives the answer, and once on the gradient itself. The norm with the largest margin ratio is the answer if
+    the attention is saturated, the steps are short, the mean ratio is at least 0.95, it is the largest in nine of ten
+    problems, and the second largest is clearly smaller. Otherwise the profile is inconclusive and says why. A norm that
+    is not compared cannot be the answer: ℓ2.2 mirror descent is closest to the Frobenius norm in the default list.
 
     Parameters
     ----------
@@ -71,9 +78,12 @@ def margin_profile(
     norms : iterable of str, float or Norm
         As for :func:`attsvm.solve_svm`; at least two that differ.
     seeds : int
-        Number of default problems.
+        Number of default problems at most. Eight are trained; the others are needed only if the intervals of two norms
+        overlap.
     steps : int
-        Of each run, at least 4.
+        Of each run at most, at least 4. A schedule ends earlier if two looks in a row say the same.
+    batch_size : int, optional
+        Sequences in a step, drawn as :func:`attsvm.train` draws them. By default all sequences.
     learning_rate : float, optional
         By default that of a PyTorch optimizer, the default value of a function's ``learning_rate``, or 0.1.
     attention : str, optional
@@ -121,61 +131,123 @@ def margin_profile(
     parsed = _distinct(problem, [parse_norm(norm) for norm in norms])
     if len(parsed) < 2:
         raise ProblemError(f"norms: expected at least two different ones, got {len(parsed)}")
+    batches = mini_batches(batch_size, Stopping(), problem)
+    size = None if batches is None else batches.size
     decays = one.decays_weights(layer.shapes(problem))
     names = tuple(norm.name for norm in parsed)
-    ratios = _MarginRatios(problem, parsed)
-    task = Task(problem, layer.name, _start(problem, layer.shapes(problem)), steps, normalize=True, device=device)
-    half_ratios, last_ratios, decided, changes = [], [], [], []
+    task = Task(problem, layer.name, _start(problem, layer.shapes(problem)), (steps,), normalize=True)
+    task = replace(task, batch_size=size, device=device)
+    count = len(problem.tokens)
+    first = min(count, FIRST_PROBLEMS) if problems is None else count
+    rows = [slice(0, first), slice(first, count)]
+    parts = [_Part(one, task, part, parsed) for part in rows if part.start < count]
+    readings: dict[str, tuple[Reading, Reading]] = {}
     outcomes: list[Outcome] = []
-    for schedule, factor in SCHEDULES.items():
+    for schedule in SCHEDULES:
         overall = _overall(callback, steps, len(outcomes), f"{schedule} steps")
-        made = one.trajectory(replace(task, callback=overall), factor)
-        half_ratios.append(ratios(made.weights[1]))
-        last_ratios.append(ratios(made.weights[-1]))
-        decided.append(_decided(problem, made.weights[-1]))
-        changes.append(made.logit_change)
-        outcomes.append(
-            outcome(schedule, names, last_ratios[-1], half_ratios[-1], decided[-1], changes[-1], made.finite)
-        )
-        if made.interrupted:
+        readings[schedule], said = _until_settled(parts[0], schedule, names, overall)
+        outcomes.append(said)
+        interrupted = readings[schedule][1].interrupted
+        if interrupted or settled(outcomes):
             break
+    if chosen(outcomes).open and not interrupted:
+        for part in parts[1:]:
+            for schedule, found in readings.items():
+                overall = _overall(callback, steps, list(SCHEDULES).index(schedule), f"{schedule} steps, more problems")
+                more = list(part.readings(schedule, {each.step: None for each in found}, overall))
+                readings[schedule] = found[0].joined(more[0]), found[1].joined(more[-1])
+        losses = np.concatenate([part.losses for part in parts])
+        outcomes = [outcome(schedule, names, losses, *found) for schedule, found in readings.items()]
+    else:
+        parts = parts[:1]
     best = chosen(outcomes)
-    overall = _overall(callback, steps, len(outcomes), "gradient not divided by its norm")
-    raw_task = replace(task, normalize=False, callback=overall)
-    of_raw = None if made.interrupted else one.trajectory(raw_task, SCHEDULES[best.schedule])
-    interrupted = of_raw is None or of_raw.interrupted
-    raw = None if of_raw is None else ratios(of_raw.weights[-1])
     own = names.index(best.norm)
-    underflows = (
-        raw is not None and of_raw is not None and of_raw.finite and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
-    )
-    contrary = disagreement(outcomes)
-    conclusive = best.conclusive and not contrary and not interrupted
-    why = "interrupted." if interrupted else contrary or reason(best, decays)
-    if underflows and raw is not None:
+    interrupted = any(last.interrupted for _, last in readings.values())
+    raw, underflows = None, False
+    if best.conclusive and not interrupted:
+        overall = _overall(callback, steps, len(SCHEDULES), "gradient not divided by its norm")
+        made = readings[best.schedule][1].step
+        ends = [[*part.readings(best.schedule, [made], overall, normalize=False)][-1] for part in parts]
+        interrupted = any(end.interrupted for end in ends)
+        raw = np.concatenate([end.ratios for end in ends])
+        underflows = all(end.finite for end in ends) and bool(raw[:, own].mean() < best.mean - _UNDERFLOW)
+    conclusive = best.conclusive and not interrupted
+    why = "interrupted." if interrupted else reason(best, decays)
+    if raw is not None and underflows:
         why += (
             " On the gradient itself, which is not divided by its norm, the ratio is "
             f"{written(raw[:, own].mean())}: the gradient becomes too small for the optimizer."
         )
+    halves, lasts = zip(*readings.values(), strict=True)
     return MarginProfile(
         Status.INTERRUPTED if interrupted else Status.FINISHED,
-        np.stack(last_ratios),
-        np.stack(half_ratios),
+        np.stack([last.ratios for last in lasts]),
+        np.stack([half.ratios for half in halves]),
         raw,
-        np.stack(decided),
-        np.stack(changes),
+        np.stack([last.decided for last in lasts]),
+        np.stack([np.maximum(half.change, last.change) for half, last in readings.values()]),
         norm=parsed[own] if conclusive else None,
         verdict=best.norm if conclusive else "inconclusive",
         reason=why,
         chosen=best.schedule,
         underflows=underflows,
         norms=names,
-        schedules=tuple(one.schedule for one in outcomes),
+        schedules=tuple(readings),
         optimizer=one.name,
         attention=layer.name,
         learning_rate=one.learning_rate,
         steps=steps,
+        batch_size=size,
+        steps_made=tuple(last.step for last in lasts),
     )
+
+
+class _Part:
+    """Some of the problems of a task, on which an optimizer is trained and measured."""
+
+    def __init__(self, one: Stepped, task: Task, rows: slice, norms: list[Norm]) -> None:
+        self._one = one
+        self._task = replace(task, problem=task.problem[rows], start={name: x[rows] for name, x in task.start.items()})
+        self._ratios = _MarginRatios(self._task.problem, norms)
+        layer = parse_attention(task.attention, task.problem, None)
+        self._start = layer.weights(self._task.start)
+        self.steps, self.losses = task.steps, _losses(self._task.problem, self._start)
+
+    def readings(
+        self, schedule: str, looks: Iterable[int], callback: Callback | None, *, normalize: bool = True
+    ) -> Generator[Reading, None, None]:
+        """What is read after so many steps with a schedule."""
+        task = replace(self._task, looks=tuple(looks), normalize=normalize, callback=callback)
+        with closing(self._one.trajectory(task, SCHEDULES[schedule])) as made:
+            for look in made:
+                axes = tuple(range(1, look.weights.ndim))
+                yield Reading(
+                    look.step,
+                    self._ratios(look.weights),
+                    _decided(task.problem, look.weights),
+                    look.logit_change,
+                    _losses(task.problem, look.weights),
+                    np.sqrt(((look.weights - self._start) ** 2).sum(axis=axes)),
+                    look.finite,
+                    look.interrupted,
+                )
+
+
+def _until_settled(
+    part: _Part, schedule: str, names: tuple[str, ...], callback: Callback | None
+) -> tuple[tuple[Reading, Reading], Outcome]:
+    """The last two readings of a schedule, which ends when more steps are not expected to change what it says."""
+    factor, steps = SCHEDULES[schedule], part.steps
+    found: list[Reading] = []
+    said: list[Outcome] = []
+    with closing(part.readings(schedule, [steps // k for k in (16, 8, 4, 2, 1) if k <= steps], callback)) as readings:
+        for reading in readings:
+            found.append(reading)
+            growth = float(factor(steps) / factor(reading.step))
+            said.append(outcome(schedule, names, part.losses, found[-2:][0], reading, growth))
+            if ends_early(said):
+                break
+    return (found[-2:][0], found[-1]), said[-1]
 
 
 class _MarginRatios:
@@ -201,12 +273,21 @@ class _MarginRatios:
         return self._values[key]
 
 
-def _overall(callback: Callback | None, steps: int, done: int, stage: str) -> Callback | None:
-    """A callback for one of the runs, whose steps count those of the runs before it."""
+def _overall(callback: Callback | None, steps: int, place: int, stage: str) -> Callback | None:
+    """A callback for one of the runs, whose steps count those of the runs before it as if none ended early."""
     if callback is None:
         return None
     total = (len(SCHEDULES) + 1) * steps
-    return lambda at: callback(replace(at, step=at.step + done * steps, steps=total, stage=stage))
+    return lambda at: callback(replace(at, step=at.step + place * steps, steps=total, stage=stage))
+
+
+def _losses(problem: Problem, weights: Float[np.ndarray, "S ..."]) -> Float[np.ndarray, "S"]:
+    """The mean logistic loss of each problem."""
+    attention = attention_of(problem, weights)
+    values = scores(problem).reshape(attention.shape)
+    margins = np.where(attention > 0, attention * values, 0.0).sum(axis=-1)
+    active = problem.canonical.active
+    return np.asarray(np.where(active, np.logaddexp(0, -margins), 0.0).sum(axis=(-2, -1)) / active.sum(axis=(-2, -1)))
 
 
 def _decided(problem: Problem, weights: Float[np.ndarray, "S ..."]) -> Bool[np.ndarray, "S"]:

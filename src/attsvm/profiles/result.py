@@ -15,7 +15,7 @@ from attsvm.results import Result, per_trial, shared
 class MarginProfile(Result):
     """Margin ratios of an optimizer in several norms, and what follows from them.
 
-    C schedules of the steps, S problems, N norms.
+    C schedules of the steps that were made, S problems, N norms.
 
     Attributes
     ----------
@@ -26,8 +26,8 @@ class MarginProfile(Result):
     half_ratios : ndarray, shape (C, S, N)
         After half of the steps.
     raw_ratios : ndarray, shape (S, N), or None
-        Of a run with the schedule of ``chosen`` on the gradient itself, which is not divided by its norm. None if the
-        profile was interrupted before.
+        Of a run with the schedule of ``chosen`` on the gradient itself, which is not divided by its norm. None without
+        such a run, which is made only if the profile is conclusive.
     decided : bool ndarray, shape (C, S)
         Whether the softmax of every query is saturated: each dropped probability is at most 1e-6.
     logit_change : ndarray, shape (C, S)
@@ -47,6 +47,11 @@ class MarginProfile(Result):
     optimizer, attention : str
     learning_rate : float or None
     steps : int
+        Of each schedule at most.
+    batch_size : int or None
+        Sequences in a step; None for all of them.
+    steps_made : tuple of int
+        How many steps each schedule made before it ended.
 
     See Also
     --------
@@ -59,7 +64,7 @@ class MarginProfile(Result):
     >>> profile = attsvm.margin_profile(attsvm.optimizers.normalized_gradient_descent, seeds=1, steps=1000,
     ...                                 norms=["l1", "frobenius", "linf"])
     >>> profile.verdict, profile.chosen, profile.ratios.shape
-    ('frobenius', 'long decaying', (4, 1, 3))
+    ('frobenius', 'growing', (1, 1, 3))
     """
 
     kind: ClassVar[str] = "margin profile"
@@ -81,6 +86,13 @@ class MarginProfile(Result):
     attention: str = shared()
     learning_rate: float | None = shared()
     steps: int = shared()
+    batch_size: int | None = shared(None)
+    steps_made: tuple[int, ...] = shared((), read=tuple)
+
+    @property
+    def batches(self) -> str:
+        """What a step sees, in words."""
+        return "full batch" if self.batch_size is None else f"mini-batches of {self.batch_size}"
 
     def to_frame(self) -> Any:
         """The ratios as a pandas DataFrame: one row for each schedule, problem and norm.
@@ -113,7 +125,7 @@ class MarginProfile(Result):
         """The table of mean ratios, and the verdict, in lines of at most 80 characters for names of usual length."""
         width = max(map(len, self.norms))
         titles = "  ".join(self.schedules)
-        lines = [f"Mean margin ratio of {self.optimizer}", f"{'':{width}}  {titles}"]
+        lines = [f"Mean margin ratio of {self.optimizer}, {self.batches}", f"{'':{width}}  {titles}"]
         for norm, column in zip(self.norms, self.mean.T, strict=True):
             numbers = "  ".join(
                 f"{written(value):>{len(name)}}" for value, name in zip(column, self.schedules, strict=True)
@@ -122,4 +134,4 @@ class MarginProfile(Result):
         return "\n".join([*lines, *wrap(f"{self.verdict}: {self.reason}", 80, break_on_hyphens=False)])
 
     def _summary(self) -> str:
-        return f"{self.optimizer}: {self.verdict}"
+        return f"{self.optimizer}, {self.batches}: {self.verdict}"

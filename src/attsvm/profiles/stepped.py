@@ -1,7 +1,7 @@
 """What a profile needs of an optimizer."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +26,12 @@ class Task:
     attention : str
     start : dict of str to ndarray, shape (S, ...)
         The initial parameters of the attention.
-    steps : int
-        At least 4.
+    looks : tuple of int
+        The numbers of steps after which the weights are looked at, in increasing order.
     normalize : bool
         Whether each gradient is divided by its ℓ2 norm, one norm over all parameters of a problem.
+    batch_size : int or None
+        As for :func:`attsvm.train`.
     device : str or None
         As for :func:`attsvm.margin_profile`.
     callback : callable, optional
@@ -39,34 +41,39 @@ class Task:
     problem: Problem
     attention: str
     start: Arrays
-    steps: int
+    looks: tuple[int, ...]
     normalize: bool
+    batch_size: int | None = None
     device: str | None = None
     callback: Callback | None = None
 
     @property
-    def records(self) -> list[int]:
-        """Half of the steps and all of them, each after the step before it."""
-        return [self.steps // 2 - 1, self.steps // 2, self.steps - 1, self.steps]
+    def steps(self) -> int:
+        """How many steps there are at most."""
+        return self.looks[-1]
 
 
 @dataclass(frozen=True)
-class Trajectory:
-    """The weights at the records of a task.
+class Look:
+    """The weights after some of the steps of a task.
 
     Attributes
     ----------
-    weights : ndarray, shape (4, S, ...)
+    step : int
+    weights : ndarray, shape (S, ...)
         Of the Att-SVM, up to a factor.
     logit_change : ndarray, shape (S,)
-        The largest change of a logit in the steps to the second and the last record.
+        The largest change of a logit in the step to these weights.
     finite : bool
-        Whether all weights stayed finite.
+        Whether all weights stayed finite. If not, this look is the last.
+    interrupted : bool
+        Whether the callback ended the trajectory.
     """
 
+    step: int
     weights: np.ndarray
     logit_change: np.ndarray
-    finite: bool
+    finite: bool = True
     interrupted: bool = False
 
 
@@ -83,10 +90,19 @@ class Stepped(ABC):
     name: str
     learning_rate: float | None
 
-    @abstractmethod
     def decays_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-        """Whether a gradient of zero moves parameters of these shapes that are all 1."""
+        """Whether a gradient of zero moves every entry of a small parameter towards zero.
+
+        A projection moves large weights only, and a random step moves some entries away from zero.
+        """
+        small = {name: 1e-6 * (-1.0) ** np.arange(np.prod(shape)).reshape(shape) for name, shape in shapes.items()}
+        moved = self.idle_step(small)
+        return any(bool(((moved[name] - x) * x < 0).all()) for name, x in small.items())
 
     @abstractmethod
-    def trajectory(self, task: Task, factor: Factor) -> Trajectory:
-        """Train with the learning rate times a factor that depends on the step."""
+    def idle_step(self, parameters: Arrays) -> Arrays:
+        """The parameters after one step with a gradient of zero."""
+
+    @abstractmethod
+    def trajectory(self, task: Task, factor: Factor) -> Generator[Look, None, None]:
+        """Train with the learning rate times a factor that depends on the step, and stop at each look of the task."""

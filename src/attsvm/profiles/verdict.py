@@ -3,15 +3,61 @@
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
+from jaxtyping import Bool, Float
 
 _LARGE_RATIO = 0.95
 _MOST_PROBLEMS = 0.9
 _SHORT_STEP = 1.0
-_STILL_RISING = 0.005
 _CLEAR_LEAD = 1.5
+_RISING = 0.1
+_GROWING = 0.05
+_SAME_RATIOS = 0.02
+_LEVEL = 0.95
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What one look at the weights of S problems shows.
+
+    Attributes
+    ----------
+    step : int
+    ratios : ndarray, shape (S, N)
+        Margin ratios in each norm.
+    decided : bool ndarray, shape (S,)
+        Whether the attention is saturated.
+    change : ndarray, shape (S,)
+        The largest change of a logit in the last step.
+    loss, distance : ndarray, shape (S,)
+        The loss, and the Frobenius distance of the weights from their start.
+    finite, interrupted : bool
+    """
+
+    step: int
+    ratios: Float[np.ndarray, "S N"]
+    decided: Bool[np.ndarray, "S"]
+    change: Float[np.ndarray, "S"]
+    loss: Float[np.ndarray, "S"]
+    distance: Float[np.ndarray, "S"]
+    finite: bool = True
+    interrupted: bool = False
+
+    def joined(self, other: "Reading") -> "Reading":
+        """The same look at further problems."""
+        return Reading(
+            self.step,
+            np.concatenate([self.ratios, other.ratios]),
+            np.concatenate([self.decided, other.decided]),
+            np.concatenate([self.change, other.change]),
+            np.concatenate([self.loss, other.loss]),
+            np.concatenate([self.distance, other.distance]),
+            self.finite and other.finite,
+            self.interrupted or other.interrupted,
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """What a schedule gives, summed up over the problems.
 
@@ -23,15 +69,25 @@ class Outcome:
         That ratio.
     second, second_mean : str, float
         The norm with the second largest mean ratio, and that ratio.
+    separate : bool
+        Whether the interval of the largest mean ratio, Student's at 95 %, lies above those of all other norms.
     leads : float
         The share of the problems in which this norm has the largest ratio.
-    rise : float
-        By how much the ratio grew in the later half of the steps.
+    rising, rise : str, float
+        The norm whose mean ratio came closest to 1 in the later half of the steps, and by how much it grew.
+    flat : bool
+        Whether no mean ratio changed by more than a tenth of what it lacks to 1 in the later half of the steps, and
+        the attention is saturated or the weights no longer move away from their start.
     decided : float
         The share of the problems whose attention is saturated.
     change : float
         The largest change of a logit in a late step, in the median problem.
+    last_change : float
+        The same in the last step of the schedule, if it changes as the learning rate does.
     finite : bool
+    losses : tuple of float
+        The mean loss at the start and at the end.
+    means : ndarray, shape (N,)
     """
 
     schedule: str
@@ -39,21 +95,32 @@ class Outcome:
     mean: float
     second: str
     second_mean: float
+    separate: bool
     leads: float
+    rising: str
     rise: float
+    flat: bool
     decided: float
     change: float
+    last_change: float
     finite: bool
+    losses: tuple[float, float]
+    means: np.ndarray
+
+    @property
+    def ascends(self) -> bool:
+        """Whether the loss is larger than at the start."""
+        return self.losses[1] > self.losses[0]
 
     @property
     def short(self) -> bool:
         """Whether its steps are short. Long steps can lead to another norm, because each serves few tokens."""
-        return self.change <= _SHORT_STEP
+        return max(self.change, self.last_change) <= _SHORT_STEP
 
     @property
     def usable(self) -> bool:
         """Whether its ratios say something about the optimizer's limit."""
-        return self.finite and self.short and self.decided >= _MOST_PROBLEMS
+        return self.finite and self.short and self.decided >= _MOST_PROBLEMS and not self.ascends
 
     @property
     def clear(self) -> bool:
@@ -65,30 +132,86 @@ class Outcome:
         """Whether they say which norm it is."""
         return self.usable and self.mean >= _LARGE_RATIO and self.leads >= _MOST_PROBLEMS and self.clear
 
+    @property
+    def open(self) -> bool:
+        """Whether more problems can change what it says: a large ratio whose lead is not certain."""
+        uncertain = not self.separate or min(self.leads, self.decided) < _MOST_PROBLEMS
+        return self.finite and self.short and not self.ascends and self.mean >= _LARGE_RATIO and uncertain
+
 
 def outcome(
     schedule: str,
     norms: tuple[str, ...],
-    ratios: np.ndarray,
-    half: np.ndarray,
-    decided: np.ndarray,
-    change: np.ndarray,
-    finite: bool,
+    loss: Float[np.ndarray, "S"],
+    half: Reading,
+    last: Reading,
+    growth: float = 1.0,
 ) -> Outcome:
-    """Sum up ratios (S, N) at the end and after half of the steps."""
-    mean = ratios.mean(axis=0)
+    """Sum up readings after half and after all of the steps.
+
+    ``loss`` is that of the start, and ``growth`` that of the learning rate from the last reading to the last step.
+    """
+    mean, before = last.ratios.mean(axis=0), half.ratios.mean(axis=0)
     second, top = (int(i) for i in np.argsort(mean, kind="stable")[-2:])
+    count = len(last.ratios)
+    # one problem has no interval
+    width = np.full(len(mean), np.inf)
+    if count > 1:
+        quantile = scipy.special.stdtrit(count - 1, (1 + _LEVEL) / 2)
+        width = quantile * last.ratios.std(axis=0, ddof=1) / np.sqrt(count)
+    others = np.delete(mean + width, top)
+    approach = (mean - before) / np.maximum(1 - before, np.finfo(float).eps)
+    rising = int(approach.argmax())
+    decided = float(last.decided.mean())
+    grows = float(np.median(last.distance / np.maximum(half.distance, np.finfo(float).tiny))) > 1 + _GROWING
     return Outcome(
         schedule,
         norms[top],
         float(mean[top]),
         norms[second],
         float(mean[second]),
-        float((ratios.argmax(axis=1) == top).mean()),
-        float(mean[top] - half[:, top].mean()),
-        float(decided.mean()),
-        float(np.median(change)),
-        finite,
+        bool(mean[top] - width[top] > others.max()),
+        float((last.ratios.argmax(axis=1) == top).mean()),
+        norms[rising],
+        float(mean[rising] - before[rising]),
+        half.step < last.step and bool(np.abs(approach).max() <= _RISING) and (decided >= _MOST_PROBLEMS or not grows),
+        decided,
+        float(np.median(np.maximum(half.change, last.change))),
+        float(np.median(last.change)) * growth,
+        last.finite,
+        (float(loss.mean()), float(last.loss.mean())),
+        mean,
+    )
+
+
+def ends_early(said: list[Outcome]) -> bool:
+    """Whether more steps of a schedule are not expected to change what it says, by the last two of its looks.
+
+    Both name the same norm, whose interval lies above those of all others and whose ratio does not fall; or the ratios
+    are flat at both; or the learning rate grows so much that the last steps will be too long.
+    """
+    if len(said) < 2:
+        return False
+    before, now = said[-2:]
+    same = before.conclusive and now.conclusive and now.separate and before.norm == now.norm and now.mean >= before.mean
+    return same or (before.flat and now.flat) or min(before.last_change, now.last_change) > _SHORT_STEP
+
+
+def settled(outcomes: list[Outcome]) -> bool:
+    """Whether the last schedule makes further ones unnecessary.
+
+    It names a norm; or it and another schedule, both with short steps, have stopped at the same ratios, which then do
+    not depend on the steps, or without saturated attention.
+    """
+    now = outcomes[-1]
+    # here the steps that were made count, and not those that will be too long
+    flat = [one for one in outcomes if one.flat and one.change <= _SHORT_STEP]
+    if now not in flat:
+        return now.conclusive
+    unsaturated = now.decided < _MOST_PROBLEMS
+    return now.conclusive or any(
+        np.abs(one.means - now.means).max() <= _SAME_RATIOS or (unsaturated and one.decided < _MOST_PROBLEMS)
+        for one in flat[:-1]
     )
 
 
@@ -97,48 +220,48 @@ def chosen(outcomes: list[Outcome]) -> Outcome:
     return max(outcomes, key=lambda one: (one.conclusive, one.usable, one.finite, one.decided, one.mean))
 
 
-def disagreement(outcomes: list[Outcome]) -> str:
-    """What to say if several schedules are conclusive and name different norms; empty otherwise."""
-    said = {one.norm: one.schedule for one in outcomes if one.conclusive}
-    if len(said) < 2:
-        return ""
-    listed = ", ".join(f"{norm} with {schedule} steps" for norm, schedule in said.items())
-    return f"the norm depends on the steps: {listed}."
-
-
 def reason(best: Outcome, decays: bool) -> str:
     """Why the verdict is what it is, and what to change if there is none."""
-    where = f"mean margin ratio {written(best.mean)} with {best.schedule} steps"
     if best.conclusive:
         return (
-            f"{where}, the largest of the norms that were compared in {best.leads:.0%} of the problems "
-            f"({best.second}: {written(best.second_mean)})."
+            f"mean margin ratio {written(best.mean)} with {best.schedule} steps, the largest of the norms that were "
+            f"compared in {best.leads:.0%} of the problems ({best.second}: {written(best.second_mean)})."
+        )
+    if best.ascends:
+        start, end = best.losses
+        return (
+            f"the loss rises from {start:.3g} to {end:.3g}: the optimizer does not minimise it. Check the sign of its "
+            "steps, or use a smaller learning rate."
         )
     if not best.finite:
         return "the weights left the finite numbers. Use a smaller learning rate."
+    decay = " Weight decay keeps the weights small; use less of it." if decays else ""
     if best.decided < _MOST_PROBLEMS:
-        decay = "Weight decay keeps the weights small; use less of it. " if decays else ""
-        return (
-            f"the attention is not saturated in {1 - best.decided:.0%} of the problems. "
-            f"{decay}Use more steps or a larger learning rate."
-        )
+        unsaturated = f"the attention is not saturated in {1 - best.decided:.0%} of the problems"
+        if best.flat:
+            return f"{unsaturated}, and the weights no longer grow.{decay}"
+        return f"{unsaturated}.{decay} Use more steps or a larger learning rate."
     if not best.short:
+        change = max(best.change, best.last_change)
         return (
-            f"the steps are too long: a late step changes a logit by {best.change:.2g}, and long steps can lead to "
-            "another norm. Use a smaller learning rate."
+            f"the steps are too long: a late step changes a logit by {change:.2g}, and long steps can lead to another "
+            "norm. Use a smaller learning rate."
         )
     leading = f"the largest ratio is {written(best.mean)}, in the {best.norm} norm with {best.schedule} steps"
-    if best.rise > _STILL_RISING:
-        return f"{leading}, and it is still rising (by {best.rise:.2g} in the later half). Use more steps."
-    decay = " Weight decay can be the cause." if decays else ""
     if best.mean >= _LARGE_RATIO and best.leads >= _MOST_PROBLEMS:
         return (
             f"{leading}, and {written(best.second_mean)} in the {best.second} norm: too close to tell them apart. "
             "Use more steps, or compare with norms between the two."
         )
+    decay = " Weight decay can be the cause." if decays else ""
     if best.mean >= _LARGE_RATIO:
         return f"{leading}, but in {1 - best.leads:.0%} of the problems another norm has a larger one.{decay}"
-    return f"{leading}, and it has stopped rising: the optimizer maximises the margin of none of these norms.{decay}"
+    if best.flat:
+        return f"{leading}, and no ratio rises any more: the optimizer converges to none of these norms.{decay}"
+    if best.rise <= 0:
+        return f"{leading}, and the ratios still change. Use more steps."
+    which = "it" if best.rising == best.norm else f"that in the {best.rising} norm"
+    return f"{leading}, and {which} is still rising (by {best.rise:.2g} in the later half). Use more steps."
 
 
 def written(ratio: float) -> str:

@@ -16,8 +16,11 @@ from attsvm.jax_devices import default_device
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
 from attsvm.training.attention import Data, Parameters, parse_attention
+from attsvm.training.engine.batches import MiniBatches
 from attsvm.training.engine.objective import Objective
 from attsvm.training.engine.trials import TrialData
+from attsvm.training.setup import mini_batches
+from attsvm.training.stopping import Stopping
 
 
 class LossGradient:
@@ -31,6 +34,8 @@ class LossGradient:
         As for :func:`attsvm.train`.
     trials : int
         Trial j has problem j mod their number; by default one for each problem.
+    batch_size : int, optional
+        The gradient is that of the mini-batch of a step, which :func:`attsvm.train` draws with seed 0.
 
     Raises
     ------
@@ -53,7 +58,12 @@ class LossGradient:
     """
 
     def __init__(
-        self, problem: Problem, attention: str | None = None, loss: str = "logistic", trials: int | None = None
+        self,
+        problem: Problem,
+        attention: str | None = None,
+        loss: str = "logistic",
+        trials: int | None = None,
+        batch_size: int | None = None,
     ) -> None:
         problem.check_one_head()
         if problem.labels is None or problem.head is None:
@@ -63,16 +73,17 @@ class LossGradient:
         size = int(np.prod(problem.batch_shape, dtype=np.int64)) if trials is None else trials
         self._trials = size
         objective = Objective(layer, Linear(), parse_loss(loss, problem.num_classes))
+        batches = mini_batches(batch_size, Stopping(), problem)
         with jax.enable_x64(True):
-            self._evaluate = _evaluation(objective, default_device())
+            self._evaluate = _evaluation(objective, batches, default_device())
             data = TrialData(problem, np.dtype(np.float64))
             every = np.arange(size)
             fixed = {key: data.last(x, every) for key, x in Linear().initial(problem).items()}
             # on the device once, not at each call
-            self._given = jax.device_put((fixed, data.take(every), 0.0))
+            self._given = jax.device_put((fixed, data.take(every), 0.0, jax.random.PRNGKey(0)))
 
     def __call__(
-        self, parameters: Mapping[str, Float[np.ndarray, "trials ..."]]
+        self, parameters: Mapping[str, Float[np.ndarray, "trials ..."]], step: int = 0
     ) -> tuple[dict[str, Float[np.ndarray, "trials ..."]], Float[np.ndarray, "trials"]]:
         """The gradient with its scale taken out, so that it does not underflow.
 
@@ -80,6 +91,8 @@ class LossGradient:
         ----------
         parameters : dict of str to ndarray
             One row for each trial.
+        step : int
+            The number of steps made, which a mini-batch depends on.
 
         Returns
         -------
@@ -93,15 +106,21 @@ class LossGradient:
             raise ProblemError(f"parameters: expected shapes {expected}, got {found}")
         with jax.enable_x64(True):
             given = {name: np.asarray(x, np.float64) for name, x in parameters.items()}
-            gradient, log_scale = self._evaluate(given, *self._given)
+            gradient, log_scale = self._evaluate(given, np.int64(step), *self._given)
             return {name: np.asarray(x) for name, x in gradient.items()}, np.asarray(log_scale)
 
 
 @lru_cache(maxsize=32)
-def _evaluation(objective: Objective, device: jax.Device) -> Callable[..., tuple[dict[str, jax.Array], jax.Array]]:
+def _evaluation(
+    objective: Objective, batches: MiniBatches | None, device: jax.Device
+) -> Callable[..., tuple[dict[str, jax.Array], jax.Array]]:
     """From parameters with the trials first to the gradient and the logarithm of its scale, compiled for each shape."""
 
-    def evaluate(parameters: Parameters, fixed: Parameters, data: Data, penalty: jax.Array) -> Any:
+    def evaluate(
+        parameters: Parameters, step: jax.Array, fixed: Parameters, data: Data, penalty: jax.Array, key: jax.Array
+    ) -> Any:
+        if batches is not None:
+            data = batches.take(data, batches.order(key, step), step)
         last = {name: jnp.moveaxis(x, 0, -1) for name, x in parameters.items()}
         found = objective.evaluate(last, fixed, data, penalty)
         name, values = next(iter(last.items()))

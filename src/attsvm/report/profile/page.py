@@ -16,7 +16,18 @@ from attsvm.report.write import write_page
 
 SCHEMA = "attsvm.profile/1"
 
-_FIELDS = ("optimizer", "learning_rate", "attention", "steps", "status", "verdict", "reason", "chosen", "underflows")
+_FIELDS = (
+    "optimizer",
+    "learning_rate",
+    "attention",
+    "steps",
+    "batch_size",
+    "status",
+    "verdict",
+    "reason",
+    "chosen",
+    "underflows",
+)
 
 
 def numbers(profile: MarginProfile, *, command: str, threads: int | None) -> dict[str, Any]:
@@ -29,6 +40,7 @@ def numbers(profile: MarginProfile, *, command: str, threads: int | None) -> dic
             "threads": threads,
             "norms": list(profile.norms),
             "schedules": list(profile.schedules),
+            "steps_made": list(profile.steps_made),
             "mean_ratios": profile.mean,
             "ratios": profile.ratios,
             "raw_ratios": profile.raw_ratios,
@@ -48,17 +60,23 @@ def write_folder(folder: Path, profile: MarginProfile, result: dict[str, Any], c
     """Write ``index.html``, ``figures/ratios.png``, ``result.json`` and ``profile.npz``."""
     drawn = draw_each({"ratios": lambda: _ratios(profile)})
     problems = profile.ratios.shape[1]
+    of_chosen = profile.steps_made[profile.schedules.index(profile.chosen)]
+    steps_made = [*profile.steps_made, of_chosen][: len(_rows(profile))]
     text = render(
         "profile.html.j2",
         title=f"Margin profile of {profile.optimizer}",
-        kicker=f"{problems} problems · {profile.attention} attention · {profile.steps:,} steps of each schedule",
+        kicker=f"{problems} problems · {profile.attention} attention · {profile.batches} · "
+        f"at most {profile.steps:,} steps of each schedule",
         verdict=verdict(profile),
         notes=[],
         cards=_cards(profile),
         drawn=drawn,
         made_by=f"{problems} problems",
-        columns=["", *profile.norms],
-        rows=[(name, *map(written, row)) for name, row in _rows(profile)],
+        columns=["", "steps", *profile.norms],
+        rows=[
+            (name, f"{steps:,}", *map(written, row))
+            for steps, (name, row) in zip(steps_made, _rows(profile), strict=True)
+        ],
         command=command,
         result=result,
     )
