@@ -1,6 +1,7 @@
 """Gradients that cannot be stepped along, or not everywhere: non-finite, sparse, complex, absent, scaled."""
 
 import copy
+from functools import partial
 
 import pytest
 
@@ -154,3 +155,71 @@ def test_float16_gradients_keep_what_unscaling_in_place_would_lose():
     scaler.step(optimizer)
     torch.testing.assert_close(optimizer.state[parameter]["mirror"], torch.full((3,), 1.0 - 2.0**-30))
     assert scaler.get_scale() == 2.0**20
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "nesterov": True}, {"foreach": True, "weight_decay": 0.1}])
+@pytest.mark.parametrize(
+    ("p", "large", "dtype"),
+    [
+        (1.5, 1e25, torch.float32),
+        (1.1, 1e10, torch.float32),
+        (1.5, 1e25, torch.bfloat16),
+        (1.5, 1e5, torch.float64),
+        (1.5, 1e160, torch.float64),
+        (1.1, 1e40, torch.float64),
+    ],
+)
+def test_a_finite_gradient_that_makes_weights_infinite_leaves_everything_as_it_was(p, large, dtype, options):
+    parameters = [torch.nn.Parameter(torch.ones(n, dtype=dtype)) for n in (4, 3)]
+    optimizer = MirrorDescent(parameters, lr=1e-2, p=p, **options)
+    for stepped_before in (False, True):
+        before = snapshot(parameters, optimizer)
+        parameters[0].grad, parameters[1].grad = torch.ones(4, dtype=dtype), torch.full((3,), large, dtype=dtype)
+        if large == 1e5:  # not too large for float64
+            optimizer.step()
+            assert all(x.isfinite().all() for x in parameters)
+            return
+        with pytest.warns(RuntimeWarning, match="new weights or state of parameter 1 of group 0 would not") as caught:
+            optimizer.step()
+        assert caught[0].filename == __file__
+        assert_untouched(parameters, optimizer, before)
+        assert len(optimizer.state_dict()["state"]) == (2 if stepped_before else 0)
+        optimizer.nonfinite = "raise"
+        with pytest.raises(NonFiniteGradientError, match="would not be finite"):
+            optimizer.step()
+        assert_untouched(parameters, optimizer, before)
+        optimizer.nonfinite = "skip"
+        # the step after it is that of an optimizer that has seen no such gradient
+        others = [torch.nn.Parameter(x.detach().clone()) for x in parameters]
+        other = MirrorDescent(others, lr=1e-2, p=p, **options)
+        other.load_state_dict(optimizer.state_dict())
+        for x in [*parameters, *others]:
+            x.grad = torch.ones_like(x)
+        optimizer.step()
+        other.step()
+        assert all(torch.equal(x, y) and (x < 1).all() for x, y in zip(parameters, others, strict=True))
+    assert optimizer.skipped_steps == 2
+
+
+def test_weights_that_would_grow_to_infinity_in_many_steps_stay_finite():
+    # z = 1 + 1e3·t, and w = z^10 overflows where z exceeds 7131
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = MirrorDescent([parameter], lr=1.0, p=1.1, nonfinite="raise")
+    parameter.grad = torch.full((2,), -1e3)
+    for _ in range(7):
+        optimizer.step()
+    with pytest.raises(NonFiniteGradientError, match="would not be finite"):
+        optimizer.step()
+    torch.testing.assert_close(parameter.detach(), torch.full((2,), 7001.0**10))
+
+
+@pytest.mark.parametrize("optimizer_class", [SignDescent, SpectralDescent, partial(MirrorDescent, p=3.0)])
+def test_momentum_of_finite_gradients_does_not_become_infinite(optimizer_class):
+    parameter = torch.nn.Parameter(torch.ones(2, 2))
+    optimizer = optimizer_class([parameter], lr=1e-3, momentum=0.9)
+    parameter.grad = torch.full((2, 2), 3e38)
+    optimizer.step()
+    before = snapshot([parameter], optimizer)
+    with pytest.warns(RuntimeWarning, match="would not be finite"):
+        optimizer.step()
+    assert_untouched([parameter], optimizer, before)

@@ -1,54 +1,48 @@
-"""Whether gradients are finite, with one synchronization per device for any number of tensors."""
+"""Whether tensors are finite, with one synchronization per device for any number of tensors."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from attsvm.torch.optimizers.norms import largest_entries
 from attsvm.torch.optimizers.sharding import Sharding, local_shard, sharding_of
 
 
-def all_finite(gradients: Sequence[Tensor]) -> bool:
-    """Whether every entry of every gradient is finite, on every process that holds a part of one."""
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether every entry of every tensor is finite, on every process that holds a part of one."""
+    return largest_entry(tensors) < math.inf
+
+
+def largest_entry(tensors: Sequence[Tensor]) -> float:
+    """The largest absolute value, over every process that holds a part of a tensor; infinity if an entry is NaN."""
     devices: dict[torch.device, list[Tensor]] = {}
     # a dict keeps the order, which must be the same on every process
     shardings: dict[Sharding, None] = {}
-    for gradient in gradients:
-        devices.setdefault(gradient.device, []).append(local_shard(gradient))
-        shardings[sharding_of(gradient)] = None
-    finite = all(_finite_on(device, here) for device, here in devices.items())
-    # every process takes part in each reduction, even if its own gradients are not finite
+    for tensor in tensors:
+        devices.setdefault(tensor.device, []).append(local_shard(tensor))
+        shardings[sharding_of(tensor)] = None
+    largest = max((_largest_on(device, here) for device, here in devices.items()), default=0.0)
+    # every process takes part in each reduction, even if its own tensors are not finite
     for sharding in shardings:
         if sharding.split:
-            finite = _agreed(finite, sharding)
-    return finite
+            here = torch.tensor([largest], dtype=torch.float64, device=sharding.mesh.device_type)
+            largest = sharding.largest(here).item()
+    return largest
 
 
-def is_finite(gradient: Tensor) -> bool:
-    """Whether every entry of a gradient (of the part that this process holds) is finite."""
-    return bool(torch.isfinite(local_shard(gradient)).all())
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every entry of a tensor (of the part that this process holds) is finite."""
+    return bool(torch.isfinite(local_shard(tensor)).all())
 
 
-def _finite_on(device: torch.device, gradients: list[Tensor]) -> bool:
-    if device.type != "cpu":
-        filled = [x for x in gradients if x.numel()]
-        return not filled or bool(torch.isfinite(torch.stack(torch._foreach_norm(filled, float("inf")))).all())
-    # A sum of squares is not finite if an entry is not, and is limited by memory only; it can also overflow, so it is
-    # checked again. Last to first: the step goes from first to last, and finds the tensors read last in the cache.
-    sums = torch.stack([_sum(x) for x in reversed(gradients)])
-    return bool(torch.isfinite(sums).all()) or all(map(is_finite, gradients))
-
-
-def _sum(x: Tensor) -> Tensor:
-    if x.dtype in (torch.float16, torch.bfloat16):
-        return x.sum(dtype=torch.float32)
-    if x.is_contiguous():
-        # a quarter faster than the sum of the entries
-        flat = x.view(-1)
-        return torch.dot(flat, flat)
-    return x.sum()
-
-
-def _agreed(finite: bool, sharding: Sharding) -> bool:
-    flag = torch.tensor([0.0 if finite else 1.0], device=sharding.mesh.device_type)
-    return not bool(sharding.largest(flag).item())
+def _largest_on(device: torch.device, tensors: list[Tensor]) -> float:
+    if device.type == "cpu":
+        # Last to first: the step goes from first to last, and finds the tensors read last in the cache. One call per
+        # tensor: in small models the calls take the time.
+        extremes = [x for tensor in reversed(tensors) if tensor.numel() for x in torch.aminmax(tensor)]
+    else:
+        extremes = largest_entries(tensors)
+    largest = float(torch.stack(extremes).abs().max()) if extremes else 0.0
+    return math.inf if math.isnan(largest) else largest

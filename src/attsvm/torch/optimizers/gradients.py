@@ -1,5 +1,6 @@
-"""Gradients before a step: whether they can be used, and by what they are multiplied."""
+"""Gradients before a step: whether they can be used, and by what they are multiplied; and the refusal of a step."""
 
+import math
 import warnings
 from collections.abc import Collection
 from typing import Any
@@ -9,12 +10,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from attsvm.torch.optimizers.batches import Given
-from attsvm.torch.optimizers.finiteness import all_finite, is_finite
+from attsvm.torch.optimizers.finiteness import is_finite, largest_entry
 from attsvm.torch.optimizers.options import NonFinite
 
 
 class NonFiniteGradientError(RuntimeError):
-    """A gradient holds an infinity or a NaN; weights and state are as before the step.
+    """A gradient is not finite, or new weights would not be; weights and state are as before the step.
 
     See Also
     --------
@@ -45,8 +46,10 @@ def check_dense(optimizer: Optimizer, given: list[Given]) -> None:
 
 def gradient_scale(
     optimizer: Optimizer, everything: list[list[Given]], nonfinite: NonFinite, known: Collection[int] = ()
-) -> float | None:
-    """The factor of all gradients; None if one is not finite and the step must be skipped.
+) -> tuple[float, float] | None:
+    """The factor of all gradients, and their largest entry; None if one is not finite and the step must be skipped.
+
+    The entry is that of the gradients that are not ``known``, and infinity if nothing was tested here.
 
     Parameters
     ----------
@@ -70,26 +73,34 @@ def gradient_scale(
         grad_scale = getattr(optimizer, "grad_scale", None)
         scale = torch.ones_like(found_inf) if grad_scale is None else grad_scale.to(found_inf.device)
         found, value = torch.stack([found_inf.double(), scale.double()]).tolist()
-        return None if found else 1.0 / value
+        return None if found else (1.0 / value, math.inf)
     if nonfinite == "unchecked":
-        return 1.0
-    if all_finite([gradient for given in everything for _, _, gradient in given if id(gradient) not in known]):
-        return 1.0
+        return 1.0, math.inf
+    tested = [gradient for given in everything for _, _, gradient in given if id(gradient) not in known]
+    largest = largest_entry(tested)
+    if largest < math.inf:
+        return 1.0, largest
+    bad = {id(x) for given in everything for _, x, gradient in given if not is_finite(gradient)}
+    refuse(optimizer, everything, nonfinite, "the gradient of {} is not finite", bad)
+    return None
+
+
+def refuse(
+    optimizer: Optimizer, everything: list[list[Given]], nonfinite: NonFinite, reason: str, bad: Collection[int]
+) -> None:
+    """Warn that a step is skipped, or raise; {} in the reason is for the names of the bad parameters, given by id."""
     names = [
         _name_of(group, number, index)
         for number, (group, given) in enumerate(zip(optimizer.param_groups, everything, strict=True))
-        for index, _, gradient in given
-        if not is_finite(gradient)
+        for index, parameter, _ in given
+        if id(parameter) in bad
     ] or ["a parameter on another process"]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    message = (
-        f"step skipped, weights and state are unchanged: the gradient of {', '.join(names[:3])}{more} is not finite"
-    )
+    message = f"step skipped, weights and state are unchanged: {reason.format(', '.join(names[:3]) + more)}"
     if nonfinite == "raise":
         raise NonFiniteGradientError(message)
-    # the caller of step, above this function, step itself and the four wrappers around it
-    warnings.warn(message, RuntimeWarning, stacklevel=7)
-    return None
+    # the caller of step, above this function and its caller, step itself and the four wrappers around it
+    warnings.warn(message, RuntimeWarning, stacklevel=8)
 
 
 def _name_of(group: dict[str, Any], number: int, index: int) -> str:

@@ -9,7 +9,8 @@ from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.optimizers import compiled, norms, one_pass
 from attsvm.torch.optimizers.batches import Batch, Given, Shaped
-from attsvm.torch.optimizers.optimizer import MirrorOptimizer
+from attsvm.torch.optimizers.finiteness import largest_entry
+from attsvm.torch.optimizers.optimizer import BUFFER, MirrorOptimizer
 from attsvm.torch.optimizers.options import SharedOptions
 from attsvm.torch.optimizers.sharding import WHOLE
 
@@ -50,10 +51,12 @@ class MirrorDescent(MirrorOptimizer):
     maximize : bool, default False
         Maximize instead of minimize.
     nonfinite : {"skip", "raise", "unchecked"}, default "skip"
-        What to do if a gradient holds an infinity or a NaN. "skip" warns, counts the step in ``skipped_steps`` and
+        What to do if a gradient holds an infinity or a NaN, or is so large that new weights or state would (for p < 2
+        without ``normalize`` a finite gradient can do that). "skip" warns, counts the step in ``skipped_steps`` and
         leaves weights and state unchanged; "raise" raises an error and leaves them unchanged, too. Both synchronize
-        with the device once per step. "unchecked" does not test. With a GradScaler its test is used instead, without a
-        warning.
+        with the device once per step, and copy weights and state before a step with such large gradients. "unchecked"
+        does not test. With a GradScaler its test of the gradients is used instead, without a warning; new weights are
+        not tested.
     foreach : bool or None, default None
         True updates many tensors at once, False one after the other, which takes less memory; None is True except for
         large tensors on the CPU, where False is faster. No effect on tensors with a compiled step.
@@ -118,6 +121,8 @@ class MirrorDescent(MirrorOptimizer):
         # by the id of a gradient of this step, and by that of a parameter
         self._power_sums: dict[int, one_pass.PowerSum] = {}
         self._exponents: dict[int, int] = {}
+        # by the id of a group: what |z| and |b| are at most
+        self._bounds: dict[int, tuple[float, float]] = {}
 
     def _potential(self, group: dict[str, Any]) -> float:
         return float(group["p"])
@@ -151,6 +156,36 @@ class MirrorDescent(MirrorOptimizer):
                     self._power_sums[id(gradient)] = one
                     self._exponents[key] = one.exponent
         return set(self._power_sums)
+
+    def _may_overflow(self, group: dict[str, Any], given: list[Given], largest: float) -> bool:
+        """For p < 2, w = sign(z)|z|^(1/(p−1)) can overflow where z does not.
+
+        |b| ← momentum·|b| + |g| and |z| ← decay·|z| + lr·|D| are bounds as well. They are measured at the first step,
+        after a change of the weights, and where they have grown too large.
+        """
+        p, bounds = float(group["p"]), self._bounds.pop(id(group), None)
+        if super()._may_overflow(group, given, largest):
+            return True
+        if group["normalize"] or p >= 2.0 or not given:
+            return False
+        # 0.9 leaves room for rounding errors, which add up
+        limit = 0.9 * min(torch.finfo(dtype).max for dtype in {x.dtype for x in group["params"]}) ** (p - 1.0)
+        lr, momentum = float(group["lr"]), group["momentum"]
+        decay = abs(1.0 - lr * group["weight_decay"]) ** (p - 1.0)
+        if any(self._seen.get(id(x)) != (x._version, p) for _, x, _ in given):
+            bounds = None
+        for known in [None] if bounds is None else [bounds, None]:
+            mirror, buffer = known or self._measured(group["params"], p)
+            buffer = momentum * buffer + largest
+            mirror = decay * mirror + lr * (largest + momentum * buffer if group["nesterov"] else buffer)
+            if mirror <= limit:
+                self._bounds[id(group)] = mirror, buffer
+                return False
+        return True
+
+    def _measured(self, parameters: list[Tensor], p: float) -> tuple[float, float]:
+        buffers = [self.state[x][BUFFER] for x in parameters if BUFFER in self.state.get(x, {})]
+        return largest_entry(parameters) ** (p - 1.0), largest_entry(buffers)
 
     def _norms(self, batch: Batch, tensors: list[Tensor], q: float) -> tuple[Tensor, Tensor]:
         """Divisors m and sums Σ(|x|/m)^q of the tensors of a batch; m is 1 and the sum 0 for a tensor of zeros."""

@@ -3,7 +3,7 @@
     b ← momentum·b + g,    z ← decay·z − lr·D(b),    w ← sign(z)|z|^(1/(p−1)),
 
 with the state z = ∇ψ(w) = sign(w)|w|^(p−1). A subclass defines the direction D and the exponent p. A step is made for
-all parameters or, if a gradient is not finite, for none.
+all parameters or, if a gradient or a new weight is not finite, for none.
 """
 
 import math
@@ -20,7 +20,8 @@ from torch.optim.optimizer import ParamsT
 
 from attsvm.torch.optimizers import compiled, eager
 from attsvm.torch.optimizers.batches import Batch, Given, Shaped, descend, descend_along, full_precision
-from attsvm.torch.optimizers.gradients import check_dense, gradient_scale
+from attsvm.torch.optimizers.finiteness import all_finite, is_finite
+from attsvm.torch.optimizers.gradients import check_dense, gradient_scale, refuse
 from attsvm.torch.optimizers.mirrors import adopt_changes, mirror_dtype, mirror_of
 from attsvm.torch.optimizers.options import SharedOptions, check_number, check_shared, group_defaults
 from attsvm.torch.optimizers.sharding import WHOLE, local_shard, sharding_of
@@ -47,7 +48,8 @@ class MirrorOptimizer(Optimizer, ABC):
     Attributes
     ----------
     skipped_steps : int
-        Number of steps that were skipped, in this process, because a gradient was not finite.
+        Number of steps that were skipped, in this process, because a gradient was not finite, or new weights or state
+        would not have been.
     """
 
     # a GradScaler then passes its scale on instead of unscaling in place, which it refuses to do for float16 gradients
@@ -91,6 +93,11 @@ class MirrorOptimizer(Optimizer, ABC):
         """Ids of the gradients that are finite, as a computation before the step has shown."""
         return set()
 
+    def _may_overflow(self, group: dict[str, Any], given: list[Given], largest: float) -> bool:
+        """Whether gradients with a largest entry may make weights or state infinite; True where that is not known."""
+        # float32 has room for momentum and for dual norms of any number of smaller entries
+        return largest > math.sqrt(torch.finfo(torch.float32).max)
+
     @abstractmethod
     def _directions(
         self, group: dict[str, Any], batches: list[Batch], directions: list[list[Tensor]], lr: float
@@ -118,7 +125,7 @@ class MirrorOptimizer(Optimizer, ABC):
         Raises
         ------
         NonFiniteGradientError
-            With ``nonfinite="raise"``, if a gradient is not finite.
+            With ``nonfinite="raise"``, if a gradient is not finite or new weights or state would not be.
         RuntimeError
             If a gradient is sparse.
         MemoryError
@@ -138,17 +145,47 @@ class MirrorOptimizer(Optimizer, ABC):
         for group, given in zip(self.param_groups, everything, strict=True):
             check_number("lr", float(group["lr"]), 0.0, math.inf)
             self._check_gradients(given)
-        scale = gradient_scale(self, everything, self.nonfinite, self._known_finite(everything))
-        if scale is None:
+        found = gradient_scale(self, everything, self.nonfinite, self._known_finite(everything))
+        if found is None:
             self.skipped_steps += 1
             return loss
+        scale, largest = found
         updated = [parameter for given in everything for _, parameter, _ in given]
         if not updated:
             return loss
         with enough_memory(updated[0].device, f"entries of {type(self).__name__}", sum(x.numel() for x in updated)):
-            for group, given in zip(self.param_groups, everything, strict=True):
+            groups = list(zip(self.param_groups, everything, strict=True))
+            # every group keeps account of every step; where gradients are not tested, new weights are not
+            overflowing = [self._may_overflow(*group, largest) for group in groups]
+            risky = any(overflowing) and largest < math.inf
+            before = [self._copied(x) for x in updated] if risky else []
+            for group, given in groups:
                 self._step_group(group, given, -scale if group["maximize"] else scale)
+            if risky and not all_finite([x for parameter in updated for x in self._changed(parameter)]):
+                self._take_back(everything, before)
         return loss
+
+    def _changed(self, parameter: Tensor) -> list[Tensor]:
+        """What a step changes: a parameter and its state."""
+        return [parameter, *self.state[parameter].values()]
+
+    def _copied(self, parameter: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor] | None]:
+        state = self.state.get(parameter)
+        copies = None if state is None else {name: x.clone() for name, x in state.items()}
+        return parameter, parameter.clone(), copies
+
+    def _take_back(
+        self, everything: list[list[Given]], before: list[tuple[Tensor, Tensor, dict[str, Tensor] | None]]
+    ) -> None:
+        bad = {id(x) for x, _, _ in before if not all(map(is_finite, self._changed(x)))}
+        for parameter, weights, state in before:
+            parameter.copy_(weights)
+            if state is None:
+                del self.state[parameter]
+            else:
+                self.state[parameter] = state
+        refuse(self, everything, self.nonfinite, "the new weights or state of {} would not be finite", bad)
+        self.skipped_steps += 1
 
     def _step_group(self, group: dict[str, Any], given: list[Given], scale: float) -> None:
         batches = self._batches(group, given)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from attsvm.torch.optimizers.finiteness import is_finite
 from attsvm.torch.optimizers.matrix_descent import MatrixDescent
 from attsvm.torch.optimizers.options import SharedOptions, check_number
 
@@ -118,6 +119,8 @@ class SpectralDescent(MatrixDescent):
 
 def _exact_factors(matrices: Tensor) -> Tensor:
     """UV' over the singular values above rounding errors."""
+    if not is_finite(matrices):  # the decomposition would raise in the middle of a step
+        return torch.full_like(matrices, torch.nan)
     left, values, right = torch.linalg.svd(matrices, full_matrices=False)
     kept = values > values[:, :1] * max(matrices.shape[1:]) * torch.finfo(matrices.dtype).eps
     factors: Tensor = (left * kept[:, None, :]) @ right
