@@ -1,8 +1,9 @@
 """Mini-batches: the margin ratios of each optimiser with steps on 1, 2, half or all of the sequences.
 
-    python benchmarks/mini_batches.py [--json] [--out FOLDER] [name ...]
+    python benchmarks/mini_batches.py [--write] [--json] [--out FOLDER] [name ...]
 
-Prints the tables of docs/notes/mini_batches.md, or their rows as JSON. Finished parts are stored in the folder of --out
+Prints the tables of docs/notes/mini_batches.md, or their rows as JSON. ``--write`` also replaces the rows of this
+command in the table of standings, src/attsvm/theory/standings.toml. Finished parts are stored in the folder of --out
 and reused by the next call if neither the sources nor the libraries have changed.
 """
 
@@ -20,17 +21,20 @@ import optax
 import attsvm
 from attsvm.optimizers import (
     Decaying,
+    Limit,
     gradient_descent,
     momentum,
     normalized,
     spectral_descent,
     steepest_descent,
 )
+from attsvm.optimizers.limit import UNNAMED
 from attsvm.reproduce.figures.optimizer_norms import WAYS, Way, least_norm, problems, start
 from attsvm.reproduce.pieces import Store
 from cases import markdown
 from factored_optimizers import RUNS
 from optimizer_norms import SHAPE
+from standings import ENOUGH, write_rows
 
 STEPS = 100_000
 SEEDS = 12
@@ -141,6 +145,7 @@ def row_of(name: str, batch: str, found: dict[str, np.ndarray]) -> dict[str, Any
         "ratio_mean": own.mean(),
         "ratio_least": own.min(),
         "ratio_mean_half": half.mean(),
+        "ratio_least_half": half.min(),
         "norms": dict(zip(norms_of(case), means.tolist(), strict=True)),
         "steps": case.steps,
         "logit_change": [found["logit_change"].min(), found["logit_change"].max()],
@@ -156,10 +161,32 @@ def row_of(name: str, batch: str, found: dict[str, np.ndarray]) -> dict[str, Any
     }
 
 
+def standing_row(row: dict[str, Any]) -> dict[str, Any] | None:
+    """The row of the table of standings; None for full batches, and for steps that it does not name."""
+    limit = getattr(CASES[row["optimizer"]].optimizer, "limit", lambda _: Limit(None))(row["attention"])
+    steps = limit.at(row["logit_change"][1]).steps
+    if row["batch"] == "full" or steps == UNNAMED:
+        return None
+    high = min(row["ratio_mean_half"], row["ratio_mean"]) >= ENOUGH
+    return {
+        "command": "python benchmarks/mini_batches.py",
+        **{name: row[name] for name in ("attention", "norm", "logit_change")},
+        "steps": steps,
+        "batch": [SIZES[row["batch"]]],
+        "sequences": row["n"],
+        "found": "measured" if high else "none" if row["flat"] else "rising",
+        "measure": "margin ratio",
+        "first": [row["ratio_mean_half"], row["ratio_least_half"]],
+        "last": [row["ratio_mean"], row["ratio_least"]],
+        "num_steps": [row["steps"] // 2, row["steps"]],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(CASES), help="which optimisers to train with")
     parser.add_argument("--json", action="store_true", help="print rows as JSON in place of tables")
+    parser.add_argument("--write", action="store_true", help="write the rows of the table of standings, too")
     parser.add_argument("--out", type=Path, default=Path("out/mini_batches"))
     options = parser.parse_args()
     store = Store(options.out, lambda name, reused: print(f"{name}{' (stored)' if reused else ''}", file=sys.stderr))
@@ -168,6 +195,8 @@ def main() -> None:
         for name in options.names
         for batch, size in SIZES.items()
     ]
+    if options.write:
+        write_rows([known for row in rows if (known := standing_row(row))], "python benchmarks/mini_batches.py")
     if options.json:
         print(json.dumps(rows, indent=1, default=float))
         return

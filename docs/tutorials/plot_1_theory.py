@@ -266,20 +266,21 @@ for norm in ("frobenius", "nuclear"):
 # What is proved, and what is only measured
 # -----------------------------------------
 #
-# Each prediction of the library says how well it is known. ``proved`` means that a theorem covers the kind of run,
-# given that its selection is locally optimal and final. ``measured`` means that experiments agree, and that a theorem
-# covers at most a related case. ``conjecture`` means that it is expected by analogy with linear models.
+# Each prediction of the library says how well it is known. ``proved`` means that each hypothesis of a theorem was
+# checked on the run and holds. ``measured`` means that runs of this kind were measured to converge to the prediction, and
+# that this run lies within the range that was measured. ``conjecture`` means that it lies outside, and ``none`` that
+# nothing is predicted. The hypotheses are listed with their numbers.
 
-from attsvm.optimizers import adam, gradient_descent, mirror_descent
+problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
+for options in ({}, {"attention": "factored"}, {"batch_size": 1}, {"penalty": 0.1}):
+    prediction = attsvm.predict_direction(problem, attsvm.train(problem, **options))
+    print(options, "->", prediction.norm.name, prediction.standing)
 
-for optimizer, attention in [
-    (gradient_descent(0.1), "combined"),
-    (mirror_descent(learning_rate=0.1, p=1.75), "combined"),
-    (gradient_descent(0.1), "factored"),
-    (adam(0.1), "combined"),
-]:
-    limit = optimizer.limit(attention)
-    print(f"{optimizer.name:17} on {attention:9} -> {limit.norm.name:10} {limit.standing}")
+# %%
+# The first run made normalised steps, of which nothing is proved:
+
+for hypothesis in attsvm.predict_direction(problem, attsvm.train(problem)).hypotheses:
+    print(hypothesis)
 
 # %%
 # The theorems say nothing about how long it takes, and the rates are slow: with steps of constant length the direction

@@ -81,7 +81,7 @@ def test_the_direction_of_its_runs_needs_a_norm(problem):
     assert run.norm is None
     with pytest.raises(attsvm.ProblemError, match=r"norm: .*largest_entries"):
         attsvm.predict_direction(problem, run)
-    assert attsvm.predict_direction(problem, run, norm="linf").standing == "conjecture"
+    assert attsvm.predict_direction(problem, run, norm="linf").standing in ("conjecture", "none")
 
 
 def test_a_run_with_it_is_saved_and_resumed(problem, tmp_path):

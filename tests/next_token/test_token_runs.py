@@ -20,7 +20,7 @@ def contexts_of(rng, n, cyclic):
             return graph
 
 
-@pytest.mark.parametrize(("cyclic", "standing", "far"), [(False, "proved", 2e-3), (True, "measured", 1e-2)])
+@pytest.mark.parametrize(("cyclic", "standing", "far"), [(False, "measured", 2e-3), (True, "measured", 1e-2)])
 def test_a_token_run_is_predicted_by_the_graph_svm_and_not_by_its_selection(cyclic, standing, far):
     rng = np.random.default_rng(3)
     graph, vocabulary = contexts_of(rng, 6, cyclic), unit_vectors(rng, 6, 8)
@@ -38,24 +38,24 @@ def test_a_token_run_is_predicted_by_the_graph_svm_and_not_by_its_selection(cycl
         assert other.status != "optimal" or not np.allclose(other.direction, found.direction, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("cyclic", "of_factors"), [(False, "measured"), (True, "conjecture")])
+@pytest.mark.parametrize(("cyclic", "of_factors"), [(False, "conjecture"), (True, "none")])
 def test_standing_of_mirror_descent_and_of_factors_is_that_of_the_measurement(cyclic, of_factors, tmp_path):
     rng = np.random.default_rng(4)
     graph, vocabulary = contexts_of(rng, 6, cyclic), unit_vectors(rng, 6, 8)
     problem = graph.training_problem(vocabulary)
     mirror = attsvm.train(problem, loss="token", optimizer=attsvm.optimizers.mirror_descent(p=3), steps=20)
     factored = attsvm.train(problem, loss="token", attention="factored", steps=20)
-    for run, name, standing in ((mirror, "l3", "measured"), (factored, "nuclear", of_factors)):
+    for run, name, standing in ((mirror, "l3", "conjecture"), (factored, "nuclear", of_factors)):
         run.save(tmp_path / "run.npz")  # a run that is read from a file still knows its loss
         found = attsvm.predict_direction(problem, attsvm.Run.load(tmp_path / "run.npz"))
         assert (found.norm.name, found.standing, found.finite) == (name, standing, None)
-        assert "no theorem; measured" in found.source
+        assert "benchmarks/standings.py" in found.source  # 20 steps are fewer than were measured
         solution = attsvm.solve_svm(graph.problem(vocabulary), graph.selected, norm=found.norm)
         assert found.solution.value == pytest.approx(solution.value, rel=1e-6)
-    # nothing was measured for another norm than that of the optimizer, nor for optimizers without a theorem
+    # nothing is predicted for another norm than that of the optimizer, and nothing was measured for others
     sign = attsvm.train(problem, loss="token", optimizer=attsvm.optimizers.steepest_descent(norm="linf"), steps=20)
-    for run, norm in ((mirror, "frobenius"), (sign, None)):
-        assert attsvm.predict_direction(problem, run, norm).standing == "conjecture"
+    for run, norm, standing in ((mirror, "frobenius", "none"), (sign, None, "conjecture")):
+        assert attsvm.predict_direction(problem, run, norm).standing == standing
 
 
 def test_a_causal_problem_has_the_loss_and_the_limit_of_all_prefixes():

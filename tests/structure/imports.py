@@ -11,7 +11,12 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "attsvm"
 LAYOUT = ROOT / "docs" / "guide" / "layout.md"
 
-NAMES_OF_DISTRIBUTIONS = {"pillow": "PIL", "scikit-learn": "sklearn", "lazy-loader": "lazy_loader"}
+NAMES_OF_DISTRIBUTIONS = {
+    "pillow": "PIL",
+    "scikit-learn": "sklearn",
+    "lazy-loader": "lazy_loader",
+    "google-crc32c": "google_crc32c",
+}
 
 
 @dataclass(frozen=True)

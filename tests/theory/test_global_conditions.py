@@ -159,7 +159,7 @@ def test_equal_scores_are_sufficient_for_one_query_but_not_for_two():
     found = attsvm.global_convergence_conditions(both, optimizer=optimizers.gradient_descent(0.1))
     assert found.favourable
     assert found.equal_scores
-    assert [one.name for one in found.hypotheses if not one.holds] == ["excess loss at the start"]
+    assert [one.statement for one in found.hypotheses if not one.holds] == ["the excess loss at the start is below 1"]
     run = attsvm.train(both, steps=50_000, optimizer=optimizers.gradient_descent(float(found.largest_rate)))
     assert run.selected.tolist() == [0, 1]
     assert run.probability.min() > 0.99
@@ -192,7 +192,7 @@ def test_a_run_is_read_with_its_start_and_its_optimizer(tmp_path):
         found = attsvm.global_convergence_conditions(problem, start, optimizer=rule)
         assert found.step == pytest.approx(step)
         assert found.holds == (step <= 1)
-    assert "step over the largest step inf (required: <= 1)" in repr(found)
+    assert "the step is at most the largest step: does not hold" in repr(found)
     late = {**run.history, "steps": run.history["steps"] + 1}
     for other, loss, told in (
         (run, "exponential", "with other losses"),

@@ -74,7 +74,7 @@ def test_the_examples_of_the_paper_and_what_breaks_them(tmp_path):
     equal = attsvm.Problem([[[1.0, 0.0], [0.0, 1.0]]] * 2, labels=[1, -1])
     broken = attsvm.joint_conditions(equal, [0, 0])
     assert (broken.holds, broken.label_margin, broken.swap_ratio) == (False, 0.0, np.inf)
-    assert "broken: label margin 0 (required: > 0)" in repr(broken)
+    assert "the label margin is positive: does not hold (0)" in repr(broken)
     # several queries for each sequence, and another norm
     many = random_problem(2, 3, 8, 1, num_queries=2)
     found = attsvm.joint_conditions(many, attsvm.optimal_tokens(many), norm=1.75)
@@ -82,9 +82,9 @@ def test_the_examples_of_the_paper_and_what_breaks_them(tmp_path):
     assert found.label_margin == pytest.approx(1 / attsvm.solve_head(many, attsvm.optimal_tokens(many), 1.75).value)
 
 
-def test_a_prediction_is_a_conjecture_where_the_conditions_do_not_hold():
+def test_nothing_is_predicted_where_the_conditions_do_not_hold():
     data = joint_prompt(False)
-    for selected, standing in (([1, 1, 1], "measured"), ([0, 0, 0], "conjecture")):
+    for selected, standing in (([1, 1, 1], "conjecture"), ([0, 0, 0], "none")):
         # runs that have saturated at a selection, whose head is trained for a few steps
         solution = attsvm.solve_svm(data, selected)
         start = {"p": np.nan_to_num(100 * solution.direction), "v": np.array([-1.0, 0.0])}

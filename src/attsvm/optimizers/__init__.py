@@ -37,6 +37,7 @@ from attsvm.optimizers.foreign import rule_of
 from attsvm.optimizers.gradient_descent import gradient_descent
 from attsvm.optimizers.gradient_step import GradientStep
 from attsvm.optimizers.learning_rate import Decaying, LearningRate
+from attsvm.optimizers.limit import Limit
 from attsvm.optimizers.line_descent import UnitColumns, UnitRows, column_descent, row_descent
 from attsvm.optimizers.matrix_steps import Direction, MatrixSteps
 from attsvm.optimizers.mirror import Mirror
@@ -55,7 +56,6 @@ from attsvm.optimizers.relative import Relative
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scale, Scales, rescaled
 from attsvm.optimizers.spectral_descent import PolarDirection, spectral_descent
-from attsvm.optimizers.standing import Limit, Standing
 from attsvm.optimizers.steepest import Steepest
 from attsvm.optimizers.steepest_descent import steepest_descent
 from attsvm.optimizers.weight_decay import WeightDecay
@@ -90,7 +90,6 @@ __all__ = [
     "Scale",
     "Scales",
     "SquaredNorm",
-    "Standing",
     "Steepest",
     "Transformation",
     "UnitColumns",

@@ -37,7 +37,7 @@ def adam(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer="adam", steps=100).norm.name
     'linf'
     """
-    return of_optax("adam", optax.adam, learning_rate, Lp(np.inf), BY_ADAM)
+    return of_optax("adam", optax.adam, learning_rate, Lp(np.inf), "adam", BY_ADAM)
 
 
 OPTIMIZERS.register("adam", adam)

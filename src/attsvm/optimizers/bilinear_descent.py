@@ -12,6 +12,7 @@ from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
+from attsvm.optimizers.limit import Limit, limits_of
 from attsvm.optimizers.matrices import heads_apart, shape_of_one
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar_exact import divided
@@ -20,11 +21,8 @@ from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scales, Tree, regrouped
 from attsvm.optimizers.singular import singular_values_and_vectors
 from attsvm.optimizers.sizes import steepest
-from attsvm.optimizers.standing import Limit, Standing, conjectured
 
 Array = jax.Array
-
-_SOURCE = "no theorem for W = KQ'; measured: with m = d its steps are those of descent of W"
 
 
 class _Factor(NamedTuple):
@@ -147,7 +145,7 @@ def bilinear_descent(learning_rate: float | Schedule = 0.05, *, norm: str | floa
         rule,
         name="bilinear_descent",
         arguments={"learning_rate": learning_rate, "norm": rule.of},
-        limits={**conjectured(rule.of), "factored": Limit(rule.of, Standing.MEASURED, _SOURCE)},
+        limits={**limits_of(rule.of), "factored": Limit(rule.of, "bilinear descent")},
     )
 
 

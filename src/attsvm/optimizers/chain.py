@@ -13,10 +13,10 @@ from attsvm.norms import Norm
 from attsvm.optimizers.exponents import Weights, Window
 from attsvm.optimizers.foreign import rule_of
 from attsvm.optimizers.gradient_step import GradientStep
+from attsvm.optimizers.limit import Limits
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scales, Tree
-from attsvm.optimizers.standing import Limits
 
 Array = jax.Array
 
@@ -231,7 +231,7 @@ def chain(
     norm : Norm, optional
         The norm whose Att-SVM the optimizer is compared with; that of the rule by default.
     limits : dict of str to Limit, optional
-        What is known about the limit for each attention; a conjecture by default.
+        The Att-SVM that it is compared with, for each attention; by default that of steps of unknown kind.
     gradient_step : GradientStep, optional
         The size of the steps, if they are of constant size along the negative gradient. The conditions of convergence
         read it.

@@ -5,10 +5,27 @@ from typing import Any
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers.learning_rate import Decaying
+from attsvm.optimizers.foreign import rule_of
+from attsvm.optimizers.learning_rate import Decaying, LearningRate
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar import NewtonSchulz
 from attsvm.optimizers.registry import OPTIMIZERS, parse_optimizer
+
+
+def learning_rate_of(optimizer: Any) -> tuple[float | None, str]:
+    """The first learning rate and its schedule: "constant", the text of a :class:`Decaying`, or "custom".
+
+    "relative" follows where the weights multiply or divide it. None where the rate is not known.
+    """
+    arguments = getattr(optimizer, "arguments", None) or {}
+    parts = getattr(rule_of(optimizer), "parts", ())
+    in_chain = next((part.rate for part in parts if isinstance(part, LearningRate)), None)
+    rate = arguments.get("learning_rate", in_chain)
+    relative = ", relative" if any(part.degree for part in parts) else ""
+    if isinstance(rate, Decaying):
+        return rate.rate, repr(rate) + relative
+    return (None, "custom") if rate is None or callable(rate) else (float(rate), "constant" + relative)
+
 
 _PARTS: dict[str, Any] = {"decaying": Decaying, "newton_schulz": NewtonSchulz}
 """Dataclasses among the arguments, by the key that their fields are written under."""

@@ -4,10 +4,10 @@ from attsvm.optimizers.chain import chain
 from attsvm.optimizers.descent import Descent
 from attsvm.optimizers.gradient_step import constant_step
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
+from attsvm.optimizers.limit import euclidean
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.relative import Relative
-from attsvm.optimizers.standing import euclidean
 
 
 def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = False) -> Optimizer:
@@ -52,7 +52,7 @@ def gradient_descent(learning_rate: float | Schedule = 0.1, *, relative: bool = 
         Descent(),
         name="gradient_descent",
         arguments={"learning_rate": learning_rate, "relative": relative},
-        limits=euclidean(),
+        limits=euclidean("gradient descent"),
         gradient_step=constant_step(learning_rate, relative=relative),
     )
 

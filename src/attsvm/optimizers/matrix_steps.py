@@ -15,15 +15,15 @@ from attsvm.optimizers.by_logit import ByLogit
 from attsvm.optimizers.chain import Transformation, chain
 from attsvm.optimizers.decaying_sum import DecayingSum
 from attsvm.optimizers.learning_rate import Decaying, LearningRate, Schedule
+from attsvm.optimizers.limit import Limit, Limits, limits_of
 from attsvm.optimizers.matrices import MatrixScope, largest_over_matrices, over_matrices, read_matrix_scope
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.numbers import read_number
-from attsvm.optimizers.on_factors import INDUCED, decayed, of_each_head, on_factors
+from attsvm.optimizers.on_factors import INDUCED, of_each_head, on_factors
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar_exact import divided
 from attsvm.optimizers.rule import ProportionalRule, Rule
 from attsvm.optimizers.scales import Scales, Tree, regrouped
-from attsvm.optimizers.standing import Limit, Limits, conjectured
 from attsvm.optimizers.weight_decay import WeightDecay
 
 Array = jax.Array
@@ -59,6 +59,11 @@ class Direction(ABC):
         """N."""
 
     @property
+    def steps(self) -> str:
+        """The kind of steps on W in the table of standings."""
+        return "steepest descent"
+
+    @property
     def of_product(self) -> Norm | None:
         """The least max(N(K), N(Q))² over W = KQ', as a norm of W; None if it is not known."""
         return INDUCED.get(self.norm)
@@ -74,8 +79,8 @@ class Direction(ABC):
         return None
 
     def limits(self, scope: MatrixScope) -> Limits:
-        """What is known of the limit of these steps for each attention."""
-        of_each = conjectured(self.norm)
+        """The limit of these steps for each attention."""
+        of_each = limits_of(self.norm, self.steps)
         if scope == "heads" or self.separate_columns:
             return {**of_each, "factored": self.limit("heads")}
         # no norm of the heads side by side is among those of an Att-SVM
@@ -209,14 +214,13 @@ def matrix_descent(
         parts.append(ByLogit())
     own = {"learning_rate": learning_rate, "scope": scope, "momentum": momentum, "nesterov": nesterov}
     own |= {"weight_decay": decay, "by_logit": by_logit}
-    limits = direction.limits(read_matrix_scope(scope))
     return chain(
         *parts,
         LearningRate(learning_rate),
         WeightDecay(rule, decay) if decay else rule,
         name=name,
         arguments=own | dict(arguments),
-        limits={**limits, "factored": decayed(limits["factored"], decay)},
+        limits=direction.limits(read_matrix_scope(scope)),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 from attsvm.errors import ProblemError
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
+from attsvm.optimizers.limit import euclidean, limits_of
 from attsvm.optimizers.mirror import Mirror
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.numbers import read_scope
@@ -12,7 +13,6 @@ from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.potential import MirrorOf, Potential, read_potential
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.relative import Relative
-from attsvm.optimizers.standing import mirrored
 
 
 def mirror_descent(
@@ -81,6 +81,8 @@ def mirror_descent(
     if p is None:
         raise ProblemError("p: expected a value for mirror_descent, got none")
     rule = Mirror(p)
+    kind = "gradient descent" if rule.p == 2 else "mirror descent"
+    steps = f"normalized {kind}" if normalize else kind
     return chain(
         *before,
         rule,
@@ -92,7 +94,7 @@ def mirror_descent(
             "scope": read_scope(scope),
             "relative": relative,
         },
-        limits=mirrored(rule.p, scope),
+        limits=euclidean(steps, scope) if rule.p == 2 else limits_of(rule.norm, steps),
     )
 
 

@@ -40,7 +40,7 @@ def muon(learning_rate: float | Schedule = 0.01) -> Optimizer:
     >>> bool(attsvm.margin_ratio(problem, run.weights, run.selected, "spectral") < 0.9)
     True
     """
-    return of_optax("muon", optax.contrib.muon, learning_rate, Spectral(), AS_SHIPPED)
+    return of_optax("muon", optax.contrib.muon, learning_rate, Spectral(), AS_SHIPPED.steps, AS_SHIPPED)
 
 
 OPTIMIZERS.register("muon", muon)

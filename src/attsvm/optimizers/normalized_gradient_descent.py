@@ -6,11 +6,11 @@ from attsvm.optimizers.chain import chain
 from attsvm.optimizers.descent import Descent
 from attsvm.optimizers.gradient_step import constant_step
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
+from attsvm.optimizers.limit import euclidean
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.relative import Relative
-from attsvm.optimizers.standing import euclidean
 
 
 def normalized_gradient_descent(
@@ -57,7 +57,7 @@ def normalized_gradient_descent(
         Descent(),
         name="normalized_gradient_descent",
         arguments={"learning_rate": learning_rate, "scope": scope, "relative": relative},
-        limits=euclidean(scope),
+        limits=euclidean("normalized gradient descent", scope),
         gradient_step=constant_step(learning_rate, relative=relative, normalized=True),
     )
 

@@ -7,9 +7,9 @@ import optax
 from attsvm.norms import Norm
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
+from attsvm.optimizers.limit import Limit, limits_of
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.optimizer import Optimizer
-from attsvm.optimizers.standing import Limit, conjectured
 
 
 def of_optax(
@@ -17,6 +17,7 @@ def of_optax(
     make: Callable[[float | Schedule], optax.GradientTransformation],
     learning_rate: float | Schedule,
     norm: Norm,
+    steps: str,
     of_factors: Limit,
 ) -> Optimizer:
     """An optimizer of optax on the gradient divided by its ℓ2 norm.
@@ -31,8 +32,10 @@ def of_optax(
         A positive number, or a schedule.
     norm : Norm
         The norm whose Att-SVM it is compared with.
+    steps : str
+        The kind of its steps in the table of standings.
     of_factors : Limit
-        What is known of its steps on keys and queries.
+        The limit of its steps on keys and queries.
 
     Raises
     ------
@@ -40,6 +43,6 @@ def of_optax(
         If the learning rate is not a positive number.
     """
     rate = LearningRate(learning_rate).rate
-    limits = {**conjectured(norm), "factored": of_factors}
+    limits = {**limits_of(norm, steps), "factored": of_factors}
     parts = Normalize("all", norm=2.0), make(rate)
     return chain(*parts, name=name, arguments={"learning_rate": rate}, norm=norm, limits=limits)

@@ -17,9 +17,9 @@ import optax
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.optimizers.gradient_step import GradientStep
+from attsvm.optimizers.limit import Limit, Limits, limits_of
 from attsvm.optimizers.rule import Rule
 from attsvm.optimizers.scales import Scales, Tree, rescaled
-from attsvm.optimizers.standing import Limit, Limits, Standing, conjectured
 
 
 class Optimizer(optax.GradientTransformationExtraArgs):
@@ -39,7 +39,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     arguments : dict
         The arguments of its factory.
     limits : dict of str to Limit
-        What is known about its limit for each attention.
+        The Att-SVM that it is compared with, for each attention.
     gradient_step : GradientStep or None
         The size of its steps, if they are of constant size along the negative gradient.
 
@@ -83,7 +83,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         arguments : dict, optional
             None if the optimizer was not made by a factory; it is then not written to files.
         limits : dict of str to Limit, optional
-            A conjecture in the given norm by default.
+            Of steps of unknown kind in the given norm by default.
         gradient_step : GradientStep, optional
         """
         numbers = dict(rule.numbers)
@@ -111,7 +111,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         optimizer: Optimizer = super().__new__(cls, init, update)
         optimizer.rule, optimizer.name, optimizer.norm, optimizer.numbers = rule, name, norm, numbers
         optimizer.arguments, optimizer.gradient_step = arguments, gradient_step
-        optimizer.limits = conjectured(norm) if limits is None else limits
+        optimizer.limits = limits_of(norm) if limits is None else limits
         return optimizer
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -123,11 +123,6 @@ class Optimizer(optax.GradientTransformationExtraArgs):
             gradient_step=self.gradient_step,
         )
         return made, (self.rule, self.name)
-
-    @property
-    def standing(self) -> Standing:
-        """How well its limit is known for combined attention."""
-        return self.limit("combined").standing
 
     def limit(self, attention: str) -> Limit:
         """The Att-SVM that it is expected to converge to.
@@ -141,8 +136,8 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         --------
         >>> from attsvm.optimizers import normalized_gradient_descent
         >>> limit = normalized_gradient_descent(0.1).limit("factored")
-        >>> limit.norm, limit.standing.value
-        (Nuclear(), 'measured')
+        >>> limit.norm, limit.steps
+        (Nuclear(), 'normalized gradient descent')
         """
         return self.limits.get(attention, Limit(None))
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from attsvm.contractions import contract, over_entries, settle, total
 from attsvm.norms import FusedHeads, FusedKeysQueries, Norm, Spectral
 from attsvm.optimizers.learning_rate import Schedule
+from attsvm.optimizers.limit import Limit
 from attsvm.optimizers.matrices import MatrixScope
 from attsvm.optimizers.matrix_steps import SHORT_STEPS, Direction, matrix_descent
 from attsvm.optimizers.on_factors import AS_SHIPPED
@@ -15,7 +16,6 @@ from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.polar import POLAR_FACTORS, PolarFactor, parse_polar
 from attsvm.optimizers.polar_exact import by_many, divided
 from attsvm.optimizers.registry import OPTIMIZERS
-from attsvm.optimizers.standing import Limit
 
 Array = jax.Array
 
@@ -43,6 +43,11 @@ class PolarDirection(Direction):
     def norm(self) -> Norm:
         """The spectral norm."""
         return Spectral()
+
+    @property
+    def steps(self) -> str:
+        """Those of steepest descent, if the polar factor converges."""
+        return super().steps if self.polar.converges else AS_SHIPPED.steps
 
     @property
     def of_fused_heads(self) -> Norm:

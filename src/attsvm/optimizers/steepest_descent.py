@@ -3,12 +3,12 @@
 from attsvm.norms import Norm
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.learning_rate import LearningRate, Schedule
+from attsvm.optimizers.limit import limits_of
 from attsvm.optimizers.normalize import Normalize
 from attsvm.optimizers.on_factors import INDUCED, of_each_head
 from attsvm.optimizers.optimizer import Optimizer
 from attsvm.optimizers.registry import OPTIMIZERS
 from attsvm.optimizers.relative import Relative
-from attsvm.optimizers.standing import conjectured
 from attsvm.optimizers.steepest import Steepest
 
 
@@ -50,15 +50,15 @@ def steepest_descent(
     References
     ----------
     Gunasekar, Lee, Soudry and Srebro (2018), *Characterizing Implicit Bias in Terms of Optimization Geometry*, section
-    3. For W and p its limit is a conjecture. For keys and queries see :func:`attsvm.predict_direction`.
+    3, for linear models. What is known for attention: :func:`attsvm.predict_direction`.
 
     Examples
     --------
     >>> import attsvm
     >>> from attsvm.datasets import random_problem
     >>> descent = attsvm.optimizers.steepest_descent(norm="spectral", learning_rate=0.05)
-    >>> descent.norm, descent.standing.value
-    (Spectral(), 'conjecture')
+    >>> descent.norm
+    Spectral()
     >>> attsvm.train(random_problem(4, 5, 3, 0), optimizer=descent, steps=100).status.value
     'finished'
     """
@@ -71,7 +71,7 @@ def steepest_descent(
         rule,
         name="steepest_descent",
         arguments={"norm": rule.norm, "learning_rate": learning_rate, "normalize": normalize, "relative": relative},
-        limits={**conjectured(rule.norm), **of_factors},
+        limits={**limits_of(rule.norm, "steepest descent"), **of_factors},
     )
 
 

@@ -277,7 +277,7 @@ class Problem(Displayed):
             allowed = allowed & (self.mask if self.mask.ndim == len(shape) else self.mask[..., None, :])
         return Canonical(self.tokens if self.keys is None else self.keys, queries, allowed, active)
 
-    @property
+    @cached_property
     def data_hash(self) -> str:
         """SHA-256 of the names, shapes and contents of the arrays."""
         digest = hashlib.sha256()

@@ -1,16 +1,17 @@
 """What theory says about a run: the direction it converges to, the kind of its limit, and when the limit is global.
 
-``prediction`` returns the Att-SVM of a run and ``standing`` what is known of it (``joint`` for a trained head).
+``prediction`` returns the Att-SVM of a run (``joint`` for a trained head, ``penalised`` for a penalty), ``hypotheses``
+checks the theorems on it, and ``standing`` looks up what was measured.
 ``kinds`` classifies the selection at its end, ``feasibility``, ``conditions``, ``local_conditions``,
 ``joint_conditions`` and ``landscape`` evaluate the conditions of the theorems, ``rates`` measures how fast a run
 converged, with the ``laws`` of convergence, and ``margin_ratio`` compares its margin with the best one;
 ``factors`` does the same for factors of a given size, and says whether they are a KKT point.
 """
 
-from attsvm.optimizers import Standing
-from attsvm.theory.conditions import GlobalConditions, Hypothesis, global_convergence_conditions
+from attsvm.theory.conditions import GlobalConditions, global_convergence_conditions
 from attsvm.theory.factors import factor_ratio, kkt_ratio
 from attsvm.theory.feasibility import Feasibility, feasibility
+from attsvm.theory.hypothesis import Hypothesis
 from attsvm.theory.joint_conditions import JointConditions, joint_conditions
 from attsvm.theory.kinds import Classification, Kind, classify
 from attsvm.theory.landscape import LandscapeConditions, landscape_conditions
@@ -21,6 +22,7 @@ from attsvm.theory.mixtures import MixtureConditions, mixture_conditions
 from attsvm.theory.prediction import Prediction, predict_direction
 from attsvm.theory.rates import mirror_descent_bound, observed_rates
 from attsvm.theory.smoothness import lipschitz_constant
+from attsvm.theory.standing import Standing
 
 __all__ = [
     "Classification",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import optax
@@ -17,44 +17,13 @@ from attsvm.svm import Solution, solve_svm
 from attsvm.theory.descent import descent_direction
 from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.given import given_start
+from attsvm.theory.hypothesis import Hypothesis
 from attsvm.theory.kinds import trial_axes
 from attsvm.theory.loss_level import Level
 from attsvm.theory.smoothness import LossName, extent, lipschitz_of, scores_of_queries
 
 TIED = 1e-12
 """Scores are equal if they differ by less than this part of the largest."""
-
-
-class Hypothesis(NamedTuple):
-    """One hypothesis of a theorem: its name, whether it holds, and the numbers that decide.
-
-    Attributes
-    ----------
-    name : str
-    holds : bool, or bool ndarray, shape (*batch_shape,)
-    value : float, or ndarray, shape (*batch_shape,)
-        What was found.
-    required : str
-        What is required of it, such as ``"< 1"``.
-
-    See Also
-    --------
-    attsvm.GlobalConditions, attsvm.JointConditions
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> for one in attsvm.global_convergence_conditions(problem).hypotheses[:2]:
-    ...     print(f"{one.name}: {one.holds}")
-    optimal tokens are feasible: True
-    gap of the best scores: True
-    """
-
-    name: str
-    holds: bool | np.ndarray
-    value: float | np.ndarray
-    required: str
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,8 +52,8 @@ class GlobalConditions(Batched):
         The learning rate of the optimizer over the largest one. It must be at most 1. 0 if no optimizer is given,
         ∞ if its steps are not of constant size along the negative gradient.
     favourable : bool, or bool ndarray, shape (*batch_shape,)
-        The assumption of the papers: feasible, and either equal scores or a positive gradient margin. Together with a
-        start that is large enough it is sufficient; see ``start_radius``.
+        Feasible, and either equal scores or a positive gradient margin. With a positive gradient margin and a start
+        that is large enough the optimal tokens are reached, see ``start_radius``; equal scores suffice for one query.
     equal_scores : bool, or bool ndarray, shape (*batch_shape,)
         Whether the tokens that are not optimal have equal scores, in each query.
     gradient_margin : float, or ndarray, shape (*batch_shape,)
@@ -147,23 +116,20 @@ class GlobalConditions(Batched):
         return _hypotheses(self.feasible, self.score_gap, self.slope, self.excess_loss, self.step)
 
     def _summary(self) -> str:
-        broken = ", ".join(
-            f"{one.name} {one.value:.3g} (required: {one.required})" for one in self.hypotheses if not one.holds
-        )
-        return "all hypotheses hold" if self.holds else f"broken: {broken}"
+        broken = "; ".join(str(one) for one in self.hypotheses if not one.holds)
+        return "all hypotheses hold" if self.holds else broken
 
     def _batch_summary(self) -> str:
-        broken = ", ".join(f"{one.name} for {np.sum(~np.asarray(one.holds))}" for one in self.hypotheses)
-        return f"hold for {np.sum(self.holds)}; broken: {broken}"
+        return "; ".join(str(one) for one in self.hypotheses)
 
 
 def _hypotheses(feasible: Any, score_gap: Any, slope: Any, excess_loss: Any, step: Any) -> tuple[Hypothesis, ...]:
     return (
-        Hypothesis("optimal tokens are feasible", feasible, feasible * 1.0, "1"),
-        Hypothesis("gap of the best scores", score_gap > 0, score_gap, "> 0"),
-        Hypothesis("smallest slope of the loss", slope > 0, slope, "> 0"),
-        Hypothesis("excess loss at the start", excess_loss < 1, excess_loss, "< 1"),
-        Hypothesis("step over the largest step", step <= 1, step, "<= 1"),
+        Hypothesis("the optimal tokens can be separated from the others", feasible),
+        Hypothesis("the gap of the best scores is positive", score_gap > 0, score_gap),
+        Hypothesis("the smallest slope of the loss is positive", slope > 0, slope),
+        Hypothesis("the excess loss at the start is below 1", excess_loss < 1, excess_loss),
+        Hypothesis("the step is at most the largest step", step <= 1, step, "step over the largest"),
     )
 
 

@@ -6,13 +6,13 @@ import numpy as np
 from jaxtyping import Bool
 
 from attsvm.norms import Norm
-from attsvm.optimizers import Limit, Standing
 from attsvm.problem import Problem
 from attsvm.results import Status
 from attsvm.svm import Solution, solve_head, solve_svm
 from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.hypothesis import Hypothesis, at_worst
 from attsvm.theory.joint_conditions import least_score_gap
-from attsvm.theory.standing import rank_for
+from attsvm.theory.limit_of_run import rank_for
 from attsvm.theory.trained import Trained
 from attsvm.training import Run
 
@@ -23,18 +23,18 @@ TREND = 0.1
 
 
 class Joint(NamedTuple):
-    """The Att-SVM, relaxed or plain, and the max-margin head."""
+    """The Att-SVM, relaxed or plain, the max-margin head, and what was assumed."""
 
     solution: Solution
     head: Solution
     relaxed: Bool[np.ndarray, "*queries"]
-    limit: Limit
+    hypotheses: list[Hypothesis]
 
 
-def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm, known: Limit) -> Joint:
+def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Joint:
     """Relaxed if the radius of the head grows faster than that of the attention, plain otherwise.
 
-    ``part`` is the run in its trained parameters, ``known`` what is known of its limit.
+    ``part`` is the run in its trained parameters.
     """
     head = solve_head(problem, run.selected, used.of_vectors)
     active = np.broadcast_to(problem.canonical.active, (*run.batch_shape, *problem.canonical.active.shape[-2:]))
@@ -45,22 +45,20 @@ def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm, known
     trend = _radius_trend(run, part, used)
     relaxed = slack & np.expand_dims(trend > TREND, own)
     solution = solve_svm(part.problem, run.selected, norm=used, relaxed=relaxed, rank=rank_for(run, used))
-    # the standing of a batch is that of its least certain trial
-    settled = np.asarray(~slack.any(axis=own) | (np.abs(trend) > TREND)).all()
-    separable = solved & is_feasible(solution) & (least_score_gap(problem, run.selected, head, slack) > 0)
-    missing = [
-        reason
-        for holds, reason in (
-            (separable.all(), "the selected tokens are not separable, or not the best ones for the max-margin head"),
-            (used == known.norm, "the norm is not that of the run"),
-            (known.trained_head is not None, "steps of this kind were not measured with a trained head"),
-            (settled, "neither radius grows faster than the other"),
-        )
-        if not holds
+    settled = ~slack.any(axis=own) | (np.abs(trend) > TREND)
+    separable = solved & is_feasible(solution)
+    gap = least_score_gap(problem, run.selected, head, slack)
+    rows = [
+        at_worst("the selected tokens can be separated, by the head and from the others", separable, head.value),
+        at_worst("the selected tokens are the best ones for the max-margin head", gap > 0, gap, "least gap of scores"),
+        at_worst(
+            "one radius, of head or attention, grows faster than the other, or no label has slack",
+            settled,
+            np.where(slack.any(axis=own), np.abs(trend), np.inf),
+            "power of the steps",
+        ),
     ]
-    if missing or known.trained_head is None:
-        return Joint(solution, head, relaxed, Limit(used, source=f"no theorem: {missing[0]}"))
-    return Joint(solution, head, relaxed, Limit(used, Standing.MEASURED, known.trained_head))
+    return Joint(solution, head, relaxed, rows)
 
 
 def _radius_trend(run: Run, part: Trained, norm: Norm) -> np.ndarray:

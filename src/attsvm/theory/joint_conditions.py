@@ -13,8 +13,8 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, plain
 from attsvm.selection import selection_sets
 from attsvm.svm import Solution, solve_head, solve_svm
-from attsvm.theory.conditions import Hypothesis
 from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.hypothesis import Hypothesis
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,18 +83,17 @@ class JointConditions(Batched):
         """The hypotheses, in the order in which they are to be checked."""
         feasible = self.relaxed_feasible
         return (
-            Hypothesis("label margin", self.label_margin > 0, self.label_margin, "> 0"),
-            Hypothesis("selected tokens are feasible", feasible, feasible * 1.0, "1"),
-            Hypothesis("gap of the scores under the head", self.score_gap > 0, self.score_gap, "> 0"),
-            Hypothesis("label margin after a swap", self.swap_ratio < 1, self.swap_ratio, "< 1"),
+            Hypothesis("the label margin is positive", self.label_margin > 0, self.label_margin),
+            Hypothesis("the selected tokens can be separated from the others", feasible),
+            Hypothesis("the gap of the scores under the head is positive", self.score_gap > 0, self.score_gap),
+            Hypothesis(
+                "a swap of tokens reduces the label margin", self.swap_ratio < 1, self.swap_ratio, "of the margin"
+            ),
         )
 
     def _summary(self) -> str:
-        broken = ", ".join(
-            f"{one.name} {one.value:.3g} (required: {one.required})" for one in self.hypotheses if not one.holds
-        )
-        slack = f"{int(self.slack.sum())} labels with slack"
-        return f"{f'broken: {broken}' if broken else 'all hypotheses hold'}; {slack}"
+        broken = "; ".join(str(one) for one in self.hypotheses if not one.holds)
+        return f"{broken or 'all hypotheses hold'}; {int(self.slack.sum())} labels with slack"
 
     def _batch_summary(self) -> str:
         return f"hold for {np.sum(self.holds)}"

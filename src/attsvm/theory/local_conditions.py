@@ -159,8 +159,16 @@ def local_convergence_conditions(
     rΞs². The norm grows for the same reason. ``radius`` is the smallest r for which these inequalities hold with all
     sums bounded token by token.
 
-    The bounds are conservative; smaller and wider cones are invariant in practice. That runs in the cone converge to D
-    is the theorem of the papers, which state that an opening and a radius exist. The constants are not from the papers.
+    The bounds are conservative; smaller and wider cones are invariant in practice. The constants are not from the
+    papers, which state that an opening and a radius exist.
+
+    Gradient descent in the cone converges to D in direction if its rate is at most 1/L. Its loss decreases, and the sum
+    of its squared steps is finite. It pulls along D everywhere in the cone, so there is no stationary point and the
+    norm grows without bound. Let r be large. Weights w_it with a margin under Ŵ above (1 + π)Ξ are smaller than that of
+    the support token above by a factor exp(−rπΞ), and so are those of tokens with higher scores, whose margins stay
+    above Ξ. All others have a margin of at most (1 + π)Ξ, hence ⟨−∇L, Ŵ⟩ ≤ (1 + 2π)⟨−∇L, D⟩ from some r on, for every
+    π > 0. A step changes ⟨W, D⟩ by η⟨−∇L, D⟩ and ‖W‖ by at most η⟨−∇L, Ŵ⟩ plus a summable term, so the correlation of W
+    and D has a limit of at least 1/(1 + 2π), for every π.
 
     References
     ----------

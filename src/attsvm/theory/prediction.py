@@ -1,4 +1,4 @@
-"""The Att-SVM that theory predicts for a run."""
+"""The limit that theory and measurements predict for a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,16 +11,23 @@ from attsvm.checks import check_kind
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.measures import attention_of
-from attsvm.norms import Norm, read_norm, written_norm
-from attsvm.optimizers import Standing
+from attsvm.norms import Norm, Nuclear, read_norm, written_norm
+from attsvm.optimizers import Limit
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, shared
 from attsvm.svm import Solution, solve_svm
+from attsvm.theory import hypotheses as known_theorems
+from attsvm.theory.hypotheses import NO_PENALTY, SAME_NORM, Theorem, of_loss, of_selection, of_training
+from attsvm.theory.hypothesis import Hypothesis, read_hypotheses, written_hypotheses
 from attsvm.theory.joint import joint_direction
+from attsvm.theory.judgement import Judgement, Model, judge
 from attsvm.theory.label_components import label_components
-from attsvm.theory.standing import known_limit, limit_of, limit_of_sets, norm_for, rank_for
-from attsvm.theory.trained import trained_part
+from attsvm.theory.limit_of_run import EUCLIDEAN, known_limit, norm_for, rank_for
+from attsvm.theory.penalised import Minimiser, penalised_minimiser
+from attsvm.theory.standing import Standing
+from attsvm.theory.trained import Trained, trained_part
 from attsvm.training import Run
+from attsvm.training.run import NOT_RECORDED
 
 KEPT = 1e-3
 """Under a nonlinear head, the tokens whose probability exceeds this are kept."""
@@ -28,7 +35,7 @@ KEPT = 1e-3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction(Batched):
-    """The direction that a run converges to, and what is known of it.
+    """The limit of a run, and how well it is known.
 
     Attributes
     ----------
@@ -41,10 +48,14 @@ class Prediction(Batched):
         The tokens that are kept: those of largest logit at the end of the run; under a nonlinear head, all tokens whose
         probability exceeds 1e-3.
     standing : Standing
-        ``proved``, ``measured`` or ``conjecture``: what is known of runs of this kind, provided that the selection is
-        locally optimal and final.
+        ``proved``: every hypothesis of a theorem was checked on this run and holds. ``measured``: runs of this kind
+        were measured to converge to the Att-SVM, and this run is within the range that was measured. ``conjecture``: it
+        is outside. ``none``: nothing is predicted, and the Att-SVM is for comparison only. For a batch: that of all
+        trials together.
     source : str
-        The reference.
+        The reference, or the measurement and its command.
+    hypotheses : tuple of Hypothesis
+        What the theorem, if there is one, and the measurement assume, each with the number that decides.
     relaxed : bool ndarray, shape (*batch_shape, n[, Q]), or None
         For a head that is trained with the attention: the queries that need only a margin of 0, because their label has
         slack and the head grows faster than the attention.
@@ -55,6 +66,11 @@ class Prediction(Batched):
     finite : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k), or None
         For the token loss and the ℓ2 norm, the part of the weights that stays finite; ``run.weights`` minus this part
         has the predicted direction.
+    point : ndarray, shape (*batch_shape, d_k, d_q) or (*batch_shape, d_k), or None
+        For a run with a penalty, the finite limit of its weights: the minimiser of loss plus penalty next to them.
+        ``direction`` is its direction. ``solution`` is the limit as the penalty vanishes.
+    distance : float, ndarray of shape (*batch_shape,), or None
+        The Frobenius distance of the weights of the run to ``point``.
 
     See Also
     --------
@@ -65,10 +81,10 @@ class Prediction(Batched):
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> run = attsvm.train(problem, steps=2000)
+    >>> run = attsvm.train(problem, steps=20_000)
     >>> predicted = attsvm.predict_direction(problem, run)
     >>> predicted.norm.name, predicted.standing
-    ('frobenius', <Standing.PROVED: 'proved'>)
+    ('frobenius', <Standing.MEASURED: 'measured'>)
     """
 
     kind: ClassVar[str] = "prediction"
@@ -79,10 +95,13 @@ class Prediction(Batched):
     selected: np.ndarray = per_trial()
     standing: Standing = shared(read=Standing)
     source: str = shared()
+    hypotheses: tuple[Hypothesis, ...] = shared((), write=written_hypotheses, read=read_hypotheses)
     relaxed: Bool[np.ndarray, "*queries"] | None = per_trial(None)
     head: Solution | None = per_trial(None)
     direction: np.ndarray | None = per_trial(None)
     finite: np.ndarray | None = per_trial(None)
+    point: np.ndarray | None = per_trial(None)
+    distance: float | np.ndarray | None = per_trial(None)
 
     @property
     def status(self) -> Status | np.ndarray:
@@ -94,47 +113,60 @@ class Prediction(Batched):
         return f"{self._batch_summary()}; {self.solution!r}"
 
     def _batch_summary(self) -> str:
-        return f"{self.norm.name} Att-SVM, {self.standing}: {self.source}"
+        failing = [one for one in self.hypotheses if one.holds is False] or [
+            one for one in self.hypotheses if one.holds is None
+        ]
+        doubt = {Standing.PROVED: "", Standing.MEASURED: "; not proved: "}.get(self.standing, "; ")
+        why = f"{doubt}{failing[0]}" if failing and doubt else ""
+        what = f"{self.norm.name} Att-SVM" if self.point is None else "minimiser of loss plus penalty"
+        return f"{what}, {self.standing}: {self.source}{why}"
 
 
 def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | None = None) -> Prediction:
-    """Predict the direction of a run: the Att-SVM of the tokens it selects.
+    """Predict the limit of a run: the Att-SVM of the tokens it selects, or a minimiser where the weights stay finite.
 
-    The norm and the standing are those of ``run.limit``, which the optimizer provides.
+    The norm is that of ``run.limit``, which the optimizer provides:
 
-    ==================  ============================  ====================================================  ==========
-    trained             by                            direction                                             standing
-    ==================  ============================  ====================================================  ==========
-    p, W                GD, normalised GD             ℓ2 / Frobenius Att-SVM                                proved
-    W, p                ℓp mirror descent             ℓp Att-SVM                                            proved
-    K, Q                GD, one norm over both        nuclear Att-SVM of KQ'                                measured
-    K, Q with m < d     GD, one norm over both        nuclear Att-SVM of rank at most m, or a local         measured
-                                                      minimum of it
-    K, Q                GD, each factor normalised    none known; the nuclear Att-SVM is returned           conjecture
-    K, Q                spectral, row, column, sign   Att-SVM of the norm that short steps induce on KQ':   measured
+    ==================  ============================  ====================================================
+    trained             by                            direction
+    ==================  ============================  ====================================================
+    p, W                GD, normalised GD             ℓ2 / Frobenius Att-SVM
+    W, p                ℓp mirror descent             ℓp Att-SVM
+    W, p                descent in another norm       Att-SVM of that norm
+    K, Q                GD, one norm over both        nuclear Att-SVM of KQ', of rank at most the columns
+    K, Q                spectral, row, column, sign   Att-SVM of the norm that short steps induce on KQ':
                         descent                       spectral, γ2, nuclear, ν
-    K, Q                spectral, column, long steps  nuclear Att-SVM of KQ'                                measured
-    K, Q                row, sign, long steps         none known                                            measured
-    K, Q                Adam                          Att-SVM of ν; none known after long steps             conjecture
-    K, Q with m < d     spectral, row, column, sign   that of short steps: a KKT point at most              conjecture
-    (v, p), (v, W)      GD, mirror descent            relaxed if v's radius grows faster than the           measured
-                                                      attention's; plain in the opposite order or without
-                                                      slack
-    W, p                descent in another norm       Att-SVM of that norm                                  conjecture
-    W, nonlinear head   GD                            Frobenius Att-SVM of the set of kept tokens           measured
-    the same, head too  GD                            the same, unless the head's output outgrows W         conjecture
-    (W, p) of Wp        GD, one norm over both        ℓ2 Att-SVM of u = Wp                                  measured
-    p of Wp, W fixed    as for p                      Att-SVM of p on the keys XW                           as for p
-    W of Wp, p fixed    as for W                      Att-SVM of W with the query p                         as for W
-    W, several heads    GD, one norm over all         each head: the Att-SVM of its own selection           measured
-    several heads       others                        each head: as one                                     conjecture
-    K, Q, heads         GD; spectral, each or fused   Att-SVM of the joint norm                             measured
-    ==================  ============================  ====================================================  ==========
+    K, Q                spectral, column, long steps  nuclear Att-SVM of KQ'
+    K, Q                Adam                          Att-SVM of ν; none known after long steps
+    (v, p), (v, W)      GD, mirror descent            relaxed if v's radius grows faster than the attention's;
+                                                      plain in the opposite order or without slack
+    W, nonlinear head   GD                            Frobenius Att-SVM of the set of kept tokens
+    (W, p) of Wp        GD, one norm over both        ℓ2 Att-SVM of u = Wp
+    p of Wp, W fixed    as for p                      Att-SVM of p on the keys XW
+    W of Wp, p fixed    as for W                      Att-SVM of W with the query p
+    several heads       GD                            each head: the Att-SVM of its own selection
+    K, Q, heads         GD; spectral, each or fused   Att-SVM of the joint norm
+    any, with penalty   any                           the minimiser of loss plus penalty, a point
+    ==================  ============================  ====================================================
+
+    How well that is known follows from the run, whose ``hypotheses`` are listed with their numbers:
+
+    - *proved* only if every hypothesis of a theorem holds. Theorems are known for gradient descent on W and p with a
+      small constant learning rate, without normalization, and for the token loss on graphs without cycles. For mirror
+      descent the paper states no numbers for its hypotheses, so they are not checked. For a penalty, gradient descent
+      converges to the only minimiser if the penalty outweighs the curvature of the loss.
+    - *measured* if steps of this kind were measured to converge to this Att-SVM, and the number of steps, the change of
+      a logit in a step, the batch and the decay are within the range that was measured. The default run is of this
+      kind. The table is ``attsvm/theory/standings.toml``.
+    - *conjecture* outside of that range, and for losses and schedules of one's own. ``source`` says which steps were
+      measured.
+    - *none* if nothing is predicted: after at most one step, where mini-batches or decay lead elsewhere or were not
+      measured, where the loss increases, where the selection is not locally optimal, or if ``norm`` is not that of the
+      steps. The Att-SVM is returned for comparison.
 
     Steps on factors are short if they change no logit by more than about 1. ``run.history["logit_change"]`` of the
-    later half of each trial decides, in the median trial. Without a record of a step the answer is a conjecture, and so
-    it is with a weight decay above 0.02, which keeps the logits small. Few columns are fewer than the rank that the
-    solution may need: for norms that do not change under rotations of the queries, the number of queries.
+    later half of each trial decides, in the median trial. Few columns are fewer than the rank that the solution may
+    need: for norms that do not change under rotations of the queries, the number of queries.
 
     With several heads, the joint norm of gradient descent is a sum over the heads (of the nuclear norms for factors, of
     the squared Frobenius norms for W), so each head solves an Att-SVM of its own, and all reach the same margin: the
@@ -144,14 +176,9 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     A factor of KQ' with the other one fixed is a matrix W of projected keys or queries.
 
     With the loss "token", the tokens kept do not depend on the run: they are those in the component of the label in the
-    token-priority graph (:class:`attsvm.TokenGraph`). The Att-SVM is the graph-SVM. Its direction is proved for W and
-    gradient descent if the graph has no cycles. Otherwise it was measured, and ``finite`` is the finite part. For ℓp
-    mirror descent it is the ℓp graph-SVM, measured with and without cycles. For gradient descent on K and Q it is the
-    nuclear graph-SVM, measured without cycles and a conjecture with them. The Att-SVM has the sequences of the problem.
-    For many contexts, that of :meth:`attsvm.TokenGraph.problem` is smaller.
-
-    For (K, Q) and for (v, p) and (v, W), theorems cover the regularization path; training was measured to follow it.
-    With each factor normalized by itself, it was measured to end off the nuclear Att-SVM unless steps are short.
+    token-priority graph (:class:`attsvm.TokenGraph`). The Att-SVM is the graph-SVM, and ``finite`` is the finite part
+    of the weights. The Att-SVM has the sequences of the problem. For many contexts, that of
+    :meth:`attsvm.TokenGraph.problem` is smaller.
 
     Parameters
     ----------
@@ -159,8 +186,8 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
         The problem of the run.
     run : Run
     norm : str, float or Norm, optional
-        By default the norm of the optimizer, and the nuclear norm for Euclidean steps on factors. Required if the
-        optimizer has no norm, as those of optax. If parameters are fixed, it is a norm of the trained one.
+        By default the norm of the limit. Required if that is not known, as for optimizers of optax. If parameters are
+        fixed, it is a norm of the trained one.
 
     Returns
     -------
@@ -170,12 +197,13 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     Raises
     ------
     ProblemError
-        If the norm of the optimizer is not known and none is given, the run did not train its attention, or it does not
-        fit the problem. For the token loss, if equal tokens have different keys, or a context lacks its label.
+        If the norm of the limit is not known and none is given, the run did not train its attention, or it does not fit
+        the problem. For the token loss, if equal tokens have different keys, or a context lacks its label.
 
     See Also
     --------
     attsvm.Prediction : The result.
+    attsvm.theory.Hypothesis : One hypothesis.
     attsvm.classify : The kind of the selection.
     attsvm.direction_error : Compares the run with it.
 
@@ -184,39 +212,80 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     Tarzanagh, Li, Zhang and Oymak (2023): gradient descent on p, regularization paths of p and of (v, p). Tarzanagh,
     Li, Thrampoulidis and Oymak (2023): gradient descent on W, regularization path of (K, Q), nonlinear heads.
     Julistiono, Tarzanagh and Azizan (2025): mirror descent, alone and with v. Li, Huang, Ildiz, Rawat and Oymak (2024):
-    next tokens.
+    next tokens. Sheen, Chen, Wang and Zhou (2024): gradient flow on (K, Q).
 
     Examples
     --------
     >>> import attsvm
     >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> run = attsvm.train(problem, steps=1000)
+    >>> run = attsvm.train(problem, steps=20_000)
     >>> prediction = attsvm.predict_direction(problem, run)
     >>> prediction.norm.name, prediction.standing
-    ('frobenius', <Standing.PROVED: 'proved'>)
+    ('frobenius', <Standing.MEASURED: 'measured'>)
     """
     check_is_problem(problem)
     check_kind("run", run, Run, "attsvm.train(problem)")
     shape = run.batch_shape + problem.query_shape[len(problem.model_shape) :]
     if run.selected.shape != shape:
         raise ProblemError(f"run: expected a selection of shape {shape}, that of the problem, got {run.selected.shape}")
-    used = norm_for(run, norm)
+    known, used = known_limit(run), norm_for(run, norm)
     part, rank = trained_part(problem, run), rank_for(run, used)
-    selected, relaxed, head, finite = run.selected, None, None, None
+    selected, relaxed, head, finite, theorem = run.selected, None, None, None, None
+    rows = [*of_training(run, known, used), of_loss(problem, run)]
     if run.keeps is Keeps.LABEL_COMPONENT:
-        selected, finite, known = label_components(problem, run, part, used)
+        selected, finite, cyclic = label_components(problem, run, part, used)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
+        model = "tokens, cyclic" if cyclic else "tokens, acyclic"
+        if part.attention == "combined" and used == EUCLIDEAN:
+            theorem = known_theorems.next_tokens(part.problem, run, known, rows, cyclic=cyclic)
     elif run.head != "linear":
-        selected = _kept_sets(problem, run)
-        known = limit_of_sets(run, used, trains_head=part.trains_head)
+        selected, model = _kept_sets(problem, run), "trained nonlinear head" if part.trains_head else "nonlinear head"
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
     elif part.trains_head and problem.num_classes is None and problem.num_heads is None:
-        solution, head, relaxed, known = joint_direction(problem, run, part, used, known_limit(run))
+        solution, head, relaxed, more = joint_direction(problem, run, part, used)
+        rows, model = [*rows, *more], "trained head"
     else:
-        known = limit_of(problem, run, used, trains_head=part.trains_head)
         solution = solve_svm(part.problem, selected, norm=used, rank=rank)
+        rows += of_selection(part.problem, selected, solution)
+        model = "trained head" if part.trains_head else "fixed head"
+        theorem = _theorem(part, run, known, solution, rows)
+    trained = Model(part.attention, model, "one" if problem.num_heads is None else "several", problem.num_sequences)
     direction = part.whole(solution.direction)
-    return Prediction(solution, used, selected, known.standing, known.source, relaxed, head, direction, finite)
+    if run.penalty in (0, NOT_RECORDED):
+        found = judge(run, known, used, trained, rows, theorem)
+        return Prediction(solution, used, selected, *found, relaxed, head, direction, finite)
+    limit = penalised_minimiser(problem, run, known.steps)
+    found = _penalised(limit, of_training(run, known, used))
+    point, distance = (direction, None) if limit is None else (limit.point, limit.distance)
+    return Prediction(
+        solution, used, selected, *found, relaxed, head, point, None, None if limit is None else point, distance
+    )
+
+
+def _theorem(part: Trained, run: Run, known: Limit, solution: Solution, rows: list[Hypothesis]) -> Theorem | None:
+    """The theorem on these steps with a fixed linear head; None if there is none."""
+    if part.attention == "factored":
+        return known_theorems.gradient_flow() if known.norm == Nuclear() else None
+    if known.steps.endswith("gradient descent") and part.attention in ("combined", "prompt"):
+        return known_theorems.gradient_descent(part.problem, run, known, solution, rows)
+    return known_theorems.mirror_descent(run, known) if known.steps.endswith("mirror descent") else None
+
+
+def _penalised(limit: Minimiser | None, rows: list[Hypothesis]) -> Judgement:
+    """How well the minimiser of loss plus penalty is known to be the limit."""
+    if limit is None:
+        source = (
+            "a penalty keeps the weights finite; the limit is computed for a fixed linear head and one attention head"
+        )
+        return Judgement(Standing.NONE, source, tuple(rows))
+    kept = [one for one in rows if one.statement not in (NO_PENALTY, SAME_NORM)]
+    hypotheses = (*kept, *limit.hypotheses)
+    source = "descent to the minimiser of loss plus penalty"
+    if all(one.holds for one in hypotheses):
+        return Judgement(Standing.PROVED, f"{source}: gradient descent on a convex function", hypotheses)
+    least, stationary = hypotheses[0], limit.hypotheses[0]
+    standing = Standing.CONJECTURE if least.holds and stationary.holds else Standing.NONE
+    return Judgement(standing, source, hypotheses)
 
 
 def _kept_sets(problem: Problem, run: Run) -> Bool[np.ndarray, "*queries T"]:

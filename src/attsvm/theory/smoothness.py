@@ -127,15 +127,11 @@ def lipschitz_of(problem: Problem, found: Extent) -> Float[np.ndarray, "*batch"]
 
 def extent(problem: Problem, loss: OutputLoss) -> Extent:
     """The ranges of scores, keys and slopes of each query."""
-    keys, queries, allowed, active = problem.canonical
+    _, queries, allowed, active = problem.canonical
     gamma = scores_of_queries(problem)
     compared = active & (allowed.sum(axis=-1) > 1)
     best = np.where(active, gamma.max(axis=-1), 0.0)
     low = np.where(active, np.min(np.where(allowed, gamma, np.inf), axis=-1), 0.0)
-    square = np.sum(keys**2, axis=-1)
-    distance = square[..., :, None] + square[..., None, :] - 2 * keys @ np.swapaxes(keys, -1, -2)
-    both = allowed[..., :, None] & allowed[..., None, :]
-    largest = np.max(np.where(both, distance[..., None, :, :], 0.0), axis=(-2, -1))
     margins = low[..., None] + (best - low)[..., None] * np.linspace(0.0, 1.0, SAMPLES)
     # the derivatives of the built-in losses are largest at an end of the range or at 0
     margins = np.concatenate([margins, np.clip(0.0, low, best)[..., None]], axis=-1)
@@ -144,12 +140,22 @@ def extent(problem: Problem, loss: OutputLoss) -> Extent:
         compared,
         low,
         best,
-        np.sqrt(np.maximum(largest, 0.0)),
+        diameters(problem),
         np.linalg.norm(queries, axis=-1),
         np.min(-slope, axis=-1),
         np.max(np.abs(slope), axis=-1),
         np.max(np.abs(curvature), axis=-1),
     )
+
+
+def diameters(problem: Problem) -> Float[np.ndarray, "*batch n Q"]:
+    """The largest distance of two keys of each query."""
+    keys, _, allowed, _ = problem.canonical
+    square = np.sum(keys**2, axis=-1)
+    distance = square[..., :, None] + square[..., None, :] - 2 * keys @ np.swapaxes(keys, -1, -2)
+    both = allowed[..., :, None] & allowed[..., None, :]
+    largest = np.max(np.where(both, distance[..., None, :, :], 0.0), axis=(-2, -1))
+    return np.asarray(np.sqrt(np.maximum(largest, 0.0)))
 
 
 def scores_of_queries(problem: Problem) -> Float[np.ndarray, "*batch n Q T"]:

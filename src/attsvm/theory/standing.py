@@ -1,74 +1,131 @@
-"""What is known of the direction of a run: the limit of its optimizer, and where theory says more or less."""
+"""How well a predicted limit is known, and the table of what was measured.
 
-import numpy as np
+The table is ``standings.toml``. Its rows name the kind of steps (:attr:`attsvm.optimizers.Limit.steps`), what they
+train, the norm of the Att-SVM, the range of numbers of steps and of changes of a logit that was measured, and the
+command.
+"""
 
-from attsvm.errors import ProblemError
-from attsvm.norms import Lp, Norm, Nuclear, parse_norm
-from attsvm.optimizers import Limit, Standing
-from attsvm.optimizers.standing import TRANSFORMERS
-from attsvm.problem import Problem
-from attsvm.training import Run
-
-EUCLIDEAN = Lp(2.0)
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 
-def longest_change(run: Run) -> float | None:
-    """The largest change of a logit in a recorded step of the later half of a trial, in the median trial.
+class Standing(StrEnum):
+    """How well a statement about a limit is known, for one run.
 
-    Earlier steps do not matter for the direction of factors that have grown since. None if no change is known: runs of
-    version 0.1 have none, and neither do step 0 and records after the last step of a trial.
+    See Also
+    --------
+    attsvm.Prediction, attsvm.theory.Hypothesis
+
+    Examples
+    --------
+    >>> from attsvm.theory import Standing
+    >>> [standing.value for standing in Standing]
+    ['proved', 'measured', 'conjecture', 'none']
     """
-    if "logit_change" not in run.history:
-        return None
-    steps, ends = run.history["steps"], np.ravel(run.step)
-    changes = run.history["logit_change"].reshape(len(steps), -1)
-    known = [(steps > 0) & (steps <= end) for end in ends]
-    late = [made & (2 * steps >= steps[made].max(initial=0)) for made in known]
-    largest = [changes[rows, trial].max() for trial, rows in enumerate(late) if rows.any()]
-    return float(np.median(largest)) if largest else None
+
+    PROVED = "proved"
+    """A theorem covers the run: each of its hypotheses was checked and holds."""
+
+    MEASURED = "measured"
+    """Runs of this kind were measured to converge to it, and this run lies within the range that was measured."""
+
+    CONJECTURE = "conjecture"
+    """It is expected, but the run lies outside of what was proved and measured."""
+
+    NONE = "none"
+    """Nothing is predicted; an Att-SVM is returned for comparison."""
 
 
-def known_limit(run: Run) -> Limit:
-    """What is known of the limit of a run with steps of its length."""
-    return run.limit.at(longest_change(run))
+class Found(StrEnum):
+    """What a measurement says of the margin ratio, or of the correlation with the predicted direction."""
+
+    MEASURED = "measured"
+    """Its mean is at least 0.95 from some number of steps on."""
+
+    RISING = "rising"
+    """It is below 0.95 and still rising."""
+
+    NONE = "none"
+    """It stays below 0.95."""
 
 
-def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
-    """The norm that is given, otherwise that of the limit of the optimizer.
+@dataclass(frozen=True)
+class Row:
+    """One row of the table: what was trained, the Att-SVM, and what was measured.
 
-    Raises
-    ------
-    ProblemError
-        If none is given and the norm of the limit is not known.
+    Attributes
+    ----------
+    steps, attention, norm : str
+        The kind of steps, the parametrization and the norm of the Att-SVM.
+    found : Found
+    measure : str
+        "margin ratio" or "correlation".
+    first, last : tuple of float
+        Its mean and least value over the problems, after the least and the largest number of steps.
+    num_steps, logit_change : tuple of float
+        The range that was measured; the change of a logit is that of the steps at the records.
+    command : str
+    model : str
+        "fixed head", "trained head", "nonlinear head", "tokens, acyclic" or "tokens, cyclic".
+    heads, columns : str
+        "one" or "several" attention heads; "all" or "few" columns of the factors.
+    decay : float
+        The decoupled weight decay.
+    batch : tuple of int
+        Least and largest number of sequences in a step, or empty for all sequences.
+    sequences : int
+        n, for mini-batches.
     """
-    limit = known_limit(run)
-    used = limit.norm if norm is None else parse_norm(norm)
-    if used is None:
-        reason = "steps on factors in this norm have" if run.attention == "factored" else f"{run.optimizer} has"
-        measured = f" ({limit.source})" if limit.standing is Standing.MEASURED else ""
-        raise ProblemError(
-            f"norm: expected the norm of the Att-SVM to compare with, got None; {reason} no known one{measured}"
+
+    steps: str
+    attention: str
+    norm: str
+    found: Found
+    measure: str
+    first: tuple[float, float]
+    last: tuple[float, float]
+    num_steps: tuple[int, int]
+    logit_change: tuple[float, float]
+    command: str
+    model: str = "fixed head"
+    heads: str = "one"
+    columns: str = "all"
+    decay: float = 0.0
+    batch: tuple[int, ...] = ()
+    sequences: int = 0
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a run has to share with the row besides decay and batch."""
+        return self.steps, self.attention, self.norm, self.model, self.heads, self.columns
+
+    def text(self) -> str:
+        """The numbers, mean / least."""
+        (low, high), first, last = self.num_steps, self.first, self.last
+        at_first = f"{first[0]:.3f} / {first[1]:.3f} after {low:,} steps, " if low != high else ""
+        return f"{self.measure} {at_first}{last[0]:.3f} / {last[1]:.3f} after {high:,} steps ({self.command})"
+
+
+@cache
+def table() -> tuple[Row, ...]:
+    """All rows."""
+    return tuple(
+        Row(
+            **{name: tuple(x) if isinstance(x, list) else x for name, x in row.items()} | {"found": Found(row["found"])}
         )
-    return used
+        for row in _file()["row"]
+    )
 
 
-def rank_for(run: Run, used: Norm) -> int | None:
-    """The largest rank of the Att-SVM: that of the factors, in the norm for which it is known how to restrict it."""
-    return run.limit.rank if used == Nuclear() else None
+def notes(steps: str, attention: str) -> list[str]:
+    """What else is to be said of steps of this kind: why they have no limit, and what to use instead."""
+    return [note["text"] for note in _file()["note"] if note["steps"] == steps and attention in note["attention"]]
 
 
-def limit_of(problem: Problem, run: Run, used: Norm, *, trains_head: bool) -> Limit:
-    """What is known of a run with a linear head, not trained with ±1 and one head, for the Att-SVM in ``used``."""
-    limit = known_limit(run)
-    known = used == limit.norm and problem.num_classes is None and not trains_head
-    return limit if known else Limit(used)
-
-
-def limit_of_sets(run: Run, used: Norm, *, trains_head: bool) -> Limit:
-    """What is known of a run with a nonlinear head."""
-    if trains_head:
-        source = "no theorem; measured: W ends off this direction if the output of the head outgrows the weights"
-        return Limit(used, Standing.CONJECTURE, source)
-    if run.limit.norm == used == EUCLIDEAN:
-        return Limit(used, Standing.MEASURED, f"{TRANSFORMERS}, section on nonlinear heads")
-    return Limit(used)
+@cache
+def _file() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads((files(__package__) / "standings.toml").read_text(encoding="utf-8"))

@@ -24,12 +24,15 @@ class Trained(NamedTuple):
         From weights of that problem to those of the run.
     trains_head : bool
         Whether the run trained parameters of the head, too.
+    attention : str
+        The parametrization of that problem.
     """
 
     problem: Problem
     history: np.ndarray
     whole: Callable[[np.ndarray], np.ndarray]
     trains_head: bool
+    attention: str
 
 
 def trained_part(problem: Problem, run: Run) -> Trained:
@@ -50,4 +53,4 @@ def trained_part(problem: Problem, run: Run) -> Trained:
     if fixed:
         history = reduced.weights({name: run.history[name] for name in names if name not in fixed})
     trains_head = any(name in run.history for name in run.parameters if name not in names)
-    return Trained(reduced.problem, history, reduced.whole, trains_head)
+    return Trained(reduced.problem, history, reduced.whole, trains_head, reduced.attention.name)

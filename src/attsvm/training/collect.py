@@ -8,6 +8,8 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Limit, Optimizer, configuration
+from attsvm.optimizers.configuration import learning_rate_of
+from attsvm.optimizers.limit import UNNAMED
 from attsvm.results import Status, plain, plain_status
 from attsvm.training.logit_change import logit_changes
 from attsvm.training.run import Run
@@ -74,6 +76,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
     }
     state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
     optimizer = setup.optimizer
+    rate, schedule = learning_rate_of(optimizer)
     return Run(
         status=plain_status(_statuses(interrupted)[session.first(state.status)]),
         weights=final["weights"],
@@ -92,10 +95,20 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         limit=_limit(setup),
         seed=setup.seed,
         fixed=setup.fixed_names,
+        batch_size=None if setup.batches is None else setup.batches.size,
+        penalty=setup.penalty,
+        loss_name=setup.loss_name,
+        learning_rate=rate,
+        schedule=schedule,
+        weight_decay=_weight_decay(setup),
+        start=setup.start if resumed is None else resumed.start,
+        dtype=setup.dtype.name,
+        data_hash=setup.problem.data_hash,
         keeps=setup.objective.loss.keeps,
         optimizer_state={str(i): session.first(leaf) for i, leaf in enumerate(jax.tree.leaves(state.optimizer))},
         optimizer_config=configuration(optimizer),
         live_optimizer=optimizer,
+        live_loss=setup.objective.loss,
     )
 
 
@@ -107,6 +120,12 @@ def _limit(setup: Setup) -> Limit:
     known, rank = reduced.attention.limit(optimizer.limits), reduced.attention.largest_rank(reduced.problem)
     queries = prod(reduced.problem.canonical.active.shape[-2:])
     return setup.objective.heads.limit(known.of_rank(rank, queries))
+
+
+def _weight_decay(setup: Setup) -> float | None:
+    """λ of decoupled weight decay; None for an optimizer of which nothing is known."""
+    decay: float | None = dict(getattr(setup.optimizer, "numbers", {})).get("weight_decay")
+    return 0.0 if decay is None and _limit(setup).steps != UNNAMED else decay
 
 
 def _statuses(interrupted: bool) -> np.ndarray:

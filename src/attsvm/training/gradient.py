@@ -24,13 +24,14 @@ from attsvm.training.stopping import Stopping
 
 
 class LossGradient:
-    """The gradient of the mean loss in the parameters of the attention, compiled once.
+    """The mean loss and its gradient in the parameters of the attention, compiled once.
 
     Parameters
     ----------
     problem : Problem
         With labels and a linear head.
-    attention, loss : str, optional
+    attention : str, optional
+    loss : str, Loss or callable
         As for :func:`attsvm.train`.
     trials : int
         Trial j has problem j mod their number; by default one for each problem.
@@ -61,7 +62,7 @@ class LossGradient:
         self,
         problem: Problem,
         attention: str | None = None,
-        loss: str = "logistic",
+        loss: Any = "logistic",
         trials: int | None = None,
         batch_size: int | None = None,
     ) -> None:
@@ -100,21 +101,27 @@ class LossGradient:
             Times exp(−log_scale).
         log_scale : ndarray, shape (trials,)
         """
+        return self.with_value(parameters, step)[1:]
+
+    def with_value(
+        self, parameters: Mapping[str, Float[np.ndarray, "trials ..."]], step: int = 0
+    ) -> tuple[Float[np.ndarray, "trials"], dict[str, Float[np.ndarray, "trials ..."]], Float[np.ndarray, "trials"]]:
+        """The mean loss of each trial, then what a call returns."""
         expected = {name: (self._trials, *shape) for name, shape in self._shapes.items()}
         found = {name: np.shape(x) for name, x in parameters.items()}
         if found != expected:
             raise ProblemError(f"parameters: expected shapes {expected}, got {found}")
         with jax.enable_x64(True):
             given = {name: np.asarray(x, np.float64) for name, x in parameters.items()}
-            gradient, log_scale = self._evaluate(given, np.int64(step), *self._given)
-            return {name: np.asarray(x) for name, x in gradient.items()}, np.asarray(log_scale)
+            value, gradient, log_scale = self._evaluate(given, np.int64(step), *self._given)
+            return np.asarray(value), {name: np.asarray(x) for name, x in gradient.items()}, np.asarray(log_scale)
 
 
 @lru_cache(maxsize=32)
 def _evaluation(
     objective: Objective, batches: MiniBatches | None, device: jax.Device
-) -> Callable[..., tuple[dict[str, jax.Array], jax.Array]]:
-    """From parameters with the trials first to the gradient and the logarithm of its scale, compiled for each shape."""
+) -> Callable[..., tuple[jax.Array, dict[str, jax.Array], jax.Array]]:
+    """From parameters with the trials first to loss, gradient and the logarithm of its scale, for each shape."""
 
     def evaluate(
         parameters: Parameters, step: jax.Array, fixed: Parameters, data: Data, penalty: jax.Array, key: jax.Array
@@ -125,6 +132,6 @@ def _evaluation(
         found = objective.evaluate(last, fixed, data, penalty)
         name, values = next(iter(last.items()))
         gradient = {name: jnp.moveaxis(x, -1, 0) for name, x in found.gradient.items()}
-        return gradient, jnp.broadcast_to(found.log_scale[name], values.shape[-1])
+        return found.value, gradient, jnp.broadcast_to(found.log_scale[name], values.shape[-1])
 
     return by_shape(evaluate)

@@ -10,9 +10,12 @@ from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.norms import Norm, read_norm, written_norm
 from attsvm.optimizers import Limit, from_configuration
-from attsvm.optimizers.standing import read_limit, written_limit
+from attsvm.optimizers.limit import read_limit, written_limit
 from attsvm.results import Result, per_record, per_trial, shared, unsaved
 from attsvm.training.attention import ATTENTIONS
+
+NOT_RECORDED = "not recorded"
+"""In files of version 0.2, which lack what predictions depend on."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,10 +72,31 @@ class Run(Result):
         What rebuilds the optimizer; None if it cannot be written to a file.
     live_optimizer : optax.GradientTransformation or None
         The optimizer itself. It is not saved.
+    live_loss : OutputLoss or None
+        The loss itself. It is not saved.
     fixed : tuple of str
         The parameters that kept their initial values, as given to :func:`attsvm.train`.
     keeps : Keeps
         Which tokens training with its loss keeps.
+    batch_size : int or None
+        Sequences in a step; None if each step saw all. This and the following fields are what a prediction depends on;
+        they are "not recorded" in files of version 0.2.
+    penalty : float
+        The factor of ‖θ‖² that was added to the loss.
+    loss_name : str
+        "custom" for a function or an object.
+    learning_rate : float or None
+        That of the first step; None if it is not known, as for a schedule of one's own.
+    schedule : str
+        "constant", the text of a :class:`attsvm.optimizers.Decaying`, or "custom"; ", relative" follows if the weights
+        multiply or divide the steps.
+    weight_decay : float or None
+        Of decoupled weight decay; None if it is not known, as for an optimizer of optax.
+    start : str
+        Where the initial parameters came from: "zeros", "random" (drawn with ``seed``) or "given".
+    dtype : str
+    data_hash : str
+        That of the problem.
 
     See Also
     --------
@@ -114,8 +138,18 @@ class Run(Result):
     optimizer_state: dict[str, np.ndarray] = per_trial(None)
     optimizer_config: dict[str, Any] | None = shared(None)
     live_optimizer: Any = unsaved()
+    live_loss: Any = unsaved()
     fixed: tuple[str, ...] = shared((), read=tuple)
     keeps: Keeps = shared(Keeps.SELECTION, write=str, read=Keeps)
+    batch_size: int | str | None = shared(NOT_RECORDED)
+    penalty: float | str = shared(NOT_RECORDED)
+    loss_name: str = shared(NOT_RECORDED)
+    learning_rate: float | str | None = shared(NOT_RECORDED)
+    schedule: str = shared(NOT_RECORDED)
+    weight_decay: float | str | None = shared(NOT_RECORDED)
+    start: str = shared(NOT_RECORDED)
+    dtype: str = shared(NOT_RECORDED)
+    data_hash: str = shared(NOT_RECORDED)
 
     def __post_init__(self) -> None:
         if isinstance(self.precise_until, int | np.integer) and self.precise_until < 0:

@@ -13,7 +13,7 @@ from attsvm.heads import Head
 from attsvm.losses import OutputLoss
 from attsvm.norms import Lp, Norm
 from attsvm.optimizers import rule_of
-from attsvm.optimizers.standing import conjectured
+from attsvm.optimizers.limit import limits_of
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention, Reduced
 from attsvm.training.engine.batches import MiniBatches
@@ -53,6 +53,10 @@ class Setup:
     dtype : numpy.dtype
     batches : MiniBatches or None
     seed : int
+    loss_name : str
+        "custom" for a function or an object.
+    start : str
+        Where the initial parameters come from: "zeros", "random", "given" or "run".
     """
 
     problem: Problem
@@ -70,6 +74,8 @@ class Setup:
     dtype: np.dtype[Any]
     batches: MiniBatches | None
     seed: int
+    loss_name: str
+    start: str
 
     @property
     def num_trials(self) -> int:
@@ -240,4 +246,4 @@ def margin_plateau(
     if reduced is None:
         raise ProblemError("margin_tol: expected an attention that is trained, got one whose parameters are fixed")
     norm: Norm = getattr(optimizer, "norm", None) or Lp(2.0)
-    return MarginPlateau(reduced.problem, reduced.attention.limit(conjectured(norm)).norm or norm, stop.margin_tol)
+    return MarginPlateau(reduced.problem, reduced.attention.limit(limits_of(norm)).norm or norm, stop.margin_tol)

@@ -1,5 +1,6 @@
 """The initial parameters: those given as ``init``, or those of the attention."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -82,3 +83,10 @@ def _read_init(init: Any, of_attention: list[str], of_head: list[str], head_name
             )
         parts = dict(zip(of_attention, init, strict=True))
     return {name: np.array(weights_of(x, "init")) for name, x in parts.items()}
+
+
+def described_start(init: Any, of_attention: Collection[str]) -> str:
+    """Where the initial parameters of the attention come from; those that are multiplied with each other are drawn."""
+    if init is None:
+        return "random" if len(of_attention) > 1 else "zeros"
+    return "run" if isinstance(init, Run) else "given"

@@ -38,7 +38,7 @@ from attsvm.training.setup import (
     parse_stop,
     reduced_problem,
 )
-from attsvm.training.start import initial_exponent, starting_point
+from attsvm.training.start import described_start, initial_exponent, starting_point
 from attsvm.training.stopping import Stopping
 
 
@@ -211,6 +211,8 @@ def train(
         np.dtype(dtype),
         batches,
         seed,
+        loss if isinstance(loss, str) else "custom",
+        described_start(init, layer.shapes(problem)),
     )
     with jax.enable_x64(True), on_device(home):
         memory = partial(enough_memory, home, setup)

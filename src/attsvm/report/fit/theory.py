@@ -91,26 +91,24 @@ def _joint(fit: Fit) -> Iterator[tuple[str, bool | None]]:
     assert fit.head_svm is not None
     classifies = _separable(fit.head_svm.status)
     if classifies and not fit.interrupted and _size_of_swaps(fit) <= SWAPS_UP_TO:
-        for one in joint_conditions(fit.train, fit.run.selected).hypotheses:
-            yield f"{_JOINT[one.name]}: {number(float(one.value))}, required {one.required}", bool(one.holds)
+        for statement, one in zip(_JOINT, joint_conditions(fit.train, fit.run.selected).hypotheses, strict=True):
+            found = "" if one.number is None else f": {number(float(one.number))}"
+            yield f"{statement}{found}", bool(one.holds)
     else:
         # without a head there is no margin; with one, the swaps take longer than a page may
         relaxed = fit.plain if fit.relaxed is None else fit.relaxed
         decided = (classifies, _separable(relaxed.status), *((None if classifies else False,) * 2))
-        yield from zip(_JOINT.values(), decided, strict=True)
+        yield from zip(_JOINT, decided, strict=True)
     yield f"the weights are on the regularisation path (here: {fit.settings['optimizer']})", False
 
 
-_JOINT = {
-    "label margin": "a head classifies every selected token (margin of the labels)",
-    "selected tokens are feasible": "the selected tokens are separable from the others, with margin 0 where the label "
-    "has slack (1 if so)",
-    "gap of the scores under the head": "a small share of attention on another token reduces the margin of the labels "
-    "(gap of the scores)",
-    "label margin after a swap": "another token in place of a selected one reduces the margin of the labels (largest "
-    "margin after a swap, relative)",
-}
-"""What the hypotheses of :func:`attsvm.joint_conditions` say, by their names."""
+_JOINT = (
+    "a head classifies every selected token (margin of the labels, above 0)",
+    "the selected tokens are separable from the others, with margin 0 where the label has slack",
+    "a small share of attention on another token reduces the margin of the labels (gap, above 0)",
+    "so does swapping the token of a sequence (margin after a swap over the margin, below 1)",
+)
+"""What the hypotheses of :func:`attsvm.joint_conditions` say, in their order."""
 
 
 def _size_of_swaps(fit: Fit) -> int:

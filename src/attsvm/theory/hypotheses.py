@@ -1,0 +1,199 @@
+"""The hypotheses of the theorems on the direction of a run, checked on the run.
+
+Theorems are known for gradient descent on W or p with a small constant learning rate, for ℓp mirror descent likewise,
+and for gradient descent on W with the token loss. Of keys and queries a theorem is known for gradient flow alone.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from attsvm.losses import LOSSES
+from attsvm.norms import Norm
+from attsvm.optimizers import Limit
+from attsvm.problem import Problem
+from attsvm.selection import better_support_tokens, scores
+from attsvm.svm import Solution
+from attsvm.theory.feasibility import is_feasible
+from attsvm.theory.hypothesis import Hypothesis, at_worst
+from attsvm.theory.local_conditions import local_convergence_conditions
+from attsvm.theory.smoothness import derivatives, diameters, lipschitz_constant
+from attsvm.training import Run
+from attsvm.training.run import NOT_RECORDED
+
+TOKEN_SELECTION = "Tarzanagh, Li, Zhang and Oymak (2023), Max-Margin Token Selection in Attention Mechanism"
+TRANSFORMERS = "Tarzanagh, Li, Thrampoulidis and Oymak (2023), Transformers as Support Vector Machines"
+MIRROR_DESCENT = "Julistiono, Tarzanagh and Azizan (2025), Optimizing Attention with Mirror Descent"
+GRADIENT_FLOW = (
+    "Sheen, Chen, Wang and Zhou (2024), Implicit Regularization of Gradient Flow on One-Layer Softmax Attention"
+)
+NEXT_TOKEN = "Li, Huang, Ildiz, Rawat and Oymak (2024), Mechanics of Next Token Prediction with Self-Attention"
+
+NO_PENALTY, SAME_NORM = "no penalty is added to the loss", "the Att-SVM is in the norm of the steps"
+FULL_BATCH, NO_DECAY = "each step uses all sequences", "the weights do not decay"
+"""The statements that a measurement with mini-batches or decay replaces."""
+
+WIDER = 8
+"""Cones that are tried, from the correlation of the weights up to the widest one."""
+SAMPLES = 257
+"""Margins at which the slope of a loss is taken."""
+
+
+class Theorem(NamedTuple):
+    """A theorem and its hypotheses beside those that all share."""
+
+    source: str
+    hypotheses: tuple[Hypothesis, ...]
+
+
+def of_training(run: Run, known: Limit, used: Norm) -> list[Hypothesis]:
+    """What every prediction assumes of the training."""
+    least = int(np.min(run.step))
+    own = None if known.norm is None else bool(used == known.norm)
+    return [
+        Hypothesis("the run made at least 2 steps", least >= 2, float(least), "steps"),
+        _zero(NO_PENALTY, run.penalty),
+        Hypothesis(SAME_NORM, own),
+        _zero(NO_DECAY, run.weight_decay),
+        _full_batch(run),
+    ]
+
+
+def _zero(statement: str, found: float | str | None) -> Hypothesis:
+    if isinstance(found, str) or found is None:
+        return Hypothesis(statement, None)
+    return Hypothesis(statement, found == 0, float(found))
+
+
+def _full_batch(run: Run) -> Hypothesis:
+    if isinstance(run.batch_size, str):
+        return Hypothesis(FULL_BATCH, None)
+    size = None if run.batch_size is None else float(run.batch_size)
+    return Hypothesis(FULL_BATCH, run.batch_size is None, size, "" if size is None else "sequences in a step")
+
+
+def of_loss(problem: Problem, run: Run) -> Hypothesis:
+    """That the loss decreases over the margins that the outputs can have; sampled for a loss of the user's own."""
+    statement = "the loss decreases over the scores of the tokens"
+    known = run.loss_name in LOSSES.names()
+    if known or problem.num_classes is not None or run.live_loss is None:
+        return Hypothesis(statement, True if known else None)
+    gamma = np.asarray(scores(problem))
+    finite = gamma[np.isfinite(gamma)]
+    steepest = derivatives(run.live_loss, np.linspace(finite.min(), finite.max(), SAMPLES))[0].max()
+    # samples can refute the statement, but not prove it
+    return Hypothesis(statement, False if steepest >= 0 else None, float(-steepest))
+
+
+def of_selection(problem: Problem, selected: np.ndarray, solution: Solution) -> list[Hypothesis]:
+    """That the tokens can be selected, and that no support token of their Att-SVM is as good."""
+    feasible = is_feasible(solution)
+    value = np.asarray(solution.value)
+    rows = [at_worst("the selected tokens can be separated from the others", feasible, value)]
+    statement = "the selection is locally optimal"
+    if problem.num_classes is not None or problem.head is None:
+        return [*rows, Hypothesis(statement, None)]
+    worse = better_support_tokens(problem, selected, solution.support).sum(axis=-1)
+    return [*rows, at_worst(statement, worse == 0, worse, "better support tokens", least=False)]
+
+
+def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solution, so_far: list[Hypothesis]) -> Theorem:
+    """Local convergence of W or p, with the cone of :func:`attsvm.local_convergence_conditions`.
+
+    The papers prove that a cone and a learning rate exist; the docstring of that function computes them.
+    """
+    source = f"{TRANSFORMERS if problem.has_queries else TOKEN_SELECTION}: local convergence of gradient descent"
+    plain = _constant_rate(run, "gradient descent", known)
+    statements = (
+        "the problem is that of the run",
+        "the learning rate is at most 1/L",
+        "the learning rate is at most that of the cone",
+        "the weights are in a cone that gradient descent does not leave",
+    )
+    # the rest is expensive, and of no use where another hypothesis does not hold
+    one_head = problem.num_heads is None and problem.num_classes is None and not run.fixed
+    if not (one_head and all(one.holds for one in (*so_far, plain))):
+        return Theorem(source, (plain, *(Hypothesis(one, None) for one in statements)))
+    rate = float(run.learning_rate)  # type: ignore[arg-type]  # a number, as it is constant
+    same = None if run.data_hash == NOT_RECORDED or problem.data_hash != run.data_hash else True
+    smooth = rate * np.asarray(lipschitz_constant(problem, run.loss_name))
+    weights, selected = run.weights, run.selected
+    core = 2 if problem.has_queries else 1
+    own = tuple(range(-core, 0))
+    size = np.linalg.norm(weights.reshape(*weights.shape[: weights.ndim - core], -1), axis=-1) * np.exp(run.log_scale)
+    length = np.asarray(solution.value) * np.linalg.norm(weights.reshape(*size.shape, -1), axis=-1)
+    opening = 1 - np.sum(weights * solution.direction, axis=own) / length
+    best = np.zeros(size.shape), np.full(size.shape, np.inf)
+    cones = [local_convergence_conditions(problem, selected, run.loss_name)]
+    widest, least = float(np.max(cones[0].widest)), float(np.max(opening))
+    if 0 < least < widest:
+        openings = np.geomspace(1.001 * least, 0.999 * widest, WIDER)
+        cones += [
+            local_convergence_conditions(problem, selected, run.loss_name, opening=float(one)) for one in openings
+        ]
+    for cone in cones:
+        inside = np.where(opening <= np.asarray(cone.opening), size / np.asarray(cone.radius), 0.0)
+        largest = np.asarray(cone.largest_rate)
+        over = np.divide(rate, largest, out=np.full(np.shape(inside), np.inf), where=largest > 0)
+        better = (inside >= 1) & (over <= 1) | (inside > best[0]) & ~((best[0] >= 1) & (best[1] <= 1))
+        best = np.where(better, inside, best[0]), np.where(better, over, best[1])
+    return Theorem(
+        source,
+        (
+            plain,
+            Hypothesis(statements[0], same),
+            at_worst(statements[1], smooth <= 1, smooth, "rate · L", least=False),
+            at_worst(statements[2], best[1] <= 1, best[1], "rate over the largest", least=False),
+            at_worst(statements[3], best[0] >= 1, best[0], "norm over the radius of the cone"),
+        ),
+    )
+
+
+def mirror_descent(run: Run, known: Limit) -> Theorem:
+    """Convergence of ℓp mirror descent, whose paper states that a cone and a learning rate exist."""
+    return Theorem(
+        f"{MIRROR_DESCENT}: local convergence in direction",
+        (
+            _constant_rate(run, "mirror descent", known),
+            Hypothesis("the learning rate is small enough (the paper states no number)", None),
+            Hypothesis("the weights are in a cone of the Bregman divergence (the paper states no size)", None),
+        ),
+    )
+
+
+def gradient_flow() -> Theorem:
+    """Keys and queries: a theorem for gradient flow."""
+    return Theorem(
+        f"{GRADIENT_FLOW}; {TRANSFORMERS}: regularization path",
+        (
+            Hypothesis("the steps are those of gradient flow, in continuous time", False),
+            Hypothesis("the singular vectors of K and Q are aligned with the data at the start", None),
+        ),
+    )
+
+
+def next_tokens(problem: Problem, run: Run, known: Limit, so_far: list[Hypothesis], *, cyclic: bool) -> Theorem:
+    """Global convergence with the token loss on graphs without cycles, where the loss is convex in W."""
+    plain = _constant_rate(run, "gradient descent", known)
+    rows = [plain, Hypothesis("the token-priority graph has no cycles", not cyclic)]
+    statement = "the learning rate is at most 1/L"
+    if not all(one.holds for one in (*so_far, *rows)):
+        return Theorem(f"{NEXT_TOKEN}: global convergence", (*rows, Hypothesis(statement, None)))
+    canonical = problem.canonical
+    # a log-sum-exp of logits in a range D‖Vz‖ has a second derivative of at most a quarter of its square
+    weight = np.where(canonical.active, diameters(problem) ** 2 / 4, 0.0)
+    weight /= canonical.active.sum(axis=(-2, -1), keepdims=True)
+    matrix = np.einsum("...nq,...nqe,...nqf->...ef", weight, canonical.queries, canonical.queries)
+    smooth = float(run.learning_rate) * np.linalg.eigvalsh(matrix)[..., -1]  # type: ignore[arg-type]
+    return Theorem(
+        f"{NEXT_TOKEN}: global convergence",
+        (*rows, at_worst(statement, smooth <= 1, smooth, "rate · L", least=False)),
+    )
+
+
+def _constant_rate(run: Run, steps: str, known: Limit) -> Hypothesis:
+    statement = f"the steps are those of {steps} with a constant learning rate, not normalized"
+    if NOT_RECORDED in (run.schedule, run.learning_rate):
+        return Hypothesis(statement, None)
+    rate = run.learning_rate if isinstance(run.learning_rate, float) else None
+    return Hypothesis(statement, known.steps == steps and run.schedule == "constant", rate, "learning rate")
