@@ -122,6 +122,7 @@ def measured(name: str, size: int) -> dict[str, np.ndarray]:
         "ratio": np.array([attsvm.margin(problem, run.weights, run.selected, norm) for norm in norms]) * least,
         "ratio_at_half": attsvm.margin(problem, run.history["weights"][0], run.selected, case.norm) * least[0],
         "logit_change": run.history["logit_change"].max(axis=0),
+        "least_change": run.history["logit_change"].min(axis=0),
         "decided": (1 - run.probability).max(axis=-1) <= 1e-6,
         "stopped": np.asarray(run.step) < case.steps,
     }
@@ -148,7 +149,7 @@ def row_of(name: str, batch: str, found: dict[str, np.ndarray]) -> dict[str, Any
         "ratio_least_half": half.min(),
         "norms": dict(zip(norms_of(case), means.tolist(), strict=True)),
         "steps": case.steps,
-        "logit_change": [found["logit_change"].min(), found["logit_change"].max()],
+        "logit_change": [found["least_change"].min(), found["logit_change"].max()],
         # at the rates of convergence of full batches, the rest of the steps removes more of the distance to 1
         "flat": bool(own.mean() - half.mean() < 0.1 * (1 - half.mean())),
         "decided": int(found["decided"].sum()),

@@ -267,9 +267,9 @@ for norm in ("frobenius", "nuclear"):
 # -----------------------------------------
 #
 # Each prediction of the library says how well it is known. ``proved`` means that each hypothesis of a theorem was
-# checked on the run and holds. ``measured`` means that runs of this kind were measured to converge to the prediction, and
-# that this run lies within the range that was measured. ``conjecture`` means that it lies outside, and ``none`` that
-# nothing is predicted. The hypotheses are listed with their numbers.
+# checked on the run and holds. ``measured`` means that runs of this kind were measured to converge to the prediction,
+# and that this run lies within the range that was measured. ``conjecture`` means that it lies outside, and ``none``
+# that nothing is predicted. The hypotheses are listed with their numbers.
 
 problem = attsvm.datasets.random_problem(6, 8, 10, seed=0)
 for options in ({}, {"attention": "factored"}, {"batch_size": 1}, {"penalty": 0.1}):

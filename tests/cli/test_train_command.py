@@ -36,6 +36,18 @@ def test_writes_the_run_that_python_makes(train):
     assert np.array_equal(Run.load("run.npz").weights, expected.weights)
 
 
+def test_the_limit_is_predicted_as_in_python(train):
+    arguments = ("many.npz", "--steps", 300, "--penalty", 0.1, "--predict")
+    code, out, _ = train(*arguments, "--json")
+    problem = attsvm.Problem.load("many.npz")
+    found = attsvm.predict_direction(problem, attsvm.train(problem, steps=300, penalty=0.1))
+    prediction = json.loads(out)["prediction"]
+    assert (code, prediction["norm"], prediction["standing"]) == (0, "frobenius", found.standing)
+    assert [one["statement"] for one in prediction["hypotheses"]] == [one.statement for one in found.hypotheses]
+    assert prediction["distance"] == found.distance.tolist()
+    assert "not normalized" in " ".join(train(*arguments)[1].split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "optimizer"),
     [

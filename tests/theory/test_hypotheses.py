@@ -14,6 +14,7 @@ import attsvm
 from attsvm import optimizers
 from attsvm.datasets import random_problem
 from attsvm.optimizers import Decaying, gradient_descent, mirror_descent, normalized_gradient_descent
+from attsvm.reproduce.figures.optimizer_norms import WAYS
 from attsvm.theory import Standing
 from attsvm.theory.standing import Found, table
 from attsvm.training.run import NOT_RECORDED
@@ -106,7 +107,8 @@ def test_a_run_is_measured_only_within_the_range_of_the_table():
     assert found.standing is Standing.MEASURED
     assert (run.batch_size, run.penalty, run.loss_name, run.learning_rate) == (None, 0.0, "logistic", 0.1)
     assert (run.schedule, run.weight_decay, run.start, run.dtype) == ("constant", 0.0, "zeros", "float64")
-    row = next(row for row in table() if row.key[:3] == ("normalized gradient descent", "combined", "frobenius"))
+    key = ("normalized gradient descent", "combined", "frobenius", "fixed head", "one", "all")
+    row = next(row for row in table() if row.key == key and not row.batch)
     few, (least, largest) = row.num_steps[0], row.logit_change
     changed = run.history | {"logit_change": np.full_like(run.history["logit_change"], 2 * largest)}
     slower = run.history | {"logit_change": np.full_like(run.history["logit_change"], least / 10)}
@@ -120,6 +122,19 @@ def test_a_run_is_measured_only_within_the_range_of_the_table():
     # without a known norm nor decay, an optimizer of optax is never more than a conjecture
     foreign = attsvm.train(problem, optimizer=optimizers.normalized(optax.sgd(0.1)), steps=few)
     assert attsvm.predict_direction(problem, foreign, "frobenius").standing is Standing.CONJECTURE
+
+
+def test_mini_batches_have_rows_of_their_own():
+    problem = random_problem(6, 8, 10, 0)
+    descent = WAYS["normalised GD"].decaying(100_000)
+    standings = {
+        size: attsvm.predict_direction(
+            problem, attsvm.train(problem, optimizer=descent, batch_size=size, steps=100_000)
+        ).standing
+        for size in (1, 2, 4)
+    }
+    # with 4 of 6 sequences nothing was measured
+    assert standings == {1: Standing.NONE, 2: Standing.MEASURED, 4: Standing.NONE}
 
 
 def test_a_penalty_is_predicted_by_the_minimiser_next_to_the_run():

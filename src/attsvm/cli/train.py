@@ -130,6 +130,9 @@ def train(
     init: Annotated[str | None, typer.Option(metavar="RUN.npz", help="Continue an earlier run.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initial factors, and of mini-batches.")] = 0,
     record: Annotated[int | None, typer.Option(help="Number of log-spaced records in the history.")] = None,
+    predict: Annotated[
+        bool, typer.Option("--predict", help="Predict the limit of the run, with the hypotheses checked.")
+    ] = False,
     out: OutFile = None,
     force: ForceFile = False,
     threads: Threads = None,
@@ -175,6 +178,8 @@ def train(
     if out is not None:
         run.save(out)
     result = as_numbers(problem, run, source=problem_file, command=command_line(), seconds=seconds, threads=threads)
+    if predict:
+        result["prediction"] = _predicted(problem, run)
     if json:
         print(dumps(result))
     else:
@@ -223,8 +228,25 @@ def as_numbers(
             "precise_until": int(precise[precise >= 0].min()) if (precise >= 0).any() else None,
             "selected": run.selected if single else None,
             "seconds": seconds,
+            "prediction": None,
         },
     )
+
+
+def _predicted(problem: "Problem", run: "Run") -> dict[str, Any]:
+    import numpy as np
+
+    from attsvm.theory import predict_direction
+    from attsvm.theory.hypothesis import written_hypotheses
+
+    found = predict_direction(problem, run)
+    return {
+        "norm": found.norm.name,
+        "standing": found.standing.value,
+        "source": found.source,
+        "distance": None if found.distance is None else np.asarray(found.distance).tolist(),
+        "hypotheses": written_hypotheses(found.hypotheses),
+    }
 
 
 def _show(result: dict[str, Any]) -> None:
@@ -251,4 +273,8 @@ def _show(result: dict[str, Any]) -> None:
     kept = f", {', '.join(result['fixed'])} fixed" if result["fixed"] else ""
     rows.append(("trained by", f"{result['optimizer']}, {result['attention']} attention{kept}"))
     rows.append(("seconds", f"{result['seconds']:.3g}"))
+    if result["prediction"] is not None:
+        rows.append((f"predicted, {result['prediction']['standing']}", result["prediction"]["source"]))
+        verdicts = {True: "holds", False: "does not hold", None: "not checked"}
+        rows += [(verdicts[one["holds"]], one["statement"]) for one in result["prediction"]["hypotheses"]]
     Console().print(pairs_table(rows))

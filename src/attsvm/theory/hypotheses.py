@@ -85,6 +85,11 @@ def of_loss(problem: Problem, run: Run) -> Hypothesis:
     return Hypothesis(statement, False if steepest >= 0 else None, float(-steepest))
 
 
+def of_problem(problem: Problem, run: Run) -> Hypothesis:
+    """That the run is of this problem; not checked for one trial of a batch, whose data has another hash."""
+    return Hypothesis("the problem is that of the run", run.data_hash == problem.data_hash or None)
+
+
 def of_selection(problem: Problem, selected: np.ndarray, solution: Solution) -> list[Hypothesis]:
     """That the tokens can be selected, and that no support token of their Att-SVM is as good."""
     feasible = is_feasible(solution)
@@ -105,17 +110,16 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
     source = f"{TRANSFORMERS if problem.has_queries else TOKEN_SELECTION}: local convergence of gradient descent"
     plain = _constant_rate(run, "gradient descent", known)
     statements = (
-        "the problem is that of the run",
         "the learning rate is at most 1/L",
         "the learning rate is at most that of the cone",
         "the weights are in a cone that gradient descent does not leave",
     )
     # the rest is expensive, and of no use where another hypothesis does not hold
     one_head = problem.num_heads is None and problem.num_classes is None and not run.fixed
-    if not (one_head and all(one.holds for one in (*so_far, plain))):
-        return Theorem(source, (plain, *(Hypothesis(one, None) for one in statements)))
+    same = of_problem(problem, run)
+    if not (one_head and all(one.holds for one in (*so_far, plain, same))):
+        return Theorem(source, (plain, same, *(Hypothesis(one, None) for one in statements)))
     rate = float(run.learning_rate)  # type: ignore[arg-type]  # a number, as it is constant
-    same = None if run.data_hash == NOT_RECORDED or problem.data_hash != run.data_hash else True
     smooth = rate * np.asarray(lipschitz_constant(problem, run.loss_name))
     weights, selected = run.weights, run.selected
     core = 2 if problem.has_queries else 1
@@ -141,10 +145,10 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
         source,
         (
             plain,
-            Hypothesis(statements[0], same),
-            at_worst(statements[1], smooth <= 1, smooth, "rate · L", least=False),
-            at_worst(statements[2], best[1] <= 1, best[1], "rate over the largest", least=False),
-            at_worst(statements[3], best[0] >= 1, best[0], "norm over the radius of the cone"),
+            same,
+            at_worst(statements[0], smooth <= 1, smooth, "rate · L", least=False),
+            at_worst(statements[1], best[1] <= 1, best[1], "rate over the largest", least=False),
+            at_worst(statements[2], best[0] >= 1, best[0], "norm over the radius of the cone"),
         ),
     )
 
@@ -175,7 +179,7 @@ def gradient_flow() -> Theorem:
 def next_tokens(problem: Problem, run: Run, known: Limit, so_far: list[Hypothesis], *, cyclic: bool) -> Theorem:
     """Global convergence with the token loss on graphs without cycles, where the loss is convex in W."""
     plain = _constant_rate(run, "gradient descent", known)
-    rows = [plain, Hypothesis("the token-priority graph has no cycles", not cyclic)]
+    rows = [plain, of_problem(problem, run), Hypothesis("the token-priority graph has no cycles", not cyclic)]
     statement = "the learning rate is at most 1/L"
     if not all(one.holds for one in (*so_far, *rows)):
         return Theorem(f"{NEXT_TOKEN}: global convergence", (*rows, Hypothesis(statement, None)))

@@ -40,17 +40,20 @@ class Hypothesis:
     number: float | np.ndarray | None = None
     unit: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """Whether it holds, in words."""
         if self.holds is None:
-            verdict = "not checked"
-        elif np.ndim(self.holds):
-            verdict = f"holds for {np.sum(self.holds)} of {np.size(self.holds)}"
-        else:
-            verdict = "holds" if self.holds else "does not hold"
+            return "not checked"
+        if np.ndim(self.holds):
+            return f"holds for {np.sum(self.holds)} of {np.size(self.holds)}"
+        return "holds" if self.holds else "does not hold"
+
+    def __str__(self) -> str:
         if self.number is None or np.ndim(self.number):
-            return f"{self.statement}: {verdict}"
+            return f"{self.statement}: {self.verdict}"
         number = f"{self.number:,}" if self.unit and float(self.number).is_integer() else f"{self.number:.3g}"
-        return f"{self.statement}: {verdict} ({number.removesuffix('.0')}{' ' + self.unit if self.unit else ''})"
+        return f"{self.statement}: {self.verdict} ({number.removesuffix('.0')}{' ' + self.unit if self.unit else ''})"
 
 
 def at_worst(statement: str, holds: Any, number: Any, unit: str = "", *, least: bool = True) -> Hypothesis:

@@ -62,9 +62,13 @@ def judge(
             return Judgement(Standing.NONE, f"nothing is predicted: such steps were not measured{more}", hypotheses)
         return Judgement(Standing.CONJECTURE, f"no theorem; such steps were not measured{more}", hypotheses)
     within = _within(run, found)
-    hypotheses = (*rows, *within, *of_theorem)
+    replaced = {FULL_BATCH: bool(found.batch), NO_DECAY: found.decay > 0}
+    kept = [one for one in rows if not replaced.get(one.statement)]
+    hypotheses = (*kept, *within, *of_theorem)
     if found.found is Found.NONE:
-        return Judgement(Standing.NONE, f"such steps do not converge to this Att-SVM: {found.text()}{more}", hypotheses)
+        return Judgement(
+            Standing.NONE, f"such steps were measured to stay below 0.95: {found.text()}{more}", hypotheses
+        )
     if found.found is Found.RISING:
         return Judgement(Standing.CONJECTURE, f"below 0.95 and still rising: {found.text()}{more}", hypotheses)
     if all(one.holds for one in (*others, *within)):
@@ -100,7 +104,13 @@ def _within(run: Run, row: Row) -> list[Hypothesis]:
     change, (fewest, most), (least, largest) = longest_change(run), row.num_steps, row.logit_change
     made = np.ravel(run.step)
     enough = bool((made >= fewest).all())
+    measured_with = []
+    if row.batch:
+        measured_with.append(Hypothesis("batches of this size were measured", True, float(row.batch[0]), "sequences"))
+    if row.decay:
+        measured_with.append(Hypothesis(f"a weight decay of at most {row.decay:g}, as measured", True))
     return [
+        *measured_with,
         Hypothesis(
             f"the run made {fewest:,} to {most:,} steps, as measured",
             enough and bool((made <= most).all()),

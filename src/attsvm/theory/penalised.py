@@ -7,6 +7,7 @@ from scipy.optimize import minimize
 
 from attsvm.problem import Problem
 from attsvm.results import plain
+from attsvm.theory.hypotheses import of_problem
 from attsvm.theory.hypothesis import Hypothesis, at_worst
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.training import LossGradient, Run
@@ -38,11 +39,7 @@ def penalised_minimiser(problem: Problem, run: Run, steps: str) -> Minimiser | N
     if not fits or run.fixed or trained_head or loss is None or isinstance(run.penalty, str):
         return None
     batch = run.batch_shape
-    scale = np.exp(np.asarray(run.log_scale) / len(names))
-    first = {
-        name: run.parameters[name] * scale.reshape(*batch, *(1,) * (run.parameters[name].ndim - len(batch)))
-        for name in names
-    }
+    first = {name: _scaled(run.parameters[name], np.asarray(run.log_scale) / len(names)) for name in names}
     lead = len(batch) - len(problem.batch_shape)
     point, residual = np.empty_like(run.weights), np.zeros(batch)
     for index in np.ndindex(*batch):
@@ -51,10 +48,11 @@ def penalised_minimiser(problem: Problem, run: Run, steps: str) -> Minimiser | N
         found, residual[index] = _descend(gradient_at, {name: x[index] for name, x in first.items()}, run.penalty)
         point[index] = layer.weights(found)
     core = tuple(range(len(batch), point.ndim))
-    weights = (
-        run.weights * np.exp(run.log_scale).reshape(*batch, *(1,) * len(core)) if np.any(run.log_scale) else run.weights
-    )
-    rows = [at_worst("the point is stationary", residual <= STATIONARY, residual, "of 2λ(1 + ‖θ‖)", least=False)]
+    away = _scaled(run.weights, np.asarray(run.log_scale)) - point
+    rows = [
+        at_worst("the point is stationary", residual <= STATIONARY, residual, "of 2λ(1 + ‖θ‖)", least=False),
+        of_problem(problem, run),
+    ]
     if len(names) == 1 and problem.num_classes is None and run.loss_name != "custom":
         smooth = np.asarray(lipschitz_constant(problem, run.loss_name))
         rate = run.learning_rate if isinstance(run.learning_rate, float) else None
@@ -62,7 +60,7 @@ def penalised_minimiser(problem: Problem, run: Run, steps: str) -> Minimiser | N
         rows += [
             at_worst(
                 "2λ exceeds the curvature L of the loss, so there is one minimiser",
-                2 * run.penalty >= smooth,
+                2 * run.penalty > smooth,
                 smooth,
                 "L",
                 least=False,
@@ -82,7 +80,11 @@ def penalised_minimiser(problem: Problem, run: Run, steps: str) -> Minimiser | N
             )
     else:
         rows.append(Hypothesis("there is one minimiser", None))
-    return Minimiser(point, plain(np.sqrt(np.sum((weights - point) ** 2, axis=core))), tuple(rows))
+    return Minimiser(point, plain(np.sqrt(np.sum(away**2, axis=core))), tuple(rows))
+
+
+def _scaled(x: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
+    return np.asarray(x * np.exp(log_scale).reshape(*log_scale.shape, *(1,) * (x.ndim - log_scale.ndim)))
 
 
 def _descend(

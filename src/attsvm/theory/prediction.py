@@ -1,6 +1,6 @@
 """The limit that theory and measurements predict for a run."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -108,6 +108,10 @@ class Prediction(Batched):
         """The status of the Att-SVM."""
         status: Status | np.ndarray = self.solution.status
         return status
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        yield from super()._rows()
+        yield from ((one.statement, one.verdict) for one in self.hypotheses)
 
     def _summary(self) -> str:
         return f"{self._batch_summary()}; {self.solution!r}"

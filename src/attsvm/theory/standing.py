@@ -50,7 +50,7 @@ class Found(StrEnum):
     """It is below 0.95 and still rising."""
 
     NONE = "none"
-    """It stays below 0.95."""
+    """It is below 0.95 and grows slowly, if at all."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,11 @@ class Row:
 @cache
 def table() -> tuple[Row, ...]:
     """All rows."""
-    return tuple(
-        Row(
-            **{name: tuple(x) if isinstance(x, list) else x for name, x in row.items()} | {"found": Found(row["found"])}
-        )
-        for row in _file()["row"]
-    )
+    rows = []
+    for written in _file()["row"]:
+        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in written.items()}
+        rows.append(Row(**(fields | {"found": Found(written["found"])})))
+    return tuple(rows)
 
 
 def notes(steps: str, attention: str) -> list[str]:

@@ -92,7 +92,7 @@ def _exceptions(problems: list[list[int]], fractions: list[float], steps: int) -
         start = np.array(fractions)[:, None, None] * at_zero.start_radius * at_zero.descent
         optimizer = gradient_descent(float(at_zero.largest_rate))
         found = global_convergence_conditions(problem, start, optimizer=optimizer)
-        holds.append(np.stack([np.broadcast_to(one.holds, len(fractions)) for one in found.hypotheses]))
+        holds.append(np.stack([np.broadcast_to(np.asarray(one.holds), len(fractions)) for one in found.hypotheses]))
         astray.append(_astray(problem, start, float(at_zero.largest_rate), steps))
         radius.append(at_zero.start_radius)
     return {"holds": np.stack(holds), "astray": np.stack(astray), "radius": np.array(radius)}
