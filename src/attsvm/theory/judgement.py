@@ -61,14 +61,12 @@ def judge(
         if any(one.holds is False for one in rows):
             return Judgement(Standing.NONE, f"nothing is predicted: such steps were not measured{more}", hypotheses)
         return Judgement(Standing.CONJECTURE, f"no theorem; such steps were not measured{more}", hypotheses)
+    if found.found is Found.NONE:
+        source = f"such steps were measured to stay below 0.95: {found.text()}{more}"
+        return Judgement(Standing.NONE, source, hypotheses)
     within = _within(run, found)
     replaced = {FULL_BATCH: bool(found.batch), NO_DECAY: found.decay > 0}
-    kept = [one for one in rows if not replaced.get(one.statement)]
-    hypotheses = (*kept, *within, *of_theorem)
-    if found.found is Found.NONE:
-        return Judgement(
-            Standing.NONE, f"such steps were measured to stay below 0.95: {found.text()}{more}", hypotheses
-        )
+    hypotheses = (*(one for one in rows if not replaced.get(one.statement)), *within, *of_theorem)
     if found.found is Found.RISING:
         return Judgement(Standing.CONJECTURE, f"below 0.95 and still rising: {found.text()}{more}", hypotheses)
     if all(one.holds for one in (*others, *within)):
