@@ -34,7 +34,7 @@ from attsvm.reproduce.pieces import Store
 from cases import markdown
 from factored_optimizers import RUNS
 from optimizer_norms import SHAPE
-from standings import ENOUGH, write_rows
+from standings import ENOUGH, is_rising, write_rows
 
 STEPS = 100_000
 SEEDS = 12
@@ -175,7 +175,11 @@ def standing_row(row: dict[str, Any]) -> dict[str, Any] | None:
         "steps": steps,
         "batch": [SIZES[row["batch"]]],
         "sequences": row["n"],
-        "found": "measured" if high else "none" if row["flat"] else "rising",
+        "found": "measured"
+        if high
+        else "rising"
+        if is_rising(steps, row["ratio_mean_half"], row["ratio_mean"])
+        else "none",
         "measure": "margin ratio",
         "first": [row["ratio_mean_half"], row["ratio_least_half"]],
         "last": [row["ratio_mean"], row["ratio_least"]],

@@ -7,7 +7,8 @@ row is the margin ratio of the weights for the tokens that they select, in the n
 is nonlinear or the rank is bounded, and for the token loss, it is the correlation with the predicted direction. A row
 begins at the first number of steps from which the mean is at least 0.95 in every configuration of its kind, and ends at
 the largest number that all of them made. Its ratios are the smallest at the beginning and at the end. Where the mean is
-below 0.95 the row says "rising" if the last doubling of the steps removed a tenth of its distance to 1, else "none".
+below 0.95 the row says "rising" if the last doubling of the steps removed a tenth of its distance to 1, or, without
+normalization, if it grew; else "none".
 ``--write`` replaces the rows of src/attsvm/theory/standings.toml that this command measured.
 """
 
@@ -317,7 +318,7 @@ def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "heads": kind.heads,
             "columns": kind.columns,
             "decay": kind.decay,
-            "found": "measured" if enough else "rising" if 1 - means[-1] < 0.9 * (1 - means[-2]) else "none",
+            "found": "measured" if enough else "rising" if is_rising(kind.steps, means[-2], means[-1]) else "none",
             "measure": "margin ratio" if kind.model == "fixed head" and kind.columns == "all" else "correlation",
             "first": [at(begins, np.mean), at(begins, np.min)],
             "last": [at(ends, np.mean), at(ends, np.min)],
@@ -327,6 +328,12 @@ def rows(stored: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 max(max(one["largest_changes"][i] for i in span) for one, span in zip(found, spans, strict=True)),
             ],
         }
+
+
+def is_rising(steps: str, half: float, end: float) -> bool:
+    """Whether the last doubling of the steps shows growth; without normalization weights grow like their logarithm."""
+    slow = steps in ("gradient descent", "mirror descent")
+    return end > half if slow else 1 - end < 0.9 * (1 - half)
 
 
 def _names(kind: Kind) -> list[str]:

@@ -29,7 +29,7 @@ def failing(prediction):
 @pytest.fixture(scope="module")
 def in_a_cone():
     """A problem, a start in the cone of its optimal tokens, and a learning rate that the theorem allows."""
-    problem = random_problem(3, 4, 5, 0)
+    problem = random_problem(3, 4, 5, 0, prompt=True)
     cone = attsvm.local_convergence_conditions(problem, attsvm.optimal_tokens(problem))
     rate = 0.9 * min(1 / attsvm.lipschitz_constant(problem), cone.largest_rate)
     return problem, 1.01 * cone.radius * cone.solution.direction / cone.solution.value, rate
@@ -41,6 +41,7 @@ def test_gradient_descent_in_a_cone_is_proved_and_each_broken_hypothesis_is_name
     proved = attsvm.predict_direction(problem, run)
     assert proved.standing is Standing.PROVED
     assert all(one.holds for one in proved.hypotheses)
+    assert np.abs(run.weights - start).max() > 0
     assert "local convergence" in proved.source
     by_statement = {one.statement: one for one in proved.hypotheses}
     smooth = by_statement["the learning rate is at most 1/L"]
@@ -60,6 +61,7 @@ def test_gradient_descent_in_a_cone_is_proved_and_each_broken_hypothesis_is_name
     broken("not normalized", optimizer=gradient_descent(Decaying(rate, 100)))
     broken("at most 1/L", optimizer=gradient_descent(1.01 / attsvm.lipschitz_constant(problem)))
     broken("in a cone", init=0.9 * start)
+    broken("in spite of rounding", init=10 * start)
     # a run of another problem, and one from a file that lacks what a prediction depends on
     other = attsvm.predict_direction(replace_head(problem), run)
     assert other.standing is not Standing.PROVED
@@ -68,7 +70,7 @@ def test_gradient_descent_in_a_cone_is_proved_and_each_broken_hypothesis_is_name
 
 
 def replace_head(problem):
-    return attsvm.Problem(problem.tokens, problem.labels, queries=problem.queries, head=1.5 * problem.head)
+    return attsvm.Problem(problem.tokens, problem.labels, head=1.5 * problem.head)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,8 @@ def replace_head(problem):
         ("at least 2 steps", {"steps": 0}),
         ("at least 2 steps", {"steps": 1}),
         ("uses all sequences", {"batch_size": 1}),
+        ("uses all sequences", {"batch_size": 1, "penalty": 0.1}),
+        ("add up to infinity", {"learning_rate": Decaying(1.0, 100, 2)}),
     ],
 )
 def test_nothing_is_predicted_where_runs_go_elsewhere(name, options):
@@ -93,7 +97,7 @@ def test_hypotheses_on_functions_of_the_user_are_not_checked():
     problem = random_problem(6, 5, 8, 0)
     run = attsvm.train(problem, loss=lambda m: (m - 1) ** 2, optimizer=gradient_descent(lambda k: 0.3), steps=200)
     assert (run.loss_name, run.schedule, run.learning_rate) == ("custom", "custom", None)
-    loss = attsvm.predict_direction(problem, run).hypotheses[5]
+    loss = attsvm.predict_direction(problem, run).hypotheses[6]
     assert loss.holds is None
     # samples show that it decreases over the scores, which are below 1, with this least slope
     gamma = attsvm.scores(problem)
@@ -133,8 +137,27 @@ def test_mini_batches_have_rows_of_their_own():
         ).standing
         for size in (1, 2, 4)
     }
-    # with 4 of 6 sequences nothing was measured
-    assert standings == {1: Standing.NONE, 2: Standing.MEASURED, 4: Standing.NONE}
+    # batches of 2 were measured with growing steps, and with 4 of 6 sequences nothing was measured
+    assert standings == {1: Standing.NONE, 2: Standing.CONJECTURE, 4: Standing.NONE}
+
+
+def test_a_run_that_was_continued_with_other_settings_is_not_judged_by_its_end():
+    problem = random_problem(6, 8, 10, 0)
+    first = attsvm.train(problem, batch_size=1, steps=20_000)
+    mixed = attsvm.train(problem, init=first, steps=10)
+    assert (mixed.batch_size, mixed.penalty) == (NOT_RECORDED, 0.0)
+    assert attsvm.predict_direction(problem, mixed).standing in (Standing.CONJECTURE, Standing.NONE)
+    assert attsvm.train(problem, init=attsvm.train(problem, steps=10), steps=10).batch_size is None
+
+
+def test_an_infeasible_graph_is_not_proved():
+    contexts = [[0, 1, 2], [1, 2, 3]]
+    graph = attsvm.token_graph(contexts, [1, 2], num_tokens=4)
+    assert not graph.is_cyclic
+    problem = graph.training_problem(np.array([[0.0], [1.0], [3.0], [2.0]]))  # 1 > 0, 2 and 2 > 1, 3 on a line
+    run = attsvm.train(problem, loss="token", optimizer=gradient_descent(1e-3), steps=50)
+    found = attsvm.predict_direction(problem, run)
+    assert (found.status, found.standing) == ("infeasible", Standing.NONE)
 
 
 def test_a_penalty_is_predicted_by_the_minimiser_next_to_the_run():

@@ -4,11 +4,11 @@ Theorems are known for gradient descent on W or p with a small constant learning
 and for gradient descent on W with the token loss. Of keys and queries a theorem is known for gradient flow alone.
 """
 
+import re
 from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.losses import LOSSES
 from attsvm.norms import Norm
 from attsvm.optimizers import Limit
 from attsvm.problem import Problem
@@ -33,6 +33,9 @@ NO_PENALTY, SAME_NORM = "no penalty is added to the loss", "the Att-SVM is in th
 FULL_BATCH, NO_DECAY = "each step uses all sequences", "the weights do not decay"
 """The statements that a measurement with mini-batches or decay replaces."""
 
+BUILT_IN = frozenset({"logistic", "exponential", "linear", "correlation", "cross_entropy", "token"})
+"""The losses that are known to decrease, and whose slopes are bounded exactly."""
+
 WIDER = 8
 """Cones that are tried, from the correlation of the weights up to the widest one."""
 SAMPLES = 257
@@ -56,7 +59,17 @@ def of_training(run: Run, known: Limit, used: Norm) -> list[Hypothesis]:
         Hypothesis(SAME_NORM, own),
         _zero(NO_DECAY, run.weight_decay),
         _full_batch(run),
+        of_schedule(run),
     ]
+
+
+def of_schedule(run: Run) -> Hypothesis:
+    """That the steps do not end: for constant ones, and for :class:`attsvm.optimizers.Decaying` by its power."""
+    statement = "the learning rates add up to infinity"
+    decaying = re.match(r"Decaying\(.*power=([^,)]+)\)", run.schedule)
+    if decaying:
+        return Hypothesis(statement, float(decaying[1]) <= 1, float(decaying[1]), "is the power of the decay")
+    return Hypothesis(statement, True if run.schedule.startswith("constant") else None)
 
 
 def _zero(statement: str, found: float | str | None) -> Hypothesis:
@@ -75,8 +88,10 @@ def _full_batch(run: Run) -> Hypothesis:
 def of_loss(problem: Problem, run: Run) -> Hypothesis:
     """That the loss decreases over the margins that the outputs can have; sampled for a loss of the user's own."""
     statement = "the loss decreases over the scores of the tokens"
-    known = run.loss_name in LOSSES.names()
-    if known or problem.num_classes is not None or run.live_loss is None:
+    known = run.loss_name in BUILT_IN
+    # the outputs of other models have another range than the scores
+    scored = run.head == "linear" and problem.head is not None and problem.num_classes is None
+    if known or not scored or run.live_loss is None:
         return Hypothesis(statement, True if known else None)
     gamma = np.asarray(scores(problem))
     finite = gamma[np.isfinite(gamma)]
@@ -90,11 +105,15 @@ def of_problem(problem: Problem, run: Run) -> Hypothesis:
     return Hypothesis("the problem is that of the run", run.data_hash == problem.data_hash or None)
 
 
+def separable(solution: Solution) -> Hypothesis:
+    """That the Att-SVM is feasible, and its value."""
+    statement = "the selected tokens can be separated from the others"
+    return at_worst(statement, is_feasible(solution), np.asarray(solution.value), "is the norm of the Att-SVM")
+
+
 def of_selection(problem: Problem, selected: np.ndarray, solution: Solution) -> list[Hypothesis]:
     """That the tokens can be selected, and that no support token of their Att-SVM is as good."""
-    feasible = is_feasible(solution)
-    value = np.asarray(solution.value)
-    rows = [at_worst("the selected tokens can be separated from the others", feasible, value)]
+    rows = [separable(solution)]
     statement = "the selection is locally optimal"
     if problem.num_classes is not None or problem.head is None:
         return [*rows, Hypothesis(statement, None)]
@@ -109,6 +128,9 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
     """
     source = f"{TRANSFORMERS if problem.has_queries else TOKEN_SELECTION}: local convergence of gradient descent"
     plain = _constant_rate(run, "gradient descent", known)
+    # a step that rounding removes goes nowhere, whatever the theorem says of exact arithmetic
+    change = run.history.get("logit_change", np.zeros(1))[-1]
+    moves = at_worst("the last step moved the logits, in spite of rounding", change > 0, change, "logits")
     statements = (
         "the learning rate is at most 1/L",
         "the learning rate is at most that of the cone",
@@ -117,8 +139,8 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
     # the rest is expensive, and of no use where another hypothesis does not hold
     one_head = problem.num_heads is None and problem.num_classes is None and not run.fixed
     same = of_problem(problem, run)
-    if not (one_head and all(one.holds for one in (*so_far, plain, same))):
-        return Theorem(source, (plain, same, *(Hypothesis(one, None) for one in statements)))
+    if not (one_head and all(one.holds for one in (*so_far, plain, same, moves))):
+        return Theorem(source, (plain, same, moves, *(Hypothesis(one, None) for one in statements)))
     rate = float(run.learning_rate)  # type: ignore[arg-type]  # a number, as it is constant
     smooth = rate * np.asarray(lipschitz_constant(problem, run.loss_name))
     weights, selected = run.weights, run.selected
@@ -146,6 +168,7 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
         (
             plain,
             same,
+            moves,
             at_worst(statements[0], smooth <= 1, smooth, "rate · L", least=False),
             at_worst(statements[1], best[1] <= 1, best[1], "rate over the largest", least=False),
             at_worst(statements[2], best[0] >= 1, best[0], "norm over the radius of the cone"),

@@ -163,12 +163,13 @@ def local_convergence_conditions(
     papers, which state that an opening and a radius exist.
 
     Gradient descent in the cone converges to D in direction if its rate is at most 1/L. Its loss decreases, and the sum
-    of its squared steps is finite. It pulls along D everywhere in the cone, so there is no stationary point and the
-    norm grows without bound. Let r be large. Weights w_it with a margin under Ŵ above (1 + π)Ξ are smaller than that of
-    the support token above by a factor exp(−rπΞ), and so are those of tokens with higher scores, whose margins stay
-    above Ξ. All others have a margin of at most (1 + π)Ξ, hence ⟨−∇L, Ŵ⟩ ≤ (1 + 2π)⟨−∇L, D⟩ from some r on, for every
-    π > 0. A step changes ⟨W, D⟩ by η⟨−∇L, D⟩ and ‖W‖ by at most η⟨−∇L, Ŵ⟩ plus a summable term, so the correlation of W
-    and D has a limit of at least 1/(1 + 2π), for every π.
+    of its squared steps is finite. Since ⟨−∇L, Ŵ⟩ > 0 everywhere in the cone, there is no stationary point, and the
+    norm grows without bound. Let r be large and π > 0 small. Weights w_it with a margin under Ŵ above (1 + π)Ξ are
+    smaller than that of the support token above by a factor exp(−rπΞ). Those of tokens with higher scores, whose
+    margins stay above Ξ, are smaller by a factor that vanishes with r, too. All others have a margin of at most
+    (1 + π)Ξ, hence ⟨−∇L, Ŵ⟩ ≤ (1 + 2π)⟨−∇L, D⟩ from some r on. A step changes ⟨W, D⟩ by η⟨−∇L, D⟩, and ‖W‖ by at most
+    η⟨−∇L, Ŵ⟩ plus a summable term. So the lower limit of the correlation of W and D is at least 1/(1 + 2π), for every
+    π.
 
     References
     ----------
@@ -313,7 +314,7 @@ def _invariant(tokens: Tokens, opening: np.ndarray, radius: np.ndarray) -> Bool[
         & (apart > 0)
         & (pull > 0)[..., 0, 0, 0]
         & (inward >= outward)[..., 0, 0, 0]
-        & (best * pull >= shrinking)[..., 0, 0, 0]
+        & (best * pull > shrinking)[..., 0, 0, 0]
     )
 
 

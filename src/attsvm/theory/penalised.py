@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from attsvm.problem import Problem
 from attsvm.results import plain
-from attsvm.theory.hypotheses import of_problem
+from attsvm.theory.hypotheses import BUILT_IN, of_problem
 from attsvm.theory.hypothesis import Hypothesis, at_worst
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.training import LossGradient, Run
@@ -53,7 +53,7 @@ def penalised_minimiser(problem: Problem, run: Run, steps: str) -> Minimiser | N
         at_worst("the point is stationary", residual <= STATIONARY, residual, "of 2λ(1 + ‖θ‖)", least=False),
         of_problem(problem, run),
     ]
-    if len(names) == 1 and problem.num_classes is None and run.loss_name != "custom":
+    if len(names) == 1 and problem.num_classes is None and run.loss_name in BUILT_IN:
         smooth = np.asarray(lipschitz_constant(problem, run.loss_name))
         rate = run.learning_rate if isinstance(run.learning_rate, float) else None
         plain_steps = steps == "gradient descent" and run.schedule == "constant"
@@ -61,8 +61,8 @@ def penalised_minimiser(problem: Problem, run: Run, steps: str) -> Minimiser | N
             at_worst(
                 "2λ exceeds the curvature L of the loss, so there is one minimiser",
                 2 * run.penalty > smooth,
-                smooth,
-                "L",
+                smooth / (2 * run.penalty),
+                "is L/2λ",
                 least=False,
             ),
             Hypothesis(

@@ -31,7 +31,7 @@ class Standing(StrEnum):
     """A theorem covers the run: each of its hypotheses was checked and holds."""
 
     MEASURED = "measured"
-    """Runs of this kind were measured to converge to it, and this run lies within the range that was measured."""
+    """Runs of this kind reached a mean margin ratio of at least 0.95, and this run lies within the measured range."""
 
     CONJECTURE = "conjecture"
     """It is expected, but the run lies outside of what was proved and measured."""
@@ -107,7 +107,8 @@ class Row:
         """The numbers, mean / least."""
         (low, high), first, last = self.num_steps, self.first, self.last
         at_first = f"{first[0]:.3f} / {first[1]:.3f} after {low:,} steps, " if low != high else ""
-        return f"{self.measure} {at_first}{last[0]:.3f} / {last[1]:.3f} after {high:,} steps ({self.command})"
+        at_last = f"{last[0]:.3f} / {last[1]:.3f} after {high:,} steps"
+        return f"{self.measure}, mean / least, {at_first}{at_last} ({self.command})"
 
 
 @cache

@@ -12,7 +12,7 @@ from attsvm.optimizers.configuration import learning_rate_of
 from attsvm.optimizers.limit import UNNAMED
 from attsvm.results import Status, plain, plain_status
 from attsvm.training.logit_change import logit_changes
-from attsvm.training.run import Run
+from attsvm.training.run import NOT_RECORDED, Run
 from attsvm.training.session import Session
 from attsvm.training.setup import Setup
 
@@ -77,6 +77,14 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
     state: Any = jax.tree.map(lambda *x: np.concatenate(x, axis=-1)[..., : setup.num_trials], *session.states)
     optimizer = setup.optimizer
     rate, schedule = learning_rate_of(optimizer)
+    settings = {
+        "batch_size": None if setup.batches is None else setup.batches.size,
+        "penalty": setup.penalty,
+        "loss_name": setup.loss_name,
+        "learning_rate": rate,
+        "schedule": schedule,
+        "weight_decay": _weight_decay(setup),
+    }
     return Run(
         status=plain_status(_statuses(interrupted)[session.first(state.status)]),
         weights=final["weights"],
@@ -95,12 +103,7 @@ def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[
         limit=_limit(setup),
         seed=setup.seed,
         fixed=setup.fixed_names,
-        batch_size=None if setup.batches is None else setup.batches.size,
-        penalty=setup.penalty,
-        loss_name=setup.loss_name,
-        learning_rate=rate,
-        schedule=schedule,
-        weight_decay=_weight_decay(setup),
+        **_joined_settings(resumed, settings),
         start=setup.start if resumed is None else resumed.start,
         dtype=setup.dtype.name,
         data_hash=setup.problem.data_hash,
@@ -126,6 +129,13 @@ def _weight_decay(setup: Setup) -> float | None:
     """λ of decoupled weight decay; None for an optimizer of which nothing is known."""
     decay: float | None = dict(getattr(setup.optimizer, "numbers", {})).get("weight_decay")
     return 0.0 if decay is None and _limit(setup).steps != UNNAMED else decay
+
+
+def _joined_settings(resumed: Run | None, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run; those that are not the same in all its parts count as not recorded."""
+    if resumed is None or resumed.steps == 0:
+        return settings
+    return {name: x if getattr(resumed, name) == x else NOT_RECORDED for name, x in settings.items()}
 
 
 def _statuses(interrupted: bool) -> np.ndarray:

@@ -80,7 +80,7 @@ class Run(Result):
         Which tokens training with its loss keeps.
     batch_size : int or None
         Sequences in a step; None if each step saw all. This and the following fields are what a prediction depends on;
-        they are "not recorded" in files of version 0.2.
+        they are "not recorded" in files of version 0.2, and where a run was continued with another value.
     penalty : float
         The factor of ‖θ‖² that was added to the loss.
     loss_name : str
