@@ -1,6 +1,7 @@
 """The entry point of the command line ``attsvm``. Nothing slow is imported before signals are handled."""
 
 import codecs
+import io
 import json
 import os
 import sys
@@ -24,7 +25,9 @@ def _open_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # until the process ends
-        getattr(sys, name).reconfigure(errors="escaped")
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):  # a test or a notebook may have put another one in its place
+            stream.reconfigure(errors="escaped")
 
 
 def _escaped(error: Any) -> tuple[str, int]:

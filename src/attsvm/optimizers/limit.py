@@ -43,7 +43,7 @@ class Limit:
     >>> from attsvm.optimizers import mirror_descent
     >>> limit = mirror_descent(p=1.75).limit("combined")
     >>> limit.norm.name, limit.steps
-    ('l1.75', 'mirror descent')
+    ('l1.75', 'normalized mirror descent')
     """
 
     norm: Norm | None

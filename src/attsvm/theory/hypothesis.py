@@ -32,7 +32,7 @@ class Hypothesis:
     >>> for one in attsvm.predict_direction(problem, run).hypotheses[:2]:
     ...     print(one)
     the run made at least 2 steps: holds (2,000 steps)
-    no penalty is added to the loss: does not hold (0.1)
+    the weights do not decay: holds (0)
     """
 
     statement: str
