@@ -417,7 +417,7 @@ def test_a_stopped_run_leaves_a_whole_result_or_none(tmp_path, number):
     )
     try:
         if number == signal.SIGINT:
-            _wait_for_work(process.pid, 6)  # well into training, however loaded the machine is
+            _wait_for_work(process.pid, 10)  # well into training, however loaded the machine is
         else:
             _wait_for_folder(tmp_path)
         process.send_signal(number)
