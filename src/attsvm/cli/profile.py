@@ -15,7 +15,8 @@ OPTIMIZER is the name of an optimizer of attsvm (`attsvm train --help` lists the
 PyTorch optimizers, of an optimizer of optax, or of a function that returns one: `torch.optim.Adam`, `optax.lion`,
 `my_package.optimizers:mine`. The problems are trained with several schedules of the steps, on the gradient divided by
 its norm, until one of them gives the answer, and then once on the gradient itself. The answer is a norm, or says why
-it is inconclusive. The default sizes take about a minute of processor time for PyTorch's Adam and Muon.
+it is inconclusive. The default sizes take a minute of processor time for PyTorch's Adam, and up to a minute and a
+half for Muon.
 
 Examples:
 
@@ -64,6 +65,10 @@ def profile(
     limit_threads(threads)
     command = command_line()
     options = option_values(option or [])
+
+    import jax
+
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # halves the time of gradients that are waited for
 
     from attsvm.profiles import margin_profile
     from attsvm.profiles.named import import_optimizer

@@ -2,13 +2,10 @@
 
 from typing import NamedTuple
 
-import lazy_loader
 import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
-
-digit_data = lazy_loader.load("attsvm.datasets.digit_data", suppress_warning=True)
 
 SIDE = 8
 """Pixels along a side of a picture."""
@@ -32,7 +29,9 @@ class DigitPictures(NamedTuple):
 
 def load_digit_pictures() -> DigitPictures:
     """Read the 1,797 pictures, in the order of the data set."""
-    data = digit_data.load_digits()
+    from sklearn.datasets import load_digits  # takes a second to import
+
+    data = load_digits()
     return DigitPictures(data.images / BRIGHTEST, data.target)
 
 
