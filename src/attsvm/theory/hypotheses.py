@@ -17,7 +17,7 @@ from attsvm.svm import Solution
 from attsvm.theory.feasibility import is_feasible
 from attsvm.theory.hypothesis import Hypothesis, at_worst
 from attsvm.theory.local_conditions import local_convergence_conditions
-from attsvm.theory.smoothness import derivatives, diameters, lipschitz_constant
+from attsvm.theory.smoothness import SAMPLES, derivatives, diameters, lipschitz_constant
 from attsvm.training import Run
 from attsvm.training.run import NOT_RECORDED
 
@@ -38,8 +38,6 @@ BUILT_IN = frozenset({"logistic", "exponential", "linear", "correlation", "cross
 
 WIDER = 8
 """Cones that are tried, from the correlation of the weights up to the widest one."""
-SAMPLES = 257
-"""Margins at which the slope of a loss is taken."""
 
 
 class Theorem(NamedTuple):
@@ -127,7 +125,7 @@ def gradient_descent(problem: Problem, run: Run, known: Limit, solution: Solutio
     The papers prove that a cone and a learning rate exist; the docstring of that function computes them.
     """
     source = f"{TRANSFORMERS if problem.has_queries else TOKEN_SELECTION}: local convergence of gradient descent"
-    plain = _constant_rate(run, "gradient descent", known)
+    plain = constant_rate(run, "gradient descent", known)
     # a step that rounding removes goes nowhere, whatever the theorem says of exact arithmetic
     change = run.history.get("logit_change", np.zeros(1))[-1]
     moves = at_worst("the last step moved the logits, in spite of rounding", change > 0, change, "logits")
@@ -181,7 +179,7 @@ def mirror_descent(run: Run, known: Limit) -> Theorem:
     return Theorem(
         f"{MIRROR_DESCENT}: local convergence in direction",
         (
-            _constant_rate(run, "mirror descent", known),
+            constant_rate(run, "mirror descent", known),
             Hypothesis("the learning rate is small enough (the paper states no number)", None),
             Hypothesis("the weights are in a cone of the Bregman divergence (the paper states no size)", None),
         ),
@@ -201,7 +199,7 @@ def gradient_flow() -> Theorem:
 
 def next_tokens(problem: Problem, run: Run, known: Limit, so_far: list[Hypothesis], *, cyclic: bool) -> Theorem:
     """Global convergence with the token loss on graphs without cycles, where the loss is convex in W."""
-    plain = _constant_rate(run, "gradient descent", known)
+    plain = constant_rate(run, "gradient descent", known)
     rows = [plain, of_problem(problem, run), Hypothesis("the token-priority graph has no cycles", not cyclic)]
     statement = "the learning rate is at most 1/L"
     if not all(one.holds for one in (*so_far, *rows)):
@@ -218,7 +216,8 @@ def next_tokens(problem: Problem, run: Run, known: Limit, so_far: list[Hypothesi
     )
 
 
-def _constant_rate(run: Run, steps: str, known: Limit) -> Hypothesis:
+def constant_rate(run: Run, steps: str, known: Limit) -> Hypothesis:
+    """That the steps are of a kind whose theorem is known, all of one length."""
     statement = f"the steps are those of {steps} with a constant learning rate, not normalized"
     if NOT_RECORDED in (run.schedule, run.learning_rate):
         return Hypothesis(statement, None)

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from attsvm.optimizers import Limit
 from attsvm.problem import Problem
 from attsvm.results import plain
-from attsvm.theory.hypotheses import BUILT_IN, of_problem
+from attsvm.theory.hypotheses import BUILT_IN, constant_rate, of_problem
 from attsvm.theory.hypothesis import Hypothesis, at_worst
 from attsvm.theory.smoothness import lipschitz_constant
 from attsvm.training import LossGradient, Run
@@ -25,7 +26,7 @@ class Minimiser(NamedTuple):
     hypotheses: tuple[Hypothesis, ...]
 
 
-def penalised_minimiser(problem: Problem, run: Run, steps: str) -> Minimiser | None:
+def penalised_minimiser(problem: Problem, run: Run, known: Limit) -> Minimiser | None:
     """The minimum of L + λ‖θ‖² that descent from the parameters of the run reaches.
 
     None for models whose objective is more than the loss of a fixed linear head (trained heads, several attention
@@ -56,7 +57,6 @@ def penalised_minimiser(problem: Problem, run: Run, steps: str) -> Minimiser | N
     if len(names) == 1 and problem.num_classes is None and run.loss_name in BUILT_IN:
         smooth = np.asarray(lipschitz_constant(problem, run.loss_name))
         rate = run.learning_rate if isinstance(run.learning_rate, float) else None
-        plain_steps = steps == "gradient descent" and run.schedule == "constant"
         rows += [
             at_worst(
                 "2λ exceeds the curvature L of the loss, so there is one minimiser",
@@ -65,11 +65,7 @@ def penalised_minimiser(problem: Problem, run: Run, steps: str) -> Minimiser | N
                 "is L/2λ",
                 least=False,
             ),
-            Hypothesis(
-                "the steps are those of gradient descent with a constant learning rate, not normalized",
-                plain_steps,
-                rate,
-            ),
+            constant_rate(run, "gradient descent", known),
         ]
         if rate is not None:
             together = rate * (smooth + 2 * run.penalty)

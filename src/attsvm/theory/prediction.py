@@ -263,7 +263,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     if not penalised:
         found = judge(run, known, used, trained, rows, theorem)
         return Prediction(solution, used, selected, *found, relaxed, head, direction, finite)
-    limit = penalised_minimiser(problem, run, known.steps)
+    limit = penalised_minimiser(problem, run, known)
     found = _penalised(limit, of_training(run, known, used))
     point, distance = (direction, None) if limit is None else (limit.point, limit.distance)
     return Prediction(
