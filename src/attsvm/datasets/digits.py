@@ -2,10 +2,13 @@
 
 from typing import NamedTuple
 
+import lazy_loader
 import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.errors import ProblemError
+
+digit_data = lazy_loader.load("attsvm.datasets.digit_data", suppress_warning=True)
 
 SIDE = 8
 """Pixels along a side of a picture."""
@@ -29,9 +32,7 @@ class DigitPictures(NamedTuple):
 
 def load_digit_pictures() -> DigitPictures:
     """Read the 1,797 pictures, in the order of the data set."""
-    from sklearn.datasets import load_digits  # takes a second to import
-
-    data = load_digits()
+    data = digit_data.load_digits()
     return DigitPictures(data.images / BRIGHTEST, data.target)
 
 
