@@ -1,5 +1,6 @@
 """The attention monitor, against attention by hand; in a loop, in two trainers, and its files."""
 
+import copy
 import csv
 
 import numpy as np
@@ -11,12 +12,13 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 import torch  # noqa: E402
 
 import attsvm  # noqa: E402
+from attsvm.report.monitor.records import joined, read_records  # noqa: E402
 from attsvm.torch import AttentionMonitor, Layout  # noqa: E402
 from attsvm.torch.inspection.attention_functions import fused_call  # noqa: E402
 from attsvm.torch.inspection.attention_only import AttentionOnly  # noqa: E402
 from attsvm.torch.inspection.families.fused import FusedCall  # noqa: E402
-from attsvm.torch.monitoring import Margins  # noqa: E402
-from attsvm.torch.monitoring.measures import of_call  # noqa: E402
+from attsvm.torch.monitoring import CsvLog, Margins  # noqa: E402
+from attsvm.torch.monitoring.measures import OF_WEIGHTS, of_call  # noqa: E402
 
 NAMES = {"largest_logit", "largest_probability", "entropy", "first_share", "spectral_norm"} | {
     "frobenius_norm",
@@ -283,6 +285,116 @@ def test_records_are_written_to_zarr_and_tensorboard(tmp_path):
     with AttentionMonitor(small_model(), every=1, log=Writer()) as monitor:
         trained(monitor, monitor.model, 1)
     assert Writer.scalars["entropy/1.0", 0] == pytest.approx(monitor.records[0][1]["entropy"][2])
+
+
+@pytest.mark.parametrize("kind", ["csv", "zarr"])
+def test_a_head_keeps_its_column_where_a_pass_leaves_out_its_layer(tmp_path, kind, recwarn):
+    if kind == "zarr":
+        pytest.importorskip("zarr")
+
+    class Dropping(AttentionOnly):
+        left_out = None
+
+        def forward(self, tokens):
+            states = self.embedding(tokens)
+            for number, layer in enumerate(self.layers):
+                if number != self.left_out:
+                    states = states + layer(self.norms[number](states))
+            return self.unembedding(states)
+
+    torch.manual_seed(0)
+    model, path = Dropping(vocabulary=16, length=6, size=8, heads=2), tmp_path / f"heads.{kind}"
+    with AttentionMonitor(model, every=1, log=path) as monitor:
+        for model.left_out in (0, None, 1, None):
+            model(torch.zeros(1, 6, dtype=torch.long))
+            monitor.step()
+    [warned] = recwarn
+    assert "1 of 2 attention layers (layers.0) ran in no finished forward pass of step 0" in str(warned.message)
+    assert warned.filename == __file__
+    assert sorted(monitor.heads) == ["0.0", "0.1", "1.0", "1.1"]
+    written, kept = read_records(path), joined(monitor.heads, monitor.records)
+    for name, values in kept.values.items():
+        for head, column in zip(kept.heads, values.T, strict=True):
+            np.testing.assert_array_equal(written.values[name][:, written.heads.index(head)], column)
+            read = [True, True, False, True] if head.startswith("1.") else [False, True, True, True]
+            np.testing.assert_array_equal(np.isfinite(column), read)
+            assert len({*column[read]}) == 1 or name not in OF_WEIGHTS, "the weights do not change"
+
+
+def test_a_pass_that_fails_is_read_again():
+    model, tokens = small_model(), torch.randint(16, (2, 6), generator=torch.Generator().manual_seed(1))
+
+    def fail(*_):
+        raise MemoryError
+
+    monitors = [AttentionMonitor(model, every=1) for _ in range(2)]
+    failing = model.layers[1].register_forward_pre_hook(fail)
+    with pytest.raises(MemoryError):
+        model(torch.zeros_like(tokens))
+    failing.remove()
+    model(tokens)
+    with AttentionMonitor(model, every=1) as undisturbed:
+        model(tokens)
+        undisturbed.step()
+        for monitor in monitors:
+            monitor.step()
+            assert monitor.heads == undisturbed.heads == ["0.0", "0.1", "1.0", "1.1"]
+            assert monitor.records[0][1]["entropy"].tolist() == undisturbed.records[0][1]["entropy"].tolist()
+
+
+def test_several_monitors_leave_an_attention_function_as_it_was(monkeypatch):
+    interface, masks = transformers.AttentionInterface, transformers.AttentionMaskInterface
+    for registry in (interface, masks):
+        monkeypatch.setattr(registry, "_global_mapping", dict(registry._global_mapping))
+    sdpa, calls = interface()["sdpa"], []
+
+    def own(*arguments, **options):
+        calls.append(interface()["own"])
+        return sdpa(*arguments, **options)
+
+    interface.register("own", own)
+    masks.register("own", transformers.masking_utils.sdpa_mask)
+    sizes = {"n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 8, "bos_token_id": 0, "eos_token_id": 0}
+    model = transformers.GPT2Model(transformers.GPT2Config(vocab_size=16, attn_implementation="own", **sizes)).train()
+    monitors = [AttentionMonitor(model, every=1) for _ in range(3)]
+    for _ in range(2):
+        model(torch.zeros(1, 4, dtype=torch.long))
+        assert calls.pop() is not own, "the monitors read the call"
+        assert interface()["own"] is own
+        for monitor in monitors:
+            monitor.step()
+    assert [len(monitor.records) for monitor in monitors] == [2, 2, 2]
+
+
+def test_attention_that_never_runs_is_warned_of_once(recwarn):
+    model, tokens = small_model(), torch.zeros(1, 6, dtype=torch.long)
+    around = torch.nn.ModuleDict({"model": model})
+    with AttentionMonitor(model, every=1) as direct, AttentionMonitor(around, every=1) as uncalled:
+        model(tokens)
+        direct.step()
+        model.layers = copy.deepcopy(model.layers)
+        for monitor in (direct, uncalled):
+            said = f"of step {monitor.steps} in training mode"
+            for _ in range(3):
+                model(tokens)
+                monitor.step()
+            assert "2 of 2 attention layers" in str(recwarn[-1].message)
+            assert said in str(recwarn[-1].message)
+    uncalled.step()  # it is closed
+    assert len(recwarn) == 2
+    assert [step for step, _ in direct.records] == [0]
+    assert uncalled.records == []
+
+
+def test_a_path_is_opened_by_the_process_of_rank_0_alone(monkeypatch, tmp_path):
+    path = tmp_path / "heads.csv"
+    for variable in ("RANK", "LOCAL_RANK"):
+        with monkeypatch.context() as launched:
+            launched.setenv(variable, "1")
+            assert AttentionMonitor(small_model(), log=path).log is None
+            own = CsvLog(tmp_path / "heads1.csv")
+            assert AttentionMonitor(small_model(), log=own).log is own
+    assert not path.exists()
 
 
 def test_the_trainer_of_transformers_calls_it(tmp_path):

@@ -1,12 +1,16 @@
-"""Two processes that hold half a model each (FSDP2) step as one process does that holds all of it."""
+"""Two processes that hold half a model each (FSDP2) step, and are monitored, as one process that holds all of it."""
 
+import csv
 import gc
 import warnings
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'attsvm[torch]'")
-from attsvm.torch import MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
+from attsvm.torch import AttentionMonitor, MirrorDescent, SignDescent, SpectralDescent  # noqa: E402
+from attsvm.torch.inspection.attention_only import AttentionOnly  # noqa: E402
+from attsvm.torch.monitoring import Margins  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="needs gloo"
@@ -33,11 +37,12 @@ def train(network, optimizer, steps):
         optimizer.step()
 
 
-def process(rank, address):
+def process(rank, address, log):
     """What each of the processes does; an error in one of them ends the test."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=PROCESSES)
     steps_of_halves(rank)
+    records_of_halves(rank, log)
     # the group's threads end only when no model holds the group, and PyTorch aborts a process that exits before them
     gc.collect()
     torch.distributed.barrier()
@@ -75,5 +80,39 @@ def steps_of_halves(rank):
         SpectralDescent(sharded.parameters(), lr=0.1).step()
 
 
-def test_sharded_steps_are_those_of_the_whole(tmp_path):
-    torch.multiprocessing.spawn(process, args=(f"file://{tmp_path}/rendezvous",), nprocs=PROCESSES)
+def records_of_halves(rank, log):
+    """Records of a model that both processes hold together, each with its own batches, equal those of whole models."""
+    from torch.distributed.fsdp import fully_shard
+
+    tokens = torch.randint(16, (2, 6), generator=torch.Generator().manual_seed(rank))
+    records = []
+    for sharded in (False, True):
+        torch.manual_seed(0)
+        network = AttentionOnly(vocabulary=16, length=6, size=8, heads=2)
+        for part in (*network.layers, network) if sharded else ():
+            fully_shard(part)
+        margins = Margins({"input_ids": tokens}, every=1)
+        with AttentionMonitor(network, every=1, margins=margins, log=log if sharded else None) as monitor:
+            for _ in range(2):
+                network(tokens).square().mean().backward()
+                monitor.step()
+        records.append(monitor.records)
+    for (_, whole), (_, halves) in zip(*records, strict=True):
+        for name, values in whole.items():
+            np.testing.assert_allclose(halves[name], values, rtol=1e-5, err_msg=name)
+    if rank == 0:
+        with open(log, newline="") as file:
+            written = {(int(row["step"]), row["head"], row["measure"]): row["value"] for row in csv.DictReader(file)}
+        assert written == {
+            (step, head, name): repr(float(value))
+            for step, record in records[1]
+            for name, values in record.items()
+            for head, value in zip(monitor.heads, values, strict=True)
+        }
+    else:
+        assert monitor.log is None
+
+
+def test_sharded_steps_and_records_are_those_of_the_whole(tmp_path):
+    arguments = f"file://{tmp_path}/rendezvous", str(tmp_path / "heads.csv")
+    torch.multiprocessing.spawn(process, args=arguments, nprocs=PROCESSES)

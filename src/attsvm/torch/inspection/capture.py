@@ -113,7 +113,8 @@ class _Recorder:
             layer.module.register_forward_pre_hook(
                 lambda _, args, keywords: self.before(layer, args, keywords), with_kwargs=True
             ),
-            layer.module.register_forward_hook(lambda _, __, output: self.after(layer, output)),
+            # before the hook of FSDP, which takes the weights away
+            layer.module.register_forward_hook(lambda _, __, output: self.after(layer, output), prepend=True),
         ]
         try:
             yield

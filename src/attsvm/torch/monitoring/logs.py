@@ -16,7 +16,10 @@ class Log(ABC):
 
     @abstractmethod
     def write(self, step: int, heads: list[str], record: Record) -> None:
-        """Add the values of all heads, which are named as "layer.head", at a step."""
+        """Add the values of all heads, which are named as "layer.head", at a step.
+
+        A later call has the same heads in the same order, and may have more behind them.
+        """
 
     def close(self) -> None:  # noqa: B027 - most logs have nothing to close
         """Finish; nothing is written afterwards."""

@@ -1,7 +1,9 @@
 """``attsvm.torch.AttentionMonitor``: measures of every head during training."""
 
 import contextlib
+import os
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from attsvm.checks import check_integer, check_number
 from attsvm.errors import ProblemError
 from attsvm.extensions import import_object
+from attsvm.progress import counted
 from attsvm.torch.inspection.attention_functions import attention_functions
 from attsvm.torch.inspection.capture import FusedCalls
 from attsvm.torch.inspection.families.base import Family
@@ -50,10 +53,11 @@ class Margins:
 class AttentionMonitor:
     """Records measures of every attention head while a model is trained.
 
-    In the first forward pass of every so many steps it reads the calls of ``scaled_dot_product_attention``, or of the
-    attention functions of ``transformers``, as FlashAttention; the model computes as it does without the monitor, and
-    the other passes are untouched. Call :meth:`step` after each step of the optimiser, or pass :meth:`trainer_callback`
-    to a Trainer of ``transformers`` or :meth:`lightning_callback` to one of Lightning.
+    In the first forward pass of every so many steps that raises no error it reads the calls of
+    ``scaled_dot_product_attention``, or of the attention functions of ``transformers``, as FlashAttention; the model
+    computes as it does without the monitor, and the other passes are untouched. Call :meth:`step` after each step of
+    the optimiser, or pass :meth:`trainer_callback` to a Trainer of ``transformers`` or :meth:`lightning_callback` to
+    one of Lightning.
 
     Parameters
     ----------
@@ -64,7 +68,7 @@ class AttentionMonitor:
         Steps from one record to the next.
     log : str, Path, Log or SummaryWriter, optional
         Where records are written: a file ``*.csv``, a group ``*.zarr`` or a writer of TensorBoard. They are kept in
-        ``records`` as well.
+        ``records`` as well. Of several processes only that of rank 0 opens a path; a ``Log`` is always written to.
     margins : attsvm.torch.monitoring.Margins, optional
         A held batch on which the margin ratio of every head is bounded, and how often.
     family : str, Family or subclass of Family, optional
@@ -73,12 +77,12 @@ class AttentionMonitor:
     Attributes
     ----------
     heads : list of str
-        "layer.head" of every head; the records hold one value for each.
+        "layer.head" of every head that was read; the records hold one value for each.
     records : list of (int, dict of str to ndarray)
         Step and measures: ``largest_logit``; ``largest_probability``, ``entropy`` and ``first_share`` (of the attention
         to the first token), means over at most 64 queries of at most 8 sequences, without padding; ``spectral_norm``,
         ``frobenius_norm`` and ``effective_rank`` of W_K W_Q'/√d_h without biases; ``margin_lower`` and
-        ``margin_upper``, the interval of the margin ratio after the step.
+        ``margin_upper``, the interval of the margin ratio after the step. NaN where a pass did not use the layer.
     seconds : float
         Spent in records.
 
@@ -87,6 +91,11 @@ class AttentionMonitor:
     ProblemError
         If the model has no attention of a known family, or, at a record, an attention layer of another model than
         those of ``transformers`` does not call ``scaled_dot_product_attention``.
+
+    Warns
+    -----
+    RuntimeWarning
+        Once, if an attention layer did not run in a pass that is recorded, or there was no such pass.
 
     See Also
     --------
@@ -138,17 +147,21 @@ class AttentionMonitor:
         self.records: list[tuple[int, Record]] = []
         self.seconds = 0.0
         self.steps = 0
+        self._warned = False
         self._mode: FusedCalls | None = None
+        self._reading: dict[str, tuple[Tensor, np.ndarray]] = {}
         self._read: dict[str, tuple[Tensor, np.ndarray]] = {}
         self._stack = contextlib.ExitStack()
         self._hooks = [
             model.register_forward_pre_hook(self._before),
-            model.register_forward_hook(self._after, always_call=True),
+            # of several monitors, the last one that began to read is the first one that ends
+            model.register_forward_hook(self._after, always_call=True, prepend=True),
+            model.register_forward_hook(self._finished),
         ]
 
     def step(self) -> None:
         """Count a step of the optimiser, and finish the record of this step if there is one."""
-        if self._read:
+        if self._hooks and self.steps % self.every == 0:
             start = time.perf_counter()
             self._record()
             self.seconds += time.perf_counter() - start
@@ -200,8 +213,8 @@ class AttentionMonitor:
 
     def close(self) -> None:
         """Leave the model as it was, and close the log."""
-        for hook in self._hooks:
-            hook.remove()
+        while self._hooks:
+            self._hooks.pop().remove()
         self._stack.close()
         if self.log is not None:
             self.log.close()
@@ -215,7 +228,8 @@ class AttentionMonitor:
         self.close()
 
     def _before(self, model: nn.Module, arguments: tuple[Any, ...]) -> None:
-        """Read the attention of this pass if it is the first one of a step that is recorded."""
+        """Read the attention of this pass, unless an earlier one of the step was read, or no record is due."""
+        self._reading = {}
         if self.steps % self.every or self._read or not model.training:
             return
         self._mode = self._stack.enter_context(FusedCalls())
@@ -223,12 +237,17 @@ class AttentionMonitor:
         for layer in self.layers:
             hook = layer.module.register_forward_pre_hook(self._forget)
             self._stack.callback(hook.remove)
-            hook = layer.module.register_forward_hook(self._reader(layer), with_kwargs=True)
+            # before FSDP's own hook, which takes the weights away
+            hook = layer.module.register_forward_hook(self._reader(layer), with_kwargs=True, prepend=True)
             self._stack.callback(hook.remove)
 
     def _after(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         self._stack.close()
         self._mode = None
+
+    def _finished(self, model: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        """Keep what was read of a pass that raised no error."""
+        self._read = self._read or self._reading
 
     def _forget(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         assert self._mode is not None
@@ -245,36 +264,60 @@ class AttentionMonitor:
                         f"model: {layer.name} does not call scaled_dot_product_attention, and {layer.family} does not "
                         "rebuild its attention"
                     )
-                self._read[layer.name] = of_call(call), of_weights(layer.family.projections(layer.module))
+                self._reading[layer.name] = of_call(call), of_weights(layer.family.projections(layer.module))
             self.seconds += time.perf_counter() - start
 
         return read
 
     def _record(self) -> None:
         """Join what was read of each layer, and solve for the margins."""
-        measures, heads = [], []
+        read, self._read = self._read, {}
+        self._warn_of([layer.name for layer in self.layers if layer.name not in read])
+        if not read:
+            return
+        columns: dict[str, np.ndarray] = {}
         for number, layer in enumerate(self.layers):
-            if layer.name not in self._read:
-                continue  # a layer that this pass of the model does not use
-            of_attention, weights = self._read[layer.name]
-            measures.append(np.concatenate([of_attention.double().cpu().numpy(), weights]))
-            heads += [f"{number}.{head}" for head in range(weights.shape[1])]
-        self._read = {}
-        record = dict(zip((*OF_CALLS, *OF_WEIGHTS), np.concatenate(measures, axis=1), strict=True))
+            if layer.name in read:
+                of_attention, weights = read[layer.name]
+                values = np.concatenate([of_attention.double().cpu().numpy(), weights])
+                columns |= {f"{number}.{head}": column for head, column in enumerate(values.T)}
+        new = [head for head in columns if head not in self.heads]
+        self.heads += new
+        if new:  # of a layer that earlier passes did not use
+            nothing = np.full(len(new), np.nan)
+            self.records = [
+                (step, {name: np.append(values, nothing) for name, values in record.items()})
+                for step, record in self.records
+            ]
+        names = (*OF_CALLS, *OF_WEIGHTS)
+        unread = np.full(len(names), np.nan)
+        table = np.stack([columns.get(head, unread) for head in self.heads], axis=1)
+        record = dict(zip(names, table, strict=True))
         if self.margins is not None and self.steps % self.margins.every == 0:
-            record |= self._margin_record(self.margins, heads)
-        self.heads = heads
+            record |= self._margin_record(self.margins)
         self.records.append((self.steps, record))
         if self.log is not None:
-            self.log.write(self.steps, heads, record)
+            self.log.write(self.steps, list(self.heads), record)
 
-    def _margin_record(self, margins: Margins, heads: list[str]) -> Record:
+    def _warn_of(self, missing: list[str]) -> None:
+        if missing and not self._warned:
+            self._warned = True
+            more = ", …" if len(missing) > 1 else ""
+            warnings.warn(
+                f"model: {len(missing)} of {counted(len(self.layers), 'attention layer')} ({missing[0]}{more}) ran in "
+                f"no finished forward pass of step {self.steps} in training mode, so their heads are not recorded; "
+                "monitor the module whose forward is called, and make a new monitor after a layer is replaced",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _margin_record(self, margins: Margins) -> Record:
         queries, gap = margins.queries, margins.gap
         found = inspect(self.model, margins.batch, family=self.family, queries=queries, gap=gap, workers=1)
         ends = {f"{one.layer}.{one.head}": one.margin for one in found.heads}
 
         def end(name: str) -> np.ndarray:
-            values = [getattr(ends.get(head), name, None) for head in heads]
+            values = [getattr(ends.get(head), name, None) for head in self.heads]
             return np.array([np.nan if value is None else value for value in values])
 
         return {"margin_lower": end("lower"), "margin_upper": end("upper")}
@@ -288,8 +331,16 @@ def _log(given: Any) -> Log | None:
         return TensorBoardLog(given)
     endings: dict[str, type[CsvLog | ZarrLog]] = {".csv": CsvLog, ".zarr": ZarrLog}
     if isinstance(given, str | Path) and Path(given).suffix in endings:
-        return endings[Path(given).suffix](given)
+        return endings[Path(given).suffix](given) if _rank() == 0 else None
     known: Iterable[str] = endings
     raise ProblemError(
         f"log: expected a path that ends with {' or '.join(known)}, a Log or a SummaryWriter, got {given!r}"
     )
+
+
+def _rank() -> int:
+    """The rank of this process, also before a launcher's processes have formed their group."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank()
+    return int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)
