@@ -143,6 +143,22 @@ def test_spectral_descent_steps_along_the_polar_factor(normalize):
         np.testing.assert_allclose(parameter.detach(), -0.5 * length * factor, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_rounding_errors_of_a_gradient_in_half_precision_are_no_directions(dtype, autocast):
+    generator = torch.Generator().manual_seed(0)
+    inputs, labels = torch.randn(12, 8, generator=generator), torch.randint(4, (12,), generator=generator)
+    weight = torch.nn.Parameter(torch.zeros(4, 8, dtype=torch.float32 if autocast else dtype))
+    with torch.autocast("cpu", dtype=dtype, enabled=autocast):
+        logits = torch.nn.functional.linear(inputs.to(weight.dtype), weight)
+    torch.nn.functional.cross_entropy(logits.float(), labels).backward()
+    SpectralDescent([weight], lr=1.0, dtype=dtype if autocast else None).step()
+    step = weight.detach().double()
+    # the columns of the exact gradient of a softmax sum to zero
+    assert step.sum(dim=0).norm() / 2 < 0.01
+    np.testing.assert_allclose(torch.linalg.svdvals(step), [1, 1, 1, 0], atol=0.02)
+
+
 def test_newton_schulz_brings_singular_values_near_one():
     parameter = torch.nn.Parameter(torch.zeros(40, 30))
     parameter.grad = 1e-12 * torch.randn(40, 30)

@@ -27,7 +27,7 @@ class _LineDescent(MatrixDescent):
     ) -> None:
         super().__init__(params, {"lr": lr, "heads": heads, "fused": fused, "normalize": normalize}, shared)
 
-    def _along(self, group: dict[str, Any], matrices: Tensor) -> Tensor:
+    def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
         lengths = torch.linalg.vector_norm(matrices, dim=self._axis, keepdim=True)
         return matrices / torch.where(lengths > 0, lengths, 1.0)
 

@@ -33,8 +33,8 @@ class MatrixDescent(MirrorOptimizer):
         super().__init__(params, own, shared)
 
     @abstractmethod
-    def _along(self, group: dict[str, Any], matrices: Tensor) -> Tensor:
-        """D of matrices (k, r, c), whose largest entries are 1 or 0."""
+    def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
+        """D of matrices (k, r, c), whose largest entries are 1 or 0, of gradients that were rounded to a dtype."""
 
     def _check_group(self, group: dict[str, Any]) -> None:
         super()._check_group(group)
@@ -64,15 +64,15 @@ class MatrixDescent(MirrorOptimizer):
         self, group: dict[str, Any], batches: list[Batch], directions: list[list[Tensor]], lr: float
     ) -> list[Shaped]:
         shaped = []
-        for tensors in directions:
-            along = [self._direction(group, x) for x in tensors]
+        for batch, tensors in zip(batches, directions, strict=True):
+            along = [self._direction(group, x, batch.gradients[0].dtype) for x in tensors]
             ones = [x.new_ones(()) for x in tensors]
             # ⟨b, D⟩ is the dual norm
             lengths = ones if group["normalize"] else [(x * y).sum() for x, y in zip(tensors, along, strict=True)]
             shaped.append((along, [lr * x for x in lengths], ones))
         return shaped
 
-    def _direction(self, group: dict[str, Any], tensor: Tensor) -> Tensor:
+    def _direction(self, group: dict[str, Any], tensor: Tensor, rounded: torch.dtype) -> Tensor:
         if tensor.numel() == 0:
             return tensor
         matrices, put_back = taken_apart(tensor, group["heads"], fused=group["fused"])
@@ -82,7 +82,7 @@ class MatrixDescent(MirrorOptimizer):
         if tensor.ndim < 2:
             length = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
             return put_back(matrices / torch.where(length > 0, length, 1.0))
-        return put_back(self._along(group, matrices))
+        return put_back(self._along(group, matrices, rounded))
 
 
 def taken_apart(tensor: Tensor, heads: int, *, fused: bool) -> tuple[Tensor, Callable[[Tensor], Tensor]]:

@@ -12,7 +12,8 @@ from attsvm.torch.optimizers.matrix_descent import MatrixDescent
 from attsvm.torch.optimizers.options import SharedOptions, check_number
 
 _MUON = (3.4445, -4.7750, 2.0315)
-_DTYPES = (torch.bfloat16, torch.float32, torch.float64)
+_OF_PRODUCTS = (torch.bfloat16, torch.float32, torch.float64)
+_OF_GRADIENTS = (torch.bfloat16, torch.float16)
 
 
 class SpectralDescent(MatrixDescent):
@@ -34,7 +35,8 @@ class SpectralDescent(MatrixDescent):
     normalize : bool, default True
         False multiplies the step by the dual norm of each tensor, the sum of the nuclear norms ‖b‖_* of its matrices.
     iterations : int or None, default None
-        None: exact, by a singular value decomposition in float32 (float64 for float64 weights). A number: that many
+        None: exact, by a singular value decomposition in float32 (float64 for float64 weights), of the singular values
+        that exceed the rounding errors of the gradient: eps of its dtype times the largest one. A number: that many
         Newton-Schulz iterations. They are much faster on large matrices, and give singular values near 1 (after five
         iterations between about 0.7 and 1.2).
     coefficients : tuple of float, default (3.4445, -4.775, 2.0315)
@@ -42,7 +44,8 @@ class SpectralDescent(MatrixDescent):
     dtype : torch.dtype or None, default None
         Of the products of the iterations; None is that of the state. ``torch.bfloat16`` is several times as fast where
         the processor multiplies in it, and changes the direction by about 1 %. With 5 iterations it is the direction of
-        `torch.optim.Muon`.
+        `torch.optim.Muon`. Without iterations, the dtype whose rounding errors the gradient has; None is its own. Under
+        autocast it is a float32 tensor with the rounding errors of ``torch.bfloat16`` or ``torch.float16``.
 
     Raises
     ------
@@ -102,27 +105,30 @@ class SpectralDescent(MatrixDescent):
         if len(group["coefficients"]) != 3:
             raise ValueError(f"coefficients: expected three numbers, got {group['coefficients']!r}")
         dtype = group.get("dtype")  # absent from states that earlier versions have saved
-        if dtype is not None and (group["iterations"] is None or dtype not in _DTYPES):
-            known = " or ".join(map(str, _DTYPES))
-            raise ValueError(f"dtype: expected None, or {known} with iterations, got {dtype!r}")
+        known = _OF_GRADIENTS if group["iterations"] is None else _OF_PRODUCTS
+        if dtype is not None and dtype not in known:
+            names = " or ".join(map(str, known))
+            raise ValueError(f"dtype: expected None or {names} with iterations={group['iterations']}, got {dtype!r}")
 
-    def _along(self, group: dict[str, Any], matrices: Tensor) -> Tensor:
+    def _along(self, group: dict[str, Any], matrices: Tensor, rounded: torch.dtype) -> Tensor:
         if min(matrices.shape[1:]) == 1:
             lengths = torch.linalg.vector_norm(matrices, dim=(-2, -1), keepdim=True)
             units: Tensor = matrices / lengths.clamp(min=torch.finfo(matrices.dtype).tiny)
             return units
+        dtype = group.get("dtype")
         if group["iterations"] is None:
-            return _exact_factors(matrices)
-        dtype = group.get("dtype") or matrices.dtype
-        return _newton_schulz(matrices, group["iterations"], group["coefficients"], dtype)
+            return _exact_factors(matrices, dtype or rounded)
+        return _newton_schulz(matrices, group["iterations"], group["coefficients"], dtype or matrices.dtype)
 
 
-def _exact_factors(matrices: Tensor) -> Tensor:
-    """UV' over the singular values above rounding errors."""
+def _exact_factors(matrices: Tensor, rounded: torch.dtype) -> Tensor:
+    """UV' over the singular values above rounding errors, those of the decomposition and those of a dtype."""
     if not is_finite(matrices):  # the decomposition would raise in the middle of a step
         return torch.full_like(matrices, torch.nan)
     left, values, right = torch.linalg.svd(matrices, full_matrices=False)
-    kept = values > values[:, :1] * max(matrices.shape[1:]) * torch.finfo(matrices.dtype).eps
+    # independent rounding errors of all entries have a spectral norm below eps·σ₁ (half of it in measurements)
+    eps = max(max(matrices.shape[1:]) * torch.finfo(matrices.dtype).eps, torch.finfo(rounded).eps)
+    kept = values > eps * values[:, :1]
     factors: Tensor = (left * kept[:, None, :]) @ right
     return factors
 
