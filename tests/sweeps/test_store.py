@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import warnings
 
@@ -71,6 +72,28 @@ def test_a_store_takes_at_most_the_estimated_space(tmp_path, chunk):
     files = [path.lstat().st_size for path in (tmp_path / "store").rglob("*") if path.is_file()]
     used = sum(-(-size // 4096) * 4096 for size in files)
     assert used <= estimate(definition, chunk, 0).bytes <= 1.1 * used + 2**16
+
+
+def test_a_store_whose_chunks_cannot_be_written_is_refused_in_one_line(tmp_path):
+    store = tmp_path / "store"
+
+    def filled_disk(problem, run):
+        shutil.rmtree(store / "chunks")
+        (store / "chunks").write_text("")
+        return {"one": np.ones(8)}
+
+    grid, options = {"dim": [2]}, {"store": store, "trials": 8, "workers": 0}
+    for found in ("chunks/0-0.failed: cannot be written (Not a directory)", "chunks: cannot be written (File exists)"):
+        with pytest.raises(ProblemError, match=f"^{re.escape(f'{store}/{found}')}$"):
+            sweep(grid, [filled_disk], fixed={"steps": 1}, **options)
+
+
+@pytest.mark.parametrize("address", [8786, "localhost", "tls://127.0.0.1:1"])
+def test_what_is_no_address_of_a_scheduler_is_refused(tmp_path, address):
+    pytest.importorskip("distributed")
+    with pytest.raises(ProblemError, match=f"^scheduler: expected the address of a Dask scheduler, got {address!r}$"):
+        sweep(SOLVED, store=tmp_path / "store", scheduler=address)
+    assert not (tmp_path / "store").exists()
 
 
 def test_an_estimate_for_this_process_is_for_one_worker():

@@ -178,7 +178,7 @@ def _connected(scheduler: str) -> Any:
 
     try:
         return Client(scheduler, timeout=10)
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise ProblemError(f"scheduler: expected the address of a Dask scheduler, got {scheduler!r}") from error
 
 

@@ -104,11 +104,9 @@ class Store:
             raise ProblemError(
                 f"{self.given}: expected a free name or the folder of a sweep, got one with {min(others)}"
             )
-        try:
+        with self._writing():
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ProblemError(f"{self.given}: cannot be written ({error.strerror or error})") from error
         try:
             if fcntl is not None:
                 try:
@@ -123,6 +121,14 @@ class Store:
         finally:
             os.close(descriptor)
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            name = os.fspath(error.filename or self.given)
+            raise ProblemError(f"{name}: cannot be written ({error.strerror or error})") from error
+
     def prepare(self, definition: Definition, chunk: int, command: str, device: str | None = None) -> int:
         """Create the store, or check that it is of the same sweep and version; return the size of its chunks.
 
@@ -131,10 +137,11 @@ class Store:
         Raises
         ------
         ProblemError
-            If it is of another sweep or version, or was begun on a device of another kind.
+            If it is of another sweep or version, was begun on a device of another kind, or cannot be written.
         """
         if not self.exists:
-            self._create(definition, chunk, command, device)
+            with self._writing():
+                self._create(definition, chunk, command, device)
             return chunk
         header = self.header()
         if header["version"] != __version__:
@@ -152,8 +159,9 @@ class Store:
         # the bits of a GPU are not those of a CPU
         if begun and device and begun.partition(":")[0] != device.partition(":")[0]:
             raise ProblemError(f"device: expected {begun!r}, on which {self.given} was begun, got {device!r}")
-        (self.path / CHUNKS).mkdir(exist_ok=True)
-        self._repair(definition, header)
+        with self._writing():
+            (self.path / CHUNKS).mkdir(exist_ok=True)
+            self._repair(definition, header)
         return int(header["chunk"])
 
     def _create(self, definition: Definition, chunk: int, command: str, device: str | None) -> None:
@@ -279,7 +287,13 @@ class Store:
             create_array(self.path / DATA, name, undeclared(array), definition, chunk)
 
     def fail(self, definition: Definition, task: Task, error: str, traceback: str) -> None:
-        """Record the error of a chunk."""
+        """Record the error of a chunk.
+
+        Raises
+        ------
+        ProblemError
+            If the record cannot be written, either.
+        """
         record = {
             "cell": {name: plain(value) for name, value in definition.values(task.cell).items()},
             "trials": [task.first, task.stop],
@@ -287,7 +301,7 @@ class Store:
             "error": error,
             "traceback": traceback,
         }
-        with atomic_write(self.path / CHUNKS / f"{task.name}{FAILED}") as stream:
+        with self._writing(), atomic_write(self.path / CHUNKS / f"{task.name}{FAILED}") as stream:
             stream.write(_sealed(record))
 
     def done(self) -> set[str]:
