@@ -230,17 +230,21 @@ class _Clock:
         return (steps - step) * (time.monotonic() - self.start[1]) / (step - self.start[0])
 
 
-def in_draws(callback: Callable[[Any], object] | None, draw: int, draws: int) -> Callable[[Any], object] | None:
-    """The callback of one of several trainings of equal length, in steps of all of them.
+def in_draws(
+    callback: Callable[[Any], object] | None, draw: int, draws: int, noun: str = "draw"
+) -> Callable[[Any], object] | None:
+    """The callback of one of several computations of equal length, in steps of all of them.
 
-    So the time that is left is that of all trainings.
+    So the time that is left is that of all computations.
 
     Parameters
     ----------
     callback : callable or None
-        Of all trainings.
+        Of all computations.
     draw, draws : int
-        The training, from 0 on, and how many there are.
+        The computation, from 0 on, and how many there are.
+    noun : str
+        What the stages count.
 
     Examples
     --------
@@ -253,7 +257,7 @@ def in_draws(callback: Callable[[Any], object] | None, draw: int, draws: int) ->
         return callback
 
     def update(at: Any) -> object:
-        stage = f"draw {draw + 1} of {draws}"
+        stage = f"{noun} {draw + 1} of {draws}"
         return callback(replace(at, step=draw * at.steps + at.step, steps=draws * at.steps, stage=stage))
 
     return update

@@ -129,8 +129,9 @@ def test_some_heads_of_each_layer_of_the_twin_are_inspected(run, monkeypatch):
 def test_reasons_are_tested_on_held_out_text(run, home):
     (home / "others.txt").write_text("a dog sat on the road .\nthe cat ran home and then sat .\nand the dog ran .\n")
     arguments = ["sharp", "--text", "text.txt", "--head", "1.0", "--no-margins", "--held-out", "others.txt"]
-    status, _, _ = run(*arguments, "--out", "tested")
+    status, _, err = run(*arguments, "--out", "tested")
     assert status == 0
+    assert err.startswith("Head 1.0 gives 0.")  # what the test can show, before anything else
     result = json.loads((home / "tested" / "result.json").read_text())
     check_result(result)
     tests = result["view"]["tests"]
@@ -145,6 +146,14 @@ def test_reasons_are_tested_on_held_out_text(run, home):
     page = (home / "tested" / "index.html").read_text()
     assert page.count("of ‖W‖²") == 3
     assert len(re.findall("<td>(passed|failed)</td>", page)) == len(tests)
+
+
+def test_a_head_without_a_reason_to_test_is_refused_before_it_is_inspected(run, monkeypatch):
+    inspected = []
+    monkeypatch.setattr("attsvm.torch.inspection.inspect", lambda *arguments, **options: inspected.append(arguments))
+    status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--held-out", "text.txt")
+    assert (status, inspected) == (2, [])
+    assert "attention that is nearly even, or by rotary positions alone, has no reason to test" in err
 
 
 def test_only_the_requested_heads_are_solved(run, home, monkeypatch):

@@ -10,6 +10,7 @@ import torch  # noqa: E402
 from known_circuit import induction_circuit, repeated  # noqa: E402
 
 import attsvm.torch  # noqa: E402
+from attsvm.torch.inspection.attention_only import AttentionOnly  # noqa: E402
 from attsvm.torch.inspection.layers import attention_layers  # noqa: E402
 from attsvm.torch.inspection.residual import residual_stream  # noqa: E402
 
@@ -63,7 +64,9 @@ def bert():
 
 
 def test_norms_are_computed_again_after_the_mix(bert):
-    tokens, other = torch.randint(50, (4, 6)), torch.tensor([2, 3, 1, 0])
+    tokens = torch.randint(50, (4, 6))
+    places = torch.stack([torch.randint(4, (4, 6)), torch.randint(6, (4, 6))], dim=-1)
+    other = places[..., 0], places[..., 1]
     layers = attention_layers(bert)
     seen = {}
     first, embeddings = bert.encoder.layer[0], bert.embeddings
@@ -74,13 +77,16 @@ def test_norms_are_computed_again_after_the_mix(bert):
         states = bert(tokens, output_hidden_states=True).hidden_states
         words, rest = embeddings.word_embeddings(tokens), embeddings.position_embeddings(torch.arange(6))
         rest = rest + embeddings.token_type_embeddings.weight[0]
+        rest = rest.expand(4, -1, -1)
         mixed_words = embeddings.LayerNorm(words[other] + rest)
+        mixed_places = embeddings.LayerNorm(words + rest[other])
         mixed_mlp = first.output.LayerNorm(seen["attended"] + seen["dense"][other])
     for stream, entering in zip(streams, states, strict=False):
-        torch.testing.assert_close(stream.mixed(other, lambda _: True), entering)
-        torch.testing.assert_close(stream.mixed(other, lambda _: False), entering[other])
-    torch.testing.assert_close(streams[0].mixed(other, lambda origin: origin != "embedding"), mixed_words)
-    torch.testing.assert_close(streams[1].mixed(other, lambda origin: origin != "MLP 0"), mixed_mlp)
+        torch.testing.assert_close(stream.mixed(places, lambda _: True), entering)
+        torch.testing.assert_close(stream.mixed(places, lambda _: False), entering[other])
+    torch.testing.assert_close(streams[0].mixed(places, lambda origin: origin != "embedding"), mixed_words)
+    torch.testing.assert_close(streams[0].mixed(places, lambda origin: origin != "position"), mixed_places)
+    torch.testing.assert_close(streams[1].mixed(places, lambda origin: origin != "MLP 0"), mixed_mlp)
 
 
 def test_a_model_of_transformers_runs_with_other_queries_and_keys(bert):
@@ -96,17 +102,53 @@ def test_a_model_of_transformers_runs_with_other_queries_and_keys(bert):
     assert (bert.config._attn_implementation, bert.config.use_cache) == before
 
 
+def test_a_head_that_attends_by_position_passes_and_its_words_do_not_matter():
+    """Head 0.1 of the circuit attends to the place before; its attention is that of shuffled places by hand."""
+    batch = {"input_ids": repeated(40, seed=1)}
+    explanation = attsvm.torch.inspect(induction_circuit(), batch, margins=False).explain(0, 1, "previous token")
+    test = explanation.test({"input_ids": repeated(40, seed=2)}, controls=3)
+    assert (test.query, test.key, test.passed) == (["position"], ["position"], True)
+    assert test.score > 0.99
+    assert test.alone > 0.99
+    # a random place is the right one, or masked with all right ones, about once in a sequence
+    assert max(test.resampled, test.without_query, test.without_key) < 0.25
+    assert not explanation.test(batch, "embedding", "position", controls=3).passed
+
+
+def test_a_constant_query_is_tested_by_the_mean_query():
+    """Queries that are nearly the same, and keys that differ by their words."""
+    torch.manual_seed(0)
+    model = AttentionOnly(norm=False).double()
+    size = model.embedding.weight.shape[1]
+    with torch.no_grad():
+        model.position.weight[:] = 3 * torch.randn(size)
+        model.layers[0].qkv.weight.mul_(3)
+    tokens = torch.randint(64, (12, 16))
+    explanation = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False).explain(0, 1)
+    assert explanation.terms().constant_query > 0.8
+    best = explanation.pairs(1)[0]
+    assert (best.query, best.key) == ("constant", "embedding")
+    test = explanation.test({"input_ids": torch.randint(64, (12, 16))}, controls=2)
+    assert test.sufficiency > 0.5
+    assert np.isnan(test.without_query)
+    assert test.necessity == pytest.approx((test.score - test.without_key) / (test.score - test.resampled))
+    assert test.passed
+
+
 def test_what_cannot_be_tested_is_refused_by_name():
     explanation, batch = circuit_explanation(), {"input_ids": repeated(6, seed=1)}
     for arguments, options, words in (
-        ((batch, "mlp"), {}, "query: expected one of embedding, position, .*, got 'mlp'"),
+        ((batch, "mlp"), {}, "query: expected one of constant, embedding, .*, got 'mlp'"),
         ((batch["input_ids"],), {}, "batch: expected a mapping"),
         ((batch,), {"controls": 0}, "controls: expected an integer >= 1, got 0"),
         ((batch,), {"measure": lambda _: float("nan")}, "measure: expected a finite number, got nan"),
-        (({"input_ids": repeated(1, seed=0)},), {}, "at least two sequences"),
+        ((batch, "constant", "constant"), {}, "expected an origin that can be resampled on one side"),
     ):
         with pytest.raises(attsvm.ProblemError, match=words):
             explanation.test(*arguments, **options)
-    inspection = attsvm.torch.inspect(induction_circuit(), batch, margins=False)
-    with pytest.raises(attsvm.ProblemError, match="heads that attend by position cannot be tested"):
-        inspection.explain(0, 1).test(batch)
+    model = induction_circuit()
+    with torch.no_grad():
+        model.layers[0].qkv.weight[24:48] = 0  # no queries of head 0.1
+    even = attsvm.torch.inspect(model, batch, margins=False).explain(0, 0)
+    with pytest.raises(attsvm.ProblemError, match="attention that is nearly even, or by rotary positions"):
+        even.test(batch)

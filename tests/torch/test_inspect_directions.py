@@ -104,7 +104,7 @@ def test_directions_are_those_of_the_singular_value_decomposition():
     along = model.embedding.weight.detach().numpy() @ first.key
     np.testing.assert_array_equal(first.vocabulary_ends[0], np.argsort(-along)[:3])
     np.testing.assert_array_equal(first.vocabulary_ends[1], np.argsort(along)[:3])
-    with pytest.raises(attsvm.ProblemError, match="head: expected an integer from 0 to 1, got 2"):
+    with pytest.raises(attsvm.ProblemError, match=r"head 0\.2: layer 0 has 2 heads, counted from 0"):
         inspection.reading_directions(0, 2)
 
 

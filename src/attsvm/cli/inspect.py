@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from attsvm.report.inspection.found import Found
     from attsvm.report.inspection.page import InspectionFiles
     from attsvm.torch.inspection import HeadProgress, Inspection
+    from attsvm.torch.inspection.causal import Running
     from attsvm.torch.inspection.inputs import Input
     from attsvm.torch.inspection.source import Source
 
@@ -233,7 +234,7 @@ class _Subject(NamedTuple):
     network: "nn.Module"
     given: "Input"
     series: list[tuple[int, Path]]
-    held_out: "Input | None"
+    held_out: "Source | None"
 
 
 def _loaded(
@@ -246,6 +247,7 @@ def _loaded(
 ) -> _Subject:
     from attsvm.torch.inspection import inputs, models
     from attsvm.torch.inspection.layers import attention_layers
+    from attsvm.torch.inspection.source import Source
 
     texts = [] if text is None else inputs.read_texts(text)
     series = [] if checkpoints is None else models.checkpoints(checkpoints)
@@ -255,10 +257,25 @@ def _loaded(
         given = inputs.tokenized(model, texts, network, layers[0].family)
     else:
         given = inputs.read_pictures(model, images, network)
-    other = (
-        None if held_out is None else inputs.tokenized(model, inputs.read_texts(held_out), network, layers[0].family)
-    )
+    other = None
+    if held_out is not None:
+        batch = inputs.tokenized(model, inputs.read_texts(held_out), network, layers[0].family).batch
+        other = Source.whole(network, batch, layers)
     return _Subject(network, given, series, other)
+
+
+def _testable(held_out: "Source", place: tuple[int, int], seed: int) -> "Running":
+    """Run the head in detail on other text, and say what a test of its reasons can show."""
+    from attsvm.torch.inspection.causal import Heads, Running
+
+    layer, head = place
+    running = Running.of(Heads(held_out, layer, (head,), None), None, seed)
+    messages.say(
+        f"Head {layer}.{head} gives {running.score:.2f} of its attention on the held-out text to the tokens that it"
+        f" selects, and {running.resampled:.2f} to the same places if its queries and keys are made from random tokens."
+        " The causal tests will show which origins cause the difference."
+    )
+    return running
 
 
 def _inspected(
@@ -275,6 +292,8 @@ def _inspected(
     from attsvm.torch.inspection.tested import tested_reasons
 
     network, given, series, held_out = subject
+    # a head whose reasons cannot be tested is refused before anything else is computed
+    running = None if held_out is None or place is None else _testable(held_out, place, options["seed"])
 
     def inspected(name: str, model: "nn.Module", known: "Callable[[Inspection], Found]", **options: Any) -> "Found":
         source: Source | None = None
@@ -293,8 +312,9 @@ def _inspected(
 
     found = inspected("the model", network, Found, view=place, **options)
     explanation = None if found.done.view is None else found.done.view.explanation
-    if held_out is not None and explanation is not None:
-        found = found._replace(tests=tested_reasons(explanation, held_out.batch, options["seed"]))
+    if running is not None and explanation is not None:
+        with messages.progress("causal tests", lambda _: None) as callback:
+            found = found._replace(tests=tested_reasons(explanation, running, options["seed"], callback))
     if twin:
         some = [(head.layer, head.head) for head in found.done.heads if head.head < TWIN_HEADS]
         of_twin = options | {"gap": max(options["gap"], TWIN_GAP), "heads": options["heads"] or some}
@@ -309,7 +329,14 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
     from rich.console import Console
 
     from attsvm.report.inspection.numbers import layer_rows
-    from attsvm.report.inspection.origins import TEST_COLUMNS, origin_lines, test_lines, untested_words
+    from attsvm.report.inspection.origins import (
+        TEST_COLUMNS,
+        TESTED,
+        origin_lines,
+        term_lines,
+        test_lines,
+        untested_words,
+    )
     from attsvm.report.inspection.words import (
         change_words,
         notes,
@@ -345,11 +372,13 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
             console.print(change_words(done.view, tokens), highlight=False, markup=False)
         pairs: list[Any] = origin_lines(done.view)
         if pairs:
-            console.print("Parts of the decision margin by origin in the residual stream:")
+            terms: list[Any] = term_lines(done.view)
+            console.print("Parts of the decision margin by what varies, and by origin in the residual stream:")
+            console.print(columns_table(("what varies", "share"), terms, right=("share",)))
             console.print(columns_table(("queries from", "keys from", "share"), pairs, right=("share",)))
         tests: list[Any] = test_lines(found.tests)
         if tests:
-            console.print("Causal tests of these reasons on held-out text:")
-            console.print(columns_table(TEST_COLUMNS, tests, right=TEST_COLUMNS[2:6]))
+            console.print(f"Causal tests of these reasons on held-out text. {TESTED}", highlight=False)
+            console.print(columns_table(TEST_COLUMNS, tests))
         if found.tests:
             console.print(untested_words(found.tests), highlight=False, markup=False)

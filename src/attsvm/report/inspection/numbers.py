@@ -123,7 +123,10 @@ def _direction(direction: "ReadingDirection") -> dict[str, Any]:
 
 def _test(reason: "TestedReason") -> dict[str, Any]:
     test = reason.test
-    names = ("score", "resampled", "sufficiency", "necessity", "control_sufficiency", "control_necessity", "passed")
+    names = (
+        "score", "resampled", "alone", "without_query", "without_key", "sufficiency", "necessity",
+        "control_sufficiency", "control_necessity", "passed",
+    )  # fmt: skip
     return {
         **reason.pair._asdict(),
         **({name: None if test is None else getattr(test, name) for name in names}),
@@ -135,6 +138,7 @@ def _origins(explanation: "Explanation") -> dict[str, Any]:
     return {
         "margin": explanation.margin,
         "error": explanation.error,
+        "terms": explanation.terms()._asdict(),
         "groups": explanation.groups,
         "pairs": [pair._asdict() for pair in explanation.pairs(40)],
     }

@@ -11,6 +11,25 @@ if TYPE_CHECKING:
 MOST = 10
 """Pairs of origins that are shown."""
 
+TERMS = {
+    "constant_query": "the keys alone: every query prefers the same keys, those of the mean query",
+    "interaction": "queries and keys together",
+    "constant_key": "the queries alone, by their distances to the keys",
+    "constants": "the distances between queries and keys alone",
+}
+"""What varies in each term of the decision margin."""
+
+LEAST = 5e-4
+"""Share of a term that is shown."""
+
+
+def term_lines(view: "HeadView") -> list[tuple[str, str]]:
+    """What varies, and the share of the margin, for each term."""
+    if view.explanation is None:
+        return []
+    shares = view.explanation.terms()._asdict()
+    return [(TERMS[name], f"{share:+.3f}") for name, share in shares.items() if abs(share) >= LEAST]
+
 
 def origin_lines(view: "HeadView") -> list[tuple[str, str, str]]:
     """The pairs of groups with the largest shares: origin of the queries, origin of the keys, share."""
@@ -26,6 +45,7 @@ def origins_of(view: "HeadView") -> dict[str, Any]:
         return {"pairs": [], "missing": f"{view.unexplained[:1].upper()}{view.unexplained[1:]}."}
     decisions = sum(int(np.count_nonzero(split.selected >= 0)) for split in explanation.splits)
     return {
+        "terms": term_lines(view),
         "pairs": lines,
         "decisions": f"{decisions:,}",
         "sum": f"All parts together agree with the logits to {explanation.error:.0e}; the mean margin is"
@@ -33,7 +53,13 @@ def origins_of(view: "HeadView") -> dict[str, Any]:
     }
 
 
-TEST_COLUMNS = ("queries from", "keys from", "sufficient", "controls", "necessary", "controls", "result")
+TEST_COLUMNS = ("queries from", "keys from", "attention", "sufficient", "necessary", "result")
+
+TESTED = (
+    "Attention to the selected tokens: as it is → with all other origins from random tokens, with those of the queries,"
+    " with those of the keys. In parentheses: the largest of the controls."
+)
+"""What the columns say."""
 
 
 def test_lines(tests: "tuple[TestedReason, ...]") -> list[tuple[str, ...]]:
@@ -41,9 +67,12 @@ def test_lines(tests: "tuple[TestedReason, ...]") -> list[tuple[str, ...]]:
     lines = []
     for pair, test, _ in tests:
         if test is not None:
-            numbers = (test.sufficiency, test.control_sufficiency.max(), test.necessity, test.control_necessity.max())
+            scores = (test.alone, test.without_query, test.without_key)
+            changed = ", ".join("-" if np.isnan(score) else f"{score:.2f}" for score in scores)
+            effects = (test.sufficiency, test.control_sufficiency), (test.necessity, test.control_necessity)
+            cells = (f"{effect:.2f} ({controls.max():.2f})" for effect, controls in effects)
             passed = "passed" if test.passed else "failed"
-            lines.append((pair.query, pair.key, *(f"{number:.2f}" for number in numbers), passed))
+            lines.append((pair.query, pair.key, f"{test.score:.2f} → {changed}", *cells, passed))
     return lines
 
 
@@ -55,7 +84,7 @@ def untested_words(tests: "tuple[TestedReason, ...]") -> str:
 
 def tests_of(tests: "tuple[TestedReason, ...]") -> dict[str, Any]:
     """What the page says about causal tests."""
-    return {"columns": TEST_COLUMNS, "rows": test_lines(tests), "untested": untested_words(tests)}
+    return {"columns": TEST_COLUMNS, "said": TESTED, "rows": test_lines(tests), "untested": untested_words(tests)}
 
 
 def _members(groups: dict[str, list[str]]) -> str:

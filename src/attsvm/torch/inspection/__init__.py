@@ -3,7 +3,7 @@
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.causal import CausalTest
 from attsvm.torch.inspection.comparison import Comparison, HeadChange, compare
-from attsvm.torch.inspection.explanation import Explanation, LogitSplit, OriginPair
+from attsvm.torch.inspection.explanation import Explanation, LogitSplit, MarginTerms, OriginPair
 from attsvm.torch.inspection.families import FAMILIES, Family, Layout
 from attsvm.torch.inspection.inspection import inspect
 from attsvm.torch.inspection.measures import MEASURES, Measure
@@ -26,6 +26,7 @@ __all__ = [
     "Layout",
     "LogitSplit",
     "MarginInterval",
+    "MarginTerms",
     "Measure",
     "OriginPair",
     "Reasons",

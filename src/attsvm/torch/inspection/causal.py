@@ -1,8 +1,8 @@
-"""A causal test of a reason: parts of the residual stream are taken from other sequences in the running model."""
+"""A causal test of a reason: parts of the residual stream are taken from random tokens in the running model."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,23 +14,30 @@ from torch.overrides import TorchFunctionMode
 
 from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.errors import ProblemError
+from attsvm.results import Progress
 from attsvm.torch.inspection.capture import FUSED_ARGUMENTS
 from attsvm.torch.inspection.decisions import decisions_of
 from attsvm.torch.inspection.families.fused import FusedCall
-from attsvm.torch.inspection.families.stream import BIASES
+from attsvm.torch.inspection.families.stream import BIASES, CONSTANT
 from attsvm.torch.inspection.model_calls import evaluating
-from attsvm.torch.inspection.residual import Residual, residual_stream
+from attsvm.torch.inspection.residual import Reached, Residual, residual_stream
 from attsvm.torch.inspection.source import Source
+
+CONTROLS = 20
+"""Random reasons with which a reason is compared."""
 
 LEAST = 0.5
 """Sufficiency and necessity that a reason needs."""
 
 LEAST_CHANGE = 0.05
-"""Resampling everything has to lower the score by at least this share of it; else there is nothing to explain."""
+"""Resampling everything has to lower the score by at least this share of it; else there is no reason to test."""
 
 
 class Reason(NamedTuple):
-    """Origins that are claimed to decide: those of the queries and those of the keys."""
+    """Origins that are claimed to decide: those of the queries and those of the keys.
+
+    A side with "constant" claims that the mean over all queries, or over all keys, decides.
+    """
 
     query: frozenset[str]
     key: frozenset[str]
@@ -40,6 +47,9 @@ class Reason(NamedTuple):
 class CausalTest:
     """Whether a reason is sufficient and necessary for the attention of its heads, on sequences of its own.
 
+    An origin is resampled if what it adds at each place is that of a random token of the text, of any sequence and
+    place. Queries and keys are resampled independently.
+
     Attributes
     ----------
     query, key : list of str
@@ -47,13 +57,15 @@ class CausalTest:
     score : float
         Of the running model: the mean attention to the decided tokens, or what ``measure`` returns.
     resampled : float
-        The score when every origin of queries and keys is from another sequence.
-    sufficiency : float
-        (score with everything but the reason resampled − resampled)/(score − resampled).
-    necessity : float
-        (score − score with the reason resampled)/(score − resampled).
+        The score when every origin of queries and keys is resampled.
+    alone : float
+        The score when everything but the reason is resampled.
+    without_query, without_key : float
+        The score when the origins of the reason are resampled on one side, and nothing else. NaN if that side is
+        constant.
     control_sufficiency, control_necessity : ndarrays, shape (controls,)
-        The same for random reasons of equal size that share no origin with this one on the same side.
+        Sufficiency and necessity of random reasons of equal size that share no origin with this one on the same side. A
+        constant side is constant in them, too.
 
     See Also
     --------
@@ -63,19 +75,31 @@ class CausalTest:
     --------
     >>> import numpy as np
     >>> from attsvm.torch import CausalTest
-    >>> test = CausalTest(["embedding"], ["head 0.1"], 0.9, 0.1, 0.8, 0.9, np.array([0.1]), np.array([0.2]))
-    >>> test.passed
-    True
+    >>> test = CausalTest(["position"], ["position"], 1.0, 0.0, 0.9, 0.2, 0.1, np.array([0.1]), np.array([0.2]))
+    >>> test.sufficiency, test.necessity, test.passed
+    (0.9, 0.8, True)
     """
 
     query: list[str]
     key: list[str]
     score: float
     resampled: float
-    sufficiency: float
-    necessity: float
+    alone: float
+    without_query: float
+    without_key: float
     control_sufficiency: Float[np.ndarray, " controls"]
     control_necessity: Float[np.ndarray, " controls"]
+
+    @property
+    def sufficiency(self) -> float:
+        """(alone − resampled)/(score − resampled)."""
+        return (self.alone - self.resampled) / (self.score - self.resampled)
+
+    @property
+    def necessity(self) -> float:
+        """(score − without one side)/(score − resampled), for the side with the smaller effect."""
+        without = np.nanmax([self.without_query, self.without_key])
+        return float((self.score - without) / (self.score - self.resampled))
 
     @property
     def passed(self) -> bool:
@@ -104,111 +128,140 @@ class Heads(NamedTuple):
     pattern: str | None
 
 
-def causal_test(
-    heads: Heads, reason: Reason, controls: int, measure: Callable[[Any], float] | None, seed: int
-) -> CausalTest:
-    """Test a reason of some heads; see :meth:`attsvm.torch.Explanation.test`."""
-    check_integer("controls", controls, 1)
-    check_seed(seed)
-    running = _Running.of(heads, measure)
-    generator = np.random.default_rng(seed)
-    drawn = _controls(reason, running.residual.origins, controls, generator)
-    score = running.score(None)
-    resampled = running.score(running.streams(Reason(frozenset(), frozenset()), generator))
-    change = score - resampled
-    if not change >= LEAST_CHANGE * abs(score):
-        raise ProblemError(
-            f"explanation: expected a decision that depends on the text, but the score is {score:.3g}, and"
-            f" {resampled:.3g} with queries and keys of other sequences; heads that attend by position cannot be tested"
-            " in this way"
+Streams = tuple[Tensor | None, Tensor | None]
+"""What the heads make their queries and their keys from (b, T, d); None leaves a side as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Running:
+    """A model on sequences that it was not explained on, and the attention of some heads of one layer there.
+
+    Attributes
+    ----------
+    heads : Heads
+    residual : Residual
+    targets : Tensor, shape (n, heads, Q, T)
+        The tokens that the heads decide for.
+    places : Tensor, shape (tokens, 2)
+        Sequence and place of every token.
+    means : (Tensor, Tensor), shapes (d_q,) and (d,)
+        Of what the queries and the keys are made from.
+    measure : callable or None
+    score, resampled : float
+        As those of :class:`CausalTest`.
+    """
+
+    heads: Heads
+    residual: Residual
+    targets: Tensor
+    places: Tensor
+    means: tuple[Tensor, Tensor]
+    measure: Callable[[Any], float] | None
+    score: float = 0.0
+    resampled: float = 0.0
+
+    @classmethod
+    def of(cls, heads: Heads, measure: Callable[[Any], float] | None, seed: int) -> "Running":
+        """Run a model as it is, and with every origin resampled.
+
+        Raises
+        ------
+        ProblemError
+            If that makes no difference, so that there is no reason to test.
+        """
+        layer, targets = decisions_of(*heads)
+        seen = layer.allowed.any(axis=1)
+        means = layer.queries[layer.positions >= 0].mean(axis=0), layer.tokens[seen].mean(axis=0)
+        residual = residual_stream(heads.source.model, heads.source.batch, heads.source.layers[heads.layer])
+        places = torch.as_tensor(np.argwhere(seen))
+        query, key = (torch.as_tensor(mean) for mean in means)
+        running = cls(heads, residual, torch.as_tensor(targets), places, (query, key), measure)
+        score = running.scored((None, None))
+        nothing = frozenset[str]()
+        resampled = running.scored(running.streams(Reason(nothing, nothing), np.random.default_rng(seed)))
+        if not score - resampled >= LEAST_CHANGE * abs(score):
+            raise ProblemError(
+                f"explanation: expected attention that depends on what queries and keys are made from, but the score is"
+                f" {score:.3g}, and {resampled:.3g} with those of random tokens; attention that is nearly even, or by"
+                " rotary positions alone, has no reason to test"
+            )
+        return replace(running, score=score, resampled=resampled)
+
+    def test(
+        self, reason: Reason, controls: int, seed: int, callback: Callable[[Progress], object] | None = None
+    ) -> CausalTest:
+        """Test a reason; see :meth:`attsvm.torch.Explanation.test`. The callback is called after each control."""
+        check_integer("controls", controls, 1)
+        check_seed(seed)
+        generator = np.random.default_rng(seed)
+        drawn = _controls(reason, self.residual.origins, controls, generator)
+        names, found = (sorted(reason.query), sorted(reason.key)), []
+        for step, one in enumerate([reason, *drawn], start=1):
+            scores = self._scores(one, generator)
+            found.append(CausalTest(*names, self.score, self.resampled, *scores, np.empty(0), np.empty(0)))
+            if callback is not None:
+                callback(Progress(step, 1 + controls))
+        return replace(
+            found[0],
+            control_sufficiency=np.array([one.sufficiency for one in found[1:]]),
+            control_necessity=np.array([one.necessity for one in found[1:]]),
         )
 
-    def both(one: Reason) -> tuple[float, float]:
-        others = frozenset(running.residual.origins)
-        kept = running.score(running.streams(one, generator))
-        without = running.score(running.streams(Reason(others - one.query, others - one.key), generator))
-        return (kept - resampled) / change, (score - without) / change
+    def _scores(self, reason: Reason, generator: np.random.Generator) -> tuple[float, float, float]:
+        """With everything but the reason resampled, and with the reason resampled on either side."""
+        every = frozenset(self.residual.origins)
+        scores = [self.scored(self.streams(reason, generator))]
+        for side, origins in enumerate(reason):
+            if CONSTANT in origins:
+                scores.append(np.nan)
+                continue
+            streams: list[Tensor | None] = [None, None]
+            streams[side] = self._stream(side, every - origins, generator)
+            scores.append(self.scored((streams[0], streams[1])))
+        return scores[0], scores[1], scores[2]
 
-    sufficiency, necessity = both(reason)
-    of_controls = np.array([both(control) for control in drawn])
-    return CausalTest(
-        sorted(reason.query),
-        sorted(reason.key),
-        score,
-        resampled,
-        sufficiency,
-        necessity,
-        of_controls[:, 0],
-        of_controls[:, 1],
-    )
+    def streams(self, own: Reason, generator: np.random.Generator) -> Streams:
+        """What the layer makes its queries and its keys from, with all but these origins resampled."""
+        return self._stream(0, own.query, generator), self._stream(1, own.key, generator)
+
+    def _stream(self, side: int, own: frozenset[str], generator: np.random.Generator) -> Tensor:
+        n, _, _, T = self.targets.shape
+        if CONSTANT in own:
+            return self.means[side].expand(n, T, -1)
+        drawn = torch.as_tensor(generator.integers(len(self.places), size=(n, T)))
+        return self.residual.mixed(self.places[drawn], own.__contains__)
+
+    def scored(self, streams: Streams) -> float:
+        """Run the model with these streams for the queries and keys of the heads."""
+        source, layer, heads, _ = self.heads
+        module, ends, output = source.layers[layer].module, self.measure is None, None
+        with (
+            torch.no_grad(),
+            evaluating(source.model, "sdpa"),
+            _replaced(module, heads, streams, ends) as calls,
+            contextlib.suppress(Reached),
+        ):
+            output = source.run()
+        if self.measure is not None:
+            return check_number("measure", self.measure(output), "a finite number")
+        attention = calls[-1].attention()[:, list(heads)].double().cpu()
+        shares = (attention * self.targets).sum(dim=-1)[self.targets.any(dim=-1)]
+        return float(shares.mean())
 
 
 def _controls(reason: Reason, origins: Sequence[str], count: int, generator: np.random.Generator) -> list[Reason]:
-    """Random reasons of equal size without an origin of this one on the same side."""
+    """Random reasons of equal size without an origin of this one on the same side; what is constant remains so."""
+    if CONSTANT in reason.query & reason.key:
+        raise ProblemError("query, key: expected an origin that can be resampled on one side, got constants on both")
     sides = []
     for side, of_reason in (("queries", reason.query), ("keys", reason.key)):
         left = [origin for origin in origins if origin not in of_reason and origin != BIASES]
         if not left:
             raise ProblemError(f"controls: there is no origin of {side} beside those of the reason")
         size = min(len(of_reason), len(left))
-        sides.append([frozenset(generator.choice(left, size, replace=False).tolist()) for _ in range(count)])
+        drawn = [frozenset(generator.choice(left, size, replace=False).tolist()) for _ in range(count)]
+        sides.append([of_reason] * count if CONSTANT in of_reason else drawn)
     return [Reason(query, key) for query, key in zip(*sides, strict=True)]
-
-
-@dataclass(frozen=True, eq=False)
-class _Running:
-    """A model on sequences that it was not explained on, and the attention of some heads of one layer there."""
-
-    source: Source
-    module: nn.Module
-    heads: tuple[int, ...]
-    residual: Residual
-    targets: Tensor
-    lengths: np.ndarray
-    measure: Callable[[Any], float] | None
-
-    @classmethod
-    def of(cls, heads: Heads, measure: Callable[[Any], float] | None) -> "_Running":
-        source = heads.source
-        layer, targets = decisions_of(*heads)
-        allowed = layer.allowed.any(axis=1)
-        lengths = allowed.sum(axis=-1)
-        if not (allowed == (np.arange(allowed.shape[1]) < lengths[:, None])).all():
-            raise ProblemError("batch: expected sequences that are padded on the right, if at all")
-        attention = source.layers[heads.layer]
-        residual = residual_stream(source.model, source.batch, attention)
-        return cls(source, attention.module, heads.heads, residual, torch.as_tensor(targets), lengths, measure)
-
-    def others(self, generator: np.random.Generator) -> Tensor:
-        """Another sequence for each, at least as long; the longest ones may only have themselves, and are left out."""
-        found = np.arange(len(self.lengths))
-        for i, length in enumerate(self.lengths):
-            longer = np.flatnonzero(self.lengths >= length)
-            longer = longer[longer != i]
-            found[i] = generator.choice(longer) if len(longer) else i
-        if (found == np.arange(len(found))).all():
-            raise ProblemError("batch: expected at least two sequences to resample from each other, got one")
-        return torch.as_tensor(found)
-
-    def streams(self, own: Reason, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """What the layer makes its queries and its keys from, with all but these origins of another sequence."""
-        other = self.others(generator)
-        query, key = (self.residual.mixed(other, of_side.__contains__) for of_side in own)
-        return query, key
-
-    def score(self, streams: tuple[Tensor, Tensor] | None) -> float:
-        """Run the model with these streams for the queries and keys of the heads; None changes nothing."""
-        model, module = self.source.model, self.module
-        with torch.no_grad(), evaluating(model, "sdpa"), _replaced(module, self.heads, streams) as calls:
-            output = self.source.run()
-        if self.measure is not None:
-            return check_number("measure", self.measure(output), "a finite number")
-        attention = calls[-1].attention()[:, list(self.heads)].double().cpu()
-        decided = self.targets.any(dim=-1)
-        alone = torch.as_tensor((self.lengths[:, None] <= self.lengths).sum(axis=1) < 2)
-        decided &= ~alone[:, None, None]
-        shares = (attention * self.targets).sum(dim=-1)[decided]
-        return float(shares.mean())
 
 
 class _Calls(TorchFunctionMode):
@@ -242,40 +295,37 @@ class _Calls(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def _replaced(
-    module: nn.Module, heads: tuple[int, ...], streams: tuple[Tensor, Tensor] | None
-) -> Iterator[list[FusedCall]]:
-    """Let a module make the queries and the keys of some heads from other streams; yields its calls."""
+def _replaced(module: nn.Module, heads: tuple[int, ...], streams: Streams, ends: bool) -> Iterator[list[FusedCall]]:
+    """Let a module make the queries and the keys of some heads from other streams; yields its calls.
+
+    If it ``ends``, the pass of the model ends behind the module with :class:`Reached`.
+    """
     forward = module.forward
     found: list[FusedCall] = []
 
-    def called(states: Tensor | None, *arguments: Any, **keywords: Any) -> tuple[Any, FusedCall]:
-        """One run of the module, on other states if they are given."""
-        if states is not None:
-            like = arguments[0] if arguments else keywords["hidden_states"]
-            states = states.to(like)
-            arguments, keywords = (
-                ((states, *arguments[1:]), keywords) if arguments else ((), {**keywords, "hidden_states": states})
-            )
-        with _Calls(heads) as mode:
-            output = forward(*arguments, **keywords)
-        if len(mode.calls) != 1:
-            raise ProblemError(
-                "model: the causal test needs attention by one call of scaled_dot_product_attention, got"
-                f" {len(mode.calls)}"
-            )
-        return output, mode.calls[0]
-
     def run(*arguments: Any, **keywords: Any) -> Any:
-        if streams is None:
-            output, call = called(None, *arguments, **keywords)
-            found.append(call)
-            return output
-        query = called(streams[0], *arguments, **keywords)[1].query
-        key = called(streams[1], *arguments, **keywords)[1].key
-        with _Calls(heads, query, key) as mode:
-            output = forward(*arguments, **keywords)
-        found.extend(mode.calls)
+        like = arguments[0] if arguments else keywords["hidden_states"]
+
+        def called(states: Tensor, query: Tensor | None = None, key: Tensor | None = None) -> tuple[Any, FusedCall]:
+            """One run of the module, with these queries and keys of the heads if they are given."""
+            states = states.to(like)
+            with _Calls(heads, query, key) as mode:
+                if arguments:
+                    output = forward(states, *arguments[1:], **keywords)
+                else:
+                    output = forward(**{**keywords, "hidden_states": states})
+            if len(mode.calls) != 1:
+                raise ProblemError(
+                    "model: the causal test needs attention by one call of scaled_dot_product_attention, got"
+                    f" {len(mode.calls)}"
+                )
+            return output, mode.calls[0]
+
+        queries, keys = (None if stream is None else called(stream)[1] for stream in streams)
+        output, call = called(like, None if queries is None else queries.query, None if keys is None else keys.key)
+        found.append(call)
+        if ends:
+            raise Reached
         return output
 
     own = module.__dict__.get("forward")

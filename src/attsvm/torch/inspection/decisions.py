@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from attsvm.errors import ProblemError
 from attsvm.torch.inspection.patterns import PATTERNS, Pattern
 from attsvm.torch.inspection.source import Source
-from attsvm.torch.inspection.weights import Layer
+from attsvm.torch.inspection.weights import Layer, check_head
 
 
 def decisions(
@@ -50,6 +50,8 @@ def decisions_of(
 ) -> tuple[Layer, Bool[np.ndarray, "n heads Q T"]]:
     """A layer, and the tokens that its heads decide for: the selected one, or those of the pattern."""
     captured = source.captured(layer)
+    for head in heads:
+        check_head(layer, head, captured)
     follows = pattern_of(pattern, captured, source.tokens)
     decided = []
     for head in heads:

@@ -8,15 +8,16 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from attsvm.checks import check_integer
+from attsvm.checks import check_flag, check_integer
 from attsvm.errors import ProblemError
-from attsvm.torch.inspection.causal import CausalTest, Heads, Reason, causal_test
+from attsvm.progress import shown
+from attsvm.torch.inspection.causal import CONTROLS, CausalTest, Heads, Reason, Running
 from attsvm.torch.inspection.decisions import decisions, pattern_of
-from attsvm.torch.inspection.families.stream import BIASES, Parts
+from attsvm.torch.inspection.families.stream import CONSTANT, Parts
 from attsvm.torch.inspection.patterns import Pattern
 from attsvm.torch.inspection.residual import residual_stream
 from attsvm.torch.inspection.source import Source
-from attsvm.torch.inspection.weights import Layer
+from attsvm.torch.inspection.weights import Layer, check_head
 
 STREAM_ERROR = 1e-3
 """Largest difference between the stream and the sum of its parts, relative to the largest entry of the stream."""
@@ -41,6 +42,26 @@ class OriginPair(NamedTuple):
         return f"queries from {self.query}, keys from {self.key}: {self.share:+.3f} of the margin"
 
 
+class MarginTerms(NamedTuple):
+    """Shares of the decision margin, which add up to 1.
+
+    Attributes
+    ----------
+    constant_query : float
+        Of the mean query with what varies among the keys: every query prefers the same keys.
+    interaction : float
+        Of what varies among the queries with what varies among the keys.
+    constant_key, constants : float
+        Of the mean key with what varies among the queries, and with the mean query. The mean key adds the same number
+        to all logits of a query, so both are 0, except with rotary positions, which make them depend on the distance.
+    """
+
+    constant_query: float
+    interaction: float
+    constant_key: float
+    constants: float
+
+
 @dataclass(frozen=True, eq=False)
 class LogitSplit:
     """The logits of one head, split by origin on the side of the queries and on the side of the keys.
@@ -49,10 +70,12 @@ class LogitSplit:
     ----------
     head : int
     origins : list of str
-        Embedding, positions, earlier heads such as "head 0.3", MLPs such as "MLP 0", and "biases".
+        "constant", embedding, positions, earlier heads such as "head 0.3", MLPs such as "MLP 0", and "biases".
     queries : ndarray, shape (origins, n, Q, d_h)
-        What each origin contributes to the queries, after rotary positions.
+        What each origin contributes to the queries, after rotary positions: the mean query for "constant", and for
+        every other origin its difference from its mean over all queries.
     keys : ndarray, shape (origins, n, T, d_h)
+        In the same way, with means over all tokens.
     scale : float
         Factor of the logits.
     selected, runner_up : int ndarrays, shape (n, Q)
@@ -112,8 +135,8 @@ class Explanation:
     splits : list of LogitSplit
         One for each head.
     groups : dict of str to list of str
-        Origins by group. Earlier heads of one named set, such as "previous token heads", are one group; every other
-        origin is its own.
+        Origins by group; the first is "constant". Earlier heads of one named set, such as "previous token heads", are
+        one group; every other origin is its own.
     pattern : str or None
         The pattern of the decisions, such as "induction"; see :meth:`attsvm.torch.Inspection.explain`.
     source : Source
@@ -129,6 +152,12 @@ class Explanation:
     are sums of one vector for each origin, and a logit is the sum over pairs of origins. Norms of the stream itself, as
     in BERT, are linear at their actual scale, too. The parts add up to the logits exactly. The scale of a norm depends
     on all origins; :meth:`test` therefore computes it again.
+
+    An origin can add nearly the same vector to every query, as the mean of the positions. Such constants say nothing
+    about one query, and those of several origins may cancel. They are therefore one group, "constant": the mean over
+    all queries, and the mean over all keys. What the other groups have is centred. A constant query prefers some keys
+    to others; a constant key adds the same number to all logits of a query and changes nothing, unless positions are
+    rotary.
 
     References
     ----------
@@ -189,6 +218,24 @@ class Explanation:
         shares: np.ndarray = member @ total @ member.T / total.sum()
         return shares
 
+    def terms(self) -> MarginTerms:
+        """Share of the decision margin by what varies: the keys alone, queries and keys, the queries alone, or nothing.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import attsvm.torch
+        >>> from attsvm.torch.inspection.attention_only import AttentionOnly
+        >>> _ = torch.manual_seed(0)
+        >>> model, tokens = AttentionOnly().double(), torch.randint(64, (4, 16))
+        >>> terms = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False).explain(1, 0).terms()
+        >>> round(terms.constant_query + terms.interaction, 6), abs(terms.constant_key + terms.constants) < 1e-12
+        (1.0, True)
+        """
+        shares = self.shares()
+        sums = shares[0, 1:].sum(), shares[1:, 1:].sum(), shares[1:, 0].sum(), shares[0, 0]
+        return MarginTerms(*(float(share) for share in sums))
+
     def pairs(self, most: int | None = 10) -> list[OriginPair]:
         """The pairs of groups with the largest shares in absolute value.
 
@@ -222,24 +269,25 @@ class Explanation:
         query: str | None = None,
         key: str | None = None,
         *,
-        controls: int = 20,
+        controls: int = CONTROLS,
         measure: Callable[[Any], float] | None = None,
         seed: int = 0,
+        progress: bool = False,
     ) -> CausalTest:
         """Test on other sequences whether a reason is sufficient and necessary, in the running model.
 
         The queries of the heads are made from the origins ``query`` and their keys from the origins ``key`` of each
-        sequence itself, and from all other origins of another sequence (sufficiency), or the other way round
-        (necessity). All norms are computed again. Both are divided by the effect of taking all origins from another
-        sequence.
+        token itself, and from all other origins of random tokens of the batch (sufficiency); or these origins are of
+        random tokens, first in the queries and then in the keys (necessity). All norms are computed again. Both are
+        divided by the effect of taking all origins from random tokens.
 
         Parameters
         ----------
         batch : mapping
-            Arguments of the model for sequences that it was not explained on, padded on the right. Each sequence is
-            resampled from one that is at least as long.
+            Arguments of the model for sequences that it was not explained on.
         query, key : str, optional
-            Groups of origins, of ``groups``. By default those of the pair with the largest share.
+            Groups of origins, of ``groups``. By default those of the pair with the largest share. With "constant" the
+            queries are their mean over the batch, or the keys; there is nothing of them that could be necessary.
         controls : int
             Number of random reasons of equal size that share no origin with this one on the same side. Each has a
             resampling of its own. Where few origins are left, some occur several times, or are smaller.
@@ -248,6 +296,8 @@ class Explanation:
             the selected token; with a pattern, to the tokens of the pattern, for the queries that select one.
         seed : int
             Of the resampling and the controls.
+        progress : bool
+            Show the progress, as :func:`attsvm.train` does.
 
         Returns
         -------
@@ -256,9 +306,9 @@ class Explanation:
         Raises
         ------
         ProblemError
-            If there are no such groups, the sequences are padded on the left, there is only one, resampling everything
-            lowers the score by less than 5 % (as for heads that attend by position), or the attention of the model is
-            not one call of ``scaled_dot_product_attention``.
+            If there are no such groups, resampling everything lowers the score by less than 5 % (as for heads that
+            attend evenly, or by rotary positions alone), or the attention of the model is not one call of
+            ``scaled_dot_product_attention``.
 
         Examples
         --------
@@ -275,12 +325,20 @@ class Explanation:
         if query is None or key is None:
             best = self.pairs(1)[0]
             query, key = query or best.query, key or best.key
-        for side, name in (("query", query), ("key", key)):
-            if name not in self.groups:
-                raise ProblemError(f"{side}: expected one of {', '.join(self.groups)}, got {name!r}")
-        reason = Reason(frozenset(self.groups[query]), frozenset(self.groups[key]))
-        heads = Heads(self.source.on(batch), self.layer, self.heads, self.pattern)
-        return causal_test(heads, reason, controls, measure, seed)
+        check_flag("progress", progress)
+        reason = reason_of(self, query, key)
+        source = Source.whole(self.source.model, batch, self.source.layers)
+        running = Running.of(Heads(source, self.layer, self.heads, self.pattern), measure, seed)
+        with shown(progress, "causal test") as callback:
+            return running.test(reason, controls, seed, callback)
+
+
+def reason_of(explanation: Explanation, query: str, key: str) -> Reason:
+    """The origins of two groups."""
+    for side, name in (("query", query), ("key", key)):
+        if name not in explanation.groups:
+            raise ProblemError(f"{side}: expected one of {', '.join(explanation.groups)}, got {name!r}")
+    return Reason(frozenset(explanation.groups[query]), frozenset(explanation.groups[key]))
 
 
 def explained(
@@ -291,14 +349,10 @@ def explained(
     sets: Mapping[str, Sequence[tuple[int, int]]],
 ) -> Explanation:
     """The explanation of heads of one layer; see :meth:`attsvm.torch.Inspection.explain`."""
-    check_integer("layer", layer, 0)
-    if layer >= len(source.layers):
-        raise ProblemError(f"layer: expected an integer below {len(source.layers)}, got {layer}")
-    captured = source.captured(layer)
+    captured = source.captured(check_integer("layer", layer, 0))
     chosen = tuple(dict.fromkeys(check_integer("heads", head, 0) for head in heads))
     for head in chosen:
-        if head >= captured.num_heads:
-            raise ProblemError(f"heads: layer {layer} has {captured.num_heads} heads, counted from 0, got {head}")
+        check_head(layer, head, captured)
     if not chosen:
         raise ProblemError("heads: expected at least one head, got none")
     what = "norms of queries and keys" if captured.given is not None else "biases of positions"
@@ -329,19 +383,26 @@ def _check_stream(parts: Parts, layer: Layer, dtype: torch.dtype) -> None:
 
 
 def _split(parts: Parts, layer: Layer, head: int, follows: Pattern | None) -> LogitSplit:
-    # the biases of the projections, which their own family may lack, belong to the biases
-    tokens = {BIASES: np.zeros_like(layer.tokens, float)} | {origin: part.numpy() for origin, part in parts.items()}
     at = np.maximum(layer.positions, 0)[..., None]
-    keys, queries = [], []
-    for origin, part in tokens.items():
-        key, query = layer.projected(head, part, np.take_along_axis(part, at, axis=1), biases=origin == BIASES)
-        keys.append(key)
-        queries.append(query)
+    asking, seen = layer.positions >= 0, layer.allowed.any(axis=1)
+    mean_key, mean_query = np.zeros(layer.tokens.shape[-1]), np.zeros(layer.queries.shape[-1])
+    centred = {}
+    for origin, part in parts.items():
+        tokens = part.numpy()
+        asked = np.take_along_axis(tokens, at, axis=1)
+        of_key, of_query = tokens[seen].mean(axis=0), asked[asking].mean(axis=0)
+        centred[origin] = layer.projected(head, tokens - of_key, asked - of_query, biases=False)
+        mean_key, mean_query = mean_key + of_key, mean_query + of_query
+    # the biases of the projections are constant, too
+    constant = layer.projected(
+        head, np.broadcast_to(mean_key, layer.tokens.shape), np.broadcast_to(mean_query, layer.queries.shape)
+    )
+    keys, queries = zip(constant, *centred.values(), strict=True)
     whole = layer.projected(head, layer.tokens, layer.queries)
     logits = layer.projections.scale * (whole[1] @ whole[0].mT)
     selected, runner_up = decisions(logits, layer.allowed, follows)
     split = LogitSplit(
-        head, list(tokens), np.stack(queries), np.stack(keys), layer.projections.scale, selected, runner_up, 0.0
+        head, [CONSTANT, *centred], np.stack(queries), np.stack(keys), layer.projections.scale, selected, runner_up, 0.0
     )
     differences = np.where(layer.allowed, split.logits() - logits, 0.0)
     return LogitSplit(**{**split.__dict__, "error": float(np.abs(differences).max())})
@@ -351,7 +412,6 @@ def _groups(origins: list[str], sets: Mapping[str, Sequence[tuple[int, int]]]) -
     """Origins by group, in their order; a head of several sets is in the first."""
     groups: dict[str, list[str]] = {}
     names = {f"head {layer}.{head}": f"{name} heads" for name in reversed(list(sets)) for layer, head in sets[name]}
-    for origin in origins:
+    for origin in (CONSTANT, *origins):
         groups.setdefault(names.get(origin, origin), []).append(origin)
-    groups.setdefault(BIASES, [BIASES])
     return groups

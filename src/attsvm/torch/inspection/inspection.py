@@ -25,7 +25,7 @@ from attsvm.torch.inspection.sampling import Sampler
 from attsvm.torch.inspection.solves import SolveSettings, Support, default_workers, margin_intervals
 from attsvm.torch.inspection.source import Source
 from attsvm.torch.inspection.view import VIEW_GAP, HeadView, view_head
-from attsvm.torch.inspection.weights import Layer
+from attsvm.torch.inspection.weights import Layer, check_head
 
 
 @reports("inspection")
@@ -230,10 +230,10 @@ class _Work:
         for index, layer in self._layers():
             self.first = self.first or layer
             if self.view_of is not None and self.view_of[0] == index:
-                _check_head(*self.view_of, layer)
+                check_head(*self.view_of, layer)
             chosen = self.chosen[index] or list(range(layer.num_heads))
-            _check_head(index, min(chosen), layer)
-            _check_head(index, max(chosen), layer)
+            check_head(index, min(chosen), layer)
+            check_head(index, max(chosen), layer)
             later = sum(len(heads or range(layer.num_heads)) for k, heads in self.chosen.items() if k > index)
             self.total = len(self.heads) + len(chosen) + later  # if later layers have as many heads as this one
             self.source.keep(index, layer)
@@ -303,11 +303,6 @@ class _Work:
     def _layers(self) -> Iterator[tuple[int, Layer]]:
         order = sorted(self.chosen)
         return zip(order, self.source.layers_at(order), strict=True)
-
-
-def _check_head(index: int, head: int, layer: Layer) -> None:
-    if not 0 <= head < layer.num_heads:
-        raise ProblemError(f"head {index}.{head}: layer {index} has {layer.num_heads} heads, counted from 0")
 
 
 def _heads_by_layer(

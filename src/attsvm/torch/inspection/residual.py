@@ -42,22 +42,28 @@ class Residual:
         """What enters the layer, by origin, with every norm at its actual scale."""
         return self._read(self.written)
 
-    def mixed(self, other: Tensor, own: Callable[[str], bool]) -> Tensor:
-        """What enters the layer if only some origins are of the sequence itself, with every norm computed again.
+    def mixed(self, places: Tensor, own: Callable[[str], bool]) -> Tensor:
+        """What enters the layer if only some origins are of the token itself, with every norm computed again.
 
         Parameters
         ----------
-        other : Tensor of int64, shape (b,)
-            The sequence from which the other origins are.
+        places : Tensor of int64, shape (b, T, 2)
+            Sequence and place of the token from which the other origins are.
         own : callable
-            Whether an origin is of the sequence itself.
+            Whether an origin is of the token itself.
         """
+        sequences, tokens = places.unbind(dim=-1)
 
         def total(parts: Parts) -> Parts:
             if not parts:
                 return {}
-            rows = [part if own(origin) else part[other] for origin, part in parts.items()]
-            return {"": torch.stack(rows).sum(dim=0)}
+            mine = other = torch.zeros_like(next(iter(parts.values())))
+            for origin, part in parts.items():
+                if own(origin):
+                    mine = mine + part
+                else:
+                    other = other + part
+            return {"": mine + other[sequences, tokens]}
 
         # one part alone is at the scale of the whole, so its norm is the norm itself; the biases are added to it
         return torch.stack(list(self._read([total(parts) for parts in self.written]).values())).sum(dim=0)
@@ -95,7 +101,7 @@ def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Resi
     return Residual(reader, before, [_together(of_step) for of_step in written])
 
 
-class _Reached(Exception):
+class Reached(Exception):
     """Stops a pass of the model before the layer whose stream is recorded."""
 
 
@@ -108,14 +114,14 @@ def _kept(model: nn.Module, batch: Any, steps: list[Step], until: nn.Module) -> 
         into.append(tensor if tensor.ndim == 3 else tensor[None])  # positions may lack the axis of sequences
 
     def stop(*_: Any) -> None:
-        raise _Reached
+        raise Reached
 
     with contextlib.ExitStack() as stack:
         stack.callback(until.register_forward_pre_hook(stop).remove)
         hooks = [step.watched(partial(keep, into)) for step, into in zip(steps, kept, strict=True)]
         for hook in (hook for of_step in hooks for hook in of_step):
             stack.callback(hook.remove)
-        with contextlib.suppress(_Reached):
+        with contextlib.suppress(Reached):
             call_model(model, batch)
     for number, (tensors, of_step) in enumerate(zip(kept, hooks, strict=True)):
         if len(tensors) != len(of_step):

@@ -17,6 +17,7 @@ from attsvm.torch.inspection.measures import HEAD_SETS, MEASURES, Measure
 from attsvm.torch.inspection.solves import Support
 from attsvm.torch.inspection.source import Source
 from attsvm.torch.inspection.view import HeadView
+from attsvm.torch.inspection.weights import check_head
 
 SHOWN = 8
 """Heads of a set that the summary in notebooks names."""
@@ -320,7 +321,7 @@ class Inspection(Result):
         >>> model, tokens = AttentionOnly(rotary=True), torch.randint(64, (4, 16))
         >>> inspection = attsvm.torch.inspect(model, {"input_ids": tokens}, margins=False)
         >>> list(inspection.explain(1, [0, 2]).groups)
-        ['embedding', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3']
+        ['constant', 'embedding', 'biases', 'head 0.0', 'head 0.1', 'head 0.2', 'head 0.3']
         """
         if self.source is None:
             raise ProblemError("explain: expected an inspection of this session, got one without its model and batch")
@@ -371,11 +372,8 @@ class Inspection(Result):
         check_integer("ends", ends, 1)
         if self.source is None:
             raise ProblemError("reading_directions: expected an inspection of this session, got one without its model")
-        if not 0 <= layer < len(self.layer_names):
-            raise ProblemError(f"layer: expected an integer from 0 to {len(self.layer_names) - 1}, got {layer}")
         captured = self.source.captured(layer)
-        if not 0 <= head < captured.num_heads:
-            raise ProblemError(f"head: expected an integer from 0 to {captured.num_heads - 1}, got {head}")
+        check_head(layer, head, captured)
         table = self.source.embeddings(captured.tokens.shape[-1])
         return reading_directions(captured, head, count, ends, self.source.tokens, table, distance)
 

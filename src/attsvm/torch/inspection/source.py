@@ -1,7 +1,7 @@
 """Where an inspection comes from: the model and the batch, to look at them again."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,13 +53,14 @@ class Source:
     tokens: Int[np.ndarray, "n T"] | None
     kept: dict[int, Layer] = field(default_factory=dict)
 
-    def on(self, batch: Any) -> "Source":
-        """The same model on other sequences, with all of their queries."""
-        batch = on_device_of(self.model, without_special(batch)[0])
+    @classmethod
+    def whole(cls, model: nn.Module, batch: Any, layers: list[AttentionLayer]) -> "Source":
+        """A model on sequences, with all of their queries."""
+        batch = on_device_of(model, without_special(batch)[0])
         count = num_sequences(batch)
         if count is None:
             raise ProblemError(f"batch: expected a mapping with the arguments of the model, got {type(batch).__name__}")
-        return replace(self, batch=batch, sampler=Sampler(2**40, count, 0), tokens=token_ids(batch), kept={})
+        return cls(model, batch, layers, Sampler(2**40, count, 0), token_ids(batch))
 
     def run(self) -> Any:
         """The output of the model for the batch, in one call."""
@@ -75,7 +76,15 @@ class Source:
         return as_array(table.weight)
 
     def captured(self, layer: int) -> Layer:
-        """What enters a layer, at the inspected queries."""
+        """What enters a layer, at the inspected queries.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such layer.
+        """
+        if not 0 <= layer < len(self.layers):
+            raise ProblemError(f"layer: expected an integer below {len(self.layers)}, got {layer}")
         return next(self.layers_at([layer]))
 
     def layers_at(self, indices: list[int]) -> Iterator[Layer]:

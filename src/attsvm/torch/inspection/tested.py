@@ -1,10 +1,12 @@
 """Causal tests of the largest reasons of an explanation, on held-out sequences."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from attsvm.errors import ProblemError
-from attsvm.torch.inspection.causal import CausalTest
-from attsvm.torch.inspection.explanation import Explanation, OriginPair
+from attsvm.progress import in_draws
+from attsvm.torch.inspection.causal import CONTROLS, CausalTest, Running
+from attsvm.torch.inspection.explanation import Explanation, OriginPair, reason_of
 
 MOST = 3
 """Reasons that are tested."""
@@ -29,22 +31,28 @@ class TestedReason(NamedTuple):
     untested: str = ""
 
 
-def tested_reasons(explanation: Explanation, batch: Any, seed: int) -> tuple[TestedReason, ...]:
+def tested_reasons(
+    explanation: Explanation, running: Running, seed: int, callback: Callable[[Any], object] | None
+) -> tuple[TestedReason, ...]:
     """The pairs with the largest shares, each tested as a reason on other sequences.
 
     Parameters
     ----------
     explanation : Explanation
-    batch : mapping
-        Arguments of the model for sequences that the head was not explained on.
+    running : Running
+        The same heads on sequences that they were not explained on.
     seed : int
         Of the resampling and the controls.
+    callback : callable, optional
+        Of the controls of all reasons.
     """
     pairs = [pair for pair in explanation.pairs(None) if pair.share >= LEAST_SHARE][:MOST]
     found = []
-    for pair in pairs:
+    for k, pair in enumerate(pairs):
+        counted = in_draws(callback, k, len(pairs), "reason")
         try:
-            found.append(TestedReason(pair, explanation.test(batch, pair.query, pair.key, seed=seed)))
-        except ProblemError as error:  # for example a head that attends by position
-            found.append(TestedReason(pair, None, str(error).removeprefix("explanation: ")))
+            test = running.test(reason_of(explanation, pair.query, pair.key), CONTROLS, seed, counted)
+            found.append(TestedReason(pair, test))
+        except ProblemError as error:  # for example without another origin for the controls
+            found.append(TestedReason(pair, None, str(error)))
     return tuple(found)

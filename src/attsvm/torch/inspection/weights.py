@@ -220,6 +220,18 @@ class Layer:
         return float(np.exp(-(share * np.log(share)).sum()))
 
 
+def check_head(index: int, head: int, layer: Layer) -> None:
+    """Check that a layer has a head.
+
+    Raises
+    ------
+    ProblemError
+        If it has not.
+    """
+    if not 0 <= head < layer.num_heads:
+        raise ProblemError(f"head {index}.{head}: layer {index} has {layer.num_heads} heads, counted from 0")
+
+
 def singular_values(projections: Projections, head: int) -> Float[np.ndarray, " d_h"]:
     """Singular values of W = W_K (W_Q; b_Q)'/√d_h, by the triangular factors of both projections."""
     query = np.vstack([projections.query[head], projections.query_bias[head]])

@@ -16,6 +16,9 @@ from attsvm.errors import ProblemError
 BIASES = "biases"
 """Origin of what does not depend on the text: the biases of output projections, of norms, of queries and of keys."""
 
+CONSTANT = "constant"
+"""What is the same for every query, or for every key: the mean over all of them."""
+
 Parts = dict[str, Tensor]
 """A stream (b, T, d) split by origin; the parts add up to it."""
 
