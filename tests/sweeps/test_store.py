@@ -83,8 +83,8 @@ def test_a_store_whose_chunks_cannot_be_written_is_refused_in_one_line(tmp_path)
         return {"one": np.ones(8)}
 
     grid, options = {"dim": [2]}, {"store": store, "trials": 8, "workers": 0}
-    for found in ("chunks/0-0.failed: cannot be written (Not a directory)", "chunks: cannot be written (File exists)"):
-        with pytest.raises(ProblemError, match=f"^{re.escape(f'{store}/{found}')}$"):
+    for why in ("Not a directory", "File exists"):
+        with pytest.raises(ProblemError, match=rf"^{re.escape(str(store))}: cannot be written \({why}\)$"):
             sweep(grid, [filled_disk], fixed={"steps": 1}, **options)
 
 

@@ -126,8 +126,7 @@ class Store:
         try:
             yield
         except OSError as error:
-            name = os.fspath(error.filename or self.given)
-            raise ProblemError(f"{name}: cannot be written ({error.strerror or error})") from error
+            raise ProblemError(f"{self.given}: cannot be written ({error.strerror or error})") from error
 
     def prepare(self, definition: Definition, chunk: int, command: str, device: str | None = None) -> int:
         """Create the store, or check that it is of the same sweep and version; return the size of its chunks.
