@@ -40,11 +40,26 @@ def test_a_shuffled_table_predicts_as_the_list_does(data):
     np.testing.assert_allclose(found[expected.index], expected, rtol=1e-9)
     assert list(of_table.feature_names_in_) == ["c", "a", "b"]
     assert of_table.score(frame, labels[::-1]) == fitted.score(arrays, labels.to_numpy())
-    scores = of_table.instance_scores(frame.sample(frac=1, random_state=2)).sort_index()
-    np.testing.assert_allclose(scores, np.concatenate(fitted.instance_scores(arrays)), rtol=1e-9)
-    ranked = of_table.ranked_instances(frame, top=1)
+    scores = of_table.instance_scores(frame.sample(frac=1, random_state=2), class_="yes").sort_index()
+    assert scores.name == "yes"
+    np.testing.assert_allclose(scores, np.concatenate(fitted.instance_scores(arrays, class_="yes")), rtol=1e-9)
+    ranked = of_table.ranked_instances(frame, class_="yes", top=1)
     assert ranked["row"][0] == scores.idxmax()
     assert ranked["bag"][0] == frame["bag"][scores.idxmax()]
+
+
+def test_results_of_a_table_have_the_names_of_the_classes(data):
+    _, labels, frame = data
+    fitted = classifier().fit(frame, labels, bag="bag")
+    for found in (fitted.predict_proba(frame), fitted.predict_log_proba(frame)):
+        assert list(found.columns) == ["no", "yes"]
+    assert (fitted.predict_proba(frame).idxmax(axis=1) == fitted.predict(frame)).all()
+    three = labels.where(np.arange(60) % 3 > 0, "unknown")
+    fitted = classifier().fit(frame, three, bag="bag")
+    for found in (fitted.decision_function(frame), fitted.instance_scores(frame)):
+        assert list(found.columns) == ["no", "unknown", "yes"]
+    scores = fitted.instance_scores(frame)
+    assert scores["no"].equals(fitted.instance_scores(frame, class_="no"))
 
 
 def test_other_forms_of_labels_and_other_libraries(data):
@@ -58,6 +73,7 @@ def test_other_forms_of_labels_and_other_libraries(data):
         assert found.column_names == ["bag", "value"]
         assert found["bag"].to_pylist() == expected.index.tolist()
         assert found["value"].to_pylist() == expected.tolist()
+    assert classifier().fit(table, names, bag="bag").predict_proba(table).column_names == ["bag", "no", "yes"]
 
 
 def test_polars_tables_and_series(data):
@@ -73,8 +89,8 @@ def test_polars_tables_and_series(data):
     assert isinstance(found, polars.DataFrame)
     by_name = dict(found.iter_rows())
     np.testing.assert_allclose([by_name[name] for name in expected.index], expected, rtol=1e-9)
-    scores = of_table.instance_scores(shuffled)
-    np.testing.assert_allclose(scores, reference.instance_scores(frame).to_numpy()[order], rtol=1e-9)
+    scores = of_table.instance_scores(shuffled, class_="yes")
+    np.testing.assert_allclose(scores, reference.instance_scores(frame, class_="yes").to_numpy()[order], rtol=1e-9)
     assert of_table.score(shuffled, named) == reference.score(frame, labels)
     with pytest.raises(ProblemError, match="missing b"):
         of_table.predict(table.drop("b"))

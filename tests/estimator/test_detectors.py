@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import get_scorer, roc_auc_score
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -42,9 +42,17 @@ def by_definition(classifier, array):
     return output, (activations * classifier.weights_).sum(axis=2), logits.argmax(axis=0)
 
 
+class EitherPositive(DetectorClassifier):
+    """With the last label as the positive one: scikit-learn's checks have labels 1 and 2, and words."""
+
+    def _find_positive(self, classes):
+        return classes.tolist()[-1] if len(classes) == 2 else None
+
+
 def test_scikit_learn_finds_its_conventions_kept():
-    expected = {"check_sample_weight_equivalence_on_dense_data": "copies of a sequence may be in different batches"}
-    check_estimator(short(max_steps=50, learning_rate=0.1), expected_failed_checks=expected, on_skip=None)
+    expected = {"check_sample_weight_equivalence_on_dense_data": "n of the penalty, and centre and scale, count copies"}
+    model = EitherPositive(5, max_steps=50, learning_rate=0.1, random_state=0)
+    check_estimator(model, expected_failed_checks=expected, on_skip=None)
 
 
 def test_outputs_scores_and_selection_are_those_of_the_definition(fitted):
@@ -120,13 +128,63 @@ def test_instance_scores_rank_the_nines():
 
 def test_each_detector_is_the_separator_of_what_it_selects(fitted):
     classifier, arrays = fitted
-    report = classifier.margin_report(arrays, detector=1, label=classifier.classes_[-1])
+    report = classifier.margin_report(arrays, detector=1, class_=classifier.classes_[-1])
     assert report.num_sequences == len(arrays)
     assert 0 < report.margin_ratio <= 1 + 1e-9
     with pytest.raises(attsvm.ProblemError, match="detector: expected an integer from 0 to 4, got 5"):
-        classifier.margin_report(detector=5)
-    with pytest.raises(attsvm.ProblemError, match="label: expected one of"):
-        classifier.margin_report(label=17)
+        classifier.margin_report(detector=5, class_=1)
+    with pytest.raises(attsvm.ProblemError, match="class_: expected one of"):
+        classifier.margin_report(class_=17)
+
+
+@pytest.mark.parametrize("kind", [DetectorClassifier, attsvm.AttentionClassifier])
+def test_the_names_of_two_classes_change_no_prediction(kind):
+    arrays, labels = bags()
+    expected = kind(max_steps=150, random_state=0, class_weight={1: 2.0}).fit(arrays, labels)
+    # the positive one comes first in the alphabet
+    names = np.array(["stay", "churn"])
+    named = names[labels]
+    found = kind(max_steps=150, random_state=0, class_weight={"churn": 2.0}, positive="churn").fit(arrays, named)
+    assert (found.predict(arrays) == names[expected.predict(arrays)]).all()
+    np.testing.assert_allclose(found.predict_proba(arrays), expected.predict_proba(arrays)[:, ::-1], rtol=1e-9)
+    np.testing.assert_allclose(found.decision_function(arrays), -expected.decision_function(arrays), rtol=1e-9)
+    scores, auc = np.concatenate(expected.instance_scores(arrays)), get_scorer("roc_auc")
+    assert auc(found, arrays, named) == pytest.approx(auc(expected, arrays, labels))
+    np.testing.assert_allclose(np.concatenate(found.instance_scores(arrays)), scores, rtol=1e-9)
+    np.testing.assert_allclose(np.concatenate(found.instance_scores(arrays, class_="stay")), -scores, rtol=1e-9)
+    assert (found.ranked_instances(arrays)["row"] == expected.ranked_instances(arrays)["row"]).all()
+    # chunks go on with the same class
+    parts = [
+        kind(random_state=0, **given).partial_fit(arrays, y, classes=c).partial_fit(arrays, y)
+        for given, y, c in (({}, labels, [0, 1]), ({"positive": "churn"}, named, names))
+    ]
+    one, other = (part.decision_function(arrays) for part in parts)
+    np.testing.assert_allclose(one, -other, rtol=1e-9)
+
+
+def test_a_pair_of_labels_without_a_positive_one_is_refused_where_it_matters():
+    arrays, labels = bags()
+    named = np.array(["stay", "churn"])[labels]
+    message = r"^positive: expected positive='churn' or positive='stay', the class of the bags .*, got None$"
+    for fit in (short().fit, short().partial_fit):
+        with pytest.raises(attsvm.ProblemError, match=message):
+            fit(arrays, named)
+    for pair in ([False, True], [-1, 1], [0.0, 1.0]):
+        assert short(max_steps=1).fit(arrays, np.array(pair)[labels]).positive_ == 1
+    with pytest.raises(attsvm.ProblemError, match="positive: expected one of the labels churn, stay, got 'chrun'"):
+        short(positive="chrun").fit(arrays, named)
+    with pytest.raises(attsvm.ProblemError, match="positive: expected None for 3 classes, got 1"):
+        short(positive=1).fit(arrays, np.arange(60) % 3)
+    either = attsvm.AttentionClassifier(max_steps=1).fit(arrays, named)
+    assert either.positive_ is None
+    for ask in (either.instance_scores, either.ranked_instances):
+        with pytest.raises(attsvm.ProblemError, match="class_: expected one of the classes churn, stay, or positive= "):
+            ask(arrays)
+    fitted = short(positive="stay", max_steps=1, warm_start=True).fit(arrays, named)
+    with pytest.raises(attsvm.ProblemError, match="class_: expected 'stay', whose detectors these are, got 'churn'"):
+        fitted.margin_report(class_="churn")
+    with pytest.raises(attsvm.ProblemError, match="positive: expected 'stay' with warm_start, as before, got 'churn'"):
+        fitted.set_params(positive="churn").fit(arrays, named)
 
 
 @pytest.mark.parametrize("kind", [DetectorClassifier, attsvm.AttentionClassifier])

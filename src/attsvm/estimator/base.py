@@ -20,7 +20,7 @@ from attsvm.estimator.network import Network
 from attsvm.estimator.settings import read_settings
 from attsvm.estimator.state import State, begin, start
 from attsvm.estimator.tables import is_table
-from attsvm.estimator.task import Tally, Task, listed, read_labels, read_task
+from attsvm.estimator.task import Tally, Task, find_positive, listed, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
 from attsvm.jax_devices import on_device
 from attsvm.results import Callback
@@ -36,10 +36,12 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
     """
 
     classes_: np.ndarray
+    positive_: Any
     alpha: float
     early_stopping: bool
     validation_fraction: float
     class_weight: Any
+    positive: Any
     random_state: Any
     warm_start: bool
     token_net: Any
@@ -54,7 +56,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _token_outputs(self, sequences: Sequences) -> np.ndarray:
-        """Outputs for each token, (N, C), C = 1 for two classes."""
+        """Outputs for each token, (N, C), C = 1 for two classes; large for the positive one."""
 
     def fit(
         self,
@@ -116,12 +118,15 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         continues = self.warm_start and hasattr(self, "_state")
         given, labels, weights = self._given(X, y, sample_weight, mask, bag, reset=not continues)
         classes = np.unique(labels)
+        positive = self._find_positive(classes)
         if continues and not np.array_equal(classes, self.classes_):
             raise ProblemError(f"y: expected classes {listed(self.classes_)} with warm_start, got {listed(classes)}")
-        self.bag_, self.classes_ = bag, classes
+        if continues and positive != self.positive_:
+            raise ProblemError(f"positive: expected {self.positive_!r} with warm_start, as before, got {positive!r}")
+        self.bag_, self.classes_, self.positive_ = bag, classes, positive
         generator = check_random_state(self.random_state)
         sequences = self._mapped(given.sequences, fit=not continues)
-        task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(classes))
+        task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
         training, validation = task.split(self.validation_fraction, generator) if self.early_stopping else (task, None)
         with on_device(settings.device):
             state = begin(self._state, settings.optimizer) if continues else self._start(training, generator)
@@ -188,14 +193,15 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         bag = bag if first else self.bag_
         given, labels, weights = self._given(X, y, sample_weight, mask, bag, reset=first)
         if first:
-            self.bag_, self.classes_ = bag, np.unique(labels if classes is None else classes)
+            found = np.unique(labels if classes is None else classes)
+            self.bag_, self.positive_, self.classes_ = bag, self._find_positive(found), found
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ProblemError(
                 f"classes: expected {listed(self.classes_)}, as before, got {listed(np.unique(classes))}"
             )
         total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
         generator = check_random_state(self.random_state)
-        before = Tally.empty(self.classes_) if first else self._tally
+        before = Tally.empty(self._order) if first else self._tally
         sequences = self._mapped(given.sequences, fit=first)
         task, tally = read_task(sequences, labels, weights, self.class_weight, before)
         with on_device(settings.device):
@@ -216,7 +222,8 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         Returns
         -------
         ndarray, shape (n,) for two classes, else (n, C)
-            For two classes, positive means the second.
+            For two classes, positive means ``classes_[1]``, as scikit-learn's scorers expect, whichever is positive.
+            For a table (n, C) has the names of the classes as columns.
 
         Examples
         --------
@@ -227,7 +234,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         (20,)
         """
         given, decision = self._decide(X, mask)
-        return given.labelled(decision[:, 0] if decision.shape[1] == 1 else decision)
+        return given.labelled(decision[:, 0]) if decision.shape[1] == 1 else given.labelled(decision, self.classes_)
 
     def predict(self, X: Any, *, mask: Any = None) -> Any:
         """The most probable class of each sequence, shape (n,).
@@ -244,7 +251,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         return given.labelled(self._named(decision))
 
     def predict_proba(self, X: Any, *, mask: Any = None) -> Any:
-        """The probability of each class, shape (n, C).
+        """The probability of each class, shape (n, C), in the order of ``classes_``, the columns of a table.
 
         Examples
         --------
@@ -255,7 +262,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         array([1., 1., 1.])
         """
         given, decision = self._decide(X, mask)
-        return given.labelled(self._network().probability(decision))
+        return given.labelled(self._network().probability(decision), self.classes_)
 
     def predict_log_proba(self, X: Any, *, mask: Any = None) -> Any:
         """The logarithm of the probability of each class, shape (n, C); accurate for small probabilities.
@@ -269,7 +276,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         True
         """
         given, decision = self._decide(X, mask)
-        return given.labelled(self._network().log_probability(decision))
+        return given.labelled(self._network().log_probability(decision), self.classes_)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, mask: Any = None) -> float:
         """Share of sequences classified correctly.
@@ -292,25 +299,33 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         """
         check_is_fitted(self)
         given, labels, weights = self._given(X, y, sample_weight, mask, self._bag(X), reset=False)
-        decision = self._output(self._mapped(given.sequences))
+        decision = self._decision(self._mapped(given.sequences))
         return float(accuracy_score(labels, self._named(decision), sample_weight=weights))
 
-    def instance_scores(self, X: Any, *, mask: Any = None) -> Any:
-        """How positive each token is by itself.
+    def instance_scores(self, X: Any, *, class_: Any = None, mask: Any = None) -> Any:
+        """How much each token by itself speaks for a class.
 
         For prompt attention this is f of the token alone, which ranks instances better than attention does; for
-        detectors Σ_k w_k σ(p_k'x_t + c_k).
+        detectors Σ_k w_k σ(p_k'x_t + c_k). For the other one of two classes it is the negative of that.
 
         Parameters
         ----------
         X, mask
             As for :meth:`fit`.
+        class_ : optional
+            The class whose scores are meant. By default the positive one of two classes, ``positive_``, and required
+            if that is not known; for more classes by default all.
 
         Returns
         -------
         list of n arrays (T_i,); ndarray (n, T) for padded arrays, 0 for padding; (N,) for ``Sequences``
-            With a last axis C for more than two classes. For a table in the order of its rows: with pandas a Series or
-            DataFrame with their index, otherwise an ndarray.
+            With a last axis C for all of more than two classes. For a table in the order of its rows: with pandas a
+            Series named like the class, or a DataFrame with the classes as columns; otherwise an ndarray.
+
+        Raises
+        ------
+        ProblemError
+            If the class is none of the classes, or required.
 
         See Also
         --------
@@ -326,10 +341,13 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         True
         """
         given, scores = self._scored(X, mask)
-        return given.restore(scores[:, 0] if scores.shape[1] == 1 else scores)
+        if class_ is None and len(self.classes_) > 2:
+            return given.restore(scores, self.classes_)
+        column = self._column(class_)
+        return given.restore(_of_column(scores, column), self._order[column])
 
     def ranked_instances(
-        self, X: Any, *, mask: Any = None, label: Any = None, top: int | None = None
+        self, X: Any, *, class_: Any = None, mask: Any = None, top: int | None = None
     ) -> dict[str, np.ndarray]:
         """The tokens with the largest scores of :meth:`instance_scores`, in decreasing order.
 
@@ -337,8 +355,9 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         ----------
         X, mask
             As for :meth:`fit`.
-        label : optional
-            The class whose scores are meant; by default the last one.
+        class_ : optional
+            The class whose scores are meant. By default the positive one of two classes, ``positive_``, otherwise
+            required.
         top : int, optional
             Number of tokens. By default all.
 
@@ -351,7 +370,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         Raises
         ------
         ProblemError
-            If the label is none of the classes.
+            If the class is none of the classes, or required.
 
         Examples
         --------
@@ -363,11 +382,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         ((3,), True)
         """
         given, scores = self._scored(X, mask)
-        column = len(self.classes_) - 1 if label is None else int(np.argmax(self.classes_ == label))
-        if label is not None and self.classes_[column] != label:
-            raise ProblemError(f"label: expected one of {listed(self.classes_)}, got {label!r}")
-        # with two classes, a token that is less positive is more negative
-        chosen = scores[:, column] if scores.shape[1] > 1 else (2 * column - 1) * scores[:, 0]
+        chosen = _of_column(scores, self._column(class_))
         sequences = given.sequences
         count = len(chosen) if top is None else check_integer("top", top, 1)
         order = np.argsort(-chosen, kind="stable")[:count]
@@ -418,7 +433,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _decide(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
         given = self._read(X, mask)
-        return given, self._output(self._mapped(given.sequences))
+        return given, self._decision(self._mapped(given.sequences))
 
     def _scored(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
         given = self._read(X, mask)
@@ -426,7 +441,28 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _output(self, sequences: Sequences) -> np.ndarray:
-        """Outputs (n, C), C = 1 for two classes."""
+        """Outputs (n, C), C = 1 for two classes; large for the positive one."""
+
+    def _decision(self, sequences: Sequences) -> np.ndarray:
+        """Outputs (n, C), C = 1 for two classes; large for the second of them, as scikit-learn expects."""
+        output = self._output(sequences)
+        return output if self._order[-1] == self.classes_[-1] else -output
+
+    @property
+    def _order(self) -> np.ndarray:
+        """The classes in the order of the network: the positive one of two is the second."""
+        return self.classes_[::-1] if self.positive_ == self.classes_[0] else self.classes_
+
+    def _find_positive(self, classes: np.ndarray) -> Any:
+        return find_positive(classes, self.positive)
+
+    def _column(self, class_: Any) -> int:
+        """The number of a class in the network, by default of the positive one."""
+        name = self.positive_ if class_ is None else class_
+        if name is None or name not in self.classes_.tolist():
+            hint = ", or positive= in the fit" * (name is None and len(self.classes_) == 2)
+            raise ProblemError(f"class_: expected one of the classes {listed(self.classes_)}{hint}, got {class_!r}")
+        return int(np.argmax(self._order == name))
 
     def _margins(self, name: str, at: Any, X: Any, mask: Any, slack: float | None, max_sequences: int) -> MarginReport:
         """The report on one prompt, the row ``at`` of these parameters."""
@@ -439,3 +475,8 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _named(self, decision: np.ndarray) -> np.ndarray:
         numbers = (decision[:, 0] > 0).astype(int) if decision.shape[1] == 1 else decision.argmax(axis=1)
         return np.asarray(self.classes_[numbers])
+
+
+def _of_column(scores: np.ndarray, column: int) -> np.ndarray:
+    """Scores (N,) of a class; of two classes, a token that is less positive is more negative."""
+    return np.asarray(scores[:, column] if scores.shape[1] > 1 else (2 * column - 1) * scores[:, 0])

@@ -46,6 +46,9 @@ class AttentionClassifier(SequenceClassifier):
     tol : float
     class_weight : dict, "balanced" or None
         Weights of the classes in the loss.
+    positive : label, optional
+        The class that ``instance_scores`` are for. By default that of {0, 1}, {False, True} or {-1, 1} with the larger
+        number; for other labels ``instance_scores`` need ``class_``. Probabilities do not depend on it.
     random_state : int, RandomState or None
         For the validation split and the order of the batches.
     warm_start : bool
@@ -64,8 +67,12 @@ class AttentionClassifier(SequenceClassifier):
     ----------
     prompt_ : ndarray, shape (d,)
     head_ : ndarray, shape (C, d), or (1, d) for two classes
+        For two classes of the output that is large for ``positive_``, or for ``classes_[1]`` if that is None.
     intercept_ : ndarray, shape (C,), or (1,) for two classes
     classes_ : ndarray, shape (C,)
+        Sorted.
+    positive_ : label or None
+        The positive one of two classes; None if it is not known, and for more classes.
     n_features_in_ : int
         d.
     n_iter_ : int
@@ -125,6 +132,7 @@ class AttentionClassifier(SequenceClassifier):
         n_iter_no_change: int = 500,
         tol: float = 1e-4,
         class_weight: Any = None,
+        positive: Any = None,
         random_state: Any = None,
         warm_start: bool = False,
         token_net: Any = None,
@@ -142,6 +150,7 @@ class AttentionClassifier(SequenceClassifier):
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
         self.class_weight = class_weight
+        self.positive = positive
         self.random_state = random_state
         self.warm_start = warm_start
         self.token_net = token_net

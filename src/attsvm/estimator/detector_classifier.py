@@ -12,7 +12,6 @@ from attsvm.errors import ProblemError
 from attsvm.estimator.base import SequenceClassifier
 from attsvm.estimator.detectors import DetectorModel, Detectors
 from attsvm.estimator.margins import MarginReport
-from attsvm.estimator.task import listed
 
 
 class DetectorClassifier(SequenceClassifier):
@@ -20,8 +19,8 @@ class DetectorClassifier(SequenceClassifier):
 
     It keeps the multiple-instance assumption: a bag is positive because of tokens that it contains, and a further token
     never lowers f. The maximum is the hard limit of attention with the prompt p_k, so the Att-SVM of what each detector
-    selects is defined. With two classes, ``classes_[1]`` is positive. With more, each class has K detectors of its own
-    against the rest, and the assumption holds for each output.
+    selects is defined. With two classes, f is large for the positive one, which ``positive`` names. With more, each
+    class has K detectors of its own against the rest, and the assumption holds for each output.
 
     Parameters
     ----------
@@ -51,6 +50,9 @@ class DetectorClassifier(SequenceClassifier):
     tol : float
     class_weight : dict, "balanced" or None
         Weights of the classes in the loss.
+    positive : label, optional
+        Of two classes the one whose bags contain what the negative ones lack. By default that of {0, 1}, {False, True}
+        or {-1, 1} with the larger number; required for other labels, because the reverse gives other predictions.
     random_state : int, RandomState or None
         For the validation split and the order of the batches.
     warm_start : bool
@@ -71,6 +73,9 @@ class DetectorClassifier(SequenceClassifier):
     offsets_, weights_ : ndarray, shape (C, K), or (1, K) for two classes
     intercept_ : ndarray, shape (C,), or (1,) for two classes
     classes_ : ndarray, shape (C,)
+        Sorted.
+    positive_ : label or None
+        The positive one of two classes; None if it is not known, and for more classes.
     n_features_in_ : int
         d.
     n_iter_ : int
@@ -127,6 +132,7 @@ class DetectorClassifier(SequenceClassifier):
         n_iter_no_change: int = 500,
         tol: float = 1e-4,
         class_weight: Any = None,
+        positive: Any = None,
         random_state: Any = None,
         warm_start: bool = False,
         token_net: Any = None,
@@ -145,6 +151,7 @@ class DetectorClassifier(SequenceClassifier):
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
         self.class_weight = class_weight
+        self.positive = positive
         self.random_state = random_state
         self.warm_start = warm_start
         self.token_net = token_net
@@ -175,7 +182,7 @@ class DetectorClassifier(SequenceClassifier):
         X: Any = None,
         *,
         detector: int | None = None,
-        label: Any = None,
+        class_: Any = None,
         mask: Any = None,
         slack: float | None = None,
         max_sequences: int = 200,
@@ -188,8 +195,8 @@ class DetectorClassifier(SequenceClassifier):
             As for :meth:`fit`; by default the 200 training sequences (or fewer) that a fit keeps.
         detector : int, optional
             By default the one with the largest weight.
-        label : optional
-            For more than two classes, the class of the detector; by default the last one.
+        class_ : optional
+            The class of the detector; required for more than two classes.
         slack : float, optional
             C of the soft margin. By default the hard margin is solved, and the soft one with C = 1 if that is
             infeasible.
@@ -218,20 +225,24 @@ class DetectorClassifier(SequenceClassifier):
         40
         """
         check_is_fitted(self)
-        row = self._row(label)
+        column = self._column(class_)
+        if not column and len(self.classes_) == 2:
+            raise ProblemError(f"class_: expected {self.positive_!r}, whose detectors these are, got {class_!r}")
+        row = column if len(self.classes_) > 2 else 0
         if detector is None:
             detector = int(np.argmax(self.weights_[row]))
         detector = check_integer("detector", detector, 0, self.weights_.shape[1] - 1)
         return self._margins("P", (row, detector), X, mask, slack, max_sequences)
 
-    def _row(self, label: Any) -> int:
-        rows = len(self.weights_)
-        if label is None or (rows == 1 and label == self.classes_[1]):
-            return rows - 1
-        if rows == 1 or label not in self.classes_:
-            expected = listed(self.classes_[1:] if rows == 1 else self.classes_)
-            raise ProblemError(f"label: expected one of {expected}, got {label!r}")
-        return int(np.argmax(self.classes_ == label))
+    def _find_positive(self, classes: np.ndarray) -> Any:
+        positive = super()._find_positive(classes)
+        if positive is None and len(classes) == 2:
+            one, other = classes.tolist()
+            raise ProblemError(
+                f"positive: expected positive={one!r} or positive={other!r}, the class of the bags that contain what "
+                "the others lack, got None"
+            )
+        return positive
 
     def _network(self) -> Detectors:
         return Detectors(check_integer("num_detectors", self.num_detectors, 1))

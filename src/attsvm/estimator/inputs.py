@@ -15,7 +15,7 @@ from attsvm.errors import ProblemError
 from attsvm.estimator.tables import align, by_bag, is_table, matrices, read_table, with_index
 
 
-def _same(values: Any) -> Any:
+def _same(values: Any, names: Any = None) -> Any:
     return values
 
 
@@ -33,11 +33,12 @@ class Given:
         n sequences of at least one token each.
     restore : callable
         Maps numbers (N,) or (N, C), one row per token, to a list of (T_i,) arrays; (n, T) for padded input; (N,) for
-        ``Sequences``; the order of the rows for a table.
+        ``Sequences``; the order of the rows for a table. Names of the columns follow, which only tables use.
     positions : callable
         Maps the position of a token in its sequence, (n,) or (n, ...), to its position in a padded row.
     labelled : callable
-        Maps results (n,) or (n, C) of the sequences to a Series or DataFrame if the input has an index.
+        Maps results (n,) or (n, C) of the sequences, and names of the columns, to a Series or DataFrame if the input
+        has an index, or to a table if it is one.
     align : callable
         Maps the name of an argument and values for each sequence to the order of the sequences.
     labels : array or None
@@ -47,9 +48,9 @@ class Given:
     """
 
     sequences: Sequences
-    restore: Callable[[np.ndarray], Any]
+    restore: Callable[..., Any]
     positions: Callable[[np.ndarray], np.ndarray] = np.array
-    labelled: Callable[[np.ndarray], Any] = _same
+    labelled: Callable[..., Any] = _same
     align: Callable[[str, Any], Any] = _one_each
     labels: Any = None
     names: np.ndarray | None = None
@@ -103,7 +104,7 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
         )
     if isinstance(X, Sequences):
         _no_mask(mask, "Sequences")
-        given = Given(X, np.array)
+        given = Given(X, _same)
     elif isinstance(X, list | tuple) or (getattr(X, "ndim", 0) == 1 and getattr(X, "dtype", None) == np.dtype(object)):
         if not len(X):
             raise ProblemError("X: expected at least one sequence, got none")
@@ -146,7 +147,7 @@ def _ragged(X: Any, arrays: Any) -> Given:
     sequences = Sequences.from_arrays(arrays)
     index = X.index if is_pandas_series(X) else None
 
-    def restore(flat: np.ndarray) -> Any:
+    def restore(flat: np.ndarray, names: Any = None) -> Any:
         return _series(np.split(flat, sequences.offsets[1:-1]), index)
 
     if index is None:
@@ -160,7 +161,7 @@ def _ragged(X: Any, arrays: Any) -> Given:
     return Given(
         sequences,
         restore,
-        labelled=lambda values: with_index(values, index),
+        labelled=lambda values, names=None: with_index(values, index, names),
         align=align_index,
         names=index.to_numpy(),
     )
@@ -174,16 +175,16 @@ def _series(arrays: list[np.ndarray], index: Any) -> Any:
     return pandas.Series(arrays, index=index)
 
 
-def _labelled(X: Any, names: np.ndarray, bag: str) -> Callable[[np.ndarray], Any]:
+def _labelled(X: Any, bags: np.ndarray, bag: str) -> Callable[..., Any]:
     """For pandas a Series or DataFrame indexed by bag; for other tables a table with the bags in its first column."""
     if is_pandas_dataframe(X):
         import pandas
 
-        return lambda values: with_index(values, pandas.Index(names, name=bag))
+        return lambda values, names=None: with_index(values, pandas.Index(bags, name=bag), names)
 
-    def as_table(values: np.ndarray) -> Any:
-        columns = {"value": values} if values.ndim == 1 else {str(i): column for i, column in enumerate(values.T)}
-        return nw.from_dict({bag: names, **columns}, backend=nw.get_native_namespace(X)).to_native()
+    def as_table(values: np.ndarray, names: Any = None) -> Any:
+        columns = {"value": values} if names is None else dict(zip(map(str, names), values.T, strict=True))
+        return nw.from_dict({bag: bags, **columns}, backend=nw.get_native_namespace(X)).to_native()
 
     return as_table
 
@@ -216,7 +217,7 @@ def _rows(estimator: Any, X: Any, mask: Any, reset: bool) -> Given:
         _check_numbers(X)
         raise
     sequences = Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1))
-    return Given(sequences, lambda flat: flat[:, None])
+    return Given(sequences, lambda flat, names=None: flat[:, None])
 
 
 def _check_numbers(X: Any) -> None:
@@ -239,7 +240,7 @@ def _padded(tokens: Any, mask: Any) -> Given:
     except ProblemError as error:
         raise ProblemError(f"X: {str(error).removeprefix('tokens: ')}") from None
 
-    def restore(flat: np.ndarray) -> np.ndarray:
+    def restore(flat: np.ndarray, names: Any = None) -> np.ndarray:
         whole = np.zeros((*mask.shape, *flat.shape[1:]), dtype=flat.dtype)
         whole[mask] = flat
         return whole

@@ -29,13 +29,14 @@ class Table:
     rows : ndarray, shape (N,)
         The index of each token's row, in the order of the sequences; its position where the library has no index.
     restore : callable
-        Maps numbers of the tokens (N,) or (N, C) to the order of the rows; with pandas they have the index of the rows.
+        Maps numbers of the tokens (N,) or (N, C), and names of the columns, to the order of the rows; with pandas they
+        have the index of the rows.
     """
 
     sequences: Sequences
     names: np.ndarray
     rows: np.ndarray
-    restore: Callable[[np.ndarray], Any]
+    restore: Callable[..., Any]
 
 
 def read_table(estimator: Any, X: Any, bag: str, *, reset: bool) -> Table:
@@ -69,10 +70,10 @@ def read_table(estimator: Any, X: Any, bag: str, *, reset: bool) -> Table:
     offsets = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=len(order)))])
     index = X.index if is_pandas_dataframe(X) else None
 
-    def restore(flat: np.ndarray) -> Any:
+    def restore(flat: np.ndarray, names: Any = None) -> Any:
         whole = np.empty_like(flat)
         whole[ids] = flat
-        return whole if index is None else with_index(whole, index)
+        return whole if index is None else with_index(whole, index, names)
 
     rows = ids if index is None else index.to_numpy()[ids]
     return Table(Sequences(tokens, ids, offsets), of_rows[np.sort(first)], rows, restore)
@@ -166,13 +167,13 @@ def align(argument: str, keys: np.ndarray, values: np.ndarray, names: np.ndarray
     return np.asarray(values[[place[name] for name in names.tolist()]])
 
 
-def with_index(values: np.ndarray, index: Any, columns: Any = None) -> Any:
-    """Values (n,) or (n, C) as a pandas Series or DataFrame."""
+def with_index(values: np.ndarray, index: Any, names: Any = None) -> Any:
+    """Values (n,) or (n, C) as a pandas Series with this name, or a DataFrame with these columns."""
     import pandas
 
     if values.ndim == 1:
-        return pandas.Series(values, index=index)
-    return pandas.DataFrame(values.reshape(len(values), -1), index=index, columns=columns)
+        return pandas.Series(values, index=index, name=names)
+    return pandas.DataFrame(values.reshape(len(values), -1), index=index, columns=names)
 
 
 def _shown(names: Any) -> str:

@@ -67,6 +67,7 @@ class Tally:
     Attributes
     ----------
     classes : ndarray, shape (C,)
+        In the order of the class numbers.
     counts : int ndarray, shape (C,)
     sums : ndarray, shape (C,)
         Sums of the sample weights.
@@ -141,7 +142,8 @@ def read_task(
     classes = before.classes
     if len(classes) < 2:
         raise ProblemError(f"y: expected at least two classes, got one class ({listed(classes)})")
-    numbers = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+    order = np.argsort(classes)
+    numbers = order[np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)]
     unknown = classes[numbers] != labels
     if unknown.any():
         raise ProblemError(f"y: expected one of the labels {listed(classes)}, got {labels[unknown].tolist()[0]!r}")
@@ -152,6 +154,25 @@ def read_task(
     task = task if weights.all() else task[np.flatnonzero(weights)]
     tally = before.with_sequences(task.labels, task.weights)
     return replace(task, weights=task.weights * tally.factors(class_weight)[task.labels]), tally
+
+
+def find_positive(classes: np.ndarray, positive: Any) -> Any:
+    """The positive one of two classes; None where neither the argument nor the labels say which, or there are more.
+
+    Raises
+    ------
+    ProblemError
+        If ``positive`` is given and none of two classes.
+    """
+    found: list[Any] = classes.tolist()
+    if positive is None:
+        # False is 0, and True is 1
+        return found[1] if found in ([0, 1], [-1, 1]) else None
+    if len(found) > 2:
+        raise ProblemError(f"positive: expected None for {len(found)} classes, got {positive!r}")
+    if positive not in found:
+        raise ProblemError(f"positive: expected one of the labels {listed(classes)}, got {positive!r}")
+    return positive
 
 
 def listed(classes: np.ndarray) -> str:
