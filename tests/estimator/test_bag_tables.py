@@ -5,15 +5,21 @@ import pickle
 import numpy as np
 import pytest
 import sklearn
-from sklearn.model_selection import GridSearchCV
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from attsvm import AttentionClassifier, DetectorClassifier, ProblemError
+from attsvm.datasets import Sequences
+from attsvm.estimator import TokenTransformer
 
 pandas = pytest.importorskip("pandas", reason="pandas (extra `frames`) is not installed")
 
 
-def classifier():
-    return AttentionClassifier(max_steps=100, random_state=0)
+def classifier(scale="common"):
+    """With the scale of arrays, so that all forms give the same classifier."""
+    return AttentionClassifier(max_steps=100, random_state=0, scale=scale)
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +118,18 @@ def test_what_does_not_fit_is_refused(data):
     ):
         with pytest.raises(ProblemError, match=message):
             classifier().fit(frame, y, bag="bag")
-    with pytest.raises(ProblemError, match="missing b, unknown d"):
-        fitted.predict(frame.rename(columns={"b": "d"}))
+    for changed, message in (
+        (frame.rename(columns={"b": "d"}), "missing b and unknown d$"),
+        (frame.assign(d=1.0), "expected the columns of the fit, got a table with unknown d$"),
+    ):
+        with pytest.raises(ProblemError, match=message):
+            fitted.predict(changed)
+    with pytest.raises(
+        ProblemError, match=r"numbers in column 'bag', got String; if it names the bag .*, write bag='bag'$"
+    ):
+        classifier().fit(frame, labels)
+    with pytest.raises(ProblemError, match="rows are sequences of one token: name the bags of a table in bag=, or"):
+        classifier().fit(frame.assign(bag=frame["bag"].str[-2:].astype(int)), labels)
     with pytest.raises(ProblemError, match="X: expected at least one row, got none"):
         fitted.predict(frame[:0])
     with pytest.raises(ProblemError, match="bag: expected one of the columns"):
@@ -138,6 +154,107 @@ def test_series_and_lists_of_frames_are_aligned(data):
     of_frames = classifier().fit(frames, labels.to_numpy())
     permuted = [group[["c", "a", "b"]] for group in frames]
     np.testing.assert_allclose(of_frames.decision_function(permuted), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [AttentionClassifier, DetectorClassifier])
+def test_columns_of_a_table_may_have_any_units_and_arrays_keep_directions(data, kind):
+    arrays, labels, frame = data
+    model, numbers, units = kind(max_steps=100, random_state=0), labels == "yes", np.array([1e-4, 1.0, 1e5])
+    expected = model.fit(frame, numbers, bag="bag").decision_function(frame)
+    table = frame.assign(**{name: 7 + unit * frame[name] for name, unit in zip("abc", units, strict=True)})
+    found = model.fit(table, numbers, bag="bag").decision_function(table)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    frames = [group[["a", "b", "c"]] for _, group in table.groupby("bag", sort=False)]
+    np.testing.assert_allclose(model.fit(frames, numbers).decision_function(frames), expected, rtol=1e-5, atol=1e-7)
+    if kind is AttentionClassifier:
+        # a constant column differs from its mean by rounding, which is not scaled up
+        with_constant = model.fit(frame.assign(d=0.1), numbers, bag="bag")
+        np.testing.assert_allclose(with_constant.decision_function(frame.assign(d=0.1)), expected, rtol=1e-9)
+    scaled = [7 + units * array for array in arrays]
+    by_column = kind(max_steps=100, random_state=0, scale="columns").fit(scaled, numbers.to_numpy())
+    np.testing.assert_allclose(by_column.decision_function(scaled), expected, rtol=1e-5, atol=1e-7)
+    # one number for all columns as before: those with small numbers hardly count
+    model.fit(scaled, numbers.to_numpy())
+    assert np.abs(model.decision_function(scaled) - expected).max() > 0.1
+    with pytest.raises(ProblemError, match="scale: expected 'columns', 'common' or None, got 'standard'"):
+        kind(scale="standard").fit(scaled, numbers.to_numpy())
+
+
+def test_missing_values_are_filled_by_a_token_net_and_named_without_one(data):
+    _, labels, frame = data
+    holes = frame.copy()
+    holes.loc[7, "b"] = holes.loc[11, "a"] = np.nan
+    net = make_pipeline(SimpleImputer(), StandardScaler())
+    message = f"^X: expected finite numbers, got NaN in row 7 of sequence {frame['bag'][7]}, column b; fill missing "
+    with pytest.raises(ProblemError, match=message):
+        classifier().fit(holes, labels, bag="bag")
+    columns = ["a", "b", "c"]
+    filled = frame.assign(**dict(zip(columns, net.fit_transform(holes[columns]).T, strict=True)))
+    expected = classifier(None).fit(filled, labels, bag="bag").decision_function(filled)
+    model = AttentionClassifier(max_steps=100, random_state=0, token_net=net)
+    for table in (holes, holes.convert_dtypes()):
+        np.testing.assert_allclose(model.fit(table, labels, bag="bag").decision_function(table), expected, rtol=1e-6)
+    sequences, y = Sequences.from_table(holes.assign(y=holes["bag"].map(labels)), bag="bag", target="y")
+    np.testing.assert_allclose(model.fit(sequences, y).decision_function(sequences), expected, rtol=1e-6)
+    # scaling alone passes missing values on
+    with pytest.raises(ProblemError, match=r"^token_net: expected finite numbers, got NaN in row 7 of "):
+        model.set_params(token_net=StandardScaler()).fit(holes, labels, bag="bag")
+
+
+def test_a_step_of_a_pipeline_transforms_the_tokens_of_every_form(data):
+    polars = pytest.importorskip("polars", reason="polars (extra `dev`) is not installed")
+    arrays, labels, frame = data
+    mixed = frame.sample(frac=1, random_state=0)
+    reference = AttentionClassifier(max_steps=100, random_state=0, token_net=StandardScaler())
+    for X, y in ((arrays, labels.to_numpy()), (Sequences.from_arrays(arrays), labels.to_numpy())):
+        expected = reference.fit(X, y).decision_function(X)
+        pipeline = make_pipeline(TokenTransformer(StandardScaler()), classifier()).fit(X, y)
+        np.testing.assert_allclose(pipeline.decision_function(X), expected, rtol=1e-9)
+    pipeline = make_pipeline(TokenTransformer(PolynomialFeatures(2), bag="bag"), classifier())
+    reference.set_params(token_net=PolynomialFeatures(2)).fit(mixed, labels, bag="bag")
+    for table, y in ((mixed, labels), (polars.from_pandas(mixed), labels.to_dict())):
+        pipeline.fit(table, y, attentionclassifier__bag="bag")
+        assert list(pipeline[-1].feature_names_in_[:4]) == ["1", "a", "b", "c"]
+        assert pipeline.score(table, y) == reference.score(mixed, labels)
+    shown = pipeline[:-1].transform(mixed)
+    assert shown.index.equals(mixed.index)
+    np.testing.assert_allclose(shown["a c"], mixed["a"] * mixed["c"])
+    # without the step, scikit-learn reads sequences as a matrix
+    with pytest.raises(ProblemError, match=r"TokenTransformer\(StandardScaler\(\)\)"):
+        make_pipeline(StandardScaler(), classifier()).fit(Sequences.from_arrays(arrays), labels)
+
+
+def test_sequences_of_a_table_are_searched_and_know_their_columns(data):
+    _, labels, frame = data
+    table = frame.assign(y=frame["bag"].map(labels)).sample(frac=1, random_state=3)
+    sequences, y = Sequences.from_table(table, bag="bag", target="y")
+    names = table["bag"].unique()
+    assert (y == labels[names]).all()
+    for name, array in zip(names, sequences, strict=True):
+        assert (array == table.loc[table["bag"] == name, ["a", "b", "c"]]).all(axis=None)
+    units = table.assign(a=1e6 * table["a"])
+    scores = [
+        cross_val_score(classifier(None), Sequences.from_table(part, "bag", "y")[0], y) for part in (table, units)
+    ]
+    assert (scores[0] == scores[1]).all()
+    assert scores[0].mean() > 0.8
+    search = GridSearchCV(classifier(None), {"alpha": [1.0, 10.0]}, cv=2, error_score="raise").fit(sequences, y)
+    reordered = Sequences.from_table(table[["c", "bag", "b", "a"]], bag="bag")
+    assert (search.predict(reordered) == search.predict(sequences)).all()
+    with pytest.raises(ProblemError, match=r"got a table with missing c$"):
+        search.predict(Sequences.from_table(table[["a", "b", "bag"]], bag="bag"))
+    with pytest.raises(ProblemError, match=r"^columns: expected 3 names, got 2$"):
+        Sequences(np.eye(3), [0], [0, 1], ("a", "b"))
+    for wrong, message in (
+        (
+            table.assign(y=np.where(table["a"] > 1, "no", table["y"])),
+            "target: expected one entry of 'y' in each bag, got",
+        ),
+        (table.assign(y=table["y"].where(table["bag"] != names[0])), f"several or none in bag {names[0]}$"),
+        (table.drop(columns="y"), "target: expected one of the columns "),
+    ):
+        with pytest.raises(ProblemError, match=message):
+            Sequences.from_table(wrong, bag="bag", target="y")
 
 
 def test_masks_of_integers_and_dictionaries_of_torchmil(data):

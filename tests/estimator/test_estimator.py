@@ -20,7 +20,7 @@ from attsvm.estimator.steps import Batch, objective_gradient
 
 DOES_NOT_APPLY = {
     "check_sample_weight_equivalence_on_dense_data": (
-        "a sequence of weight two is in one batch, or in the validation part; of two copies each may be elsewhere"
+        "n of the penalty, and centre and scale of the tokens, count copies; weights count in the loss only"
     )
 }
 
@@ -335,15 +335,25 @@ def test_a_series_of_arrays_is_read_as_a_list_and_a_table_of_arrays_is_refused()
         ([np.ones((2, 3)), np.ones((2, 4))], [0, 1], {}, r"sequences: expected shape .*, got \(2, 4\) at index 1"),
         ([np.ones((2, 3)), np.ones((1, 3))], [1, 1], {}, "y: expected at least two classes, got one class"),
         ([np.ones((2, 3)), np.ones((1, 3))], [0, 1, 1], {}, "y: expected 2 labels, one for each sequence, got 3"),
-        ([np.ones((2, 3)), np.full((1, 3), np.nan)], [0, 1], {}, "got NaN or inf in row 2"),
-        (np.ones((5, 3)), [0, 1], {}, "y: expected 5 labels, .*, got 2; rows of a table are sequences of one token"),
+        (
+            [np.ones((2, 3)), np.array([[1.0, np.nan, 2.0]])],
+            [0, 1],
+            {},
+            "X: expected finite numbers, got NaN in row 0 of sequence 1, column 1; .* fill missing values with",
+        ),
+        (
+            np.ones((5, 3)),
+            [0, 1],
+            {},
+            "y: expected 5 labels, .*, got 2; rows are sequences of one token: name the bags",
+        ),
         ([["x"], ["y"]], [0, 1], {}, "got other entries .could not convert string to float: .*'x'"),
         (np.ones((2, 3, 1), complex), [0, 1], {}, "expected real numbers, got complex128"),
         (
             np.full((2, 3, 1), np.nan),
             [0, 1],
             {},
-            "X: expected finite numbers, got NaN or inf at token 0 of sequence 0; mark padding in mask=",
+            "X: expected finite numbers, got NaN in row 0 of sequence 0, column 0; leave out padding or mark it in",
         ),
         (np.ones((2, 3, 1)), [0, 1], {"mask": np.ones((2, 2), bool)}, r"mask: expected .*, got bool of shape \(2, 2\)"),
         (np.ones((2, 3, 1)), [0, 1], {"mask": np.eye(2, 3, dtype=bool)[[0, 0]] & False}, "got none in sequence 0"),

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm.checks import check_integer
 from attsvm.datasets.stored import StoredTable, is_stored
+from attsvm.datasets.tables import Bags, numbers
 from attsvm.errors import ProblemError
 
 ROWS_AT_ONCE = 65_536
@@ -34,12 +35,14 @@ class Sequences:
         The token numbers of all sequences, concatenated; stored as int32 where they fit.
     offsets : int array, shape (n + 1,)
         Sequence i is ``ids[offsets[i]:offsets[i + 1]]``.
+    columns : tuple of str, optional
+        Names of the entries of a vector, (d,). Classifiers compare them with those of the fit, as for a table.
 
     Raises
     ------
     ProblemError
-        If a shape does not fit, a vector is not finite, a number is not in the table, or offsets do not rise from 0
-        to N. A sequence without tokens is allowed here.
+        If a shape does not fit, a number is not in the table, or offsets do not rise from 0 to N. A sequence without
+        tokens is allowed here, and so are NaN, which the ``token_net`` of a classifier may fill.
 
     See Also
     --------
@@ -62,25 +65,18 @@ class Sequences:
     table: Float[np.ndarray, "V d"]
     ids: Int[np.ndarray, " N"]
     offsets: Int[np.ndarray, " n+1"]
+    columns: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        table, ids, offsets = _table(self.table), _integers("ids", self.ids), _integers("offsets", self.offsets)
+        table, ids, offsets = _real(self.table), _integers("ids", self.ids), _integers("offsets", self.offsets)
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
             raise ProblemError(f"offsets: expected integers that rise from 0 to {len(ids)}, the number of ids")
         if len(ids) and not (ids.min() >= 0 and ids.max() < len(table)):
             raise ProblemError(f"ids: expected rows 0 to {len(table) - 1} of the table, got {ids.min()} to {ids.max()}")
-        self._set(table, ids, offsets)
-
-    def _set(self, table: np.ndarray, ids: np.ndarray, offsets: np.ndarray) -> None:
+        if self.columns is not None and len(self.columns) != table.shape[1]:
+            raise ProblemError(f"columns: expected {table.shape[1]} names, got {len(self.columns)}")
         ids = ids.astype(np.int32 if len(table) <= np.iinfo(np.int32).max else np.int64, copy=False)
         self.__dict__.update(table=_fixed(table), ids=_fixed(ids), offsets=_fixed(offsets.astype(np.int64)))
-
-    @classmethod
-    def _checked(cls, table: np.ndarray, ids: np.ndarray, offsets: np.ndarray) -> "Sequences":
-        """Sequences of a table that was checked already, because checking a large one for every part takes long."""
-        part = object.__new__(cls)
-        part._set(table, ids, offsets)
-        return part
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> "Sequences":
@@ -98,7 +94,7 @@ class Sequences:
         Raises
         ------
         ProblemError
-            If there are none, or one is not a finite real matrix with as many columns as the others.
+            If there are none, or one is not a real matrix with as many columns as the others.
         """
         found = [_matrix(i, array) for i, array in enumerate(arrays)]
         if not found:
@@ -129,7 +125,7 @@ class Sequences:
         Raises
         ------
         ProblemError
-            If a shape does not fit, or a selected token is not finite.
+            If a shape does not fit.
         """
         tokens, mask = tokens if is_stored(tokens) else np.asarray(tokens), np.asarray(mask)
         if len(tokens.shape) != 3:
@@ -142,14 +138,48 @@ class Sequences:
         if not is_stored(tokens):
             # a view: a copy of a memory-mapped array may not fit into the memory
             tokens = tokens.reshape(mask.size, tokens.shape[2])
-        table, ids = _real(tokens), np.flatnonzero(mask)
-        row = _first_not_finite(table, ids)
-        if row is not None:
-            i, t = divmod(row, mask.shape[1])
-            raise ProblemError(
-                f"tokens: expected finite numbers, got NaN or inf at token {t} of sequence {i}; mark padding in mask="
-            )
-        return cls._checked(table, ids, offsets)
+        return cls(tokens, np.flatnonzero(mask), offsets)
+
+    @classmethod
+    def from_table(cls, X: Any, bag: str, target: str | None = None) -> Any:
+        """The bags of a table with one row for each token, in the form that scikit-learn's searches accept.
+
+        ``GridSearchCV`` and ``cross_val_score`` split the rows of a table, but the bags of ``Sequences``.
+
+        Parameters
+        ----------
+        X : table of pandas, polars or Arrow
+        bag : str
+            The column that names the bag of each row.
+        target : str, optional
+            The column of the labels, which has one entry in each bag.
+
+        Returns
+        -------
+        Sequences, or Sequences and an array (n,) of labels if ``target`` is given
+            In the order of the first rows of the bags, that of pandas' ``X[bag].unique()``. The other columns are the
+            entries of the tokens, NaN where one is missing.
+
+        Raises
+        ------
+        ProblemError
+            If it is no table, there is no such column, a row has no bag, a bag has several labels or none, or another
+            column does not hold numbers.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from attsvm.datasets import Sequences
+        >>> visits = pd.DataFrame({"customer": ["a", "b", "a"], "spent": [5.0, 2.0, 0.0], "left": [1, 0, 1]})
+        >>> sequences, labels = Sequences.from_table(visits, bag="customer", target="left")
+        >>> len(sequences), sequences[0].tolist(), labels.tolist()
+        (2, [[5.0], [0.0]], [1, 0])
+        """
+        bags = Bags.of(X, bag)
+        labels = None if target is None else bags.labels(target)
+        columns = tuple(name for name in bags.frame.columns if name not in (bag, target))
+        sequences = cls(numbers(bags.frame, columns), bags.rows, bags.offsets, columns)
+        return sequences if target is None else (sequences, labels)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -173,7 +203,14 @@ class Sequences:
         lengths = self.lengths[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
-        return self._checked(self.table, self.ids[places], offsets)
+        return Sequences(self.table, self.ids[places], offsets, self.columns)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        """Refused: sequences of different lengths are no array."""
+        raise ProblemError(
+            "Sequences: expected a use by a classifier of sequences, got one as an array; in a pipeline, write "
+            "attsvm.estimator.TokenTransformer(StandardScaler()) in place of StandardScaler()"
+        )
 
     def __repr__(self) -> str:
         return f"Sequences({len(self)} of {len(self.ids)} tokens, table {self.table.shape} {self.table.dtype})"
@@ -256,18 +293,12 @@ class Sequences:
         return tokens, mask
 
 
-def _table(given: Any) -> np.ndarray:
-    table = _real(given)
-    row = _first_not_finite(table, np.arange(len(table)))
-    if row is not None:
-        raise ProblemError(f"table: expected finite numbers, got NaN or inf in row {row}; leave out padding")
-    return table
-
-
 def _real(given: Any) -> np.ndarray:
     """A matrix of float32 or float64."""
     if is_stored(given):
-        return cast(np.ndarray, StoredTable(given))
+        given = StoredTable(given)
+    if isinstance(given, StoredTable):
+        return cast(np.ndarray, given)
     table: np.ndarray = np.asarray(given)
     if table.dtype.kind not in "biufO":
         raise ProblemError(f"table: expected real numbers, got {table.dtype}")
@@ -279,22 +310,6 @@ def _real(given: Any) -> np.ndarray:
     if table.ndim != 2:
         raise ProblemError(f"table: expected shape (V, d), got {table.shape}")
     return table
-
-
-def _first_not_finite(table: np.ndarray, rows: np.ndarray) -> int | None:
-    """The first of these rows with NaN or infinity; in blocks, because the table may be on disk."""
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        block = rows[start : start + ROWS_AT_ONCE]
-        finite = np.isfinite(table[_as_slice(block)]).all(axis=1)
-        if not finite.all():
-            return int(block[np.argmin(finite)])
-    return None
-
-
-def _as_slice(rows: np.ndarray) -> Any:
-    """Consecutive rows as a slice, which makes no copy."""
-    first, last = int(rows[0]), int(rows[-1])
-    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
 def _fixed(array: np.ndarray) -> np.ndarray:

@@ -12,12 +12,14 @@ from attsvm.estimator.detector_classifier import DetectorClassifier
 from attsvm.estimator.instances import instance_auroc, instance_average_precision
 from attsvm.estimator.margins import MarginReport
 from attsvm.estimator.settings import LEARNING_RATES
+from attsvm.estimator.token_net import TokenTransformer
 
 __all__ = [
     "LEARNING_RATES",
     "AttentionClassifier",
     "DetectorClassifier",
     "MarginReport",
+    "TokenTransformer",
     "instance_auroc",
     "instance_average_precision",
 ]

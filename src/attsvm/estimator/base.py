@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from attsvm.checks import check_integer
 from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.tables import is_table
 from attsvm.errors import ProblemError
 from attsvm.estimator.fitting import epoch, train
-from attsvm.estimator.inputs import Given, read
+from attsvm.estimator.inputs import Given, check_finite, read
 from attsvm.estimator.margins import MarginReport, margin_report, sample_of
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import read_settings
 from attsvm.estimator.state import State, begin, start
-from attsvm.estimator.tables import is_table
 from attsvm.estimator.task import Tally, Task, find_positive, listed, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
 from attsvm.jax_devices import on_device
@@ -44,6 +44,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
     positive: Any
     random_state: Any
     warm_start: bool
+    scale: str | None
     token_net: Any
 
     @abstractmethod
@@ -125,7 +126,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
             raise ProblemError(f"positive: expected {self.positive_!r} with warm_start, as before, got {positive!r}")
         self.bag_, self.classes_, self.positive_ = bag, classes, positive
         generator = check_random_state(self.random_state)
-        sequences = self._mapped(given.sequences, fit=not continues)
+        sequences = self._mapped(given, fit=not continues)
         task, self._tally = read_task(sequences, labels, weights, self.class_weight, Tally.empty(self._order))
         training, validation = task.split(self.validation_fraction, generator) if self.early_stopping else (task, None)
         with on_device(settings.device):
@@ -202,7 +203,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         total = len(labels) if num_sequences is None else check_integer("num_sequences", num_sequences, 1)
         generator = check_random_state(self.random_state)
         before = Tally.empty(self._order) if first else self._tally
-        sequences = self._mapped(given.sequences, fit=first)
+        sequences = self._mapped(given, fit=first)
         task, tally = read_task(sequences, labels, weights, self.class_weight, before)
         with on_device(settings.device):
             begun = replace(self._start(task, generator) if first else self._state, num_sequences=total)
@@ -299,7 +300,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         """
         check_is_fitted(self)
         given, labels, weights = self._given(X, y, sample_weight, mask, self._bag(X), reset=False)
-        decision = self._decision(self._mapped(given.sequences))
+        decision = self._decision(self._mapped(given))
         return float(accuracy_score(labels, self._named(decision), sample_weight=weights))
 
     def instance_scores(self, X: Any, *, class_: Any = None, mask: Any = None) -> Any:
@@ -402,7 +403,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
     ) -> tuple[Given, np.ndarray, np.ndarray | None]:
         given = read(self, X, mask, reset=reset, bag=bag)
         y = given.labels if y is None else y
-        is_rows = getattr(X, "ndim", 0) == 2 and bag is None
+        is_rows = (getattr(X, "ndim", 0) == 2 or is_table(X)) and bag is None
         y = y if y is None else given.align("y", y)
         labels = read_labels(y, len(given.sequences), type(self).__name__, is_rows)
         return given, labels, None if sample_weight is None else given.align("sample_weight", sample_weight)
@@ -415,15 +416,19 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         # a table may have been meant only where the fit had one; arrays are read as they are
         return self.bag_ if is_table(X) else None
 
-    def _mapped(self, sequences: Sequences, *, fit: bool = False) -> Sequences:
+    def _mapped(self, given: Given, *, fit: bool = False) -> Sequences:
         if self.token_net is None:
-            return sequences
+            check_finite("X", given, getattr(self, "feature_names_in_", None))
+            return given.sequences
         if fit:
-            self.token_net_ = fit_token_net(self.token_net, sequences)
-        return through(self.token_net_, sequences)
+            self.token_net_ = fit_token_net(self.token_net, given.sequences)
+        mapped = through(self.token_net_, given.sequences)
+        check_finite("token_net", replace(given, sequences=mapped))
+        return mapped
 
     def _start(self, task: Task, generator: np.random.RandomState) -> State:
-        return start(self._network(), task, read_settings(self).optimizer, generator)
+        by_column = hasattr(self, "feature_names_in_") if self.scale is None else self.scale == "columns"
+        return start(self._network(), task, read_settings(self).optimizer, generator, by_column)
 
     def _keep(self, state: State) -> Self:
         self._state = state
@@ -433,11 +438,11 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _decide(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
         given = self._read(X, mask)
-        return given, self._decision(self._mapped(given.sequences))
+        return given, self._decision(self._mapped(given))
 
     def _scored(self, X: Any, mask: Any) -> tuple[Given, np.ndarray]:
         given = self._read(X, mask)
-        return given, self._token_outputs(self._mapped(given.sequences))
+        return given, self._token_outputs(self._mapped(given))
 
     @abstractmethod
     def _output(self, sequences: Sequences) -> np.ndarray:
@@ -467,7 +472,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _margins(self, name: str, at: Any, X: Any, mask: Any, slack: float | None, max_sequences: int) -> MarginReport:
         """The report on one prompt, the row ``at`` of these parameters."""
         check_is_fitted(self)
-        sequences = self._sample if X is None else self._mapped(self._read(X, mask).sequences)
+        sequences = self._sample if X is None else self._mapped(self._read(X, mask))
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
         prompt = np.asarray(self._state.average[name][at], dtype=np.float64)
         return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).optimizer, slack)

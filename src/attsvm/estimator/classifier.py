@@ -57,6 +57,9 @@ class AttentionClassifier(SequenceClassifier):
         Maps each token before attention; it is not trained together with the classifier. A transformer of
         scikit-learn is fitted to the training tokens, without labels. A module is used as it is, in evaluation mode, so
         train it first; its parameters are not changed, and a copy of it is kept.
+    scale : {"columns", "common"}, optional
+        Tokens are centred and divided by the spread of each column, or by one common number. By default "columns" for
+        tables, whose columns may have different units, and "common" for arrays, which keeps directions.
     device : str, optional
         Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
         Prediction is on the CPU.
@@ -102,8 +105,8 @@ class AttentionClassifier(SequenceClassifier):
     The parameters that are kept, validated and used for prediction are averages over about the last 100 steps, because
     single steps fluctuate with their batches.
 
-    Training uses float32 if the tokens are float32, otherwise float64. Tokens are first centred and divided by one
-    number. Neither changes a direction, and the fitted attributes are those for the original tokens.
+    Training uses float32 if the tokens are float32, otherwise float64. The penalty is that of the centred and scaled
+    tokens, and the fitted attributes are those for the original ones.
 
     References
     ----------
@@ -136,6 +139,7 @@ class AttentionClassifier(SequenceClassifier):
         random_state: Any = None,
         warm_start: bool = False,
         token_net: Any = None,
+        scale: str | None = None,
         device: str | None = None,
         verbose: bool = False,
     ) -> None:
@@ -154,6 +158,7 @@ class AttentionClassifier(SequenceClassifier):
         self.random_state = random_state
         self.warm_start = warm_start
         self.token_net = token_net
+        self.scale = scale
         self.device = device
         self.verbose = verbose
 
@@ -254,4 +259,4 @@ class AttentionClassifier(SequenceClassifier):
 
     def _forward(self, X: Any, mask: Any) -> tuple[Given, Output]:
         given = self._read(X, mask)
-        return given, forward(self._model, self._mapped(given.sequences))
+        return given, forward(self._model, self._mapped(given))

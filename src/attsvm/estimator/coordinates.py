@@ -1,4 +1,4 @@
-"""The coordinates of training: centred tokens, divided by one number."""
+"""The coordinates of training: centred tokens, divided by one number, or by one for each column."""
 
 from dataclasses import dataclass
 
@@ -9,23 +9,24 @@ from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Tokens minus their mean, divided by one number for all entries.
+    """Tokens minus their mean, divided by one number for all entries, or by one for each column.
 
     The softmax does not depend on a shift of the tokens, and the intercept absorbs it in the output. A common scale
-    keeps every direction, and so every Att-SVM. Results depend on neither, and one learning rate suits all data.
+    keeps every direction, and so every Att-SVM. Results depend on neither, and one learning rate suits all data. With
+    one scale for each column, results do not depend on the units of the columns.
 
     Attributes
     ----------
     centre : ndarray, shape (d,)
-    scale : float
-        Root mean square of the centred entries, or 1 if all of them are 0.
+    scale : float, or ndarray of shape (d,)
+        Root mean square of the centred entries, of all or of each column; 1 if they are 0.
     """
 
     centre: np.ndarray
-    scale: float
+    scale: float | np.ndarray
 
     @classmethod
-    def of(cls, sequences: Sequences) -> "Coordinates":
+    def of(cls, sequences: Sequences, by_column: bool = False) -> "Coordinates":
         """The coordinates for these sequences; each token counts as often as it occurs."""
         table, counts = sequences.table, np.bincount(sequences.ids, minlength=len(sequences.table)) / len(sequences.ids)
         used = np.flatnonzero(counts)
@@ -33,11 +34,16 @@ class Coordinates:
         blocks = np.array_split(used, 1 + len(used) // ROWS_AT_ONCE)
         centre = np.sum([counts[block] @ table[block].astype(np.float64, copy=False) for block in blocks], axis=0)
         # squares of large or small entries overflow or underflow
-        largest = max(np.abs(table[block] - centre).max() for block in blocks)
-        if largest == 0:
-            return cls(centre, 1.0)
-        mean = sum(counts[block] @ (((table[block] - centre) / largest) ** 2).mean(axis=1) for block in blocks)
-        return cls(centre, float(largest * np.sqrt(mean)))
+        axis = 0 if by_column else None
+        largest = np.max([np.abs(table[block] - centre).max(axis=axis) for block in blocks], axis=0)
+        # a constant column differs from its mean by rounding
+        varies = largest > len(sequences.ids) * np.finfo(float).eps * np.abs(centre).max(axis=axis)
+        largest = np.where(varies, largest, 1.0)
+        squares = (((table[block] - centre) / largest) ** 2 for block in blocks)
+        means = (part if by_column else part.mean(axis=1) for part in squares)
+        mean = sum(counts[block] @ part for block, part in zip(blocks, means, strict=True))
+        scale = np.where(varies, largest * np.sqrt(mean), 1.0)
+        return cls(centre, scale if by_column else float(scale))
 
     def apply(self, sequences: Sequences) -> Sequences:
         """Sequences in these coordinates, in float64."""

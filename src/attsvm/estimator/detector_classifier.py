@@ -61,6 +61,9 @@ class DetectorClassifier(SequenceClassifier):
         Maps each token before the detectors; it is not trained together with the classifier. A transformer of
         scikit-learn is fitted to the training tokens, without labels. A module is used as it is, in evaluation mode, so
         train it first; its parameters are not changed, and a copy of it is kept.
+    scale : {"columns", "common"}, optional
+        Tokens are centred and divided by the spread of each column, or by one common number. By default "columns" for
+        tables, whose columns may have different units, and "common" for arrays, which keeps directions.
     device : str, optional
         Where to train: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second. By default that of JAX.
         Prediction is on the CPU.
@@ -96,9 +99,8 @@ class DetectorClassifier(SequenceClassifier):
 
     Notes
     -----
-    Detectors start at random, so the fit depends on ``random_state``. Tokens are centred and divided by one number for
-    training, and parameters are averaged over about the last 100 steps. The fitted attributes are those for the
-    original tokens, after ``token_net``.
+    Detectors start at random, so the fit depends on ``random_state``. Parameters are averaged over about the last 100
+    steps. The fitted attributes are those for the original tokens, after ``token_net``.
 
     References
     ----------
@@ -136,6 +138,7 @@ class DetectorClassifier(SequenceClassifier):
         random_state: Any = None,
         warm_start: bool = False,
         token_net: Any = None,
+        scale: str | None = None,
         device: str | None = None,
         verbose: bool = False,
     ) -> None:
@@ -155,6 +158,7 @@ class DetectorClassifier(SequenceClassifier):
         self.random_state = random_state
         self.warm_start = warm_start
         self.token_net = token_net
+        self.scale = scale
         self.device = device
         self.verbose = verbose
 
@@ -174,7 +178,7 @@ class DetectorClassifier(SequenceClassifier):
         (20, 16)
         """
         given = self._read(X, mask)
-        places = given.positions(self._model.selected(self._mapped(given.sequences)))
+        places = given.positions(self._model.selected(self._mapped(given)))
         return places[:, 0] if len(self.classes_) == 2 else places
 
     def margin_report(

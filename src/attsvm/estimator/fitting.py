@@ -114,7 +114,8 @@ def epoch(
 ) -> Iterator[tuple[State, jax.Array]]:
     """One pass over the sequences in a new order; yields the state after each step and the objective before it."""
     dtype = task.sequences.table.dtype
-    centre, scale = state.coordinates.centre.astype(dtype), dtype.type(state.coordinates.scale)
+    centre = state.coordinates.centre.astype(dtype)
+    scale: Any = np.asarray(state.coordinates.scale, dtype)
     batches, targets = list(_batches(task, settings.batch_size, generator)), task.targets
     alpha = settings.alpha / state.num_sequences
     state = replace(state, full=max(state.full, *map(len, batches)))

@@ -9,10 +9,11 @@ import numpy as np
 from narwhals.dependencies import is_pandas_dataframe, is_pandas_series, is_polars_series
 from sklearn.utils.validation import validate_data
 
-from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.sequences import ROWS_AT_ONCE, Sequences
 from attsvm.datasets.stored import is_stored
+from attsvm.datasets.tables import is_table
 from attsvm.errors import ProblemError
-from attsvm.estimator.tables import align, by_bag, is_table, matrices, read_table, with_index
+from attsvm.estimator.tables import align, by_bag, check_columns, feature_names, matrices, read_table, with_index
 
 
 def _same(values: Any, names: Any = None) -> Any:
@@ -75,7 +76,7 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
     Raises
     ------
     ProblemError
-        If a sequence is not a finite matrix, has no token, or its tokens have another number of entries.
+        If a sequence is not a matrix, has no token, or its tokens have another number of entries.
     """
     if type(X).__name__ in ("DataFrameGroupBy", "GroupBy"):
         raise ProblemError("X: expected a table with bag=, got a GroupBy, whose order need not be that of the labels")
@@ -129,7 +130,12 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
     if not sequences.lengths.all():
         empty = int(np.argmin(sequences.lengths))
         raise ProblemError(f"X: expected at least one token in each sequence, got none in sequence {empty}")
-    if reset:
+    if sequences.columns is not None:
+        names = feature_names(estimator, list(sequences.columns), reset=reset)
+        if names != list(sequences.columns):
+            places = [sequences.columns.index(name) for name in names]
+            given = replace(given, sequences=Sequences(sequences.table[:, places], sequences.ids, sequences.offsets))
+    elif reset:
         estimator.n_features_in_ = sequences.dim
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
@@ -140,6 +146,43 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
             f"{estimator.n_features_in_} features as input"
         )
     return given
+
+
+def check_finite(argument: str, given: Given, columns: Any = None) -> None:
+    """Check that the tokens that occur are finite.
+
+    Raises
+    ------
+    ProblemError
+        If one is not. It names the row and the column, and how missing values are filled.
+    """
+    sequences = given.sequences
+    table, ids = sequences.table, sequences.ids
+    wrong = np.zeros(len(table), dtype=bool)
+    wrong[ids] = True
+    rows = np.flatnonzero(wrong)
+    # in blocks, because the table may be on disk
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        block = rows[start : start + ROWS_AT_ONCE]
+        span = slice(block[0], block[-1] + 1)
+        # a slice makes no copy
+        wrong[block] = ~np.isfinite(table[span if span.stop - span.start == len(block) else block]).all(axis=1)
+    of_tokens = wrong[ids]
+    if not of_tokens.any():
+        return
+    token = int(np.argmax(of_tokens))
+    entries = table[ids[token : token + 1]][0]
+    entry = int(np.argmin(np.isfinite(entries)))
+    number = int(np.searchsorted(sequences.offsets, token, "right")) - 1
+    row = token - sequences.offsets[number] if given.rows is None else given.rows[token]
+    name = number if given.names is None else given.names[number]
+    found = "NaN" if np.isnan(entries[entry]) else "inf"
+    place = f"row {row} of sequence {name}, column {entry if columns is None else columns[entry]}"
+    padding = "leave out padding or mark it in mask=, and " if columns is None else ""
+    raise ProblemError(
+        f"{argument}: expected finite numbers, got {found} in {place}; {padding}fill missing values with "
+        "token_net=make_pipeline(SimpleImputer(), StandardScaler())"
+    )
 
 
 def _ragged(X: Any, arrays: Any) -> Given:
@@ -212,8 +255,10 @@ def _rows(estimator: Any, X: Any, mask: Any, reset: bool) -> Given:
     """Rows of d numbers as sequences of one token."""
     _no_mask(mask, "sequences of one token")
     try:
-        rows = validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32])
+        rows = validate_data(estimator, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False)
     except ValueError:
+        if is_table(X):
+            check_columns(X)
         _check_numbers(X)
         raise
     sequences = Sequences(rows, np.arange(len(rows)), np.arange(len(rows) + 1))

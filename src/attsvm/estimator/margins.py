@@ -26,7 +26,7 @@ SLACK = 1.0
 class MarginReport(Batched):
     """How well a fitted prompt separates the tokens it selects from the others.
 
-    All numbers are in the coordinates of training: centred tokens, divided by one scale. Equal tokens of a sequence
+    All numbers are in the coordinates of training: centred and scaled tokens. Equal tokens of a sequence
     count once, since no prompt separates them.
 
     Attributes

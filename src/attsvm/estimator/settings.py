@@ -36,6 +36,7 @@ _EXPECTED: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
     "n_iter_no_change": _AT_LEAST_ONE,
     "tol": _AT_LEAST_ZERO,
     "p": (Real, lambda x: 1 < x < np.inf, "a number above 1"),
+    "scale": ((str, type(None)), lambda x: x in (None, "columns", "common"), "'columns', 'common' or None"),
 }
 
 

@@ -68,10 +68,14 @@ class State:
 
 
 def start(
-    network: Network, task: Task, optimizer: optax.GradientTransformation, generator: np.random.RandomState
+    network: Network,
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    generator: np.random.RandomState,
+    by_column: bool,
 ) -> State:
-    """The initial state of a network for these sequences."""
-    coordinates = Coordinates.of(task.sequences)
+    """The initial state of a network for these sequences; ``by_column`` scales each column by its own spread."""
+    coordinates = Coordinates.of(task.sequences, by_column)
     rows, dtype = task.num_classes if task.num_classes > 2 else 1, task.sequences.table.dtype
     parameters = network.initial(task.sequences.dim, rows, dtype, generator)
     return begin(State(network, coordinates, parameters, parameters, None), optimizer)

@@ -6,15 +6,11 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from narwhals.dependencies import is_into_dataframe, is_pandas_dataframe, is_pandas_series
+from narwhals.dependencies import is_pandas_dataframe, is_pandas_series
 
 from attsvm.datasets.sequences import Sequences
+from attsvm.datasets.tables import Bags, is_table, numbers, shown
 from attsvm.errors import ProblemError
-
-
-def is_table(X: Any) -> bool:
-    """Whether it is a data frame."""
-    return bool(is_into_dataframe(X))
 
 
 @dataclass(frozen=True)
@@ -48,35 +44,17 @@ def read_table(estimator: Any, X: Any, bag: str, *, reset: bool) -> Table:
         If there is no such column or no row, columns are missing or unknown, an entry is missing or no number, or the
         bag column mixes types.
     """
-    if not is_table(X):
-        raise ProblemError(f"X: expected a table with the column {bag!r} that names the bags, got {type(X).__name__}")
-    frame = nw.from_native(X, eager_only=True)
-    if bag not in frame.columns:
-        raise ProblemError(f"bag: expected one of the columns {_shown(frame.columns)}, got {bag!r}")
-    if not len(frame):
-        raise ProblemError("X: expected at least one row, got none")
-    of_rows = frame[bag].to_numpy()
-    if frame[bag].is_null().any() or (of_rows.dtype.kind == "f" and np.isnan(of_rows).any()):
-        raise ProblemError(f"bag: expected a bag for each row, got rows without an entry in {bag!r}")
-    tokens = numbers(frame, feature_names(estimator, [name for name in frame.columns if name != bag], reset=reset))
-    try:
-        _, first, inverse = np.unique(of_rows, return_index=True, return_inverse=True)
-    except TypeError:
-        kinds = ", ".join(sorted({type(entry).__name__ for entry in of_rows}))
-        raise ProblemError(f"bag: expected entries of one type in {bag!r}, got {kinds}") from None
-    order = np.argsort(first)
-    number = np.argsort(order)[inverse]
-    ids = np.argsort(number, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=len(order)))])
+    bags = Bags.of(X, bag)
+    names = feature_names(estimator, [name for name in bags.frame.columns if name != bag], reset=reset)
     index = X.index if is_pandas_dataframe(X) else None
 
     def restore(flat: np.ndarray, names: Any = None) -> Any:
         whole = np.empty_like(flat)
-        whole[ids] = flat
+        whole[bags.rows] = flat
         return whole if index is None else with_index(whole, index, names)
 
-    rows = ids if index is None else index.to_numpy()[ids]
-    return Table(Sequences(tokens, ids, offsets), of_rows[np.sort(first)], rows, restore)
+    rows = bags.rows if index is None else index.to_numpy()[bags.rows]
+    return Table(Sequences(numbers(bags.frame, names), bags.rows, bags.offsets), bags.names, rows, restore)
 
 
 def feature_names(estimator: Any, columns: list[str], *, reset: bool) -> list[str]:
@@ -98,22 +76,25 @@ def feature_names(estimator: Any, columns: list[str], *, reset: bool) -> list[st
     expected = list(estimator.feature_names_in_)
     missing, unknown = sorted(set(expected) - set(columns)), sorted(set(columns) - set(expected))
     if missing or unknown:
-        raise ProblemError(f"X: expected the columns of the fit; missing {_shown(missing)}, unknown {_shown(unknown)}")
+        found = [f"{word} {shown(names)}" for word, names in (("missing", missing), ("unknown", unknown)) if names]
+        raise ProblemError(f"X: expected the columns of the fit, got a table with {' and '.join(found)}")
     return expected
 
 
-def numbers(frame: Any, names: list[str]) -> np.ndarray:
-    """These columns as a matrix.
+def check_columns(X: Any) -> None:
+    """Check that no column of a table without ``bag`` holds words, which may name the bags.
 
     Raises
     ------
     ProblemError
-        If a column does not hold numbers.
+        If one does.
     """
-    for name in names:
-        if not (frame[name].dtype.is_numeric() or frame[name].dtype == nw.Boolean):
-            raise ProblemError(f"X: expected numbers in column {name!r}, got {frame[name].dtype}")
-    return np.asarray(frame.select(names).to_numpy())
+    for name, kind in nw.from_native(X, eager_only=True).schema.items():
+        if kind in (nw.String, nw.Categorical, nw.Enum):
+            raise ProblemError(
+                f"X: expected numbers in column {name!r}, got {kind}; if it names the bag of each row, "
+                f"write bag={name!r}"
+            )
 
 
 def matrices(estimator: Any, frames: Any, *, reset: bool) -> list[np.ndarray]:
@@ -122,7 +103,7 @@ def matrices(estimator: Any, frames: Any, *, reset: bool) -> list[np.ndarray]:
     names = feature_names(estimator, list(wrapped[0].columns), reset=reset)
     for i, frame in enumerate(wrapped):
         if set(frame.columns) != set(names):
-            raise ProblemError(f"X: expected the columns {_shown(names)} in each table, got others at index {i}")
+            raise ProblemError(f"X: expected the columns {shown(names)} in each table, got others at index {i}")
     return [numbers(frame, names) for frame in wrapped]
 
 
@@ -163,8 +144,16 @@ def align(argument: str, keys: np.ndarray, values: np.ndarray, names: np.ndarray
         raise ProblemError(f"{argument}: expected one value for each bag, got several for a bag")
     missing = [name for name in names.tolist() if name not in place]
     if missing:
-        raise ProblemError(f"{argument}: expected a value for each bag, got none for {_shown(missing)}")
+        raise ProblemError(f"{argument}: expected a value for each bag, got none for {shown(missing)}")
     return np.asarray(values[[place[name] for name in names.tolist()]])
+
+
+def with_columns(X: Any, bag: str, names: Any, values: np.ndarray) -> Any:
+    """A table of the bag column of X and these columns, with the index of X if it has one."""
+    frame = nw.from_native(X, eager_only=True)
+    backend = frame.implementation
+    columns = [nw.new_series(str(name), column, backend=backend) for name, column in zip(names, values.T, strict=True)]
+    return frame.select(bag).with_columns(*columns).to_native()
 
 
 def with_index(values: np.ndarray, index: Any, names: Any = None) -> Any:
@@ -174,9 +163,3 @@ def with_index(values: np.ndarray, index: Any, names: Any = None) -> Any:
     if values.ndim == 1:
         return pandas.Series(values, index=index, name=names)
     return pandas.DataFrame(values.reshape(len(values), -1), index=index, columns=names)
-
-
-def _shown(names: Any) -> str:
-    names = list(names)
-    text = ", ".join(map(str, names[:5])) or "none"
-    return text if len(names) <= 5 else f"{text}, ... ({len(names)} in all)"

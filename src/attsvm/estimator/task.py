@@ -110,8 +110,8 @@ class Tally:
         return np.asarray(normalized)
 
 
-def read_labels(y: Any, num_sequences: int, estimator: str, is_table: bool = False) -> np.ndarray:
-    """Labels as an array, one for each sequence; ``is_table`` says whether these are the rows of a table.
+def read_labels(y: Any, num_sequences: int, estimator: str, is_rows: bool = False) -> np.ndarray:
+    """Labels as an array, one for each sequence; ``is_rows`` says whether these are the rows of a matrix or table.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def read_labels(y: Any, num_sequences: int, estimator: str, is_table: bool = Fal
     labels = column_or_1d(y, warn=True)
     check_classification_targets(labels)
     if len(labels) != num_sequences:
-        hint = "; rows of a table are sequences of one token, so split it into one array for each sequence" * is_table
+        hint = "; rows are sequences of one token: name the bags of a table in bag=, or give a list of arrays" * is_rows
         raise ProblemError(f"y: expected {num_sequences} labels, one for each sequence, got {len(labels)}{hint}")
     return np.asarray(labels)
 
