@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import attsvm
-from attsvm.cli.app import COMMANDS, app, load_command
+from attsvm.cli.app import COMMANDS, PANELS, app, load_command
 from attsvm.cli.exits import exit_status
 from attsvm.cli.main import main
 
@@ -32,6 +32,26 @@ def test_every_command_has_examples_and_its_summary_in_both_helps(name):
     for program, *arguments in examples:
         assert [program, *arguments[: len(words)]] == ["attsvm", *words]
         command.make_context(name, arguments[len(words) :])  # raises where an example does not parse
+
+
+def test_the_help_groups_commands_and_shows_no_type_beside_flags():
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
+    panels = re.split(r"╭─ ([\w ]+) ─+╮", shown)
+    assert panels[1::2] == ["Options", *PANELS]
+    for title, panel in zip(panels[3::2], panels[4::2], strict=True):
+        assert re.findall(r"^│ ([a-z][\w -]*?)  ", panel, re.MULTILINE) == [*PANELS[title]]
+    assert max(map(len, shown.splitlines())) == 80
+    for name in ("", *COMMANDS):
+        assert "<bool>" not in CliRunner().invoke(app, [*name.split(), "--help"]).output
+
+
+def test_the_options_of_a_source_are_in_its_own_help():
+    def shown(*arguments):
+        return CliRunner().invoke(app, ["fit", *arguments]).output
+
+    everything, digits = shown("-h"), shown("digits", "--seed", "1", "--help")
+    assert ("number of test canvases" in everything, "number of test canvases" in digits) == (False, True)
+    assert ("signal-noise" in everything, "signal-noise" in digits) == (True, False)
 
 
 @pytest.fixture
@@ -54,6 +74,7 @@ def run(monkeypatch, capsys, tmp_path):
         (["fit"], "Missing argument 'SOURCE'; see attsvm fit --help"),
         (["fit", "digits", "--nope"], "No such option: --nope"),
         (["nope"], "No such command 'nope'; see attsvm --help"),
+        (["fit", "digts", "--help"], "source: expected digits, digit-patches, npz, signal-noise, a file .npz, or"),
         (["train", "problem.npz", "--steps", "many"], "--steps: expected an integer, got 'many'; see attsvm train"),
         (["train", "problem.npz", "--penalty", "x"], "--penalty: expected a number, got 'x'; see attsvm train"),
         (["cache", "drop"], "action: 'drop' is not one of 'show', 'clear'; see attsvm cache"),

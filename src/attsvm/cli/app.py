@@ -1,6 +1,7 @@
 """The command line ``attsvm``. A command's module is imported when the command is called."""
 
 import importlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,25 +13,34 @@ from attsvm.cli.messages import with_level
 from attsvm.errors import ProblemError
 from attsvm.temporaries import remove_unfinished
 
-COMMANDS = {
-    "fit": "Train attention on a labelled problem, and compare its weights with the Att-SVM of the tokens it selects.",
-    "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
-    "fit-text --task next-token": "Predict which words of a context attention copies, and train it on a corpus.",
-    "problem": "Describe a problem file, or write an example.",
-    "solve": "Solve the Att-SVM of a selection: the weights of smallest norm that select its tokens with margin 1.",
-    "train": "Train softmax attention on a problem file, with any optimizer.",
-    "profile": "Find the norm whose margin an optimizer of attsvm, optax or PyTorch maximises.",
-    "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
-    "compare": "Show which heads select other tokens in two trained transformers, or over the checkpoints of one.",
-    "monitor": "Show what an AttentionMonitor recorded of every head while a model was trained.",
-    "sweep": "Measure many random trials in each cell of a grid, on all cores or a cluster.",
-    "sweep show": "Show the result of a sweep: heat maps and curves with intervals, and a table.",
-    "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",
-    "experiment": "Train a transformer on movie reviews or a ViT on pictures, and compare optimizers.",
-    "playground": "Open the interactive page: attention in the plane, its training and its Att-SVM.",
-    "cache": "Show where compiled programs are kept for later processes, or remove them.",
+PANELS = {
+    "Your data": {
+        "fit": "Train attention on labelled data, and compare its weights with the Att-SVM of the tokens it selects.",
+        "fit-text": "Train an attention classifier on labelled texts, and compare it with two baselines.",
+        "fit-text --task next-token": "Predict which words of a context attention copies, and train it on a corpus.",
+        "inspect": "Show what every attention head of a trained transformer selects, and with what margin.",
+        "compare": "Show which heads select other tokens in two trained transformers, or over the checkpoints of one.",
+        "monitor": "Show what an AttentionMonitor recorded of every head while a model was trained.",
+    },
+    "Research": {
+        "solve": "Solve the Att-SVM of a selection: the weights of smallest norm that select its tokens with margin 1.",
+        "train": "Train softmax attention on a problem file, with any optimizer.",
+        "profile": "Find the norm whose margin an optimizer of attsvm, optax or PyTorch maximises.",
+        "sweep": "Measure many random trials in each cell of a grid, on all cores or a cluster.",
+        "sweep show": "Show the result of a sweep: heat maps and curves with intervals, and a table.",
+        "reproduce": "Measure the papers' figures and tables again, and report which claims hold.",
+        "experiment": "Train a transformer on movie reviews or a ViT on pictures, and compare optimizers.",
+        "problem": "Describe a problem file, or write an example.",
+    },
+    "More": {
+        "playground": "Open the interactive page: attention in the plane, its training and its Att-SVM.",
+        "cache": "Show where compiled programs are kept for later processes, or remove them.",
+    },
 }
-"""Every command and its summary, in the order of the help.
+"""Every command and its summary by the panel of the help, in its order."""
+
+COMMANDS = {name: summary for commands in PANELS.values() for name, summary in commands.items()}
+"""The summaries of all commands.
 
 The command ``fit-text`` is the function ``fit_text`` of the module ``attsvm.cli.fit_text``; ``HELP`` there follows the
 summary in ``attsvm fit-text --help``. Commands of several words are found before those of one. The task of
@@ -42,13 +52,30 @@ TASK = " --task "
 _SETTINGS: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": "markdown"}
 
 
-class LazyGroup(TyperGroup):
+class _PlainFlags:
+    """A command whose help shows no type beside its flags."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters, with ``--help``."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(_PlainFlags, TyperCommand):
+    """A command."""
+
+
+class LazyGroup(_PlainFlags, TyperGroup):
     """Commands that are known by name and summary until one of them is called."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        for name, summary in COMMANDS.items():
-            self.add_command(TyperCommand(name, short_help=summary))
+        for panel, commands in PANELS.items():
+            for name, summary in commands.items():
+                self.add_command(TyperCommand(name, short_help=summary, rich_help_panel=panel))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         """Find the command that ``args`` begins with, and import its module."""
@@ -56,9 +83,9 @@ class LazyGroup(TyperGroup):
         if name is None and " ".join(args[:2]) in COMMANDS:
             name, rest = " ".join(args[:2]), args[2:]
         if name is not None:
-            return name, load_command(name), rest
+            return name, load_command(name, rest), rest
         found, command, rest = super().resolve_command(ctx, args)
-        return found, command if found is None else load_command(found), rest
+        return found, command if found is None else load_command(found, rest), rest
 
 
 def _with_task(args: list[str]) -> tuple[str | None, list[str]]:
@@ -92,19 +119,22 @@ def attribute_of(name: str) -> str:
     return name.replace(TASK, " ").replace("-", "_").replace(" ", "_")
 
 
-def load_command(name: str) -> Any:
+def load_command(name: str, arguments: Sequence[str] = ()) -> Any:
     """Import the module of a command, and return the command.
 
     Parameters
     ----------
     name : str
         A name of ``COMMANDS``.
+    arguments : sequence of str
+        What follows it. The help of a command whose module has a function ``more_help`` depends on them.
     """
     attribute = attribute_of(name)
     module = importlib.import_module(f"attsvm.cli.{attribute}")
     text, _, examples = module.HELP.partition("Examples:")
+    more = module.more_help(arguments) if hasattr(module, "more_help") else ""
     only = typer.Typer(add_completion=False, **_SETTINGS)
-    only.command(name, help=f"{COMMANDS[name]}\n\n{text}", epilog=f"Examples:{examples}")(
+    only.command(name, cls=Command, help=f"{COMMANDS[name]}\n\n{text}{more}", epilog=f"Examples:{examples}")(
         with_level(getattr(module, attribute))
     )
     return typer.main.get_command(only)

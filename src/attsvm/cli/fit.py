@@ -1,6 +1,7 @@
 """``attsvm fit``: train attention on a labelled problem, and compare its weights with Att-SVMs."""
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,11 +31,9 @@ if TYPE_CHECKING:
 
 MOST_DRAWS = 1000
 
-HELP = f"""
+HELP = """
 SOURCE is the name of a data source, a file that one of them reads, or an import path `package.module:name` of a
-`Source` (see `attsvm.datasets`). The sources and their options (`--option NAME=VALUE`) are
-
-{source_help()}
+`Source` (see `attsvm.datasets`).
 
 With queries the attention is combined (W), otherwise it is a prompt (p). If the data have no head, it starts as
 logistic regression on the mean token and is trained together with the attention; `--no-train-head` keeps it fixed.
@@ -52,6 +51,13 @@ Examples:
 
     attsvm fit my_package.data:Sensors --option rate=50 --out sensors
 """
+
+
+def more_help(arguments: Sequence[str]) -> str:
+    """The options of the source before ``--help``, or the names of all sources."""
+    if arguments and {"-h", "--help"} & {*arguments[1:]}:
+        return f"The source and its options (`--option NAME=VALUE`):\n\n{source_help(arguments[0])}\n"
+    return f"The sources; `attsvm fit SOURCE --help` lists the options of one:\n\n{source_help()}\n"
 
 
 def fit(

@@ -41,7 +41,8 @@ sequence per line; ViT takes a folder of pictures instead.
 The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the model and the tokens that enter its layer.
 Its smallest margin is divided by the best margin that any matrix of the same Frobenius norm has for the same selection;
 this ratio is an interval, from a primal and a dual solution. The same numbers are computed for two heads of each
-layer of a randomly initialised twin of the model, with margins to 10 %. With `--head` only the given heads are solved.
+layer of a twin, the same model with random weights, with margins to 10 %. With `--head` only the given heads are
+solved.
 
 Examples:
 
@@ -117,7 +118,7 @@ def inspect(
         bool | None,
         typer.Option(
             "--twin/--no-twin",
-            help="Inspect a randomly initialised twin, too.  [default: twin, but no-twin with --head]",
+            help="Inspect a twin, too: the same model with random weights.  [default: twin, but no-twin with --head]",
         ),
     ] = None,
     queries: Annotated[
@@ -339,6 +340,7 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
     )
     from attsvm.report.inspection.words import (
         change_words,
+        glosses,
         notes,
         of_view,
         state_words,
@@ -356,6 +358,8 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
         heads, rows = layer_rows(one)
         layout: dict[str, Any] = {"padding": (0, 1, 0, 0), "pad_edge": True}
         console.print(columns_table(heads, rows, right=heads[1:], title=name or None, title_justify="left", **layout))
+    for gloss in glosses(done):
+        console.print(gloss, style="dim", highlight=False)
     if state:
         console.print(state_words(found, state), style="bold yellow", highlight=False)
     for note in notes(done, other):

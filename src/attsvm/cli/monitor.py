@@ -13,7 +13,8 @@ HELP = """
 RECORD is a file `*.csv`, a folder `*.zarr`, or a folder of TensorBoard that `attsvm.torch.AttentionMonitor` wrote; the
 training may still be running. With `--out`, the page has curves of every measure over the steps (largest logit,
 largest probability, entropy, share to the first token, norms and effective rank of W, interval of the margin ratio),
-maps of all heads, and a table of their last values, which is printed, too.
+maps of all heads, and a table of their last values, which is printed, too. The effective rank of W says how many of its
+singular values count; the margin ratio is the margin of W over the best margin of its norm.
 
 Examples:
 
@@ -57,9 +58,13 @@ def monitor(
         console.print(f"{summary(records)}. {verdict(records)}", highlight=False)
         for note in notes(records):
             console.print(note, style="bold yellow", highlight=False)
-        titles = ["head", *(described(name).short for name in recorded(records))]
+        measures = [described(name) for name in recorded(records)]
+        titles = ["head", *(measure.short for measure in measures)]
         _, rows = head_rows(records)
         console.print(columns_table(titles, rows[:MOST_ROWS], right=titles[1:]))
         if len(rows) > MOST_ROWS:
             console.print(f"{len(rows) - MOST_ROWS:,} more heads: --out DIR writes all of them.", highlight=False)
+        for measure in measures:
+            if measure.meaning:
+                console.print(f"{measure.short}: {measure.meaning}", style="dim", highlight=False)
     finish(out, "index.html, figures and result.json")

@@ -177,7 +177,7 @@ def _table_of_one(solution: "Solution") -> Any:
 
     rows = [("status", str(solution.status))]
     if solution.status == Status.INFEASIBLE:
-        rows.append(("Farkas bound: norm of any separator, unit rows, ≥", number(float(solution.bound))))
+        rows.append(("Farkas bound: no smaller norm separates rows of length 1", number(float(solution.bound))))
     else:
         rows.append((f"value, least {solution.norm.name} norm", f"{solution.value:.10g}"))
         if solution.slack is not None:

@@ -252,33 +252,46 @@ def find_source(source: "str | os.PathLike[str] | Source", options: Mapping[str,
     >>> problem.tokens.shape
     (2000, 9, 64)
     """
-    options = dict(options or {})
+    given = dict(options or {})
     if isinstance(source, Source):
-        return _configured(source, options)
-    text = os.fspath(source)
+        return _configured(source, given)
+    found, implied = _found(os.fspath(source))
+    return _configured(found, {**implied, **given})
+
+
+def source_help(text: str | None = None) -> str:
+    """A Markdown list of all known sources, or of one source and its options.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such source.
+    """
+    if text is None:
+        return "\n".join(_summary(name, source) for name, source in SOURCES.items())
+    source, implied = _found(text)
+    kind = source if isinstance(source, type) else type(source)
+    options = [each for each in _options(kind) if each.name not in implied]
+    return "\n".join(
+        [_summary(text, source), *(f"    - `{each.name}`: {each.metadata.get(_HELP, '')}" for each in options)]
+    )
+
+
+def _summary(name: str, source: type[Source] | Source) -> str:
+    spelling = " or ".join(f"a file `{suffix}`" for suffix in source.suffixes) or f"`{name}`"
+    return f"- {spelling}: {source.summary}"
+
+
+def _found(text: str) -> tuple[type[Source] | Source, dict[str, str]]:
+    """A source by name, file or import path, and the options that this implies."""
     suffix = Path(text).suffix.lower()
     if text not in SOURCES and suffix:
         for known in SOURCES:
             if suffix in known.suffixes:
-                return _configured(known, {"path": text, **options})
+                return known, {"path": text}
     if text not in SOURCES and ":" not in text:
         raise ProblemError(f"source: expected {_expected()}, got {text!r}{did_you_mean(text, SOURCES.names())}")
-    return _configured(SOURCES.find(text), options)
-
-
-def source_help() -> str:
-    """Every known source and its options, as a Markdown list."""
-    lines = []
-    for name, source in SOURCES.items():
-        spelling = " or ".join(f"a file `{suffix}`" for suffix in source.suffixes) or f"`{name}`"
-        lines.append(f"- {spelling}: {source.summary}")
-        kind = source if isinstance(source, type) else type(source)
-        lines += [
-            f"    - `{field.name}`: {field.metadata.get(_HELP, '')}"
-            for field in _options(kind)
-            if not (source.suffixes and field.name == "path")
-        ]
-    return "\n".join(lines)
+    return SOURCES.find(text), {}
 
 
 def _configured(source: type[Source] | Source, options: Mapping[str, str]) -> Source:

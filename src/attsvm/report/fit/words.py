@@ -159,7 +159,7 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     if chosen["trained_margin"] is not None:
         rows += [
             ("margin of the trained weights", number(chosen["trained_margin"])),
-            ("… over the best margin", number(chosen["margin_ratio"])),
+            ("margin ratio: over the best margin of its norm", number(chosen["margin_ratio"])),
         ]
     if chosen["locally_optimal"] is not None:
         rows.append(("locally optimal", "yes" if chosen["locally_optimal"] else "no"))
@@ -271,7 +271,10 @@ def _of_solution(solution: dict[str, Any]) -> Rows:
         # infinite if a selected token equals another one of its sequence
         return [
             *rows,
-            ("lower bound of the norm of any separator (unit rows)", "infinity" if bound is None else number(bound)),
+            (
+                "no smaller norm separates (rows of length 1)",
+                "infinity" if bound is None else number(bound),
+            ),
         ]
     return [
         *rows,

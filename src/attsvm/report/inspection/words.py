@@ -42,7 +42,8 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
             parts.append(words.format(_against(percent(middle), twin, name)))
     middle = _median(inspection, "margin_ratio")
     if middle is not None and not inspection.interrupted:
-        parts.append(f"has a margin ratio of {_against(short(middle), twin, 'margin_ratio')}")
+        ratio = _against(short(middle), twin, "margin_ratio")
+        parts.append(f"has a margin ratio, its margin over the best of the same norm, of {ratio}")
     first = inspection.heads[0]
     subject = "The median head" if len(inspection.heads) > 1 else f"Head {first.layer}.{first.head}"
     return f"{subject} {listed(parts)}." if parts else ""
@@ -90,6 +91,14 @@ def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[st
                 f"{len(wide)} intervals{of_twin} have a relative width above {one.gap:g}, up to {max(wide):.2g}."
             )
     return found
+
+
+def glosses(inspection: "Inspection") -> list[str]:
+    """What the columns mean whose names do not say it."""
+    named = [one for one in inspection.measures if one.name in ("effective_rank", "margin_ratio")]
+    return [
+        f"{one.short}: {one.title}, {one.meaning}." for one in named if not np.isnan(inspection.measure(one.name)).all()
+    ]
 
 
 def finished_words(found: "Found") -> str:
@@ -141,7 +150,7 @@ def of_view(view: "HeadView") -> list[tuple[str, str]]:
         ("‖W‖ Frobenius, nuclear, spectral", f"{interval.norm:.4g}, {view.nuclear_norm:.4g}, {view.spectral_norm:.4g}"),
         ("margin of W / ‖W‖_F", "-" if interval.margin is None else short(interval.margin)),
     ]
-    rows.append(("margin over the best margin", interval_words(interval)))
+    rows.append(("margin ratio: over the best of the same norm", interval_words(interval)))
     rows.append(("constraints, exact duplicates left out", f"{interval.constraints:,}, {interval.duplicates:,}"))
     if view.support is not None:
         rows.append(("support tokens", f"{np.count_nonzero(view.support):,}"))

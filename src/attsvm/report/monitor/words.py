@@ -30,9 +30,9 @@ MEASURES = {
     "spectral_norm": Recorded(
         "Spectral norm of W", "‖W‖_2", "The largest singular value of W = W_K W_Q'/√d_h without biases."
     ),
-    "frobenius_norm": Recorded("Frobenius norm of W", "‖W‖_F", "‖W‖_F of W = W_K W_Q'/√d_h without biases."),
+    "frobenius_norm": Recorded("Frobenius norm of W", "‖W‖_F", "Root of the sum of squares of W = W_K W_Q'/√d_h."),
     "effective_rank": Recorded(
-        "Effective rank of W", "rank W", "Exponential of the entropy of the singular values of W."
+        "Effective rank of W", "rank W", "How many singular values of W count: the exponential of their entropy."
     ),
     "margin": Recorded(
         "Margin over the best margin",
