@@ -136,6 +136,16 @@ def hide_attributes(app, env):
     objects.update({name: one._replace(aliased=True) for name, one in hidden.items()})
 
 
+# Sphinx takes the module of all objects of a source file from one of them; the page of an object has its whole name.
+BACK_LINK = re.compile(r"(generated/api/(attsvm(?:\.\w+)*?\.(\w+))\.html#)attsvm(?:\.\w+)*?\.\3\b")
+
+
+def mend_back_links(app, pagename, templatename, context, doctree):
+    """Let the links from sources to the documentation end at the object."""
+    if pagename.startswith("_modules/"):
+        context["body"] = BACK_LINK.sub(r"\1\2", context["body"])
+
+
 def copy_playground(app, exception):
     """Put the playground into the site, where its guide page shows it."""
     if exception is None and app.builder.format == "html":
@@ -148,4 +158,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", escape_symbols, priority=100)  # before numpydoc
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("env-check-consistency", hide_attributes)
+    app.connect("html-page-context", mend_back_links)
     app.connect("build-finished", copy_playground)

@@ -21,7 +21,40 @@ test("damaged scenes are refused", () => {
   const scene = structuredClone(scenes[0]);
   expect(() => checked({ ...scene, loss: "hinge" })).toThrow("loss");
   expect(() => checked({ ...scene, head: [Infinity, 0] })).toThrow("head");
-  expect(() => fromFile('{"tokens": [[[1, 2, 3]]]}')).toThrow("tokens");
+  expect(() => checked({ ...scene, sequences: [null] })).toThrow("sequences: expected");
+  expect(() => checked({ ...scene, sequences: [{ ...scene.sequences[0], tokens: [null] }] })).toThrow("tokens: expected");
+  expect(() => checked({ ...scene, optimizers: [null] })).toThrow("optimizers: expected");
+});
+
+test.each([
+  ["null", "tokens: expected shape (n, T, 2), got none"],
+  ["no JSON", "expected a problem file in JSON, got something else"],
+  ['{"tokens": []}', "tokens: expected shape (n, T, 2) without empty axes, got (0)"],
+  ['{"tokens": 5}', "tokens: expected shape (n, T, 2) without empty axes, got ()"],
+  ['{"tokens": [[[1, 2, 3]]]}', "tokens: expected 2 entries each"],
+  ['{"tokens": [[[1, 2], [null, 1]]]}', "tokens: expected nested lists of numbers, got null"],
+  ['{"tokens": [[[1, 2], [2, 1]], [[1, 2]]]}', "tokens: expected nested lists of equal lengths"],
+  ['{"tokens": [[[1, 2], [2, 1]]], "mask": []}', "mask: expected shape (1, 2), to fit tokens of shape (1, 2, 2), got (0)"],
+  ['{"tokens": [[[1, 2], [2, 1]]], "mask": [[false, false]]}', "tokens: expected one that is not masked"],
+  ['{"tokens": [[[1, 2], [2, 1]]], "keys": 5}', "keys: expected shape (1, 2, 2), to fit tokens of shape (1, 2, 2), got ()"],
+  ['{"tokens": [[[1, 2], [2, 1]]], "labels": []}', "labels: expected shape (1), to fit tokens of shape (1, 2, 2), got (0)"],
+  ['{"tokens": [[[1, 2], [2, 1]]], "labels": [3]}', "labels: expected -1 or 1, got 3"],
+  ['{"tokens": [[[1, 2], [2, 1]]], "head": [1]}', "head: expected shape (2), to fit tokens of shape (1, 2, 2), got (1)"],
+  ['{"tokens": [[[1, 2]]], "playground": {"sequences": 5}}', "sequences: expected 1 to 20"],
+])("the file %s is refused in one line", (text, said) => {
+  expect(() => fromFile(text)).toThrow(said);
+});
+
+test.each(["mirror_descent", "sign", "coordinate"] as const)("the Att-SVM of 780 constraints is optimal with %s", (name) => {
+  const sequences = Array.from({ length: 20 }, (_, i): Scene["sequences"][number] => ({
+    label: i % 2 === 0 ? 1 : -1,
+    query: [1, 0],
+    tokens: Array.from({ length: 40 }, (_, t) => ({ at: [1.5 * Math.sin(7.1 * i + 2.3 * t), 1.5 * Math.cos(3.7 * i + 5.9 * t)] })),
+  }));
+  const [run] = new State({ ...emptyScene(), sequences, optimizers: [{ name, rate: 0.1, schedule: "constant", p: 1.5 }] }).runs;
+  expect(run.solution.rows.length).toBe(780);
+  expect(run.solution.status).toBe("optimal");
+  expect(run.solution.gap).toBeLessThan(1e-12);
 });
 
 test("the gradient as it is written turns away from the Att-SVM, the exact one does not", () => {

@@ -28,6 +28,7 @@ from attsvm.apps.experiments.sentences import SENTENCES, read_sentences  # noqa:
 from attsvm.apps.experiments.tables import read_splits  # noqa: E402
 from attsvm.apps.experiments.training import CHECKPOINT  # noqa: E402
 from attsvm.cli.app import app  # noqa: E402
+from attsvm.cli.exits import exit_status  # noqa: E402
 from attsvm.errors import ProblemError  # noqa: E402
 
 GOOD, BAD = ("wonderful", "great", "perfect"), ("awful", "boring", "terrible")
@@ -131,6 +132,40 @@ def test_reviews_leave_a_page_with_every_optimiser_and_sentence(reviews, vocabul
     assert cells.count("not run") == 3 + 3 + 1
     order = ["ℓ1.1 &gt; ℓ2 &gt; ℓ3", "ℓ3 &gt; ℓ1.1", "does not hold"]
     assert cells[cells.index(order[0]) :][:3] == order
+
+
+def test_a_run_that_diverges_is_a_row_of_the_page_and_the_others_are_shown(reviews, vocabulary, tmp_path):
+    out = tmp_path / "out"
+    arguments = ["imdb", "--data", reviews, "--vocabulary", vocabulary, "--preset", "tiny", "--device", "cpu"]
+    done = attsvm(*arguments, "--optimizer", "mirror-1.1,adam", "--learning-rate", "1e4,1e-3", "--out", out)
+    assert done.exit_code == exit_status(["non_finite", "finished"], "run")
+    diverged, healthy = json.loads((out / "result.json").read_text())["runs"]
+    assert (diverged["status"], healthy["status"]) == ("non_finite", "finished")
+    assert not diverged["over_steps"]
+    assert len(healthy["key_words"]["sentences"]) == len(SENTENCES)
+    assert f"diverged after {diverged['steps']} steps" in done.output
+    page = (out / "index.html").read_text()
+    assert f"diverged after {diverged['steps']} steps" in page
+    assert page.count('class="reading"') == len(SENTENCES)
+    alone = attsvm(*arguments, "--optimizer", "mirror-1.1", "--learning-rate", "1e4", "--out", tmp_path / "alone")
+    assert alone.exit_code == done.exit_code
+    assert (tmp_path / "alone/index.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "said"),
+    [
+        (["", " "], [0, 1], "expected texts in the column text, got 2 empty ones"),
+        (["good"], [1], "expected rows of at least two classes to train on, got 1 of class 1"),
+    ],
+)
+def test_rows_that_nothing_can_be_learned_from_are_refused(reviews, vocabulary, tmp_path, texts, labels, said):
+    pq.write_table(pa.table({"text": texts, "label": labels}), tmp_path / "train.parquet")
+    (tmp_path / "test.parquet").write_bytes((reviews / "test.parquet").read_bytes())
+    out = tmp_path / "out"
+    done = attsvm("imdb", "--data", tmp_path, "--vocabulary", vocabulary, "--preset", "tiny", "--out", out)
+    assert said in str(done.exception)
+    assert not out.exists()
 
 
 def measured_with_six_layers(result):

@@ -44,11 +44,28 @@ export function solveRows(rows: Row[], size: number, norm: Norm): Solution {
   }
   const euclidean = leastDistance(entries, size);
   if (!euclidean.feasible) return infeasible(rows, size, euclidean.multipliers);
-  let best: Solution | null = null;
-  for (const pair of candidates(norm, entries, euclidean)) {
-    const found = certified(norm, rows, pair, size);
-    if (best === null || found.gap < best.gap) best = found;
-    if (best.gap <= 1e-13) break;
+  // the optimum depends on few rows: begin with those of the Euclidean one, and add the row that is violated most
+  const active = entries.flatMap((_, r) => (euclidean.multipliers[r] > 0 ? [r] : []));
+  for (;;) {
+    const [pair, found] = ofRows(norm, active.map((r) => rows[r]), { ...euclidean, multipliers: active.map((r) => euclidean.multipliers[r]) });
+    const margins = entries.map((row) => dot(row, found.direction));
+    const least = margins.indexOf(Math.min(...margins));
+    if (margins[least] < 1 - 1e-12 && !active.includes(least)) {
+      active.push(least);
+      continue;
+    }
+    const multipliers = new Array<number>(rows.length).fill(0);
+    active.forEach((r, k) => (multipliers[r] = pair.multipliers[k]));
+    return certified(norm, rows, { ...pair, multipliers }, size);
+  }
+}
+
+function ofRows(norm: Norm, rows: Row[], euclidean: Pair): [Pair, Solution] {
+  let best: [Pair, Solution] | null = null;
+  for (const pair of candidates(norm, rows.map((row) => row.entries), euclidean)) {
+    const found = certified(norm, rows, pair, euclidean.weights.length);
+    if (best === null || found.gap < best[1].gap) best = [pair, found];
+    if (best[1].gap <= 1e-13) break;
   }
   return best!;
 }

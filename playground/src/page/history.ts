@@ -47,7 +47,7 @@ export class History {
       const mark = MARKS[this.records.length];
       for (let made = 0; this.training.steps < mark && this.training.status === "running"; made++) {
         this.training.step();
-        if (made % 256 === 255 && performance.now() > until) return;
+        if (made % 16 === 15 && performance.now() > until) return;
       }
       if (this.training.status !== "running") return;
       this.record();

@@ -147,7 +147,9 @@ export function drawAnswer(panel: HTMLElement, state: State, actions: Actions): 
   const k = run.history.indexAt(state.step);
   const support = solution.rows.filter((_, r) => solution.support[r]).map((row) => `${row.token + 1} of ${row.sequence + 1}`);
   const facts: [string, string][] = infeasible
-    ? [["certificate", `Farkas: every such ${matrix ? "W" : "p"} is longer than ${solution.bound.toExponential(1)} on unit rows`]]
+    ? [["certificate", solution.bound === Infinity
+      ? `Farkas: a positive combination of the constraints is 0 ≥ 1, so no ${matrix ? "W" : "p"} meets them`
+      : `Farkas: every such ${matrix ? "W" : "p"} is longer than ${solution.bound.toExponential(1)} on unit rows`]]
     : [
       ["value", `${solution.value.toPrecision(6)}, proved to a relative gap of ${solution.gap === 0 ? "0" : solution.gap.toExponential(0)}`],
       [matrix ? "W" : "p", `(${solution.direction.map((x) => x.toFixed(4)).join(", ")})`],

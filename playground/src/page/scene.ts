@@ -95,35 +95,60 @@ export function toFile(scene: Scene): string {
   return JSON.stringify(file, null, 1);
 }
 
+/** The lengths of nested lists of equal lengths that hold nothing but numbers, or true and false. */
+function shapeOf(name: string, x: unknown): number[] {
+  if (typeof x === "boolean" || (typeof x === "number" && Number.isFinite(x))) return [];
+  if (!Array.isArray(x)) throw new Error(`${name}: expected nested lists of numbers, got ${JSON.stringify(x).slice(0, 20)}`);
+  const shapes = x.map((one) => shapeOf(name, one));
+  if (new Set(shapes.map(String)).size > 1) throw new Error(`${name}: expected nested lists of equal lengths, got different lengths`);
+  return [x.length, ...(shapes[0] ?? [])];
+}
+
 /** Reads what {@link toFile} wrote, or a problem file with tokens in the plane. */
 export function fromFile(text: string): Scene {
-  const file = JSON.parse(text) as Record<string, unknown>;
-  if (file["playground"] !== undefined) return checked(file["playground"]);
-  const tokens = file["tokens"] as number[][][] | undefined;
-  if (!Array.isArray(tokens)) throw new Error("tokens: expected an array (n, T, 2), got none");
-  const keys = (file["keys"] ?? tokens) as number[][][];
-  if (keys.some((of) => of.some((key) => key.length !== 2))) throw new Error("tokens: expected 2 entries each, as the page draws a plane");
-  const tall = tokens[0][0].length === 3;
-  const head = (file["head"] ?? [1, 0]) as number[];
-  const labels = (file["labels"] ?? tokens.map(() => 1)) as number[];
-  const queries = file["queries"] as Point[] | undefined;
-  const mask = file["mask"] as boolean[][] | undefined;
+  let file: Partial<Record<string, unknown>> | null;
+  try {
+    file = JSON.parse(text) as typeof file;
+  } catch {
+    throw new Error("expected a problem file in JSON, got something else");
+  }
+  if (file?.["playground"] !== undefined) return checked(file["playground"]);
+  if (file?.["tokens"] === undefined) throw new Error("tokens: expected shape (n, T, 2), got none");
+  const shape = shapeOf("tokens", file["tokens"]);
+  const [n, T, d] = shape;
+  const fitting = <Kind>(name: string, ...expected: number[]): Kind | undefined => {
+    const x = file[name];
+    if (x === undefined) return undefined;
+    const found = shapeOf(name, x);
+    if (String(found) !== String(expected)) throw new Error(`${name}: expected shape (${expected.join(", ")}), to fit tokens of shape (${shape.join(", ")}), got (${found.join(", ")})`);
+    return x as Kind;
+  };
+  if (shape.length !== 3 || shape.includes(0)) throw new Error(`tokens: expected shape (n, T, 2) without empty axes, got (${shape.join(", ")})`);
+  const tokens = file["tokens"] as number[][][];
+  const keys = fitting<Point[][]>("keys", n, T, 2);
+  if (d !== 2 && (d !== 3 || keys === undefined)) throw new Error(`tokens: expected 2 entries each, as the page draws a plane, or 3 with keys in the plane, got ${d}`);
+  const head = fitting<number[]>("head", d) ?? [1, 0, 0];
+  const labels = fitting<number[]>("labels", n);
+  const other = labels?.find((label) => Math.abs(label) !== 1);
+  if (other !== undefined) throw new Error(`labels: expected -1 or 1, got ${other}`);
+  const queries = fitting<Point[]>("queries", n, 2);
+  const mask = fitting<boolean[][]>("mask", n, T);
   const base = emptyScene();
   return checked({
     ...base,
     name: "Imported",
     note: "A problem file.",
     sequences: tokens.map((of, i) => ({
-      label: labels[i] < 0 ? -1 : 1,
+      label: labels?.[i] ?? 1,
       query: queries?.[i] ?? [1, 0],
       tokens: of.map((x, t) => ({
-        at: keys[i][t] as Point,
-        ...(tall ? { height: x[2] } : {}),
+        at: (keys?.[i][t] ?? x) as Point,
+        ...(d === 3 ? { height: x[2] } : {}),
         ...(mask !== undefined && !mask[i][t] ? { masked: true } : {}),
       })),
     })),
     head: [head[0], head[1]],
-    heightHead: tall ? head[2] : 0,
+    heightHead: d === 3 ? head[2] : 0,
     attention: queries === undefined ? "prompt" : "combined",
   });
 }
@@ -150,10 +175,11 @@ export function checked(found: unknown): Scene {
   const finite = (...numbers: unknown[]): boolean => numbers.every((x) => typeof x === "number" && Number.isFinite(x) && Math.abs(x) <= 1e6);
   const point = (x: unknown): boolean => Array.isArray(x) && x.length === 2 && finite(...(x as unknown[]));
   expect(Array.isArray(scene.sequences) && scene.sequences.length >= 1 && scene.sequences.length <= 20, "sequences: expected 1 to 20");
-  for (const of of scene.sequences) {
+  for (const of of scene.sequences as (Sequence | null)[]) {
+    if (of === null) throw new Error("sequences: expected a label, a query and tokens in each, got none");
     expect(Math.abs(of.label) === 1 && point(of.query), "sequences: expected a label of ±1 and a query in the plane");
     expect(Array.isArray(of.tokens) && of.tokens.length >= 1 && of.tokens.length <= 40, "tokens: expected 1 to 40 in a sequence");
-    for (const token of of.tokens) expect(point(token.at) && finite(token.height ?? 0), "tokens: expected finite numbers");
+    for (const token of of.tokens as (Token | null)[]) expect(point(token?.at) && finite(token?.height ?? 0), "tokens: expected finite numbers");
     expect(of.tokens.some((token) => token.masked !== true), "tokens: expected one that is not masked in each sequence");
   }
   expect(point(scene.head) && point(scene.start) && finite(scene.heightHead), "head, start: expected points in the plane");
@@ -161,7 +187,8 @@ export function checked(found: unknown): Scene {
   expect(["logistic", "exponential", "linear"].includes(scene.loss), "loss: expected logistic, exponential or linear");
   expect(["selected", "optimal"].includes(scene.keep), "keep: expected selected or optimal");
   expect(Array.isArray(scene.optimizers) && [1, 2].includes(scene.optimizers.length), "optimizers: expected one or two");
-  for (const one of scene.optimizers) {
+  for (const one of scene.optimizers as (RunSettings | null)[]) {
+    if (one === null) throw new Error("optimizers: expected a name, a rate and a schedule of each, got none");
     expect(one.name in NAMES && finite(one.rate, one.p) && one.rate > 0 && one.p > 1, "optimizers: expected a known one, a rate > 0 and p > 1");
     expect([undefined, "combined", "factored"].includes(one.attention), "optimizers: expected attention combined or factored");
     expect(["constant", "growing", "decaying"].includes(one.schedule), "schedule: expected constant, growing or decaying");

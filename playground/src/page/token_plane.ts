@@ -169,7 +169,9 @@ function circle(group: SVGGElement, name: string): SVGElement {
 }
 
 function set(element: SVGElement, attributes: Record<string, string | number>): void {
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  for (const [name, value] of Object.entries(attributes)) {
+    if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
+  }
 }
 
 function title(group: SVGGElement, text: string): void {
@@ -178,5 +180,5 @@ function title(group: SVGGElement, text: string): void {
     found = document.createElementNS(SVG, "title");
     group.append(found);
   }
-  found.textContent = text;
+  if (found.textContent !== text) found.textContent = text;
 }

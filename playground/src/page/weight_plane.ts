@@ -19,7 +19,8 @@ const LINEAR_SHARE = 0.56;
 const FARTHEST = 1e7;
 const EDGE = 205; // of the drawing, from its middle
 const ANGLES = 720;
-const CELLS = 110;
+/** Along a side of the landscape: fewer where there are many tokens, each of which costs an exponential in every cell. */
+const cellsOf = (tokens: number): number => Math.min(110, Math.round(Math.sqrt(6e5 / tokens)));
 
 export class WeightPlane {
   private readonly svg = svgOf("weights");
@@ -112,26 +113,27 @@ export class WeightPlane {
     const key = JSON.stringify([problem, scene.loss, this.unit, z]);
     if (key === this.landscapeOf) return;
     this.landscapeOf = key;
-    const bands: ReturnType<ReturnType<typeof contours>> = [];
+    const bands: string[] = [];
     if (size > 0) {
       const parameters = { attention: [new Float64Array(2 * z.length)], head: null };
       const objective = new Objective(problem, problem.queries === null ? "prompt" : "combined", scene.loss);
       const gradient = emptyGradient(parameters);
-      const raw = Array.from({ length: CELLS * CELLS }, (_, k) => {
-        const cell = SIZE / CELLS;
-        const u = this.data([((k % CELLS) + 0.5) * cell, (Math.floor(k / CELLS) + 0.5) * cell]);
+      const cells = cellsOf(problem.keys.flat().length);
+      const cell = SIZE / cells;
+      const raw = Array.from({ length: cells * cells }, (_, k) => {
+        const u = this.data([((k % cells) + 0.5) * cell, (Math.floor(k / cells) + 0.5) * cell]);
         parameters.attention[0].set(u.flatMap((x) => z.map((entry) => (x * entry) / size)));
         objective.evaluate(parameters, gradient);
         return gradient.loss;
       });
       // Far out the loss is a step function, whose contours would be staircases of cells; rounding keeps plateaus level.
-      const values = Array.from(blur2({ data: raw, width: CELLS }, 1.5).data, Math.fround);
+      const values = Array.from(blur2({ data: raw, width: cells }, (1.5 * cells) / 110).data, Math.fround);
       const sorted = [...values].sort((a, b) => a - b);
       const shares = [0.02, 0.08, 0.17, 0.28, 0.4, 0.52, 0.64, 0.76, 0.87, 0.97].map((q) => sorted[Math.floor(q * (sorted.length - 1))]);
       const levels = pairs(shares, (low, high) => (low + high) / 2).filter((level) => !shares.includes(level));
-      bands.push(...contours().size([CELLS, CELLS]).thresholds(levels)(values));
+      bands.push(...contours().size([cells, cells]).thresholds(levels)(values).map((band) => contourPath(band, cell)));
     }
-    this.landscape.selectAll("path").data(bands).join("path").attr("d", (band) => contourPath(band, SIZE / CELLS))
+    this.landscape.selectAll("path").data(bands).join("path").attr("d", String)
       .attr("fill", "var(--contour)").attr("fill-opacity", 0.05).attr("stroke", "var(--contour)").attr("stroke-width", 0.5);
   }
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,7 +21,7 @@ from attsvm.apps.experiments.task import Data, Task
 from attsvm.apps.experiments.tasks import find_task
 from attsvm.apps.experiments.training import Hooks, Outcome, fit
 from attsvm.errors import ProblemError
-from attsvm.results import Callback
+from attsvm.results import Callback, Status
 
 MEASURED_ROWS = 100
 """Number of test rows on which attention is measured after every epoch."""
@@ -97,6 +98,12 @@ class Experiment:
         preset = found.preset(preset_name)
         source = found.hub_name if source is None else source
         data = found.load(preset, source, vocabulary=vocabulary, validation_rows=validation_rows)
+        classes = np.unique(data.train.labels.numpy())
+        if len(classes) < 2:
+            raise ProblemError(
+                f"{source}: expected rows of at least two classes to train on, got {len(data.train)} of "
+                f"class {int(classes[0])}"
+            )
         return cls(found, preset_name, data)
 
     @property
@@ -145,10 +152,13 @@ class Experiment:
             identity={"data": data.sha256, "model": repr(preset.shape)},
             hooks=Hooks(task.augment if preset.augment else None, measured, recorded, callback),
         )
+        numbers = _numbers(outcome, options, model)
+        if outcome.status is Status.NON_FINITE:
+            return {**numbers, "over_steps": []}
         # the end may be a record, too
         records = [*(one for one in outcome.records if one[0] < outcome.step), (outcome.step, recorded(model))]
         return {
-            **_numbers(outcome, options, model),
+            **numbers,
             **task.shown(model, preset, data, options.device),
             "over_steps": [{"step": step, "attention": attention} for step, attention in records],
         }

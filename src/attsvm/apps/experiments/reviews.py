@@ -110,6 +110,8 @@ def load_reviews(
         texts = [split.inputs[row] for row in numbers]
         if not all(isinstance(text, str) for text in texts):
             raise ProblemError(f"{source}: expected a text in every row, got a row without one")
+        if not any(text.strip() for text in texts):
+            raise ProblemError(f"{source}: expected texts in the column text, got {len(texts)} empty ones")
         return Rows(encoded(texts, tokenizer, length), torch.from_numpy(split.labels[numbers]), PADDING)
 
     return rows(train, chosen), rows(tested, tested_rows)

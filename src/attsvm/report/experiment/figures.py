@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from attsvm.plot import style
 from attsvm.report.drawn import Drawn, Shown, draw_each
 from attsvm.report.experiment.curves import COLOURS, over_epochs
-from attsvm.report.experiment.history import at_common_steps
+from attsvm.report.experiment.history import at_common_steps, by_attention
 from attsvm.report.experiment.key_words import draw_sentences, draw_share
 from attsvm.report.experiment.names import name_of
 from attsvm.report.experiment.sparsity import draw_sparsity
@@ -30,7 +30,7 @@ def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) 
     pictures : uint8 ndarray, shape (n, height, width, 3), optional
         The first test pictures; attention is drawn beside them.
     """
-    runs = result["runs"]
+    runs, shown = by_attention(result["runs"])
     drawers: dict[str, Callable[[], Drawn | None]] = {
         "accuracy": partial(_learning, runs),
         "loss": partial(_loss, runs),
@@ -39,11 +39,11 @@ def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) 
         "norms": partial(_norms, runs),
         "sparsity": partial(draw_sparsity, runs),
     }
-    if "key_words" in runs[0]:
-        drawers["key-words"] = partial(draw_share, runs)
-        drawers["key-word-sentences"] = partial(draw_sentences, runs)
-    if pictures is not None:
-        drawers["pictures"] = partial(_pictures, runs, pictures)
+    if shown and "key_words" in shown[0]:
+        drawers["key-words"] = partial(draw_share, shown)
+        drawers["key-word-sentences"] = partial(draw_sentences, shown)
+    if shown and pictures is not None:
+        drawers["pictures"] = partial(_pictures, shown, pictures)
     return draw_each(drawers)
 
 

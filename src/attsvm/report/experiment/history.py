@@ -3,6 +3,12 @@
 from typing import Any
 
 
+def by_attention(runs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """All runs, those that diverged last, and the others alone, whose attention is shown."""
+    shown = [run for run in runs if run["over_steps"]]
+    return shown + [run for run in runs if not run["over_steps"]], shown
+
+
 def at_common_steps(runs: list[dict[str, Any]]) -> tuple[list[int], list[list[list[Any]]]]:
     """The steps that some run has recorded, and for each run its attention at each of them.
 

@@ -66,7 +66,7 @@ def comparisons(runs: list[dict[str, Any]]) -> str:
 
 def sentences_of(runs: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, list[Span]]]]]:
     """Of each sentence its label, and for each run a heading and the shaded text."""
-    if "key_words" not in runs[0]:
+    if not runs or "key_words" not in runs[0]:
         return []
     read = [run["key_words"]["sentences"] for run in runs]
     steps, attention = at_common_steps(runs)

@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm.report.drawn import Shown
 from attsvm.report.experiment.figures import draw_experiment
-from attsvm.report.experiment.history import at_common_steps
+from attsvm.report.experiment.history import at_common_steps, by_attention
 from attsvm.report.experiment.key_words import comparisons, sentences_of
 from attsvm.report.experiment.names import name_of
 from attsvm.report.experiment.published import COLUMNS, ORDER_COLUMNS, comparison
@@ -45,6 +45,8 @@ def rows_of(run: dict[str, Any]) -> list[tuple[str, str]]:
     """The numbers of a run, for page and terminal."""
     last = run["history"][-1]
     rows = [("learning rate", number(run["learning_rate"]))]
+    if run["status"] == "non_finite":
+        rows.append(("status", f"diverged after {run['steps']:,} steps"))
     if run["best"]:
         rows.append(("best test accuracy", f"{percent(run['best']['test_accuracy'])} (epoch {run['best']['epoch']})"))
         rows.append(("final training accuracy", percent(last["train_accuracy"])))
@@ -101,11 +103,12 @@ def experiment_page(result: dict[str, Any], drawn: list[Shown]) -> str:
         (
             name_of(run["optimizer"]),
             percent(run["best"]["test_accuracy"]) if run["best"] else "–",
-            f"test accuracy at the best epoch; {run['seconds']:.0f} s",
+            f"{'' if run['over_steps'] else 'diverged; '}test accuracy at the best epoch; {run['seconds']:.0f} s",
         )
         for run in runs
     ]
-    steps, _ = at_common_steps(runs)
+    _, shown = by_attention(runs)
+    steps, _ = at_common_steps(shown)
     return render(
         "experiment.html.j2",
         title=title,
@@ -116,9 +119,9 @@ def experiment_page(result: dict[str, Any], drawn: list[Shown]) -> str:
         drawn=drawn,
         made_by=f"Seed {result['seed']}",
         wide=WIDE,
-        sentences=sentences_of(runs),
+        sentences=sentences_of(shown),
         slider=slider(steps) if len(steps) > 1 else "",
-        compared_words=comparisons(runs) if "key_words" in runs[0] else "",
+        compared_words=comparisons(shown) if shown and "key_words" in shown[0] else "",
         tables=[(name_of(run["optimizer"]), rows_of(run)) for run in runs],
         published=comparison(result),
         columns=COLUMNS,
