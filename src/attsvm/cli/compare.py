@@ -27,9 +27,9 @@ put into this order, too. The text has one sequence per line; ViT takes a folder
 those of the first model that has a tokenizer, and the tokenizers of the others must agree with it.
 
 For each head, the last model is compared with the first: the share of queries that select another token, the measures
-of `attsvm inspect` before and after, and whether the margin ratio certainly moved, which means that its two intervals
-are disjoint. With `--out`, the page shows the attention of the heads that changed most side by side, and curves over
-three or more models.
+of `attsvm inspect` before and after, and whether the margin ratio (the margin of W over the best one of the same norm)
+certainly moved, which means that its two intervals are disjoint. With `--out`, the page shows the attention of the heads
+that changed most side by side, and curves over three or more models.
 
 Examples:
 

@@ -65,7 +65,10 @@ def verdict(series: "Series") -> str:
         return found
     grown = sum(_grew(one) for one in series.moved)
     fallen = len(series.moved) - grown
-    return f"{found} The margin ratio certainly grew in {grown} of {len(known)} heads and fell in {fallen}."
+    return (
+        f"{found} The margin ratio, the margin over the best of the same norm, certainly grew in {grown} of {len(known)}"
+        f" heads and fell in {fallen}."
+    )
 
 
 def _grew(change: "HeadChange") -> bool:
