@@ -28,8 +28,8 @@ those of the first model that has a tokenizer, and the tokenizers of the others 
 
 For each head, the last model is compared with the first: the share of queries that select another token, the measures
 of `attsvm inspect` before and after, and whether the margin ratio (the margin of W over the best one of the same norm)
-certainly moved, which means that its two intervals are disjoint. With `--out`, the page shows the attention of the heads
-that changed most side by side, and curves over three or more models.
+certainly moved, which means that its two intervals are disjoint. With `--out`, the page shows the attention of the
+heads that changed most side by side, and curves over three or more models.
 
 Examples:
 

@@ -66,8 +66,8 @@ def verdict(series: "Series") -> str:
     grown = sum(_grew(one) for one in series.moved)
     fallen = len(series.moved) - grown
     return (
-        f"{found} The margin ratio, the margin over the best of the same norm, certainly grew in {grown} of {len(known)}"
-        f" heads and fell in {fallen}."
+        f"{found} The margin ratio, the margin over the best of the same norm, certainly grew in {grown} of"
+        f" {len(known)} heads and fell in {fallen}."
     )
 
 
