@@ -6,6 +6,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import attsvm
 from attsvm import Progress, progress
@@ -120,6 +122,10 @@ def test_functions_show_their_progress_and_still_call_back(monkeypatch):
     seen.clear()
     attsvm.solve_svm(problem, run.selected, "nuclear", progress=True)
     assert seen
+    seen.clear()
+    pipeline = make_pipeline(FunctionTransformer(), attsvm.AttentionClassifier(max_steps=50, random_state=0))
+    pipeline.fit(problem.tokens, [0, 1, 1], attentionclassifier__progress=True)
+    assert seen[-1] == ("training", 50, 50)
     with pytest.raises(attsvm.errors.ProblemError, match="progress: expected True or False, got 'yes'"):
         attsvm.train(problem, steps=1, progress="yes")
     with pytest.raises(attsvm.errors.ProblemError, match="callback: expected a function"):

@@ -87,14 +87,26 @@ def test_the_gradient_is_that_of_finite_differences(classes):
     from attsvm.estimator.steps import gather
 
     arrays, labels = bags(n=12, classes=classes)
+    arrays[5], arrays[8] = np.tile(arrays[5], (4, 1)), np.random.default_rng(1).normal(size=(40, 3))
     sequences, generator = Sequences.from_arrays(arrays), np.random.RandomState(0)
-    targets = 2.0 * labels - 1 if classes == 2 else labels
-    batch = gather(sequences, np.arange(12), targets, 1.0 + np.arange(12), np.zeros(3), 1.0)
+    targets, weights = 2.0 * labels - 1 if classes == 2 else labels, 1.0 + np.arange(12)
+    batch = gather(sequences, np.arange(12), targets, weights, np.zeros(3), 1.0, 90.0)
+
+    def by_hand(P, c, w, b):
+        value = 0.15 * ((P**2).sum() + (w**2).sum())
+        for array, label, weight in zip(arrays, labels, weights, strict=True):
+            largest = np.einsum("ckd,td->tck", P, array).max(axis=0) + c
+            outputs = (w / (1 + np.exp(-largest))).sum(axis=1) + b
+            signs = 2.0 * (label == np.arange(len(b)) + (classes == 2)) - 1
+            value += weight / 12 * np.log1p(np.exp(-signs * outputs)).sum()
+        return value
+
     network = Detectors(2)
     with jax.enable_x64(True):
         parameters = network.initial(3, 1 if classes == 2 else 3, np.float64, generator)
         compiled = jax.jit(network.value_and_gradient)
-        _, gradient = compiled(parameters, batch, 0.3)
+        value, gradient = compiled(parameters, batch, 0.3)
+        np.testing.assert_allclose(value, by_hand(**parameters), rtol=1e-12)
         for name, value in parameters.items():
             direction = generator.normal(size=value.shape)
             ends = [float(compiled(parameters | {name: value + h * direction}, batch, 0.3)[0]) for h in (-1e-5, 1e-5)]

@@ -13,10 +13,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
-from attsvm import AttentionClassifier, ProblemError, Status
+from attsvm import AttentionClassifier, DetectorClassifier, ProblemError, Status
 from attsvm.datasets import Sequences, digit_bags
 from attsvm.estimator import MarginReport
-from attsvm.estimator.steps import Batch, objective_gradient
+from attsvm.estimator.coordinates import Coordinates
+from attsvm.estimator.steps import gather, objective_gradient
 
 DOES_NOT_APPLY = {
     "check_sample_weight_equivalence_on_dense_data": (
@@ -139,17 +140,18 @@ def test_shift_and_scale_of_the_tokens_change_no_prediction():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_gradient_is_that_of_finite_differences(classes):
     generator = np.random.default_rng(0)
-    b, T, R, d, C = 5, 4, 9, 3, 1 if classes == 2 else classes
-    mask = generator.random((b, T)) < 0.7
-    mask[:, 0] = True
-    rows, places = generator.normal(size=(R, d)), generator.integers(R, size=(b, T))
+    d, C = 3, 1 if classes == 2 else classes
+    # a token may occur twice in a sequence, and in several
+    offsets = np.cumsum([0, 3, 1, 8, 21, 16, 70])
+    sequences = Sequences(generator.normal(size=(90, d)), generator.integers(90, size=offsets[-1]), offsets)
+    b = len(sequences)
     labels = generator.choice([-1.0, 1.0], b) if classes == 2 else generator.integers(classes, size=b).astype(float)
     weights, alpha = generator.dirichlet(np.ones(b)), 0.3
+    batch = gather(sequences, np.arange(b), labels, b * weights, np.zeros(d), 1.0, 70.0)
 
     def objective(p, V, offset):
         value = alpha / 2 * (p @ p + (V * V).sum())
-        for i in range(b):
-            tokens = rows[places[i][mask[i]]]
+        for i, tokens in enumerate(sequences):
             attention = np.exp(tokens @ p)
             outputs = V @ (tokens.T @ (attention / attention.sum())) + offset
             if classes == 2:
@@ -160,9 +162,7 @@ def test_the_gradient_is_that_of_finite_differences(classes):
 
     point = [generator.normal(size=d), generator.normal(size=(C, d)), generator.normal(size=C)]
     with jax.enable_x64(True):
-        value, gradient = jax.jit(objective_gradient)(
-            dict(zip("pVb", point, strict=True)), Batch(rows, places, mask, labels, weights), alpha
-        )
+        value, gradient = jax.jit(objective_gradient)(dict(zip("pVb", point, strict=True)), batch, alpha)
         found = [np.asarray(gradient[name]) for name in "pVb"]
     np.testing.assert_allclose(value, objective(*point), rtol=1e-12)
     for k, array in enumerate(point):
@@ -173,6 +173,26 @@ def test_the_gradient_is_that_of_finite_differences(classes):
                 changed[k][place] += h
                 moved.append(objective(*changed))
             np.testing.assert_allclose(found[k][place], (moved[0] - moved[1]) / 2e-6, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [AttentionClassifier, DetectorClassifier])
+def test_a_bag_that_repeats_its_tokens_changes_no_fit(kind, monkeypatch):
+    # neither attention nor a maximum depends on the number of copies; centre and scale do
+    monkeypatch.setattr(Coordinates, "of", lambda sequences, by_column: Coordinates(np.zeros(sequences.dim), 1.0))
+    arrays, labels, _ = bags()
+    long = [np.tile(array, (20_000, 1)) if i == 5 else array for i, array in enumerate(arrays)]
+    one, other = (
+        kind(max_steps=50, batch_size=200, random_state=0).fit(Sequences.from_arrays(X), labels) for X in (arrays, long)
+    )
+    np.testing.assert_allclose(other.decision_function(arrays), one.decision_function(arrays), rtol=1e-9, atol=1e-12)
+    assert other.history_["validation_loss"] == pytest.approx(one.history_["validation_loss"], rel=1e-9)
+
+
+def test_the_size_of_a_batch_grows_with_its_tokens_and_not_with_its_longest_sequence():
+    sequences = Sequences.from_arrays([np.ones((length, 2)) for length in [*range(1, 100), 5000]])
+    batch = gather(sequences, np.arange(100), np.ones(100), np.ones(100), np.zeros(2), 1.0, 50.0)
+    assert len(batch.places) <= 2 * len(sequences.ids)
+    assert sum(array.size for array in batch) < 10 * len(sequences.ids)
 
 
 def test_pipelines_grid_search_clones_and_pickles_work():

@@ -23,6 +23,7 @@ from attsvm.estimator.state import State, begin, start
 from attsvm.estimator.task import Tally, Task, find_positive, listed, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
 from attsvm.jax_devices import on_device
+from attsvm.progress import reports
 from attsvm.results import Callback
 
 
@@ -59,6 +60,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _token_outputs(self, sequences: Sequences) -> np.ndarray:
         """Outputs for each token, (N, C), C = 1 for two classes; large for the positive one."""
 
+    @reports("training")
     def fit(
         self,
         X: Any,
@@ -68,6 +70,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         mask: Any = None,
         bag: str | None = None,
         callback: Callback | None = None,
+        progress: bool = False,
     ) -> Self:
         """Train on labelled sequences.
 
@@ -90,6 +93,9 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         callback : callable, optional
             Called with a :class:`attsvm.Progress` every 25 steps; its ``loss`` is the mean objective since the last
             call. True stops the training.
+        progress : bool
+            Show the progress on the way to ``max_steps``, where early stopping may end before, as :func:`attsvm.train`
+            does. In a pipeline, ``pipeline.fit(X, y, attentionclassifier__progress=True)``.
 
         Returns
         -------

@@ -111,9 +111,8 @@ class Detectors(Network):
         with jax.default_matmul_precision("highest"):
             # the winners are found first, so that only their rows have a gradient
             products = batch.rows @ parameters["P"].reshape(rows * size, -1).T
-            products = jnp.where(batch.mask[..., None], products[batch.places], -jnp.inf)
-            winners = jnp.take_along_axis(batch.places, products.argmax(axis=1), axis=1)
-            tokens = batch.rows[winners].reshape(len(batch.labels), rows, size, -1)
+            _, winners = batch.largest(products[batch.places])
+            tokens = batch.rows[batch.places[winners]].reshape(len(batch.labels), rows, size, -1)
 
             def objective(given: Parameters) -> jax.Array:
                 largest: jax.Array = jnp.einsum("bckd,ckd->bck", tokens, given["P"]) + given["c"]

@@ -25,7 +25,7 @@ from attsvm.recording import is_recorded
 from attsvm.results import Progress, Status
 
 CELLS = 1 << 22
-"""Padded tokens of a batch times numbers per token; batches of longer sequences are smaller."""
+"""Tokens of a batch times numbers per token; batches of many tokens have fewer sequences."""
 
 AVERAGED = 100
 """Number of steps over which the parameters are averaged."""
@@ -119,8 +119,9 @@ def epoch(
     batches, targets = list(_batches(task, settings.batch_size, generator)), task.targets
     alpha = settings.alpha / state.num_sequences
     state = replace(state, full=max(state.full, *map(len, batches)))
+    usual = len(task.sequences.ids) / len(batches)
     for chosen in batches:
-        batch = gather(task.sequences, chosen, targets, task.weights, centre, scale)
+        batch = gather(task.sequences, chosen, targets, task.weights, centre, scale, usual)
         with precision(dtype), _enough_memory(settings.device, len(chosen)):
             parameters, average, optimizer, value = step(
                 state.parameters,
@@ -218,15 +219,14 @@ def _record(history: History, state: State, watched: Task, objective: float, hel
 
 def _batches(task: Task, batch_size: int, generator: np.random.RandomState) -> Iterator[np.ndarray]:
     order = generator.permutation(len(task.labels))
-    lengths = task.sequences.lengths[order]
     numbers = 1 + (task.num_classes if task.num_classes > 2 else 1)
+    cells = task.sequences.lengths[order] * numbers
     # equal parts: a last batch of a few sequences would take as long a step as the others
     parts = -(-len(order) // batch_size)
     size = -(-len(order) // parts)
     begin = 0
     while begin < len(order):
-        longest = np.maximum.accumulate(lengths[begin : begin + size])
-        fits = longest * np.arange(1, len(longest) + 1) * numbers <= CELLS
+        fits = np.cumsum(cells[begin : begin + size]) <= CELLS
         end = begin + max(1, int(fits.sum()))
         yield order[begin:end]
         begin = end
