@@ -174,6 +174,28 @@ def test_only_the_requested_heads_are_solved(run, home, monkeypatch):
     assert "All 2 heads" in (home / "heads" / "index.html").read_text()
 
 
+def test_without_margins_nothing_is_solved_for_the_head_in_detail(run, home, monkeypatch):
+    from attsvm.torch.inspection import view
+
+    monkeypatch.delattr(view, "margin_interval")
+    status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--no-margins", "--out", "unsolved")
+    assert status == 0, err
+    result = json.loads((home / "unsolved" / "result.json").read_text())
+    check_result(result)
+    assert (result["view"]["status"], result["view"]["support"], result["view"]["reasons"]) == ("finished", None, None)
+    page = (home / "unsolved" / "index.html").read_text()
+    assert "Reasons of the Att-SVM" not in page
+    assert page.index("Reasons in the residual stream") < page.index("Frobenius")
+
+
+def test_the_picker_opens_at_the_head_with_the_largest_margin_ratio(run, home):
+    status, _, err = run("sharp", "--text", "text.txt", "--no-twin", "--out", "picked")
+    assert status == 0, err
+    heads = json.loads((home / "picked" / "result.json").read_text())["heads"]
+    top = max(heads, key=lambda head: head["margin_ratio"][1])
+    assert f'"first": [{top["layer"]}, {top["head"]}]' in (home / "picked" / "index.html").read_text()
+
+
 def test_the_page_of_one_head_has_no_heat_maps(run, home):
     status, _, err = run("bert", "--text", "text.txt", "--head", "1.0", "--out", "one")
     assert status == 0, err

@@ -167,6 +167,17 @@ def test_the_circuit_is_named():
     assert (position.query, position.key) == ("position", "position")
 
 
+def test_what_is_printed_fits_a_screen(capsys):
+    inspection = attsvm.torch.inspect(spread_out(bert()), padded_batch(), view=(2, 1))
+    view = inspection.view
+    for one in (view.explanation, view.explanation.splits, view, view.reasons, inspection, inspection.heads[0]):
+        print(one)
+        said = capsys.readouterr().out
+        assert len(said) < 800
+        assert said.count("\n") < 10
+    assert "head 2.1: mean margin" in str(view.explanation)
+
+
 def test_what_cannot_be_explained_is_refused_by_name(tmp_path):
     batch = padded_batch()
     inspection = attsvm.torch.inspect(spread_out(gpt2()), batch, heads=[(0, 0)], margins=False)

@@ -365,15 +365,6 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
     for note in notes(done, other):
         console.print(note, highlight=False)
     if done.view is not None:
-        console.print(pairs_table(of_view(done.view)))
-        lines: list[Any] = view_lines(done.view, tokens[sentence], sentence)
-        titles = ("query", "selects", "probability", "support tokens")
-        console.print(columns_table(titles, lines, right=("probability",)))
-        triples: list[Any] = triple_lines(done.view, tokens)
-        if triples:
-            console.print("The triples with the largest multipliers of the Att-SVM:")
-            console.print(columns_table(("sequence", "query", "selects", "over", "share"), triples, right=("share",)))
-            console.print(change_words(done.view, tokens), highlight=False, markup=False)
         pairs: list[Any] = origin_lines(done.view)
         if pairs:
             terms: list[Any] = term_lines(done.view)
@@ -386,3 +377,11 @@ def _show(found: "Found", tokens: list[list[str]], sentence: int, state: str) ->
             console.print(columns_table(TEST_COLUMNS, tests))
         if found.tests:
             console.print(untested_words(found.tests), highlight=False, markup=False)
+        console.print(pairs_table(of_view(done.view)))
+        titles, lines = view_lines(done.view, tokens[sentence], sentence)
+        console.print(columns_table(titles, lines, right=("probability",)))
+        triples: list[Any] = triple_lines(done.view, tokens)
+        if triples:
+            console.print("The triples with the largest multipliers of the Att-SVM:")
+            console.print(columns_table(("sequence", "query", "selects", "over", "share"), triples, right=("share",)))
+            console.print(change_words(done.view, tokens), highlight=False, markup=False)

@@ -12,7 +12,6 @@ from attsvm.plot import style
 from attsvm.plot.canvas import line
 from attsvm.report.comparison.words import model_names
 from attsvm.report.drawn import Drawn, Shown, draw_each
-from attsvm.report.inspection.figures import COLOURS
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import Measure
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 OVER_MODELS = ("largest_probability", "effective_tokens", "first_share", "effective_rank", "margin_ratio")
 """Measures that are drawn before and after, or over the checkpoints."""
+
+COLOURS = "cividis"
 
 NAMED = 4
 """Heads with a curve of their own: those that changed most."""

@@ -1,12 +1,11 @@
-"""The figures of an inspection: heads × layers heat maps, and measures against training steps."""
+"""The figures of an inspection: each measure of every head, layer by layer, and against training steps."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.colors import LogNorm, Normalize
-from matplotlib.figure import Figure
+from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
 from attsvm.plot import style
@@ -15,8 +14,10 @@ from attsvm.report.drawn import Drawn, Shown, draw_each
 if TYPE_CHECKING:
     from attsvm.torch.inspection import Inspection, Measure
 
-COLOURS = "cividis"
+GREY = "#808080"
 
+NAMED = 400
+"""With more heads, each layer is one curve of the data and not each head."""
 
 Known = dict[tuple[object, ...], Shown]
 """Figures by their names and numbers."""
@@ -28,9 +29,9 @@ def draw_inspection(
     steps: "Sequence[tuple[int, Inspection]]",
     known: Known | None = None,
 ) -> list[Shown]:
-    """A heat map of each measure that is defined, and of checkpoints a line of each.
+    """The heads of each layer by each measure that is defined, and of checkpoints a line of each measure.
 
-    There are no heat maps of one head, or if fewer than half of the heads are inspected: they would be nearly empty.
+    There are none of the heads if fewer than half of them are inspected, or only one: they would be nearly empty.
 
     Parameters
     ----------
@@ -47,9 +48,9 @@ def draw_inspection(
         if np.isnan(inspection.measure(measure.name)).all():
             continue
         if mapped:
-            panels = [one.measure(measure.name) for one in (inspection, twin) if one is not None]
-            keys[measure.name] = (measure.name, *(values.tobytes() for values in panels))
-            drawers[measure.name] = partial(_map, measure, panels)
+            both = [one.measure(measure.name) for one in (inspection, twin) if one is not None]
+            keys[measure.name] = (measure.name, *(values.tobytes() for values in both))
+            drawers[measure.name] = partial(_by_layer, measure, *both)
         if steps:
             name = f"{measure.name}_steps"
             values = np.stack([one.measure(measure.name).reshape(-1) for _, one in steps])
@@ -61,29 +62,35 @@ def draw_inspection(
     return [known[key] for key in keys.values()]
 
 
-def _map(measure: "Measure", panels: list[np.ndarray]) -> Drawn:
-    every = np.concatenate([values[~np.isnan(values)] for values in panels])
-    scale = _scale(measure, every)
-    layers, heads = panels[0].shape
-    height = 0.55 + len(panels) * (0.32 + style.WIDTH * 0.72 * min(1.6, max(0.22, layers / heads)))
-    figure = Figure(figsize=(style.WIDTH, height))
-    axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
-    image = None
-    names = ["trained", "randomly initialised twin"] if len(panels) > 1 else [""]
-    if panels[-1].shape[1] < heads:
-        names[-1] += f" ({panels[-1].shape[1]} heads)"
-    for axis, name, values in zip(axes, names, panels, strict=True):
-        image = axis.imshow(values, cmap=COLOURS, norm=scale, aspect="auto", interpolation="nearest")
-        axis.set_title(name, loc="left")
-        axis.set_ylabel("layer")
-        axis.grid(False)
-        axis.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-        axis.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axis.tick_params(length=0)
-    axes[-1].set_xlabel("head")
-    assert image is not None
-    figure.colorbar(image, ax=axes.tolist(), fraction=0.05, pad=0.02)
-    return Drawn(measure.name, measure.title, _sentence(measure), figure)
+def _by_layer(
+    measure: "Measure", values: Float[np.ndarray, "layers heads"], twin: Float[np.ndarray, "layers heads"] | None = None
+) -> Drawn:
+    """A point for each head, those of a layer side by side, and a band for the randomly initialised copy."""
+    layers, heads = values.shape
+    figure, axis = style.panel("layer, with its heads side by side", measure.title, 2.4)
+    ends = np.array([-0.5, layers - 0.5])
+    if twin is not None and not np.isnan(twin).all():
+        low, middle, high = (np.full(2, np.nanpercentile(twin, share)) for share in (0, 50, 100))
+        style.band(axis, ends, low, high, GREY, "range of the randomly initialised copy")
+        axis.plot(ends, middle, color=GREY, linewidth=0.8, label="its median")
+        style.legend_above(axis, 2)
+    places = np.arange(layers)[:, None] + 0.8 * ((np.arange(heads) + 0.5) / heads - 0.5)
+    for layer in range(layers):
+        for some in np.arange(heads)[:, None] if values.size <= NAMED else [np.arange(heads)]:
+            name = f"layer {layer}" if len(some) > 1 else f"head {layer}.{some[0]}"
+            at = places[layer, some], values[layer, some]
+            axis.plot(*at, marker="o", markersize=2.5, linestyle="none", color=style.BLUE, label=name)
+    top = np.unravel_index(int(np.nanargmax(values)), values.shape)
+    axis.annotate(
+        f"{top[0]}.{top[1]}", (places[top], values[top]), (3, 0), textcoords="offset points", va="center", fontsize=6
+    )
+    known = values[~np.isnan(values)]
+    if measure.name == "margin_ratio" and known.min() > 0 and known.max() > 3 * known.min():
+        axis.set_yscale("log")
+    axis.set_xlim(*ends)
+    axis.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    axis.yaxis.label.set_wrap(True)
+    return Drawn(measure.name, measure.title, f"{_sentence(measure)} The head with the largest value is named.", figure)
 
 
 def _against_steps(measure: "Measure", at: list[int], values: np.ndarray) -> Drawn:
@@ -102,11 +109,3 @@ def _against_steps(measure: "Measure", at: list[int], values: np.ndarray) -> Dra
 
 def _sentence(measure: "Measure") -> str:
     return f"{measure.meaning[0].upper()}{measure.meaning[1:]}."
-
-
-def _scale(measure: "Measure", values: np.ndarray) -> Normalize:
-    if measure.name == "margin_ratio" and values.min() > 0 and values.max() > 3 * values.min():
-        return LogNorm(values.min(), values.max())
-    if measure.name.endswith(("share", "probability")):
-        return Normalize(0, max(float(values.max()), 1e-12))
-    return Normalize(float(values.min()), float(values.max()))

@@ -6,6 +6,7 @@ import numpy as np
 
 from attsvm.report.plain import command_result
 from attsvm.report.words import short
+from attsvm.results import Status
 
 if TYPE_CHECKING:
     from attsvm.report.inspection.found import Found
@@ -93,15 +94,16 @@ def head_numbers(head: "Head") -> dict[str, Any]:
 
 def _view(view: "HeadView") -> dict[str, Any]:
     interval = view.interval
+    ends = None if interval is None or interval.upper is None else [interval.lower, interval.upper]
     return {
         "layer": view.layer,
         "head": view.head,
-        "frobenius_norm": interval.norm,
+        "frobenius_norm": view.norm,
         "nuclear_norm": view.nuclear_norm,
         "spectral_norm": view.spectral_norm,
         "singular_values": view.singular_values,
-        "margin_ratio": None if interval.upper is None else [interval.lower, interval.upper],
-        "status": interval.status,
+        "margin_ratio": ends,
+        "status": Status.FINISHED if interval is None else interval.status,
         "support": None if view.support is None else np.argwhere(view.support),
         "reasons": None if view.reasons is None else _reasons(view.reasons),
         "factor_change": None if view.factor_change is None else view.factor_change._asdict(),

@@ -1,4 +1,4 @@
-"""The page of ``attsvm inspect``: a heat map of every measure, a table of the heads, and one head in detail."""
+"""The page of ``attsvm inspect``: the heads by every measure, a table of the heads, and one head in detail."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +97,7 @@ class InspectionFiles:
         tokens = texts[sentence]
         support = None if view.support is None else view.support[sentence]
         positions, selected = view.positions[sentence], view.selected[sentence]
+        titles, lines = view_lines(view, tokens, sentence)
         columns, square = attention_square(
             tokens, positions, view.probabilities[sentence], view.allowed[sentence], selected, support
         )
@@ -107,7 +108,9 @@ class InspectionFiles:
             "columns": columns,
             "square": square if len(columns) <= WIDEST else [],
             "links": file_links(f"head-{view.layer}-{view.head}-sequence-{sentence + 1}", square_table(square)),
-            "lines": view_lines(view, tokens, sentence),
+            "titles": titles,
+            "lines": lines,
+            "reasons": view.reasons,
             "triples": triple_lines(view, texts),
             "change": change_words(view, texts),
             "origins": origins_of(view),

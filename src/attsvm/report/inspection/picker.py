@@ -10,7 +10,7 @@ from attsvm.softmax import softmax
 from attsvm.svm.threads import threads_for
 
 if TYPE_CHECKING:
-    from attsvm.torch.inspection import Inspection
+    from attsvm.torch.inspection import Head, Inspection
     from attsvm.torch.inspection.weights import Layer
 
 MOST_BYTES = 200_000
@@ -134,8 +134,14 @@ def picker(maps: AttentionMaps, inspection: "Inspection", tokens: list[list[str]
 
 
 def _first(inspection: "Inspection") -> list[int]:
-    """The head that is picked at first: the one in detail, or else the first."""
-    one = inspection.heads[0] if inspection.view is None else inspection.view
+    """The head that is picked at first: the one in detail, else that with the largest margin ratio or probability."""
+    if inspection.view is not None:
+        return [inspection.view.layer, inspection.view.head]
+
+    def notable(head: "Head") -> tuple[float, ...]:
+        return tuple(head.numbers.get(name) or 0.0 for name in ("margin_ratio", "largest_probability"))
+
+    one = max(inspection.heads, key=notable)
     return [one.layer, one.head]
 
 

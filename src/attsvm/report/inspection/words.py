@@ -147,11 +147,11 @@ def of_view(view: "HeadView") -> list[tuple[str, str]]:
     interval = view.interval
     rows = [
         ("head", f"{view.layer}.{view.head}"),
-        ("‖W‖ Frobenius, nuclear, spectral", f"{interval.norm:.4g}, {view.nuclear_norm:.4g}, {view.spectral_norm:.4g}"),
-        ("margin of W / ‖W‖_F", "-" if interval.margin is None else short(interval.margin)),
+        ("‖W‖ Frobenius, nuclear, spectral", f"{view.norm:.4g}, {view.nuclear_norm:.4g}, {view.spectral_norm:.4g}"),
     ]
-    rows.append(("margin ratio: over the best of the same norm", interval_words(interval)))
-    rows.append(("constraints, exact duplicates left out", f"{interval.constraints:,}, {interval.duplicates:,}"))
+    if interval is not None:
+        rows.append(("margin ratio: over the best of the same norm", interval_words(interval)))
+        rows.append(("constraints, exact duplicates left out", f"{interval.constraints:,}, {interval.duplicates:,}"))
     if view.support is not None:
         rows.append(("support tokens", f"{np.count_nonzero(view.support):,}"))
     reasons = view.reasons
@@ -195,17 +195,18 @@ def change_words(view: "HeadView", tokens: list[list[str]]) -> str:
     )
 
 
-def view_lines(view: "HeadView", tokens: list[str], sentence: int) -> list[tuple[str, str, str, str]]:
-    """For each query of a sequence: its token, the selected token, its probability, and the support tokens."""
+def view_lines(view: "HeadView", tokens: list[str], sentence: int) -> tuple[list[str], list[list[str]]]:
+    """For each query of a sequence: its token, the selected token, its probability, and the support tokens if known."""
     lines = []
     for q, place in enumerate(view.positions[sentence]):
         if place < 0:
             continue
         selected = int(view.selected[sentence, q])
-        support = [] if view.support is None else [tokens[t] for t in np.flatnonzero(view.support[sentence, q])]
-        probability = f"{view.probabilities[sentence, q, selected]:.3f}"
-        lines.append((tokens[place], tokens[selected], probability, " ".join(support)))
-    return lines
+        line = [tokens[place], tokens[selected], f"{view.probabilities[sentence, q, selected]:.3f}"]
+        if view.support is not None:
+            line.append(" ".join(tokens[t] for t in np.flatnonzero(view.support[sentence, q])))
+        lines.append(line)
+    return ["query", "selects", "probability", *(["support tokens"] if view.support is not None else [])], lines
 
 
 def _placed(names: list[str], place: int) -> str:

@@ -10,8 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from attsvm.plot import style
 from attsvm.plot.canvas import line
+from attsvm.report.comparison.figures import COLOURS
 from attsvm.report.drawn import Drawn, Shown, draw_each
-from attsvm.report.inspection.figures import COLOURS
 from attsvm.report.monitor.records import Records
 from attsvm.report.monitor.words import described, recorded
 

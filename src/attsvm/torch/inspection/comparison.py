@@ -46,7 +46,7 @@ class HeadChange(NamedTuple):
         return high < other_low or other_high < low
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """The heads of two models on the same batch, those with the most changed selections first.
 

@@ -62,7 +62,7 @@ class MarginTerms(NamedTuple):
     constants: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LogitSplit:
     """The logits of one head, split by origin on the side of the queries and on the side of the keys.
 
@@ -94,6 +94,9 @@ class LogitSplit:
     runner_up: Int[np.ndarray, "n Q"]
     error: float
 
+    def __repr__(self) -> str:
+        return f"LogitSplit(head {self.head}: {len(self.origins)} origins, sum of the parts to {self.error:.0e})"
+
     def logits(self, query: str | None = None, key: str | None = None) -> Float[np.ndarray, "n Q T"]:
         """The part of the logits with these origins; None stands for all origins.
 
@@ -124,7 +127,7 @@ class LogitSplit:
         return np.asarray(parts[self.origins.index(origin)])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """The decisions of heads of one layer, by origin of their queries and keys in the residual stream.
 
@@ -184,6 +187,15 @@ class Explanation:
     groups: dict[str, list[str]]
     pattern: str | None
     source: Source
+
+    def __repr__(self) -> str:
+        heads = ", ".join(f"{self.layer}.{head}" for head in self.heads)
+        terms = ", ".join(f"{name} {share:+.3f}" for name, share in self.terms()._asdict().items())
+        lines = [
+            f"Explanation(head{'s' * (len(self.heads) > 1)} {heads}: mean margin {self.margin:.3g}; {terms})",
+            *(f"  {pair}" for pair in self.pairs(5)),
+        ]
+        return "\n".join(lines)
 
     @property
     def error(self) -> float:

@@ -265,11 +265,12 @@ class _Work:
             yield Head(index, head, status, attention.selected, numbers, None, float(layer.rebuilt_error[head]))
 
     def _viewed(self, index: int, head: int) -> HeadView:
-        gap = VIEW_GAP if self.solves is None else min(VIEW_GAP, self.solves.gap)
+        gap = None if self.solves is None else min(VIEW_GAP, self.solves.gap)
         view = view_head(self.source.captured(index), index, head, self.max_steps, gap)
         so_far = self.inspection()
         view = replace(view, directions=so_far.reading_directions(index, head))
-        self.supports[index, head] = None if view.support is None else np.argwhere(view.support)
+        if view.interval is not None:
+            self.supports[index, head] = None if view.support is None else np.argwhere(view.support)
         try:
             return replace(view, explanation=so_far.explain(index, head))
         except ProblemError as error:  # not every family describes its residual stream
@@ -277,7 +278,7 @@ class _Work:
 
     def _solves(self, settings: SolveSettings) -> Iterator[HeadProgress]:
         left = list(self.heads)
-        if self.view is not None:  # its interval is not solved again
+        if self.view is not None and self.view.interval is not None:  # it is not solved again
             left.remove((self.view.layer, self.view.head))
             yield self._solved(0, self.view.layer, self.view.head, self.view.interval.for_gap(settings.gap))
         done = self.total - len(left)

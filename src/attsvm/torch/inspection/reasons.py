@@ -32,7 +32,7 @@ class SmallestChange(NamedTuple):
     relative: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reasons:
     """The reasons of the Att-SVM for a selection, and what they have in common with W.
 
@@ -61,6 +61,9 @@ class Reasons:
     chance: float
     change: SmallestChange
     rows: tuple[Float[np.ndarray, "k d_k"], Float[np.ndarray, "k d_q"]]
+
+    def __repr__(self) -> str:
+        return f"Reasons({len(self.triples):,} triples, cos(W, W_svm) {self.cosine:.3f})"
 
     def minimal(self) -> Int[np.ndarray, "m 3"]:
         """One minimal set of triples that fixes the direction of W_svm: none of them can be removed.

@@ -88,7 +88,7 @@ class Head:
     layer: int
     head: int
     status: Status
-    selected: Int[np.ndarray, "n Q"]
+    selected: Int[np.ndarray, "n Q"] = field(repr=False)
     numbers: dict[str, float | None]
     margin: MarginInterval | None
     rebuilt_error: float

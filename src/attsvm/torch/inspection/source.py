@@ -27,7 +27,7 @@ KEPT_BYTES = 2**27
 """Largest size of the layers that are kept while a model is inspected; a larger layer is captured again."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Source:
     """The model and the batch of an inspection.
 

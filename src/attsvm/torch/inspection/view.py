@@ -18,13 +18,15 @@ VIEW_GAP = 1e-4
 """Required relative width of the interval here; it is small so that the support tokens are accurate."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeadView:
     """Details of one head.
 
     Attributes
     ----------
     layer, head : int
+    norm : float
+        ‖W‖_F.
     singular_values : ndarray, shape (d_h,)
         Singular values of W; with rotary positions those before the rotation.
     probabilities : ndarray, shape (n, Q, T)
@@ -35,12 +37,12 @@ class HeadView:
         The token with the largest probability, and the position of the query. −1 where there is no query.
     support : bool ndarray, shape (n, Q, T)
         Support tokens of the Att-SVM of this selection: dropped tokens whose constraint has a positive multiplier.
-        None if there is no Att-SVM.
+        None if there is no Att-SVM, or margins were not requested.
     reasons : Reasons or None
         Why the Att-SVM of this selection selects as it does, and the smallest change of W that alters a selection. None
-        if there is no Att-SVM.
-    interval : MarginInterval
-        At most as wide as :data:`VIEW_GAP`, if the steps were sufficient.
+        without ``support``.
+    interval : MarginInterval or None
+        At most as wide as :data:`VIEW_GAP`, if the steps were sufficient. None if margins were not requested.
     factor_change : FactorChange or None
         The smallest change of the key and query weights that alters a selection. None with rotary positions, norms of
         queries and keys, or biases of positions.
@@ -54,6 +56,7 @@ class HeadView:
 
     layer: int
     head: int
+    norm: float
     singular_values: Float[np.ndarray, " d_h"]
     probabilities: Float[np.ndarray, "n Q T"]
     allowed: Bool[np.ndarray, "n Q T"]
@@ -61,11 +64,14 @@ class HeadView:
     positions: Int[np.ndarray, "n Q"]
     support: Bool[np.ndarray, "n Q T"] | None
     reasons: Reasons | None
-    interval: MarginInterval
+    interval: MarginInterval | None
     factor_change: FactorChange | None = None
     explanation: Explanation | None = None
     unexplained: str = ""
     directions: list[ReadingDirection] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"HeadView(head {self.layer}.{self.head}: {self.interval})"
 
     @property
     def nuclear_norm(self) -> float:
@@ -78,7 +84,9 @@ class HeadView:
         return float(self.singular_values.max())
 
 
-def view_head(layer: Layer, index: int, head: int, max_steps: int | None = None, gap: float = VIEW_GAP) -> HeadView:
+def view_head(
+    layer: Layer, index: int, head: int, max_steps: int | None = None, gap: float | None = VIEW_GAP
+) -> HeadView:
     """The details of one head.
 
     Parameters
@@ -88,16 +96,19 @@ def view_head(layer: Layer, index: int, head: int, max_steps: int | None = None,
         Number of the layer in its model, and of the head in its layer.
     max_steps : int, optional
         Limit for the steps of the solve.
-    gap : float
-        Relative width at which the solve stops.
+    gap : float, optional
+        Relative width at which the solve for the best margin stops; None leaves it out.
     """
     problem = layer.head(head)
     attention = attention_of(problem, layer.allowed, None, None)
-    grams = Grams.of(problem.keys, problem.queries, layer.allowed, np.float64) if layer.shares_tokens else None
-    interval, solved = margin_interval(problem, layer.allowed, attention.selected, gap, max_steps, grams)
+    interval, solved = None, None
+    if gap is not None:
+        grams = Grams.of(problem.keys, problem.queries, layer.allowed, np.float64) if layer.shares_tokens else None
+        interval, solved = margin_interval(problem, layer.allowed, attention.selected, gap, max_steps, grams)
     return HeadView(
         layer=index,
         head=head,
+        norm=float(np.linalg.norm(problem.weights)),
         singular_values=singular_values(layer.projections, head),
         probabilities=attention.probabilities,
         allowed=layer.allowed,

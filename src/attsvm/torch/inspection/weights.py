@@ -40,7 +40,7 @@ class Projections(NamedTuple):
         return len(self.query)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Layer:
     """What enters one attention layer, and its weights.
 

@@ -159,6 +159,13 @@ class AttentionMonitor:
             model.register_forward_hook(self._finished),
         ]
 
+    def __repr__(self) -> str:
+        layers, records = len(self.layers), len(self.records)
+        return (
+            f"AttentionMonitor({type(self.model).__name__}: {layers} attention layer{'s' * (layers != 1)}, every"
+            f" {self.every} steps; {records} record{'s' * (records != 1)} after {self.steps} steps)"
+        )
+
     def step(self) -> None:
         """Count a step of the optimiser, and finish the record of this step if there is one."""
         if self._hooks and self.steps % self.every == 0:
