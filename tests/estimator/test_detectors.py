@@ -1,6 +1,8 @@
 """Detectors: scikit-learn's conventions, the definition, the multiple-instance assumption, and what they find."""
 
+import dataclasses
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -227,6 +229,20 @@ def test_a_token_net_maps_the_tokens_first(kind):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(kept)).instance_scores(arrays)[0], scores[0])
     with pytest.raises(attsvm.ProblemError, match="token_net: expected a transformer"):
         short(token_net="pca").fit(arrays, labels)
+
+
+def test_the_margin_report_says_what_to_do_and_warns_of_bags_with_nothing_to_select():
+    arrays, labels = bags(n=300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        report = short(max_steps=400).fit(arrays, labels).margin_report()
+    for ratio, word in ((0.001, "low"), (0.05, "usual"), (0.5, "high"), (np.nan, "no margin ratio")):
+        changed = dataclasses.replace(report, margin_ratio=ratio)
+        assert changed.advice.startswith(word)
+        assert changed.advice in repr(changed)
+    shuffled = np.random.default_rng(0).permutation(labels)
+    with pytest.warns(RuntimeWarning, match=r"hardly below that of the shares of the classes, 0\.69: these bags have"):
+        short(max_steps=400).fit(arrays, shuffled).margin_report()
 
 
 def test_scores_of_other_bags_than_the_labels_are_refused():

@@ -1,5 +1,6 @@
 """What the classifiers of sequences share: reading, training, prediction."""
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, Self
@@ -25,6 +26,9 @@ from attsvm.estimator.token_net import fit_token_net, through
 from attsvm.jax_devices import on_device
 from attsvm.progress import reports
 from attsvm.results import Callback
+
+NEARLY_CHANCE = 0.9
+"""Validation losses above this part of the loss of the shares of the classes are warned of."""
 
 
 class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
@@ -478,10 +482,28 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _margins(self, name: str, at: Any, X: Any, mask: Any, slack: float | None, max_sequences: int) -> MarginReport:
         """The report on one prompt, the row ``at`` of these parameters."""
         check_is_fitted(self)
+        self._warn_of_chance()
         sequences = self._sample if X is None else self._mapped(self._read(X, mask))
         sequences = sample_of(sequences, check_random_state(self.random_state), max_sequences)
         prompt = np.asarray(self._state.average[name][at], dtype=np.float64)
         return margin_report(prompt, self._state.coordinates, sequences, read_settings(self).optimizer, slack)
+
+    def _warn_of_chance(self) -> None:
+        """Warn if the last fit classifies validation sequences hardly better than the shares of two classes do."""
+        losses = getattr(self, "history_", {}).get("validation_loss")
+        if losses is None or len(self.classes_) > 2:
+            return
+        weights = self._tally.factors(self.class_weight) * self._tally.sums
+        shares = weights / weights.sum()
+        chance = -float(shares @ np.log(shares))
+        if min(losses) > NEARLY_CHANCE * chance:
+            warnings.warn(
+                f"the validation loss, {min(losses):.2f}, is hardly below that of the shares of the classes, "
+                f"{chance:.2f}: these bags have nothing to select, or too few of them are held out, or positive= of "
+                "DetectorClassifier is the wrong class",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def _named(self, decision: np.ndarray) -> np.ndarray:
         numbers = (decision[:, 0] > 0).astype(int) if decision.shape[1] == 1 else decision.argmax(axis=1)

@@ -234,7 +234,7 @@ class AttentionClassifier(SequenceClassifier):
         Examples
         --------
         >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> bags = attsvm.datasets.digit_bags(150, 20, seed=0)
         >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
         >>> classifier.margin_report().separable
         True

@@ -223,10 +223,10 @@ class DetectorClassifier(SequenceClassifier):
         Examples
         --------
         >>> import attsvm
-        >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+        >>> bags = attsvm.datasets.digit_bags(150, 20, seed=0)
         >>> classifier = attsvm.DetectorClassifier(random_state=0).fit(bags.train, bags.train_labels)
         >>> classifier.margin_report(detector=0).num_sequences
-        40
+        150
         """
         check_is_fitted(self)
         column = self._column(class_)

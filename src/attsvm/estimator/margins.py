@@ -21,6 +21,9 @@ SAMPLE = 200
 SLACK = 1.0
 """C of the soft margin if no prompt keeps the selection."""
 
+LOW, HIGH = 0.01, 0.2
+"""Margin ratios below and above those of most fits in docs/notes/bag_models.md."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarginReport(Batched):
@@ -44,7 +47,8 @@ class MarginReport(Batched):
     margin : float
         Smallest margin of the fitted prompt divided by its norm.
     margin_ratio : float
-        That margin over the best one in the same norm, in [0, 1] if separable; otherwise NaN.
+        That margin over the best one in the same norm, in [0, 1] if separable; otherwise NaN. ``advice`` says what it
+        means.
     problem : Problem
         The distinct tokens of each sequence. It is not saved.
 
@@ -55,11 +59,11 @@ class MarginReport(Batched):
     Examples
     --------
     >>> import attsvm
-    >>> bags = attsvm.datasets.digit_bags(40, 20, seed=0)
+    >>> bags = attsvm.datasets.digit_bags(150, 20, seed=0)
     >>> classifier = attsvm.AttentionClassifier(random_state=0).fit(bags.train, bags.train_labels)
     >>> report = classifier.margin_report()
     >>> report.num_sequences, report.separable
-    (40, True)
+    (150, True)
     """
 
     kind: ClassVar[str] = "margin report"
@@ -80,11 +84,23 @@ class MarginReport(Batched):
         """The status of the Att-SVM."""
         return Status(str(self.solution.status))
 
+    @property
+    def advice(self) -> str:
+        """What the margin ratio says, and what to do, in one sentence."""
+        if np.isnan(self.margin_ratio):
+            return "no margin ratio: the selected tokens are tied with others, so look at the scores of tokens"
+        if self.margin_ratio < LOW:
+            return f"low, below {LOW}: in some bag the selected token is nearly tied with another; see the scores, too"
+        if self.margin_ratio <= HIGH:
+            return f"usual, {LOW} to {HIGH}: as far from a tie as in most fits, nothing to do"
+        return f"high, above {HIGH}: farther from a tie than in most fits; only a test score says if the fit is good"
+
     def _summary(self) -> str:
         kind = "separable" if self.separable else "not separable"
         return (
             f"{self.num_sequences} sequences, {self.num_constraints} constraints, {kind}, "
-            f"correlation {self.correlation:.4f}, margin ratio {self.margin_ratio:.4g}, {self.solution!r}"
+            f"correlation {self.correlation:.4f}, margin ratio {self.margin_ratio:.4g} ({self.advice}), "
+            f"{self.solution!r}"
         )
 
 
