@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import StandardScaler
 
 import attsvm
 from attsvm.apps.fit.fit import compare_seeds, fit
@@ -11,8 +13,8 @@ from attsvm.progress import in_draws
 from attsvm.report.fit.numbers import numbers, with_comparison
 from attsvm.report.fit.words import comparison_rows, notes, verdict
 from attsvm.report.intervals import mean_interval, share_interval
-from attsvm.report.words import number
 from oracles.attention import softmax
+from oracles.schemas import check_result
 
 
 def test_ragged_sequences_with_several_queries_are_measured_as_loops_do():
@@ -36,6 +38,74 @@ def test_ragged_sequences_with_several_queries_are_measured_as_loops_do():
     of_train = np.setdiff1d(np.arange(14), done.test_rows)
     selected = [[int(np.argmax(tokens[i] @ W @ query)) for query in queries[i]] for i in of_train]
     assert [row[row >= 0].tolist() for row in done.run.selected] == selected
+
+
+def bags_of_cases(bags=240, most=8):
+    """Bags of at most 8 rows of the breast cancer data, 1 where a row is malignant; 30 standardised columns."""
+    data, generator = load_breast_cancer(), np.random.default_rng(0)
+    rows = StandardScaler().fit_transform(data.data)
+    benign, malignant = np.flatnonzero(data.target == 1), np.flatnonzero(data.target == 0)
+    tokens = np.zeros((bags, most, 30))
+    labels, lengths = np.arange(bags) % 2, generator.integers(2, most + 1, bags)
+    for bag, length in enumerate(lengths):
+        tokens[bag, :length] = rows[generator.choice(benign, length, replace=False)]
+        if labels[bag]:
+            tokens[bag, generator.integers(length)] = rows[generator.choice(malignant)]
+    return tokens, labels, np.arange(most) < lengths[:, None]
+
+
+def test_a_trained_head_predicts_as_the_classifier_does(tmp_path):
+    tokens, labels, mask = bags_of_cases()
+    np.savez(tmp_path / "cases.npz", tokens=tokens, labels=np.array(["healthy", "ill"])[labels], mask=mask)
+    source = find_source(tmp_path / "cases.npz")
+    assert source.label_names() == ("ill", "healthy")
+    done = fit(source.load(), seed=4)
+    train = np.setdiff1d(np.arange(len(labels)), done.test_rows)
+    classifier = attsvm.AttentionClassifier(random_state=4).fit(tokens[train], labels[train], mask=mask[train])
+    for rows, found in ((train, done.on_train), (done.test_rows, done.on_test)):
+        assert np.array_equal(found.correct, classifier.predict(tokens[rows], mask=mask[rows]) == labels[rows])
+    assert done.on_test.accuracy > done.baseline["test"] + 0.02
+    assert (done.run.step, done.run.status) == (classifier.kept_step_, "converged")
+    assert done.run.history["steps"][-1] == classifier.kept_step_ < classifier.n_iter_
+    assert done.chosen is None
+    result = numbers(done, source.load(), source="cases.npz", command="attsvm fit", seed=4)
+    check_result(result)
+    assert result["theory"] is None
+    assert "no theorem describes" in verdict(done, result)
+    done.run.save(tmp_path / "run.npz")
+    loaded = attsvm.Run.load(tmp_path / "run.npz")
+    assert all(np.array_equal(loaded.parameters[name], x) for name, x in done.run.parameters.items())
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ([0, 1, 0, 1], ("1", "0")),
+        ([False, True, False, True], ("True", "False")),
+        ([1.0, 2.5, 1.0, 2.5], ("2.5", "1")),
+        (["no", "yes", "no", "yes"], ("yes", "no")),
+        ([-1, 1, -1, 1], None),
+    ],
+)
+def test_two_labels_of_any_kind_are_read(tmp_path, labels, names):
+    np.savez(tmp_path / "problem.npz", tokens=np.arange(24.0).reshape(4, 2, 3), labels=labels)
+    source = find_source(tmp_path / "problem.npz")
+    assert source.load().labels.tolist() == [-1, 1, -1, 1]
+    assert source.label_names() == names
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["a", "b", "c", "a"], r"problem.npz: labels: expected two different labels, got 3 \(a, b, c\)"),
+        ([0, 1, 2, 0], "labels: expected -1 or 1, got 0"),
+        ([0, 1, np.nan, 0], "labels: expected -1 or 1, got 0"),
+    ],
+)
+def test_other_labels_are_refused(tmp_path, labels, said):
+    np.savez(tmp_path / "problem.npz", tokens=np.arange(24.0).reshape(4, 2, 3), labels=labels)
+    with pytest.raises(attsvm.ProblemError, match=said):
+        find_source(tmp_path / "problem.npz").load()
 
 
 @pytest.mark.parametrize("unit", [1e-150, 1, 1e150])
@@ -64,7 +134,7 @@ def test_the_head_starts_as_logistic_regression_on_the_mean_token(unit):
         ({"labels": [1, 1, 1, -1]}, {"test_fraction": 0.6}, "none with label -1"),
         (
             {"tokens": np.zeros((4, 2, 3))},
-            {},
+            {"train_head": False},
             "head: expected an array, because logistic regression on the mean token gives zero",
         ),
         ({"tokens": np.ones((5, 4, 2, 3))}, {}, "batch axes"),
@@ -102,19 +172,6 @@ def test_the_steps_of_all_draws_are_counted_and_a_stop_in_a_later_draw_keeps_the
     result = with_comparison(alone, comparison)
     assert (result["status"], result["interrupted"]) == ("finished", True)
     assert result["seconds"] == pytest.approx(done.seconds["everything"] + comparison.seconds)
-
-
-def test_a_joint_fit_has_the_hypotheses_of_joint_conditions():
-    generator = np.random.default_rng(3)
-    labels = np.where(np.arange(12) % 2, 1.0, -1.0)
-    tokens = 0.3 * generator.standard_normal((12, 4, 6))
-    tokens[:, 0, :2] += np.stack([np.full(12, 2.0), 2 * labels], axis=1)
-    done = fit(attsvm.Problem(tokens, labels=labels), steps=2000, test_fraction=0)
-    found = attsvm.joint_conditions(done.train, done.run.selected)
-    stated = numbers(done, done.train, source="here", command="attsvm fit", seed=0)["theory"]["hypotheses"]
-    assert [one["holds"] for one in stated] == [*(bool(one.holds) for one in found.hypotheses), False]
-    for one, shown in zip(found.hypotheses, stated, strict=False):
-        assert one.number is None or f": {number(float(one.number))}" in shown["statement"]
 
 
 def test_intervals_of_several_queries_count_the_sequences():

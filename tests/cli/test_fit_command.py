@@ -105,9 +105,8 @@ def test_numbers_follow_from_run_and_data_alone(digits_out):
     assert result["att_svm"]["value"] == pytest.approx(value, rel=1e-6)
     assert result["att_svm"]["margin_ratio"] == pytest.approx((rows @ p).min() / np.linalg.norm(p) * value, rel=1e-6)
     error = ((p / np.linalg.norm(p) - shortest.value / value) ** 2).sum() / 2
-    assert result["direction_error"]["plain"]["final"] == pytest.approx(error, rel=1e-3)
+    assert result["direction_error"]["final"] == pytest.approx(error, rel=1e-3)
     assert not result["saturation"]["soft"]
-    assert result["direction_error"]["relaxed"] is None
 
 
 def test_page_is_self_contained_and_shows_the_numbers(digits_out):
@@ -122,7 +121,7 @@ def test_page_is_self_contained_and_shows_the_numbers(digits_out):
             result["accuracy"]["test"], *(100 * end for end in result["accuracy"]["test_interval"])
         ),
         f"{result['accuracy']['baseline_test']:.1%}",
-        number(result["direction_error"]["plain"]["final"]),
+        number(result["direction_error"]["final"]),
         result["data"]["sha256"],
     ):
         assert shown in html
@@ -141,26 +140,32 @@ def test_the_same_seed_gives_the_same_numbers(digits_out):
     }
 
 
-def test_a_joint_run_names_both_errors_when_saturated_and_none_when_soft(tmp_path, fit_here):
+def test_theory_has_one_sentence_where_no_theorem_applies(tmp_path, fit_here):
     np.savez(tmp_path / "problem.npz", **saturating_problem())
     results, pages = {}, {}
-    for steps in (3, 4000):
-        out = tmp_path / f"after {steps}"
-        results[steps] = fit_here(tmp_path / "problem.npz", "--steps", steps, "--test-fraction", 0, "--out", out)
-        pages[steps] = re.sub(r"<svg.*?</svg>|<[^>]*>", " ", (out / "index.html").read_text(), flags=re.DOTALL)
-    soft, saturated = results[3], results[4000]
-    assert soft["saturation"]["soft"]
-    assert soft["direction_error"] is None
-    assert "soft" in soft["direction_error_missing"]
-    assert not saturated["saturation"]["soft"]
-    for name in ("plain", "relaxed"):
-        error = saturated["direction_error"][name]["final"]
-        assert 0 <= error < 0.1
-        assert name in pages[4000]
-        assert number(error) in pages[4000]
-        assert f"{name} Att-SVM, step" not in pages[3]
-    assert "a direction error is reported only if" in pages[3]
-    assert saturated["accuracy"]["test"] is None
+    fixed = {"soft": ["--no-train-head", "--steps", 3], "saturated": ["--no-train-head", "--steps", 4000]}
+    for name, options in {**fixed, "trained": ["--steps", 4000]}.items():
+        out = tmp_path / name
+        results[name] = fit_here(tmp_path / "problem.npz", *options, "--test-fraction", 0, "--out", out)
+        html = re.sub(
+            r"<style>.*?</style>|<svg.*?</svg>|<[^>]*>", " ", (out / "index.html").read_text(), flags=re.DOTALL
+        )
+        pages[name] = html.partition("</script>")[2] or html
+    error = results["saturated"]["direction_error"]["final"]
+    assert 0 <= error < 0.1
+    assert number(error) in pages["saturated"]
+    assert "What theory says" in pages["saturated"]
+    assert results["saturated"]["accuracy"]["test"] is None
+    for name, reason in (("soft", "not saturated"), ("trained", "no theorem describes")):
+        result, page = results[name], pages[name]
+        assert result["direction_error"] is None
+        assert result["theory"] is None
+        assert reason in result["direction_error_missing"]
+        assert page.count(f"No Att-SVM comparison is reported: {result['direction_error_missing']}.") == 1
+        for words in ("What theory says", "Optimal tokens", "largest possible margin", "infinity", "not reported"):
+            assert words not in page.replace("No Att-SVM comparison", "")
+    assert results["soft"]["att_svm"]["status"] == "optimal"
+    assert results["trained"]["att_svm"] is None
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +270,7 @@ def test_few_test_sequences_have_no_percentage(tmp_path, fit_here):
 
 def test_every_field_is_documented(digits_out, canvases_out, tmp_path, fit_here):
     np.savez(tmp_path / "problem.npz", **saturating_problem())
-    joint = fit_here(tmp_path / "problem.npz", "--steps", 4000)
+    joint = fit_here(tmp_path / "problem.npz", "--no-train-head", "--steps", 4000)
     written: set[str] = set()
 
     def collect(value):
@@ -384,7 +389,8 @@ def test_a_bad_file_is_one_line_and_leaves_nothing(tmp_path, refused, name, said
         (["digits", "--test-fraction", "0"], r"test_fraction: expected a number in \(0, 1\), got 0"),
         (["digits", "--option", "patch"], "--option: expected NAME=VALUE, got 'patch'"),
         (["problem.npz", "--classes", "3,8"], "npz: expected one of the options path, got 'classes'"),
-        (["reviews.csv"], "source: expected .*got 'reviews.csv'"),
+        (["reviews.csv"], r"got 'reviews.csv'; for labelled texts use attsvm fit-text, .*\(table, labels, bag=...\)"),
+        (["mine"], "got 'mine'; did you mean mine.npz\\?"),
         (["no_such_module:Source"], "source: 'no_such_module:Source' cannot be imported"),
         (["digits", "--steps", "0"], "steps: expected an integer >= 1, got 0"),
         (["digits", "--seed", "-1"], "seed: expected an integer >= 0, got -1"),
@@ -400,10 +406,11 @@ def test_a_bad_argument_is_one_line_and_leaves_nothing(tmp_path, refused, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").mkdir()
     (tmp_path / "file").touch()
+    (tmp_path / "mine.npz").touch()
     (tmp_path / "strangers").mkdir()
     (tmp_path / "strangers" / "thesis.tex").touch()
     refused(said, *arguments)
-    assert {entry.name for entry in tmp_path.iterdir()} == {"taken", "file", "strangers"}
+    assert {entry.name for entry in tmp_path.iterdir()} == {"taken", "file", "mine.npz", "strangers"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -411,7 +418,8 @@ def test_a_stopped_run_leaves_a_whole_result_or_none(tmp_path, number):
     np.savez(tmp_path / "problem.npz", **saturating_problem())
     # a shell's background jobs ignore Ctrl-C, and so would the tests run in one
     listening = "import signal; signal.signal(2, signal.default_int_handler); from attsvm.cli.main import main; main()"
-    arguments = ["fit", str(tmp_path / "problem.npz"), "--steps", "2000000000", "--out", str(tmp_path / "out")]
+    arguments = ["fit", str(tmp_path / "problem.npz"), "--no-train-head", "--steps", "2000000000"]
+    arguments += ["--out", str(tmp_path / "out")]
     process = subprocess.Popen(
         [sys.executable, "-c", listening, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

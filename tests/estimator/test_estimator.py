@@ -264,14 +264,16 @@ def test_early_stopping_keeps_the_best_and_says_why_it_ended():
     assert [progress.loss for progress in seen] == stopped.history_["objective"][1:]
 
 
-def test_the_path_of_the_prompt_holds_what_shorter_fits_end_with():
+def test_the_path_holds_what_shorter_fits_end_with():
     arrays, labels, _ = bags()
     classifier = short(early_stopping=False, max_steps=21).fit(arrays, labels)
-    assert list(classifier.prompt_path_) == [0, 1, 2, 4, 8, 16]
-    assert not classifier.prompt_path_[0].any()
-    for steps in (1, 16):
-        shorter = short(early_stopping=False, max_steps=steps).fit(arrays, labels)
-        assert (shorter.prompt_ == classifier.prompt_path_[steps]).all()
+    assert list(classifier.path_) == [0, 1, 2, 4, 8, 16, 21]
+    assert not classifier.path_[0].prompt.any()
+    for steps in (1, 16, 21):
+        shorter, model = short(early_stopping=False, max_steps=steps).fit(arrays, labels), classifier.path_[steps]
+        assert (shorter.prompt_ == model.prompt).all()
+        assert (shorter.head_ == model.head).all()
+        assert (shorter.intercept_ == model.intercept).all()
 
 
 def test_weights_count_and_weight_zero_takes_no_part():

@@ -53,16 +53,21 @@ def interrupt(_):
     raise KeyboardInterrupt
 
 
+FIXED = {"train_head": False}
 AWKWARD = {
-    "one sequence a class": Awkward("no softmax", {"tokens": TOKENS[:2], "labels": LABELS[:2]}, {"steps": 3}),
-    "one step": Awkward("still changing at the last record", {"tokens": TOKENS, "labels": LABELS}, {"steps": 1}),
-    "one token": Awkward("nothing to drop", {"tokens": TOKENS[:, :1], "labels": LABELS}, {"train_head": False}),
-    "head zero": Awkward("exactly zero", {"tokens": TOKENS, "labels": LABELS, "head": np.zeros(4)}, {}),
-    "equal tokens": Awkward("infinity", {"tokens": TOKENS[:, [0, 0]], "labels": LABELS}, {"steps": 3}),
-    "tiny tokens": Awkward("scale the tokens", {"tokens": TOKENS * 1e-6, "labels": LABELS}, {"steps": 50}),
-    "huge tokens": Awkward(
-        "passed 1e8", {"tokens": TOKENS * 1e9, "labels": LABELS}, {"steps": 50, "train_head": False}
+    "one sequence a class": Awkward("no softmax", {"tokens": TOKENS[:2], "labels": LABELS[:2]}, FIXED | {"steps": 3}),
+    "one step": Awkward(
+        "still changing at the last record", {"tokens": TOKENS, "labels": LABELS}, FIXED | {"steps": 1}
     ),
+    "one token": Awkward("nothing is selected", {"tokens": TOKENS[:, :1], "labels": LABELS}, FIXED),
+    "one token, trained": Awkward("no theorem", {"tokens": TOKENS[:, :1], "labels": LABELS}, {}),
+    "one sequence a class, trained": Awkward("no theorem", {"tokens": TOKENS[:2], "labels": LABELS[:2]}, {"steps": 3}),
+    "zero tokens": Awkward("no theorem", {"tokens": TOKENS * 0, "labels": LABELS}, {}),
+    "head zero": Awkward("exactly zero", {"tokens": TOKENS, "labels": LABELS, "head": np.zeros(4)}, {}),
+    "equal tokens": Awkward("not saturated", {"tokens": TOKENS[:, [0, 0]], "labels": LABELS}, FIXED | {"steps": 3}),
+    "tiny tokens": Awkward("scale the tokens", {"tokens": TOKENS * 1e-6, "labels": LABELS}, FIXED | {"steps": 50}),
+    "huge tokens": Awkward("passed 1e8", {"tokens": TOKENS * 1e9, "labels": LABELS}, FIXED | {"steps": 50}),
+    "huge tokens, trained": Awkward("no theorem", {"tokens": TOKENS * 1e200, "labels": LABELS}, {"steps": 50}),
     "one direction": Awkward(
         "step 50",
         {"tokens": np.stack([LABELS[:, None] * np.array([1.0, 0.2, 0.1]), np.ones((8, 3))], axis=-1)}
@@ -70,7 +75,10 @@ AWKWARD = {
         {"steps": 50},
     ),
     "interrupted": Awkward(
-        "Interrupted", {"tokens": TOKENS, "labels": LABELS}, {"steps": 10**6, "callback": interrupt}
+        "Interrupted", {"tokens": TOKENS, "labels": LABELS}, FIXED | {"steps": 10**6, "callback": interrupt}
+    ),
+    "interrupted, trained": Awkward(
+        "Interrupted", {"tokens": TOKENS, "labels": LABELS}, {"steps": 10**6, "callback": lambda _: True}
     ),
 }
 

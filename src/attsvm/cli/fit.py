@@ -1,4 +1,4 @@
-"""``attsvm fit``: train attention on a labelled problem, and compare its weights with Att-SVMs."""
+"""``attsvm fit``: train attention on a labelled problem; with a fixed head, compare its weights with an Att-SVM."""
 
 import sys
 from collections.abc import Sequence
@@ -35,8 +35,11 @@ HELP = """
 SOURCE is the name of a data source, a file that one of them reads, or an import path `package.module:name` of a
 `Source` (see `attsvm.datasets`).
 
-With queries the attention is combined (W), otherwise it is a prompt (p). If the data have no head, it starts as
-logistic regression on the mean token and is trained together with the attention; `--no-train-head` keeps it fixed.
+Labels are -1 and 1, or any two numbers or words. If the data have no head, head and prompt (p) are trained together:
+this is `attsvm.AttentionClassifier` with its default settings. `--no-train-head` keeps the head, logistic regression
+on the mean token, and trains the attention alone towards its Att-SVM; it predicts less well. With queries the attention
+is combined (W). For tables with one row for each token use `attsvm.AttentionClassifier` in Python.
+
 Where a source draws its data and knows which token decides the label, the layer is compared with other classifiers over
 several draws. Every accuracy has a 95 % interval; of fewer than 20 sequences the counts are stated.
 After Ctrl-C the result covers the steps and draws made until then, and the page has no figures.
@@ -47,7 +50,7 @@ Examples:
 
     attsvm fit digits --classes 3,8 --no-train-head --out demo/digits-fixed-head
 
-    attsvm fit problem.npz --steps 200000 --json > result.json
+    attsvm fit problem.npz --no-train-head --steps 200000 --json > result.json
 
     attsvm fit my_package.data:Sensors --option rate=50 --out sensors
 """
@@ -81,11 +84,18 @@ def fit(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Number of steps.  [default: 5,000; 100,000 for small data with a fixed head]"),
+        typer.Option(
+            help="Number of steps, with a trained head at most.  [default: 5,000; 100,000 for small data with a fixed "
+            "head]"
+        ),
     ] = None,
     learning_rate: Annotated[
-        float, typer.Option(help="Step size. With a fixed head it grows by 1 % of its initial value per step.")
-    ] = 0.1,
+        float | None,
+        typer.Option(
+            help="Step size. With a fixed head it grows by 1 % of its initial value per step.  [default: 0.1; 0.01 for "
+            "head and prompt together]"
+        ),
+    ] = None,
     test_fraction: TestFraction = 0.25,
     seed: SplitSeed = 0,
     seeds: Annotated[

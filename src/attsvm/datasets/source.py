@@ -16,6 +16,9 @@ from attsvm.problem import Problem
 
 _READ, _HELP = "attsvm.read", "attsvm.help"
 
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+"""Endings of tables and texts, which other parts of the library read."""
+
 
 class Pictures(NamedTuple):
     """Sequences as pictures.
@@ -290,7 +293,7 @@ def _found(text: str) -> tuple[type[Source] | Source, dict[str, str]]:
             if suffix in known.suffixes:
                 return known, {"path": text}
     if text not in SOURCES and ":" not in text:
-        raise ProblemError(f"source: expected {_expected()}, got {text!r}{did_you_mean(text, SOURCES.names())}")
+        raise ProblemError(f"source: expected {_expected()}, got {text!r}{_hint(text)}")
     return SOURCES.find(text), {}
 
 
@@ -318,3 +321,14 @@ def _read(field: "dataclasses.Field[Any]", text: str) -> Any:
 def _expected() -> str:
     endings = [f"a file {suffix}" for source in SOURCES for suffix in source.suffixes]
     return ", ".join([*SOURCES.names(), *endings, "or package.module:name"])
+
+
+def _hint(text: str) -> str:
+    """What was meant by a text that is no source, if that can be seen; the end of an error message."""
+    if Path(text).suffix.lower() in TABLES:
+        return (
+            "; for labelled texts use attsvm fit-text, for a table with one row per token "
+            "attsvm.AttentionClassifier().fit(table, labels, bag=...)"
+        )
+    files = [text + suffix for source in SOURCES for suffix in source.suffixes if Path(text + suffix).is_file()]
+    return f"; did you mean {files[0]}?" if files else did_you_mean(text, SOURCES.names())

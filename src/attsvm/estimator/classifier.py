@@ -90,8 +90,9 @@ class AttentionClassifier(SequenceClassifier):
         and ``validation_accuracy``; ``effective_low``, ``effective_median`` and ``effective_high``, the 10, 50 and 90 %
         quantiles of the effective number of tokens exp(−Σ a log a) over the validation sequences, or over at most 1,000
         training sequences.
-    prompt_path_ : dict of int to ndarray, shape (d,)
-        The prompt after 0, 1, 2, 4, 8, … steps of the last :meth:`fit`, by the number of steps.
+    path_ : dict of int to Model
+        ``prompt`` (d,), ``head`` and ``intercept`` after 0, 1, 2, 4, 8, … steps of the last :meth:`fit`, and those that
+        were kept, by the number of steps.
 
     See Also
     --------
@@ -163,10 +164,11 @@ class AttentionClassifier(SequenceClassifier):
         self.verbose = verbose
 
     @property
-    def prompt_path_(self) -> dict[int, np.ndarray]:
-        """The prompt after 0, 1, 2, 4, 8, … steps of the last fit."""
-        coordinates = self._state.coordinates
-        return {steps: self._network().model(average, coordinates).prompt for steps, average in self._path.items()}
+    def path_(self) -> dict[int, Model]:
+        """Prompt, head and intercept after 0, 1, 2, 4, 8, … steps of the last fit, up to those that were kept."""
+        network, coordinates, kept = self._network(), self._state.coordinates, self.kept_step_
+        earlier = {steps: network.model(found, coordinates) for steps, found in self._path.items() if steps < kept}
+        return {**earlier, kept: self._model}
 
     def attention(self, X: Any, *, mask: Any = None) -> Any:
         """The attention of each token; it sums to 1 in each sequence.

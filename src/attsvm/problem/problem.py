@@ -467,16 +467,7 @@ class Problem(Displayed):
         ...     attsvm.Problem.load(f"{folder}/my_problem.npz").num_sequences
         3
         """
-        arrays = read_arrays(path, cls.kind)
-        unknown = sorted(set(arrays) - set(FILE_NAMES))
-        if unknown:
-            raise ProblemError(f"{path}: expected arrays named {', '.join(FILE_NAMES)}, got {unknown[0]!r}")
-        if "tokens" not in arrays:
-            raise ProblemError(f"{path}: expected an array 'tokens', got none")
-        try:
-            return cls(**arrays)
-        except ProblemError as error:
-            raise ProblemError(f"{path}: {error}") from None
+        return problem_of_file(path, read_arrays(path, cls.kind))
 
     def __getitem__(self, index: Any) -> "Problem":
         """The problem or problems at ``index`` of the batch axes.
@@ -524,3 +515,16 @@ class Problem(Displayed):
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that the constructor takes, by name; of several attention heads, what they share is there once."""
         return self._stored() if self.num_heads is None else of_one_head(self._stored(), len(self.model_shape))
+
+
+def problem_of_file(path: str | os.PathLike[str], arrays: dict[str, np.ndarray]) -> Problem:
+    """The problem of the arrays of a file. Errors begin with its path."""
+    unknown = sorted(set(arrays) - set(FILE_NAMES))
+    if unknown:
+        raise ProblemError(f"{path}: expected arrays named {', '.join(FILE_NAMES)}, got {unknown[0]!r}")
+    if "tokens" not in arrays:
+        raise ProblemError(f"{path}: expected an array 'tokens', got none")
+    try:
+        return Problem(**arrays)
+    except ProblemError as error:
+        raise ProblemError(f"{path}: {error}") from None

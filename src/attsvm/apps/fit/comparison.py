@@ -11,11 +11,10 @@ from attsvm.apps.fit.baseline import accuracy_on, fixed_features
 from attsvm.apps.fit.kernel_means import KERNEL_MEANS, kernel_mean_accuracy
 from attsvm.apps.fit.layer import Layer, Plan, train_layer
 from attsvm.datasets.source import Drawing
-from attsvm.estimator import AttentionClassifier
 from attsvm.progress import in_draws
 from attsvm.results import Callback, Status
 
-LAYER, ESTIMATOR = "this layer", "AttentionClassifier"
+LAYER = "this layer"
 RIGHT_TOKEN = "the right token alone"
 
 
@@ -108,7 +107,7 @@ def compare(
             layer = train_layer(drawing.problem, train_rows, test_rows, plan, seed, counted)
             if layer.run.status == Status.INTERRUPTED:
                 break
-        found.append(_one(layer, drawing, train_rows, test_rows, seed, plan.train_head))
+        found.append(_one(layer, drawing, train_rows, test_rows, seed))
         if keep is not None:
             keep(finished())
     return finished()
@@ -121,7 +120,7 @@ def parts_of(drawing: Drawing) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _one(
-    layer: Layer, drawing: Drawing, train_rows: np.ndarray, test_rows: np.ndarray, seed: int, with_estimator: bool
+    layer: Layer, drawing: Drawing, train_rows: np.ndarray, test_rows: np.ndarray, seed: int
 ) -> dict[str, tuple[float, float | None]]:
     """Accuracy, and share of right tokens, of every classifier for one seed."""
     problem, relevant = drawing.problem, drawing.relevant
@@ -133,11 +132,6 @@ def _one(
     truth = relevant[test_rows]
     right = float((on_test.attention[:, 0].argmax(axis=-1) == truth).mean())
     found: dict[str, tuple[float, float | None]] = {LAYER: (on_test.accuracy, right)}
-    if with_estimator:
-        tokens = problem.tokens
-        classifier = AttentionClassifier(random_state=seed).fit(tokens[train_rows], labels[train_rows])
-        accuracy = float(classifier.score(tokens[test_rows], labels[test_rows]))
-        found[ESTIMATOR] = accuracy, float((classifier.selected(tokens[test_rows]) == truth).mean())
     of_features = {**fixed_features(problem), RIGHT_TOKEN: problem.tokens[np.arange(len(relevant)), relevant]}
     for name, features in of_features.items():
         rows = {"train": train_rows, "test": test_rows}

@@ -15,17 +15,23 @@ class Evaluation:
 
     Attributes
     ----------
-    correct : bool ndarray, shape (N,)
-        Whether the output has the sign of the label.
+    margins : ndarray, shape (N,)
+        Label times output.
     largest : ndarray, shape (N,)
         Largest softmax probability of the query.
     attention : ndarray, shape (n, Q, T)
         Softmax probabilities; 0 at masked tokens.
     """
 
-    correct: Bool[np.ndarray, " N"]
+    margins: Float[np.ndarray, " N"]
     largest: Float[np.ndarray, " N"]
     attention: Float[np.ndarray, "n Q T"]
+
+    @property
+    def correct(self) -> Bool[np.ndarray, " N"]:
+        """Whether the output has the sign of the label."""
+        found: Bool[np.ndarray, " N"] = self.margins > 0
+        return found
 
     @property
     def accuracy(self) -> float:
@@ -33,7 +39,7 @@ class Evaluation:
         return float(self.correct.mean())
 
 
-def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray) -> Evaluation:
+def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray, intercept: float = 0.0) -> Evaluation:
     """Evaluate a layer with these weights and this head on a problem.
 
     Parameters
@@ -42,6 +48,8 @@ def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray) -> Evaluat
         With labels ±1 and no batch axes.
     weights : ndarray, shape (d_k, d_q), or (d_k,) for a prompt
     head : ndarray, shape (d,)
+    intercept : float
+        Added to the output.
 
     Returns
     -------
@@ -49,9 +57,9 @@ def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray) -> Evaluat
     """
     active = problem.canonical.active
     attention = attention_of(problem, weights)
-    outputs = (attention * (problem.tokens @ head)[:, None, :]).sum(axis=-1)
+    outputs = (attention * (problem.tokens @ head)[:, None, :]).sum(axis=-1) + intercept
     labels = problem_labels(problem)
-    return Evaluation((labels * outputs > 0)[active], attention.max(axis=-1)[active], attention)
+    return Evaluation((labels * outputs)[active], attention.max(axis=-1)[active], attention)
 
 
 def problem_labels(problem: Problem) -> Float[np.ndarray, "n Q"]:

@@ -1,10 +1,9 @@
-"""The application: train attention, and measure how close its weights came to the Att-SVM of what it selects."""
+"""The application: train attention; with a fixed head, compare its weights with the Att-SVM of what it selects."""
 
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -17,9 +16,9 @@ from attsvm.checks import MOST_STEPS, check_integer, check_positive, check_seed
 from attsvm.datasets.arrays import check_labelled, split
 from attsvm.datasets.source import Drawing, Source
 from attsvm.problem import Problem
-from attsvm.results import Callback, Status
+from attsvm.results import Callback
 from attsvm.selection import optimal_tokens
-from attsvm.svm import solve_head, solve_svm
+from attsvm.svm import Solution, solve_svm
 from attsvm.training import Run
 
 
@@ -30,15 +29,17 @@ def fit(
     test_fraction: float = 0.25,
     seed: int = 0,
     steps: int | None = None,
-    learning_rate: float = 0.1,
+    learning_rate: float | None = None,
     device: str | None = None,
     callback: Callback | None = None,
     keep: Callable[[Run], object] | None = None,
 ) -> Fit:
-    """Split, train, and compare the trained direction with the Att-SVM of the selected tokens.
+    """Split and train; with a fixed head, compare the trained direction with the Att-SVM of the selected tokens.
 
-    The attention is combined (W) for a problem with queries and a prompt (p) otherwise. A problem without a head gets
-    logistic regression on the mean token, scaled to unit norm, as its initial head.
+    The attention is combined (W) for a problem with queries and a prompt (p) otherwise. A prompt that is trained
+    together with its head is an :class:`attsvm.AttentionClassifier` with its default settings: tokens are scaled, the
+    weights have a penalty, and a tenth of the training sequences decides when to stop. Otherwise a problem without a
+    head gets logistic regression on the mean token, scaled to unit norm, as its initial head.
 
     Parameters
     ----------
@@ -46,20 +47,21 @@ def fit(
         With labels ±1 and no batch axes; n sequences. A drawing may name its test sequences, and the token of each
         sequence that decides its label.
     train_head : bool, optional
-        Whether to train the head together with the attention. By default it is trained if the problem has no head. With
-        a fixed head the theory of training the attention alone applies.
+        Whether to train the head together with the attention, which predicts better. By default it is trained if the
+        problem has no head. With a fixed head the theory of training the attention alone applies.
     test_fraction : float
         Share of each class that is set apart for testing, in [0, 1), unless a drawing names its test sequences.
     seed : int
-        Seed of the split.
+        Seed of the split and of the classifier.
     steps : int, optional
-        Steps of normalized gradient descent; by default 5,000; 100,000 with a fixed head, if the tokens are at most
-        200,000 numbers.
-    learning_rate : float
-        Step size η. With a trained head it is constant, and attention and head are each normalized by their own norm.
-        With a fixed head step k has size η (1 + k/100), because the direction converges like 1/‖p‖.
+        Steps of normalized gradient descent, or the most that the classifier makes; by default 5,000; 100,000 with a
+        fixed head, if the tokens are at most 200,000 numbers.
+    learning_rate : float, optional
+        Step size η; by default 0.01 for the classifier (Adam), otherwise 0.1. With a fixed head step k has size η (1 +
+        k/100), because the direction converges like 1/‖p‖. With a trained one W and head, or prompt and head if there
+        are keys, are each normalized by their own norm.
     device, callback : optional
-        Passed on to :func:`attsvm.train`.
+        Passed on to the training.
     keep : callable, optional
         Called with the run before anything is computed from it.
 
@@ -74,8 +76,7 @@ def fit(
 
     References
     ----------
-    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Theorems 3 (fixed head)
-    and 5 (head and prompt together).
+    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Theorem 3 (fixed head).
     """
     start = time.perf_counter()
     drawing = problem if isinstance(problem, Drawing) else Drawing(problem)
@@ -91,17 +92,27 @@ def fit(
     if keep is not None:
         keep(run)
     on_train, on_test = layer.evaluations()
+    with warnings.catch_warnings():  # the page says in words where tokens are tied
+        warnings.simplefilter("ignore", UserWarning)
+        best = optimal_tokens(layer.train)
+
+    def att_svm(selected: np.ndarray | None) -> Solution | None:
+        return None if plan.train_head or selected is None else solve_svm(layer.train, selected)
+
+    deciding = None if relevant is None else {"train": relevant[train_rows], "test": relevant[test_rows]}
     done = Fit(
         train=layer.train,
         test=layer.test,
         test_rows=test_rows,
-        relevant=None if relevant is None else {"train": relevant[train_rows], "test": relevant[test_rows]},
+        relevant=deciding,
         run=run,
         on_train=on_train,
         on_test=on_test,
         baseline=baseline_accuracy(layer.train, layer.test),
-        **_att_svms(layer.train, run, plan.train_head),
-        relevant_svm=None if relevant is None else solve_svm(layer.train, relevant[train_rows]),
+        optimal_tokens=best,
+        optimal=att_svm(best),
+        chosen=att_svm(run.selected),
+        relevant_svm=att_svm(None if deciding is None else deciding["train"]),
         history={},
         settings={**plan.settings(), "test_fraction": test_fraction},
         seconds=seconds,
@@ -131,7 +142,7 @@ def compare_seeds(
     number : int
         How many seeds.
     device : optional
-        Passed on to :func:`attsvm.train`.
+        Passed on to the training.
     callback : callable, optional
         Of the steps of all draws, as :func:`attsvm.progress.in_draws` counts them.
     keep : callable, optional
@@ -157,22 +168,9 @@ def _parts(drawing: Drawing, test_fraction: float, seed: int) -> tuple[np.ndarra
     return np.setdiff1d(np.arange(drawing.problem.num_sequences), drawing.test_rows), drawing.test_rows
 
 
-def _att_svms(part: Problem, run: Run, train_head: bool) -> dict[str, Any]:
-    """The Att-SVMs that the run is compared with, by their names in :class:`Fit`."""
-    with warnings.catch_warnings():  # the page says in words where tokens are tied
-        warnings.simplefilter("ignore", UserWarning)
-        best = optimal_tokens(part)
-    optimal, plain = solve_svm(part, best), solve_svm(part, run.selected)
-    head, slack, relaxed = None, None, None
-    if train_head:
-        head = solve_head(part, run.selected)
-        slack = part.canonical.active.reshape(part.query_shape) & ~head.support
-        relaxed = solve_svm(part, run.selected, relaxed=slack) if head.status == Status.OPTIMAL else None
-    return {"optimal": optimal, "plain": plain, "head_svm": head, "slack": slack, "relaxed": relaxed}
-
-
-def _check(seed: int, steps: int | None, learning_rate: float) -> None:
+def _check(seed: int, steps: int | None, learning_rate: float | None) -> None:
     check_seed(seed)
     if steps is not None:
         check_integer("steps", steps, 1, MOST_STEPS)
-    check_positive("learning_rate", learning_rate)
+    if learning_rate is not None:
+        check_positive("learning_rate", learning_rate)

@@ -17,7 +17,9 @@ def fit_history(done: Fit) -> dict[str, np.ndarray]:
     records = _records(done.run)
     steps, weights = records["steps"], records["weights"]
     heads = records.get("v", np.broadcast_to(done.run.parameters["v"], (len(steps), done.train.dim)))
-    on_train = [evaluate(done.train, *at) for at in zip(weights, heads, strict=True)]
+    intercepts = records.get("b", np.zeros(len(steps)))
+    layers = list(zip(weights, heads, intercepts, strict=True))
+    on_train = [evaluate(done.train, *layer) for layer in layers]
     low, median, high = np.quantile([found.largest for found in on_train], [0.1, 0.5, 0.9], axis=1)
     axes = 2 if done.train.has_queries else 1
     history = {
@@ -31,14 +33,10 @@ def fit_history(done: Fit) -> dict[str, np.ndarray]:
         "changed": (records["selected"] != done.run.selected).reshape(len(steps), -1).sum(axis=-1),
     }
     if done.test is not None:
-        history["test_accuracy"] = np.array(
-            [evaluate(done.test, *at).accuracy for at in zip(weights, heads, strict=True)]
-        )
-    if not done.soft:
-        for name, solution in (("plain", done.plain), ("relaxed", done.relaxed)):
-            if solution is not None and solution.value > 0:
-                errors = direction_error(weights, solution.direction, axis=tuple(range(-axes, 0)))
-                history[name] = np.where(history["norm"] > 0, errors, np.nan)
+        history["test_accuracy"] = np.array([evaluate(done.test, *layer).accuracy for layer in layers])
+    if done.chosen is not None and not done.soft and done.chosen.value > 0:
+        errors = direction_error(weights, done.chosen.direction, axis=tuple(range(-axes, 0)))
+        history["direction_error"] = np.where(history["norm"] > 0, errors, np.nan)
     return history
 
 

@@ -8,7 +8,8 @@ from jaxtyping import Int
 
 from attsvm.apps.fit.evaluation import Evaluation, evaluate
 from attsvm.datasets.arrays import sequences
-from attsvm.optimizers import normalized_gradient_descent
+from attsvm.estimator import LEARNING_RATES, AttentionClassifier
+from attsvm.optimizers import Limit, normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.results import Callback
 from attsvm.training import Run, train
@@ -30,6 +31,8 @@ class Plan:
     attention : str
         ``combined`` for a problem with queries, otherwise ``prompt``.
     train_head : bool
+    classifier : bool
+        Whether the layer is an AttentionClassifier: a prompt over the tokens themselves that is trained with its head.
     head_from : str
         Where the initial head comes from.
     steps : int
@@ -39,6 +42,7 @@ class Plan:
 
     attention: str
     train_head: bool
+    classifier: bool
     head_from: str
     steps: int
     learning_rate: float
@@ -50,7 +54,7 @@ class Plan:
             "attention": self.attention,
             "head": "trained" if self.train_head else "fixed",
             "head_from": self.head_from,
-            "optimizer": "normalised gradient descent",
+            "optimizer": "Adam, as in AttentionClassifier" if self.classifier else "normalised gradient descent",
             "learning_rate": self.learning_rate,
             "step_size": "constant" if self.train_head else "learning_rate * (1 + step / 100)",
             "loss": "logistic",
@@ -59,18 +63,25 @@ class Plan:
 
 
 def make_plan(
-    problem: Problem, train_head: bool | None, steps: int | None, learning_rate: float, device: str | None = None
+    problem: Problem,
+    train_head: bool | None,
+    steps: int | None,
+    learning_rate: float | None,
+    device: str | None = None,
 ) -> Plan:
     """The plan for a problem; what is None is chosen as documented in :func:`attsvm.apps.fit.fit.fit`."""
     if train_head is None:
         train_head = problem.head is None
     long = not train_head and problem.tokens.size <= MANY_NUMBERS
+    classifier = train_head and not problem.has_queries and problem.keys is None
+    first = "logistic regression on the mean token" if problem.head is None else "problem file"
     return Plan(
         attention="combined" if problem.has_queries else "prompt",
         train_head=train_head,
-        head_from="logistic regression on the mean token" if problem.head is None else "problem file",
+        classifier=classifier,
+        head_from="zeros" if classifier else first,
         steps=steps or (STEPS_FIXED_HEAD if long else STEPS_TRAINED_HEAD),
-        learning_rate=learning_rate,
+        learning_rate=learning_rate or (LEARNING_RATES["adam"] if classifier else 0.1),
         device=device,
     )
 
@@ -92,9 +103,10 @@ class Layer:
 
     def evaluations(self) -> tuple[Evaluation, Evaluation | None]:
         """Predictions and attention on the training part and on the test part."""
-        weights, head = self.run.weights, self.run.parameters["v"]
-        on_test = None if self.test is None else evaluate(self.test, weights, head)
-        return evaluate(self.train, weights, head), on_test
+        parameters = self.run.parameters
+        head, intercept = parameters["v"], float(parameters.get("b", 0.0))
+        on_test = None if self.test is None else evaluate(self.test, self.run.weights, head, intercept)
+        return evaluate(self.train, self.run.weights, head, intercept), on_test
 
 
 def train_layer(
@@ -105,18 +117,24 @@ def train_layer(
     seed: int,
     callback: Callback | None,
 ) -> Layer:
-    """Train by normalised gradient descent on some sequences of a problem."""
+    """Train on some sequences of a problem."""
     part = sequences(problem, train_rows)
-    if problem.head is None:
-        part = part.with_head("mean")
+    run = (_train_classifier if plan.classifier else _train_layer)(part, plan, seed, callback)
+    head = run.parameters["v"]
+    test = sequences(problem, test_rows).with_head(head) if len(test_rows) else None
+    return Layer(part.with_head(head), test, run)
+
+
+def _train_layer(part: Problem, plan: Plan, seed: int, callback: Callback | None) -> Run:
+    """Train by normalised gradient descent; with a fixed head towards the limit that the theorems describe."""
     rate = plan.learning_rate
     optimizer = (
         normalized_gradient_descent(rate, scope="each")
         if plan.train_head
         else normalized_gradient_descent(lambda step: rate * (1 + step / 100))
     )
-    run = train(
-        part,
+    return train(
+        part.with_head("mean") if part.head is None else part,
         attention=plan.attention,
         optimizer=optimizer,
         steps=plan.steps,
@@ -126,6 +144,46 @@ def train_layer(
         device=plan.device,
         callback=callback,
     )
-    head = run.parameters["v"]
-    test = sequences(problem, test_rows).with_head(head) if len(test_rows) else None
-    return Layer(part.with_head(head), test, run)
+
+
+def _train_classifier(part: Problem, plan: Plan, seed: int, callback: Callback | None) -> Run:
+    """Train an AttentionClassifier; the run ends with the parameters that early stopping keeps."""
+    classifier = AttentionClassifier(
+        learning_rate=plan.learning_rate, max_steps=plan.steps, random_state=seed, device=plan.device
+    )
+    classifier.fit(part.tokens, part.labels, mask=part.mask, callback=callback)
+    path = classifier.path_
+    found = [evaluate(part, model.prompt, model.head[0], model.intercept[0]) for model in path.values()]
+    history = {
+        "steps": np.array(list(path)),
+        "loss": np.array([np.logaddexp(0, -at.margins).mean() for at in found]),
+        "probability": np.array([at.largest for at in found]),
+        "selected": np.array([at.attention[:, 0].argmax(axis=-1) for at in found]),
+        "weights": np.array([model.prompt for model in path.values()]),
+        "v": np.array([model.head[0] for model in path.values()]),
+        "b": np.array([model.intercept[0] for model in path.values()]),
+    }
+    final = {name: values[-1] for name, values in history.items()}
+    return Run(
+        status=classifier.status_,
+        weights=final["weights"],
+        parameters={"p": final["weights"], "v": final["v"], "b": final["b"]},
+        selected=final["selected"],
+        probability=final["probability"],
+        loss=float(final["loss"]),
+        history=history,
+        step=classifier.kept_step_,
+        attention=plan.attention,
+        head="linear",
+        optimizer=classifier.optimizer,
+        norm=None,
+        limit=Limit(None),
+        seed=seed,
+        batch_size=classifier.batch_size,
+        loss_name="logistic",
+        learning_rate=plan.learning_rate,
+        schedule="constant",
+        start="zeros",
+        dtype="float64",
+        data_hash=part.data_hash,
+    )

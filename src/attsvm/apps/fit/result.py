@@ -18,7 +18,7 @@ SOFT_BELOW = 0.99
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained attention classifier, and how close its weights came to Att-SVMs.
+    """A trained attention classifier; with a fixed head also how close its weights came to an Att-SVM.
 
     Attributes
     ----------
@@ -34,22 +34,16 @@ class Fit:
         Predictions and attention at the end of training.
     baseline : dict
         Accuracy of logistic regression on the mean token, with a cross-validated penalty: ``train``, ``test``.
-    optimal, plain : Solution
-        Att-SVMs of the optimal tokens, and of the trained selection.
-    head_svm : Solution or None
-        The max-margin head on the selected tokens; None if the head was fixed.
-    slack : bool ndarray, shape (n[, Q]), or None
-        The queries that are not support vectors of ``head_svm``.
-    relaxed : Solution or None
-        Att-SVM of the trained selection in which the queries of ``slack`` need margin 0 only; None if ``head_svm`` has
-        no solution.
-    relevant_svm : Solution or None
-        Att-SVM of the tokens that decide the labels; None if they are not known.
+    optimal_tokens : int ndarray, shape (n[, Q])
+        The token of each training query with the highest score under the final head.
+    optimal, chosen, relevant_svm : Solution or None
+        Att-SVMs of the optimal tokens, of the trained selection, and of the tokens that decide the labels; None if the
+        head was trained, and the last one if these tokens are not known.
     history : dict of str to ndarray
         One entry for each recorded step: ``steps``, ``loss``, ``train_accuracy``, ``test_accuracy``, ``largest_low``,
         ``largest_median``, ``largest_high`` (10, 50 and 90 % quantiles), ``norm``, ``changed`` (queries whose
-        selection differs from the final one), and the direction errors ``plain`` and ``relaxed`` (NaN at zero
-        weights), unless the attention is not saturated or their Att-SVM has no solution.
+        selection differs from the final one), and ``direction_error`` to ``chosen`` (NaN at zero weights), unless the
+        attention is not saturated or there is no solution.
     settings : dict
         How the layer was trained.
     seconds : dict
@@ -64,11 +58,9 @@ class Fit:
     on_train: Evaluation
     on_test: Evaluation | None
     baseline: dict[str, float]
-    optimal: Solution
-    plain: Solution
-    head_svm: Solution | None
-    slack: Bool[np.ndarray, "*queries"] | None
-    relaxed: Solution | None
+    optimal_tokens: Int[np.ndarray, "*queries"]
+    optimal: Solution | None
+    chosen: Solution | None
     relevant_svm: Solution | None
     history: dict[str, np.ndarray]
     settings: dict[str, Any]

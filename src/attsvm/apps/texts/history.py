@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.apps.texts.result import TextFit
-from attsvm.estimator.forward import Model, forward
+from attsvm.estimator.forward import forward
 
 
 def recorded_attention(fit: TextFit, rows: Sequence[int]) -> tuple[list[int], list[Float[np.ndarray, "R T"]]]:
@@ -25,10 +25,6 @@ def recorded_attention(fit: TextFit, rows: Sequence[int]) -> tuple[list[int], li
     attention : list of ndarray, shape (R, T)
         Of each text, for its T words.
     """
-    classifier, texts = fit.classifier, fit.test.sequences[np.asarray(rows, dtype=int)]
-    path = {step: prompt for step, prompt in classifier.prompt_path_.items() if step < classifier.kept_step_}
-    path[classifier.kept_step_] = classifier.prompt_
-    of_all = [
-        forward(Model(prompt, classifier.head_, classifier.intercept_), texts).attention for prompt in path.values()
-    ]
+    path, texts = fit.classifier.path_, fit.test.sequences[np.asarray(rows, dtype=int)]
+    of_all = [forward(model, texts).attention for model in path.values()]
     return list(path), np.split(np.array(of_all), texts.offsets[1:-1], axis=1)

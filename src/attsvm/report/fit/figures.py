@@ -101,16 +101,12 @@ def _saturation(fit: Fit, source: Source | None) -> Drawn | None:
 
 def _direction(fit: Fit, source: Source | None) -> Drawn | None:
     history, W = fit.history, weights_symbol(fit)
-    if not fit.run.step or ("plain" not in history and "relaxed" not in history):
+    if not fit.run.step or "direction_error" not in history:
         return None
     figure, (top, bottom) = _panels(2, 2.9, heights=(2, 1))
-    for name, colour, dashes in (("plain", style.BLUE, "-"), ("relaxed", style.VERMILLION, "--")):
-        if name in history:
-            _line(top, history, name, colour, dashes, f"{name} Att-SVM")
-    style.log_scale(top, *(history[name] for name in ("plain", "relaxed") if name in history))
+    _line(top, history, "direction_error", style.BLUE, "-", None)
+    style.log_scale(top, history["direction_error"])
     top.set_ylabel("direction error")
-    if "relaxed" in history:
-        style.legend_above(top, 2)
     _line(bottom, history, "changed", style.PURPLE, "-", None)
     bottom.set_ylim(0, max(1.05 * history["changed"][history["steps"] > 0].max(), 1))
     bottom.yaxis.set_major_locator(MaxNLocator(3, integer=True))
@@ -282,7 +278,7 @@ def _token_counts(fit: Fit, source: Source | None) -> Drawn | None:
     sides = [np.bincount(selected[(labels == label) & (selected >= 0)], minlength=T) for label in (1, -1)]
     below = np.zeros(T, dtype=int)
     for counts, name, colour, hatch in zip(
-        sides, ("label +1", "label −1"), (style.BLUE, style.ORANGE), ("", "////"), strict=True
+        sides, (f"label {name}" for name in _label_names(source)), (style.BLUE, style.ORANGE), ("", "////"), strict=True
     ):
         axis.bar(
             np.arange(T), counts, bottom=below, color=colour, hatch=hatch, label=name, edgecolor="white", linewidth=0

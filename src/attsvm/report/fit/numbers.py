@@ -16,9 +16,7 @@ from attsvm.report.saturation import saturation_numbers
 from attsvm.selection import is_locally_optimal
 from attsvm.svm import Solution
 
-SCHEMA = "attsvm.fit/1"
-PLAIN = "Att-SVM of the trained selection"
-RELAXED = "Att-SVM of the trained selection, margin 0 where the head has slack"
+SCHEMA = "attsvm.fit/2"
 
 
 def numbers(
@@ -64,17 +62,16 @@ def numbers(
             "selection": {
                 "selected": run.selected,
                 "counts": np.bincount(run.selected[kept], minlength=part.num_tokens),
-                "share_optimal": (fit.optimal.selected == run.selected)[kept].mean(),
+                "share_optimal": (fit.optimal_tokens == run.selected)[kept].mean(),
                 "settled_at_step": _settled(fit),
                 "right": _right(fit),
             },
             "comparison": None,
-            "optimal_tokens": _solution(part, fit.optimal),
-            "att_svm": _att_svm(fit),
-            "head_svm": None if fit.head_svm is None or fit.slack is None else _head(fit.head_svm, fit.slack, kept),
-            "relevant_tokens": None if fit.relevant_svm is None else _solution(part, fit.relevant_svm),
-            "theory": theory_numbers(fit),
-            "direction_error": _errors(fit),
+            "optimal_tokens": None if fit.optimal is None else _solution(fit.optimal),
+            "att_svm": None if fit.chosen is None else _att_svm(fit, fit.chosen),
+            "relevant_tokens": None if fit.relevant_svm is None else _solution(fit.relevant_svm),
+            "theory": None if fit.chosen is None or missing_error(fit) else theory_numbers(fit, fit.chosen),
+            "direction_error": None if missing_error(fit) else _errors(fit),
             "direction_error_missing": missing_error(fit),
             "history": fit.history,
             "seconds": fit.seconds["everything"],
@@ -172,52 +169,41 @@ def _training(fit: Fit) -> dict[str, Any]:
     }
 
 
-def _att_svm(fit: Fit) -> dict[str, Any]:
-    trained_margin = _margin(fit)
-    infeasible = fit.plain.status == "infeasible"
-    optimal = None if infeasible else bool(is_locally_optimal(fit.train, fit.run.selected, fit.plain.support))
+def _att_svm(fit: Fit, chosen: Solution) -> dict[str, Any]:
+    # without a value, no query has a token to drop
+    trained_margin = margin(fit.train, fit.run.weights, fit.run.selected) if chosen.value > 0 else None
+    infeasible = chosen.status == "infeasible"
+    optimal = None if infeasible else bool(is_locally_optimal(fit.train, fit.run.selected, chosen.support))
     return {
-        **_solution(fit.train, fit.plain),
+        **_solution(chosen),
         "trained_margin": trained_margin,
-        "margin_ratio": None if trained_margin is None else trained_margin * fit.plain.value,
+        "margin_ratio": None if trained_margin is None else trained_margin * chosen.value,
         "locally_optimal": optimal,
     }
 
 
 def missing_error(fit: Fit) -> str | None:
     """Why there is no direction error; None if there is one."""
+    if fit.chosen is None:
+        return "no theorem describes head and attention that are trained together in this way"
     if fit.soft:
         return (
-            f"the attention is soft (not saturated): the median largest probability, {fit.median_largest:.3g}, is "
-            f"below {SOFT_BELOW}"
+            f"the attention is not saturated (median largest probability {fit.median_largest:.3g}, below {SOFT_BELOW})"
         )
-    if "plain" not in fit.history:
+    if "direction_error" not in fit.history:
         if fit.train.canonical.allowed.sum(axis=-1).max() == 1:
             return "every query has only one token, so nothing is selected"
-        if fit.plain.value == 0:
+        if fit.chosen.value == 0:
             return "the norm of the Att-SVM of the trained selection underflows; scale the tokens to about 1"
-        return f"the Att-SVM of the trained selection is {fit.plain.status}"
+        return f"the Att-SVM of the trained selection is {fit.chosen.status}"
     return None
 
 
-def missing_relaxed(fit: Fit) -> str | None:
-    """Why a run that trained its head is not compared with a relaxed Att-SVM; None for other runs."""
-    if fit.head_svm is None or fit.relaxed is not None:
-        return None
-    return f"no head classifies every selected token (the head's own SVM is {fit.head_svm.status})"
-
-
-def _status(solution: Solution) -> dict[str, Any]:
+def _solution(solution: Solution) -> dict[str, Any]:
     return {
         "status": solution.status,
         "separable": {"optimal": True, "infeasible": False}.get(str(solution.status)),
         "farkas_bound": solution.bound if solution.status == "infeasible" else None,
-    }
-
-
-def _solution(problem: Problem, solution: Solution) -> dict[str, Any]:
-    return {
-        **_status(solution),
         "value": solution.value,
         "margin": solution.margin,
         "gap": solution.gap,
@@ -226,33 +212,9 @@ def _solution(problem: Problem, solution: Solution) -> dict[str, Any]:
     }
 
 
-def _head(solution: Solution, slack: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
-    return {
-        **_status(solution),
-        "margin": solution.margin,
-        "relaxed_queries": None if solution.status == "infeasible" else np.argwhere(slack & kept),
-    }
-
-
-def _margin(fit: Fit) -> Any:
-    if not fit.plain.value > 0:  # no query has a token to drop
-        return None
-    return margin(fit.train, fit.run.weights, fit.run.selected)
-
-
-def _errors(fit: Fit) -> dict[str, Any] | None:
-    if missing_error(fit):
-        return None
-    after = fit.history["steps"] > 0
-    steps = fit.history["steps"][after]
-    result: dict[str, Any] = {}
-    for name, against in (("plain", PLAIN), ("relaxed", RELAXED)):
-        errors = fit.history.get(name)
-        result[name] = None
-        if errors is not None:
-            result[name] = {"against": against, "final": errors[-1], "steps": steps, "errors": errors[after]}
-    result["relaxed_missing"] = missing_relaxed(fit)
-    return result
+def _errors(fit: Fit) -> dict[str, Any]:
+    steps, errors = fit.history["steps"], fit.history["direction_error"]
+    return {"final": errors[-1], "steps": steps[steps > 0], "errors": errors[steps > 0]}
 
 
 def _settled(fit: Fit) -> int | None:

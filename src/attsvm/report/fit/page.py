@@ -36,7 +36,7 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Shown], command: str, sou
     source : Source, optional
         Where the data came from; the title begins with its title.
     """
-    data, training = result["data"], result["training"]
+    data, training, theory = result["data"], result["training"], result["theory"]
     kicker = (
         f"{data['train']:,} training and {data['test']:,} test sequences of {_sizes(fit, data)}, d = {data['dim']}"
         f" · {training['attention']} attention {weights_symbol(fit)} · head {training['head']}"
@@ -51,11 +51,13 @@ def page(fit: Fit, result: dict[str, Any], drawn: list[Shown], command: str, sou
         cards=_cards(fit, result),
         about_comparison=about_comparison(result["comparison"]) if result["comparison"] else "",
         comparison=comparison_rows(result["comparison"]) if result["comparison"] else [],
-        theory=result["theory"],
-        hypotheses=[(one["statement"], hypothesis_word(one["holds"])) for one in result["theory"]["hypotheses"]],
+        theory=theory,
+        hypotheses=[(one["statement"], hypothesis_word(one["holds"])) for one in theory["hypotheses"]]
+        if theory
+        else [],
         drawn=drawn,
         # where there are pictures, a figure shows them
-        sequences=single_sequences(fit)
+        sequences=single_sequences(fit, data["classes"])
         if drawn and not any(one.name in ("picks", "pictures") for one in drawn)
         else None,
         made_by=f"Seed {result['seed']}",
@@ -89,7 +91,7 @@ def _interval(result: dict[str, Any], part: str) -> str:
 
 
 def _cards(fit: Fit, result: dict[str, Any]) -> list[tuple[str, str, str]]:
-    accuracy, saturation, optimal = result["accuracy"], result["saturation"], result["optimal_tokens"]
+    accuracy, saturation, errors = result["accuracy"], result["saturation"], result["direction_error"]
     part = "train" if accuracy["test"] is None else "test"
     cards = [
         (
@@ -102,23 +104,16 @@ def _cards(fit: Fit, result: dict[str, Any]) -> list[tuple[str, str, str]]:
             number(saturation["median_largest_probability"]),
             "not saturated" if fit.soft else f"saturated; the lowest is {saturation['lowest_largest_probability']:.3g}",
         ),
-        (
-            "Optimal tokens",
-            separable_word(optimal),
-            f"{percent(result['selection']['share_optimal'])} of the queries select their optimal token",
-        ),
     ]
     right = result["selection"]["right"]
     if right is not None and part in right:
         share = rate(right[part], result["data"][part], right[f"{part}_interval"])
         value, _, interval = share.partition(" (")
         cards.insert(1, ("Right token selected", value, f"95% interval {interval.rstrip(')')}" if interval else ""))
-    if result["direction_error"] is not None:
-        errors = result["direction_error"]
-        other = errors["relaxed"]
-        to = f"to the {'plain ' if other else ''}Att-SVM of the trained selection"
-        beside = f"; {number(other['final'])} to the relaxed one" if other else ""
-        cards.append(("Direction error", number(errors["plain"]["final"]), to + beside))
-    else:
-        cards.append(("Direction error", "not reported", "see the note above"))
+    if errors is not None:
+        optimal = f"{percent(result['selection']['share_optimal'])} of the queries select their optimal token"
+        cards += [
+            ("Optimal tokens", separable_word(result["optimal_tokens"]), optimal),
+            ("Direction error", number(errors["final"]), "to the Att-SVM of the trained selection"),
+        ]
     return cards

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ ROWS = 12
 """Most queries that are shown."""
 
 
-def single_sequences(fit: Fit) -> dict[str, Any] | None:
+def single_sequences(fit: Fit, classes: Sequence[Any] | None = None) -> dict[str, Any] | None:
     """The first queries of the test sequences, or of the training sequences if there are none.
 
     Parameters
     ----------
     fit : Fit
+    classes : sequence of two, optional
+        Names of the labels +1 and −1.
 
     Returns
     -------
@@ -38,6 +41,7 @@ def single_sequences(fit: Fit) -> dict[str, Any] | None:
     steps, attention = recorded_attention(fit.run, part, numbers)
     shares, allowed = attention[:, of, Q], part.canonical.allowed[n, Q]
     labels = problem_labels(part)[n, Q]
+    positive, negative = classes or ("+1", "−1")
     names = [f"{i + 1}{f', query {q + 1}' if part.has_query_axis else ''}" for i, q in zip(n, Q, strict=True)]
     columns, rows = attention_square(
         [str(t + 1) for t in range(part.num_tokens)],
@@ -51,7 +55,7 @@ def single_sequences(fit: Fit) -> dict[str, Any] | None:
         "part": name,
         "columns": columns,
         "rows": [
-            (f"{name} ({'+1' if label > 0 else '−1'})", cells)
+            (f"{name} ({positive if label > 0 else negative})", cells)
             for name, label, (_, cells) in zip(names, labels, rows, strict=True)
         ],
         "slider": slider(steps.tolist()) if len(steps) > 1 else "",

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.apps.fit.comparison import ESTIMATOR, LAYER, RIGHT_TOKEN
+from attsvm.apps.fit.comparison import LAYER, RIGHT_TOKEN
 from attsvm.apps.fit.kernel_means import KERNEL_MEANS
 from attsvm.apps.fit.result import SOFT_BELOW, Fit
-from attsvm.report.fit.numbers import missing_error, missing_relaxed
+from attsvm.report.fit.numbers import missing_error
 from attsvm.report.fit.theory import theory_sentence
 from attsvm.report.intervals import share_interval
 from attsvm.report.saturation import saturation_word
@@ -34,19 +34,12 @@ def verdict(fit: Fit, result: dict[str, Any]) -> str:
     if right is not None and part in right:
         share = rate(right[part], result["data"][part], right[f"{part}_interval"])
         first += f"The token that decides the label has the largest attention in {share} of the {kind}. "
-    if fit.soft:
-        return first + (
-            f"The attention is not saturated (median largest probability {number(fit.median_largest)}), so no Att-SVM "
-            "comparison is reported."
-        )
-    errors = result["direction_error"]
-    if errors is None:
-        return first + f"The attention is saturated, but {missing_error(fit)}."
-    relaxed = errors["relaxed"]
-    to_relaxed = f", and {number(relaxed['final'])} to the relaxed one" if relaxed else ""
+    missing = missing_error(fit)
+    if missing:
+        return f"{first}No Att-SVM comparison is reported: {missing}."
     return (
-        f"{first}The attention is saturated. The direction error of its weights is {number(errors['plain']['final'])} "
-        f"to the {'plain ' if relaxed else ''}Att-SVM of the tokens that they select{to_relaxed}. "
+        f"{first}The attention is saturated. The direction error of its weights is "
+        f"{number(result['direction_error']['final'])} to the Att-SVM of the tokens that they select. "
         + theory_sentence(result["theory"])
     )
 
@@ -77,7 +70,7 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
         compared = result["comparison"]
         covers = f"covers {_seeds(compared)}" if compared else "was not finished for any draw"
         yield f"Interrupted: the comparison with other classifiers {covers}."
-    elif result["status"] != "finished":
+    elif result["status"] in _ENDED:
         yield f"Training ended early at step {training['steps_done']:,} because {_ENDED[result['status']]}."
     if training["precise_until"] is not None:
         yield f"The logits passed 1e8 at step {training['precise_until']:,}. After that step their rounding is visible."
@@ -86,20 +79,12 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
             "Accuracies are shares of queries. Their 95% intervals count each sequence once, because the queries of a "
             "sequence are not independent."
         )
-    missing = missing_error(fit)
-    if fit.soft:
-        yield (
-            "The theory describes saturated attention, so a direction error is reported only if the median largest "
-            f"probability is at least {SOFT_BELOW}."
-        )
-    elif missing:
-        yield missing[0].upper() + missing[1:] + "."
-    elif _still_changing(result):
+    if result["direction_error"] is not None and _still_changing(result):
         yield (
             "The selection still changed at the last record, so more steps may lead to another one. The direction "
             "error is to the present one."
         )
-    if fit.soft and result["status"] == "finished" and _farthest_logits(fit) < _NEEDED:
+    if fit.chosen is not None and fit.soft and result["status"] == "finished" and _farthest_logits(fit) < _NEEDED:
         yield (
             f"With weights of norm {number(training['norm'])} no softmax over these tokens can be saturated. Train for "
             "more steps, or scale the tokens to about 1."
@@ -114,7 +99,7 @@ def _of_sequences(result: dict[str, Any]) -> bool:
 
 
 def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
-    """Tables of names and values: prediction, selection, separability, direction."""
+    """Tables of names and values: prediction and selection, and if a theorem applies separability and direction."""
     accuracy, saturation, selection = result["accuracy"], result["saturation"], result["selection"]
     if accuracy["test"] is not None:
         rows = [
@@ -152,8 +137,9 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     if result["comparison"] is not None:
         compared = result["comparison"]
         yield f"Test accuracy, mean of {_seeds(compared)}", [(one[0], one[1]) for one in comparison_rows(compared)]
-    optimal = result["optimal_tokens"]
-    yield "Optimal tokens (best under v)", _of_solution(optimal)
+    if result["direction_error"] is None:
+        return
+    yield "Optimal tokens (best under v)", _of_solution(result["optimal_tokens"])
     chosen = result["att_svm"]
     rows = _of_solution(chosen)
     if chosen["trained_margin"] is not None:
@@ -166,7 +152,7 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     yield "Trained selection", rows
     if result["relevant_tokens"] is not None:
         yield "The right tokens", _of_solution(result["relevant_tokens"])
-    yield "Direction error", _of_errors(fit, result)
+    yield "Direction error", _over_steps(result["direction_error"]["steps"], result["direction_error"]["errors"])
 
 
 def comparison_rows(comparison: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -223,7 +209,6 @@ def _seeds(comparison: dict[str, Any]) -> str:
 
 CLASSIFIERS = {
     LAYER: "attention (this layer)",
-    ESTIMATOR: "AttentionClassifier",
     KERNEL_MEANS: "logistic regression, random Fourier features",
     # without what a terminal of 80 columns has no room for
     "largest entries over the tokens": "logistic regression, largest entries",
@@ -267,49 +252,16 @@ def _most_selected(counts: list[int]) -> str:
 def _of_solution(solution: dict[str, Any]) -> Rows:
     rows = [("Att-SVM", f"{separable_word(solution)} ({solution['status']})")]
     if solution["status"] == "infeasible":
-        bound = solution["farkas_bound"]
-        # infinite if a selected token equals another one of its sequence
-        return [
-            *rows,
-            (
-                "no smaller norm separates (rows of length 1)",
-                "infinity" if bound is None else number(bound),
-            ),
-        ]
+        return rows
     return [
         *rows,
-        (
-            "largest possible margin",
-            "unbounded: nothing to drop" if solution["value"] == 0 else number(solution["margin"]),
-        ),
+        ("largest possible margin", number(solution["margin"])),
         ("support tokens", f"{solution['support_tokens']:,}"),
         ("relative duality gap", number(solution["gap"])),
     ]
 
 
-def _of_errors(fit: Fit, result: dict[str, Any]) -> Rows:
-    errors = result["direction_error"]
-    if errors is None:
-        return [("not reported", "attention not saturated" if fit.soft else str(missing_error(fit)))]
-    rows = []
-    for name in ("plain", "relaxed"):
-        if errors[name] is not None:
-            label = "Att-SVM" if fit.head_svm is None else f"{name} Att-SVM"
-            rows += _over_steps(label, errors[name])
-    if errors["relaxed"] is not None and result["head_svm"]["relaxed_queries"] is not None:
-        relaxed = len(result["head_svm"]["relaxed_queries"])
-        rows.append(
-            (
-                "queries relaxed",
-                f"{relaxed:,}" if relaxed else "none: no label has slack, so both Att-SVMs are the same",
-            )
-        )
-    missing = missing_relaxed(fit)
-    return [*rows, ("relaxed Att-SVM", f"not reported: {missing}")] if missing else rows
-
-
-def _over_steps(label: str, errors: dict[str, Any]) -> Rows:
+def _over_steps(steps: list[int], errors: list[float]) -> Rows:
     """The last record of each power of ten, and the final one."""
-    steps, values = errors["steps"], errors["errors"]
     wanted = {max(i for i, step in enumerate(steps) if step <= 10**k) for k in range(12) if steps[0] <= 10**k}
-    return [(f"{label}, step {steps[i]:,}", number(values[i])) for i in sorted({*wanted, len(steps) - 1})]
+    return [(f"step {steps[i]:,}", number(errors[i])) for i in sorted({*wanted, len(steps) - 1})]
