@@ -5,9 +5,12 @@ import logging
 import os
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from attsvm.errors import ProblemError
 from attsvm.reading import reading, regular_file, silent
@@ -15,12 +18,57 @@ from attsvm.reading import reading, regular_file, silent
 LAYERS = 1_000
 """A configuration with more layers is damaged. Transformers would create all of them before it reads the weights."""
 
+SECONDS_FOR_HUB = 2.0
+"""How long the hub may take to answer."""
+
 INSTEAD = {
     "trust_remote_code": "needs code of its own (auto_map), which attsvm does not run",
     "UnpicklingError": "cannot be loaded (its weights are no plain tensors; pickled objects are never loaded)",
     "ignore_mismatched_sizes": "cannot be loaded (its weights do not have the sizes of its configuration)",
 }
 """What to say in place of messages whose advice is unsafe or does not apply."""
+
+
+def check_models(names: Iterable[str], *, pictures: bool) -> None:
+    """Check, before anything large is imported, that models can be there and take pictures if they are given.
+
+    Raises
+    ------
+    ProblemError
+        If the hub is needed and does not answer, or a saved model has no image processor for pictures.
+    """
+    for name in names:
+        folder = Path(name)
+        if pictures and (folder / "config.json").is_file() and not any(folder.glob("*processor_config.json")):
+            raise ProblemError(
+                f"{name}: expected a model of pictures, got one without an image processor; use --text FILE"
+            )
+        if not folder.exists() and not name.startswith((".", "/", "~")) and name.count("/") <= 1:
+            _check_hub(name)
+
+
+def _check_hub(name: str) -> None:
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE or (Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
+        return
+    answers: list[object] = []
+
+    def ask() -> None:
+        try:
+            answers.append(urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=SECONDS_FOR_HUB))
+        except HTTPError as error:  # an answer, too
+            answers.append(error)
+        except OSError:
+            return
+
+    thread = Thread(target=ask, daemon=True)  # a name server may take much longer than the limit
+    thread.start()
+    thread.join(SECONDS_FOR_HUB)
+    if not answers:
+        raise ProblemError(
+            f"{name}: no such folder, and {constants.ENDPOINT} does not answer; give a folder with a model"
+        )
 
 
 @contextlib.contextmanager

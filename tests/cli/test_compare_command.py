@@ -146,8 +146,34 @@ def test_a_model_compared_with_itself_changes_nothing(run):
     model = "runs/checkpoint-200"
     status, out, _ = run(model, model, "--text", "text.txt", "--no-margins")
     assert status == 0
-    assert "All 4 heads select the same tokens." in out
-    assert "→" in out
+    assert "All 4 heads select the same tokens. No key or query weights differ." in " ".join(out.split())
+    assert "→" not in out
+    assert "4 heads that select the same tokens are left out." in out
+
+
+def test_a_head_with_other_weights_is_told_from_those_with_other_input(run, home):
+    model = transformers.AutoModel.from_pretrained(home / "runs/checkpoint-200")
+    with torch.no_grad():
+        before = model.encoder.layer[0].attention.self.query.weight[:8].clone()
+        model.encoder.layer[0].attention.self.query.weight[:8] *= -2  # head 0.0
+    model.save_pretrained(home / "perturbed")
+    status, out, _ = run("runs/checkpoint-200", "perturbed", "--text", "text.txt", "--no-margins", "--json")
+    assert status == 0
+    result = json.loads(out)
+    check_result(result)
+    weights = {(one["layer"], one["head"]): one["weights"] for one in result["changes"]}
+    bias = model.encoder.layer[0].attention.self.query.bias[:8].detach()
+    size = float((before.square().sum() + bias.square().sum()).sqrt())
+    assert weights.pop((0, 0)) == pytest.approx(
+        {"product": 3 * float(before.norm()) / size, "key": 0.0, "query": 3 * float(before.norm()) / size}, rel=0.2
+    )
+    assert list(weights.values()) == 3 * [{"product": 0.0, "key": 0.0, "query": 0.0}]
+    changed = sum(one["changed"] > 0 for one in result["changes"][1:])
+    status, out, _ = run("runs/checkpoint-200", "perturbed", "--text", "text.txt", "--no-margins")
+    said = " ".join(out.split())
+    assert "The key or query weights of 1 head (0.0) differ" in said
+    assert " 0.0%" not in out
+    assert changed == 0 or "because of other input" in said
 
 
 def test_of_clip_the_tower_is_compared_that_sees_the_input(run, home):
@@ -172,7 +198,10 @@ def test_of_clip_the_tower_is_compared_that_sees_the_input(run, home):
 
 
 REFUSED = {
-    "one model": (["other", "--text", "text.txt"], "other: expected folders with models whose names end with"),
+    "one model": (
+        ["other", "--text", "text.txt"],
+        "expected two models, or a folder with checkpoints, got one model: other",
+    ),
     "another tokenizer": (
         ["runs/checkpoint-200", "other", "--text", "text.txt"],
         "other: expected a tokenizer that gives the tokens of runs/checkpoint-200 for this text, got others",

@@ -499,7 +499,10 @@ REFUSED = {
     "no such head": (["bert", "--text", "text.txt", "--head", "1.2"], "head 1.2: layer 1 has 2 heads"),
     "sentence": (["bert", "--text", "text.txt", "--sentence", "4"], "--sentence: expected a number from 1 to 3, got 4"),
     "no pictures": (["vit", "--images", "bert"], "bert: no pictures"),
-    "words for pictures": (["bert", "--images", "pictures"], "bert: the image processor cannot be loaded"),
+    "words for pictures": (
+        ["bert", "--images", "pictures"],
+        "bert: expected a model of pictures, got one without an image processor; use --text FILE",
+    ),
     "no checkpoints": (
         ["bert", "--text", "text.txt", "--checkpoints", "pictures"],
         "pictures: expected folders with models whose names end with a training step",

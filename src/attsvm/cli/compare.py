@@ -13,6 +13,7 @@ from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, he
 from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
 from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
+from attsvm.pretrained import check_models
 
 if TYPE_CHECKING:
     from torch import nn
@@ -93,6 +94,9 @@ def compare(
         if number is not None:
             check_integer(name, number, 1)
     check_seed(seed, "--seed")
+    if len(models) == 1 and (Path(models[0]) / "config.json").is_file():
+        raise ProblemError(f"MODEL: expected two models, or a folder with checkpoints, got one model: {models[0]}")
+    check_models(models, pictures=images is not None)
 
     from attsvm.report.comparison.numbers import comparison_numbers
     from attsvm.report.plain import dumps
@@ -133,33 +137,38 @@ def _compared(
     """The models inspected one after another, and the tokens of the text."""
     from attsvm.torch.inspection import inputs, models
     from attsvm.torch.inspection import inspect as inspect_model
+    from attsvm.torch.inspection.layers import attention_layers
     from attsvm.torch.inspection.series import Series, training_order
 
     names, steps = training_order(given)
     if len(given) == 1:
         found = models.checkpoints(given[0])
         names, steps = [str(path) for _, path in found], [step for step, _ in found]
-    if len(names) < 2:
-        raise ProblemError(f"MODEL: expected at least two models, got {names[0]} only")
     texts = [] if text is None else inputs.read_texts(text)
-    leader = next((name for name in names if images is not None or inputs.has_tokenizer(name)), names[0])
+    numbered = list(enumerate(names))
+    leader = next((k for k, name in numbered if images is not None or inputs.has_tokenizer(name)), 0)
 
     def load(name: str) -> "nn.Module":
         return models.tower(models.load_model(name), pictures=images is not None)
 
-    network = load(leader)
-    batch = _input(leader, network, texts, images, options["family"])
+    network = load(names[leader])
+    batch = _input(names[leader], network, texts, images, options["family"])
     if sentence is not None and sentence > len(batch.tokens):
         raise ProblemError(f"--sentence: expected a number from 1 to {len(batch.tokens)}, got {sentence}")
+    # all models are checked before anything is computed; the first and the last one, which are drawn, stay in memory
+    ends: dict[int, nn.Module] = {}
+    for k, name in numbered:
+        one = network if k == leader else load(name)
+        if images is None and k != leader and inputs.has_tokenizer(name):
+            _check_same(names[leader], batch, name, _input(name, one, texts, images, options["family"]))
+        attention_layers(one, options["family"])  # refuses models without a known one
+        if k in (0, len(names) - 1):
+            ends[k] = one
     done = []
-    for name in names:
-        one = network if name == leader else load(name)
-        if images is None and name != leader and inputs.has_tokenizer(name):
-            _check_same(leader, batch, name, _input(name, one, texts, images, options["family"]))
+    for k, name in numbered:
         with progress(Path(name).name) as callback:
-            inspection = inspect_model(one, batch.batch, callback=callback, **options)
-        # only the first and the last model are drawn, so the others need not stay in memory
-        done.append(inspection if name in (names[0], names[-1]) else replace(inspection, source=None))
+            inspection = inspect_model(ends.get(k) or load(name), batch.batch, callback=callback, **options)
+        done.append(inspection if k in ends else replace(inspection, source=None))
     return Series.of(names, steps, done), batch.tokens
 
 
@@ -183,7 +192,7 @@ def _check_same(leader: str, batch: "Input", name: str, other: "Input") -> None:
 def _show(series: "Series") -> None:
     from rich.console import Console
 
-    from attsvm.report.comparison.words import notes, short_rows, summary, verdict
+    from attsvm.report.comparison.words import left_out, notes, short_rows, summary, verdict
 
     console = Console()
     console.print(f"{summary(series)}.", highlight=False)
@@ -191,6 +200,9 @@ def _show(series: "Series") -> None:
     for note in notes(series):
         console.print(note, style="bold yellow", highlight=False)
     titles, rows = short_rows(series)
-    console.print(columns_table(titles, rows[:MOST_ROWS], right=titles[1:]))
+    if rows:
+        console.print(columns_table(titles, rows[:MOST_ROWS], right=titles[1:]))
+    if left_out(series):
+        console.print(left_out(series), highlight=False)
     if len(rows) > MOST_ROWS:
         console.print(f"{len(rows) - MOST_ROWS:,} more heads: --out DIR writes all of them.", highlight=False)

@@ -16,6 +16,7 @@ from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, he
 from attsvm.cli.shared import command_line, finish, limit_threads, updated_folder
 from attsvm.cli.tables import columns_table, pairs_table
 from attsvm.errors import ProblemError
+from attsvm.pretrained import check_models
 
 if TYPE_CHECKING:
     from torch import nn
@@ -101,7 +102,9 @@ def inspect(
         str | None,
         typer.Option(metavar="L.H", help="The head to show in detail beside all others.  [default: the first --head]"),
     ] = None,
-    sentence: Annotated[int, typer.Option(metavar="N", help="The sequence to show for it, counted from 1.")] = 1,
+    sentence: Annotated[
+        int, typer.Option(metavar="N", help="The sequence to show for it, counted from 1 without blank lines.")
+    ] = 1,
     held_out: Annotated[
         Path | None,
         typer.Option(
@@ -145,6 +148,7 @@ def inspect(
         if number is not None:
             check_integer(name, number, 1)
     check_seed(seed, "--seed")
+    check_models([model], pictures=images is not None)
     if held_out is not None and (text is None or place is None):
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
 

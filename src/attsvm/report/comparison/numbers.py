@@ -60,6 +60,7 @@ def comparison_numbers(
                     "since_first": series.since_first[one.layer, one.head],
                     "since_previous": series.since_previous[one.layer, one.head],
                     "margin_moved": None if one.margin is None else one.margin_moved,
+                    "weights": None if one.weights is None else one.weights._asdict(),
                     "queries": one.queries,
                     "before": one.before,
                     "after": one.after,

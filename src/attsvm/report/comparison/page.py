@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from attsvm.report.comparison.figures import draw_comparison
 from attsvm.report.comparison.pictures import changed_heads
-from attsvm.report.comparison.words import change_rows, heading, notes, summary, verdict
+from attsvm.report.comparison.words import change_rows, heading, left_out, notes, summary, verdict
 from attsvm.report.drawn import Shown
 from attsvm.report.render import render
 from attsvm.report.write import write_page
@@ -45,7 +45,7 @@ def comparison_page(
     entries = [
         {"name": "figures", "title": "Measures"},
         *({"name": f"head-{one['name']}", "title": f"Head {one['name']}"} for one in heads),
-        {"name": "all-heads", "title": "All heads"},
+        *([{"name": "all-heads", "title": "All changed heads"}] if rows else []),
     ]
     return render(
         "comparison.html.j2",
@@ -59,6 +59,7 @@ def comparison_page(
         made_by=f"{first.num_sequences:,} sequences, {first.num_queries:,} queries; seed {first.seed}",
         columns=columns,
         rows=rows,
+        left_out=left_out(series),
         command=result["command"],
         result=result,
     )

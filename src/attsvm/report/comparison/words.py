@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attsvm.report.inspection.words import REBUILT
-from attsvm.report.words import percent, short
+from attsvm.report.words import listed, percent, short
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection.comparison import HeadChange
     from attsvm.torch.inspection.series import Series
+
+SHOWN = 8
+"""Most heads with other weights that a sentence names."""
 
 MEASURES = {"largest_probability": "Largest probability", "effective_tokens": "Effective number of tokens"}
 """Measures of the table, each before and after."""
@@ -60,6 +63,7 @@ def verdict(series: "Series") -> str:
             f"{len(changed)} of {len(heads)} heads changed selections. Head {top.layer}.{top.head} changed most: for"
             f" {percent(top.changed)} of its queries."
         )
+    found = f"{found} {cause(heads)}".rstrip()
     known = [one for one in heads if one.margin is not None]
     if not known:
         return found
@@ -69,6 +73,38 @@ def verdict(series: "Series") -> str:
         f"{found} The margin ratio, the margin over the best of the same norm, certainly grew in {grown} of"
         f" {len(known)} heads and fell in {fallen}."
     )
+
+
+def cause(heads: "list[HeadChange]") -> str:
+    """Which heads have other weights, and which only other input; empty if it is not known."""
+    if any(one.weights is None for one in heads):
+        return ""
+    own = [one for one in heads if one.own_weights]
+    if not own:
+        return "No key or query weights differ."
+    names = f" ({listed([f'{one.layer}.{one.head}' for one in own])})" if len(own) <= SHOWN else ""
+    rest = sum(one.changed > 0 and not one.own_weights for one in heads)
+    found = f"The key or query weights of {_heads(len(own))}{names} differ"
+    return (
+        f"{found}; {_heads(rest)} with equal weights changed selections because of other input."
+        if rest
+        else f"{found}."
+    )
+
+
+def _heads(number: int) -> str:
+    return f"{number} head{'' if number == 1 else 's'}"
+
+
+def changed_heads(series: "Series") -> "list[HeadChange]":
+    """The heads of the tables: those that select other tokens."""
+    return [one for one in series.total.heads if percent(one.changed) != percent(0)]
+
+
+def left_out(series: "Series") -> str:
+    """How many heads the tables leave out; empty if there are none."""
+    same = len(series.total.heads) - len(changed_heads(series))
+    return f"{_heads(same)} that select the same tokens are left out." if same else ""
 
 
 def _grew(change: "HeadChange") -> bool:
@@ -110,13 +146,17 @@ def change_rows(series: "Series") -> tuple[list[str], list[list[str]]]:
         columns += [f"{title}, {before}", after]
     margins = any(one.margin for one in series.total.heads)
     columns += [f"Margin over the best, {before}", after, "moved"] if margins else []
+    weights = any(one.weights for one in series.total.heads)
+    columns += ["‖ΔW‖/‖W‖", "of the keys", "of the queries"] if weights else []
     rows = []
-    for one in series.total.heads:
+    for one in changed_heads(series):
         row = [f"{one.layer}.{one.head}", f"{100 * one.changed:.1f}"]
         for name in MEASURES:
             row += [short(value) for value in one.numbers[name]] if name in one.numbers else ["-", "-"]
         if margins:
             row += ["-", "-", "-"] if one.margin is None else [*map(interval, one.margin), _moved(one)]
+        if weights:
+            row += ["-", "-", "-"] if one.weights is None else [short(change) for change in one.weights]
         rows.append(row)
     return columns, rows
 
@@ -124,14 +164,18 @@ def change_rows(series: "Series") -> tuple[list[str], list[list[str]]]:
 def short_rows(series: "Series") -> tuple[list[str], list[list[str]]]:
     """As :func:`change_rows`, with the first and the last model in one column, for the terminal."""
     margins = any(one.margin for one in series.total.heads)
+    weights = any(one.weights for one in series.total.heads)
     rows = []
-    for one in series.total.heads:
+    for one in changed_heads(series):
         row = [f"{one.layer}.{one.head}", percent(one.changed)]
+        if weights:
+            row.append("-" if one.weights is None else short(one.weights.product))
         row += [_arrow(*one.numbers[name]) if name in one.numbers else "-" for name in MEASURES]
         if margins:
             row += ["-", "-"] if one.margin is None else [_arrow(*(high for _, high in one.margin)), _moved(one)]
         rows.append(row)
-    return ["head", "changed", "largest p", "tokens", *(["margin at most", "moved"] if margins else [])], rows
+    columns = ["head", "changed", *(["‖ΔW‖/‖W‖"] if weights else []), "largest p", "tokens"]
+    return [*columns, *(["margin at most", "moved"] if margins else [])], rows
 
 
 def _arrow(before: float, after: float) -> str:

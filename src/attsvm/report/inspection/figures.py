@@ -71,8 +71,8 @@ def _by_layer(
     ends = np.array([-0.5, layers - 0.5])
     if twin is not None and not np.isnan(twin).all():
         low, middle, high = (np.full(2, np.nanpercentile(twin, share)) for share in (0, 50, 100))
-        style.band(axis, ends, low, high, GREY, "range of the randomly initialised copy")
-        axis.plot(ends, middle, color=GREY, linewidth=0.8, label="its median")
+        style.band(axis, ends, low, high, GREY, "random weights: range")
+        axis.plot(ends, middle, color=GREY, linewidth=0.8, label="median")
         style.legend_above(axis, 2)
     places = np.arange(layers)[:, None] + 0.8 * ((np.arange(heads) + 0.5) / heads - 0.5)
     for layer in range(layers):

@@ -2,7 +2,7 @@
 
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.causal import CausalTest
-from attsvm.torch.inspection.comparison import Comparison, HeadChange, compare
+from attsvm.torch.inspection.comparison import Comparison, HeadChange, WeightChange, compare
 from attsvm.torch.inspection.explanation import Explanation, LogitSplit, MarginTerms, OriginPair
 from attsvm.torch.inspection.families import FAMILIES, Family, Layout
 from attsvm.torch.inspection.inspection import inspect
@@ -31,6 +31,7 @@ __all__ = [
     "OriginPair",
     "Reasons",
     "SmallestChange",
+    "WeightChange",
     "compare",
     "inspect",
 ]

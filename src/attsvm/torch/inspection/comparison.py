@@ -8,6 +8,24 @@ from jaxtyping import Int
 
 from attsvm.errors import ProblemError
 from attsvm.torch.inspection.result import Head, Inspection
+from attsvm.torch.inspection.source import Source
+from attsvm.torch.inspection.weights import Projections
+
+
+class WeightChange(NamedTuple):
+    """How far the weights of a head moved: Frobenius norms of the changes, divided by those of the weights before.
+
+    Attributes
+    ----------
+    product : float
+        Of W = W_K (W_Q; b_Q)'/√d_h.
+    key, query : float
+        Of the key and the query weights, with their biases.
+    """
+
+    product: float
+    key: float
+    query: float
 
 
 class HeadChange(NamedTuple):
@@ -26,6 +44,9 @@ class HeadChange(NamedTuple):
         Each measure that both have, before and after.
     margin : ((float, float), (float, float)) or None
         The interval of the margin ratio before and after. None if one was not solved for.
+    weights : WeightChange or None
+        None if they cannot be compared: one inspection was loaded from a file, both are of one object, whose weights
+        before are not known any more, or the sizes differ.
     """
 
     layer: int
@@ -36,6 +57,12 @@ class HeadChange(NamedTuple):
     after: Int[np.ndarray, " k"]
     numbers: dict[str, tuple[float, float]]
     margin: tuple[tuple[float, float], tuple[float, float]] | None
+    weights: WeightChange | None = None
+
+    @property
+    def own_weights(self) -> bool:
+        """Whether its key or query weights differ, so that not only its input has changed."""
+        return self.weights is not None and max(self.weights.key, self.weights.query) > 0
 
     @property
     def margin_moved(self) -> bool:
@@ -67,13 +94,19 @@ class Comparison:
 
     heads: list[HeadChange]
 
+    def __repr__(self) -> str:
+        changed = sum(one.changed > 0 for one in self.heads)
+        return f"Comparison({len(self.heads)} heads, {changed} with changed selections)"
+
     def __str__(self) -> str:
         lines = []
-        for one in self.heads:
+        for one in (one for one in self.heads if one.changed):
             line = f"head {one.layer}.{one.head}: {one.changed:.1%} of the selections changed"
             if one.margin is not None:
                 (low, high), (other_low, other_high) = one.margin
                 line += f"; margin ratio {low:.3g} to {high:.3g}, then {other_low:.3g} to {other_high:.3g}"
+            if one.weights is not None:
+                line += f"; ‖ΔW‖/‖W‖ = {one.weights.product:.3g}"
             lines.append(line)
         return "\n".join(lines)
 
@@ -123,7 +156,8 @@ def compare(first: Inspection, second: Inspection) -> Comparison:
     pairs = [(head, others[head.layer, head.head]) for head in first.heads if (head.layer, head.head) in others]
     if not pairs:
         raise ProblemError("second: expected an inspection of a model with the same heads, got none in common")
-    changes = [_change(head, other) for head, other in pairs]
+    weights = _weight_changes(first.source, second.source)
+    changes = [_change(*pair)._replace(weights=weights.get((pair[0].layer, pair[0].head))) for pair in pairs]
     return Comparison(sorted(changes, key=lambda one: -one.changed))
 
 
@@ -150,3 +184,38 @@ def _change(head: Head, other: Head) -> HeadChange:
         numbers,
         margin,
     )
+
+
+def _weight_changes(first: Source | None, second: Source | None) -> dict[tuple[int, int], WeightChange]:
+    """How far the weights of each head moved, by layer and head, for those of equal size."""
+    if first is None or second is None or first.model is second.model:
+        return {}
+    found = {}
+    for layer, pair in enumerate(zip(first.layers, second.layers, strict=False)):
+        before, after = (one.family.projections(one.module) for one in pair)
+        if before.query.shape[1:] == after.query.shape[1:] and before.key.shape[1:] == after.key.shape[1:]:
+            for head in range(min(before.num_heads, after.num_heads)):
+                found[layer, head] = _weight_change(before, after, head)
+    return found
+
+
+def _weight_change(before: Projections, after: Projections, head: int) -> WeightChange:
+    keys = [np.vstack([one.key[head], one.key_bias[head]]) for one in (before, after)]
+    queries = [one.scale * np.vstack([one.query[head], one.query_bias[head]]) for one in (before, after)]
+    key, query = keys[1] - keys[0], queries[1] - queries[0]
+    # ΔW = ΔK Q_after' + K ΔQ' without the bias of the keys, as one product, which is exactly 0 if nothing has changed
+    product = _norm_of_product(np.hstack([key, keys[0]])[:-1], np.hstack([queries[1], query]))
+    pairs = (
+        (product, _norm_of_product(keys[0][:-1], queries[0])),
+        *(
+            (float(np.linalg.norm(change)), float(np.linalg.norm(one)))
+            for change, one in ((key, keys[0]), (query, queries[0]))
+        ),
+    )
+    return WeightChange(*(change / size if size else (np.inf if change else 0.0) for change, size in pairs))
+
+
+def _norm_of_product(left: np.ndarray, right: np.ndarray) -> float:
+    """‖left right'‖_F, by the triangular factors."""
+    one, other = (np.asarray(np.linalg.qr(side, mode="r")) for side in (left, right))
+    return float(np.linalg.norm(one @ other.T))
