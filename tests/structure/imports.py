@@ -14,6 +14,7 @@ LAYOUT = ROOT / "docs" / "guide" / "layout.md"
 NAMES_OF_DISTRIBUTIONS = {
     "pillow": "PIL",
     "scikit-learn": "sklearn",
+    "huggingface-hub": "huggingface_hub",
     "lazy-loader": "lazy_loader",
     "google-crc32c": "google_crc32c",
 }

@@ -145,7 +145,7 @@ def tables(fit: Fit, result: dict[str, Any]) -> Iterator[tuple[str, Rows]]:
     if chosen["trained_margin"] is not None:
         rows += [
             ("margin of the trained weights", number(chosen["trained_margin"])),
-            ("margin ratio: over the best margin of its norm", number(chosen["margin_ratio"])),
+            ("margin ratio (margin over the best of its norm)", number(chosen["margin_ratio"])),
         ]
     if chosen["locally_optimal"] is not None:
         rows.append(("locally optimal", "yes" if chosen["locally_optimal"] else "no"))

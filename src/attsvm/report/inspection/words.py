@@ -150,7 +150,7 @@ def of_view(view: "HeadView") -> list[tuple[str, str]]:
         ("‖W‖ Frobenius, nuclear, spectral", f"{view.norm:.4g}, {view.nuclear_norm:.4g}, {view.spectral_norm:.4g}"),
     ]
     if interval is not None:
-        rows.append(("margin ratio: over the best of the same norm", interval_words(interval)))
+        rows.append(("margin ratio (margin over the best of its norm)", interval_words(interval)))
         rows.append(("constraints, exact duplicates left out", f"{interval.constraints:,}, {interval.duplicates:,}"))
     if view.support is not None:
         rows.append(("support tokens", f"{np.count_nonzero(view.support):,}"))

@@ -117,7 +117,7 @@ def _margins(margins: dict[str, Any]) -> Rows:
         ("relative duality gap", number(margins["gap"])),
         ("correlation of its direction and the prompt", number(margins["correlation"])),
         ("margin of the prompt over its norm", number(margins["margin"])),
-        ("margin ratio: over the best margin of its norm", number(margins["margin_ratio"])),
+        ("margin ratio (margin over the best of its norm)", number(margins["margin_ratio"])),
     ]
 
 
