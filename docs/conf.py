@@ -44,7 +44,7 @@ nitpicky = True  # a reference that does not resolve is an error
 nitpick_ignore_regex = [
     # other packages, whose inventories are not at hand without a network
     ("py:class", r"(abc|collections|enum|numpy|optax|torch|typing)\..*"),
-    ("py:func", r"sklearn\..*"),
+    ("py:(func|class)", r"sklearn\..*"),
     # bases that are not public
     ("py:class", r"attsvm\.(results\.(Batched|Result)|displays\.Displayed|estimator\.base\.SequenceClassifier)"),
     ("py:class", r"attsvm\.(norms|optimizers|regularization|torch\.optimizers)\.[a-z_]+\.[A-Za-z_]+"),

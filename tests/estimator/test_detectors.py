@@ -241,7 +241,7 @@ def test_the_margin_report_says_what_to_do_and_warns_of_bags_with_nothing_to_sel
         assert changed.advice.startswith(word)
         assert changed.advice in repr(changed)
     shuffled = np.random.default_rng(0).permutation(labels)
-    with pytest.warns(RuntimeWarning, match=r"hardly below that of the shares of the classes, 0\.69: these bags have"):
+    with pytest.warns(RuntimeWarning, match=r"hardly below that of the shares of the classes, 0\.69: there is nothing"):
         short(max_steps=400).fit(arrays, shuffled).margin_report()
 
 

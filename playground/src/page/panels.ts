@@ -149,7 +149,7 @@ export function drawAnswer(panel: HTMLElement, state: State, actions: Actions): 
   const facts: [string, string][] = infeasible
     ? [["certificate", solution.bound === Infinity
       ? `Farkas: a positive combination of the constraints is 0 ≥ 1, so no ${matrix ? "W" : "p"} meets them`
-      : `Farkas: every such ${matrix ? "W" : "p"} is longer than ${solution.bound.toExponential(1)} on unit rows`]]
+      : `Farkas: every such ${matrix ? "W" : "p"} is longer than ${solution.bound.toExponential(1)} on rows of length 1`]]
     : [
       ["value", `${solution.value.toPrecision(6)}, proved to a relative gap of ${solution.gap === 0 ? "0" : solution.gap.toExponential(0)}`],
       [matrix ? "W" : "p", `(${solution.direction.map((x) => x.toFixed(4)).join(", ")})`],

@@ -499,8 +499,8 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
         if min(losses) > NEARLY_CHANCE * chance:
             warnings.warn(
                 f"the validation loss, {min(losses):.2f}, is hardly below that of the shares of the classes, "
-                f"{chance:.2f}: these bags have nothing to select, or too few of them are held out, or positive= of "
-                "DetectorClassifier is the wrong class",
+                f"{chance:.2f}: there is nothing to select in these sequences, too few of them are held out, or the "
+                "positive class of detectors is the wrong one",
                 RuntimeWarning,
                 stacklevel=4,
             )
