@@ -327,7 +327,7 @@ def test_the_page_opens_and_stands_alone(run, home):
         "The smallest change of W",
         "All 4 heads",
         "Margin over the best margin, over training",
-        "randomly initialised",
+        "random weights: range",
     ):
         assert words in re.sub("<[^>]+>", "", html)  # terms are links
     assert {path.name for path in (folder / "figures").iterdir()} >= {"margin_ratio.png", "margin_ratio_steps.png"}
