@@ -57,8 +57,9 @@ class OfTorch(Stepped):
     def _steps_each_alone(self, start: Arrays) -> bool:
         """Whether one optimizer for all problems, which is faster, steps each as its own optimizer would.
 
-        Some optimizers have a state that all their parameters share. The same gradients, of different sizes, are given
-        to both, and the parameters have to be equal to the last bit.
+        Some optimizers have a state that all their parameters share. The same random gradients, of different sizes, are
+        given to both for 20 steps, and the parameters have to be equal to the last bit. A state that is shared only
+        after more steps is not seen.
         """
         import torch
 
