@@ -16,14 +16,14 @@ from pathlib import Path
 
 import torch
 
+from attsvm._utils.progress import Progress
+from attsvm._utils.storage import atomic_write
 from attsvm.apps.experiments.experiment import Experiment, make_options
 from attsvm.apps.experiments.sentences import SENTENCES
 from attsvm.apps.experiments.tasks import find_task
 from attsvm.report.experiment.folder import write_experiment
 from attsvm.report.experiment.names import name_of
 from attsvm.report.plain import dumps, jsonable
-from attsvm.results import Progress
-from attsvm.storage import atomic_write
 
 SEEDS = (0, 1, 2)
 RATES = {

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
+from attsvm._utils.progress import Progress
+from attsvm._utils.storage import atomic_write
 from attsvm.apps.experiments.experiment import Experiment, make_options
 from attsvm.apps.experiments.options import Options
 from attsvm.report.experiment.folder import run_folder, write_experiment
 from attsvm.report.plain import dumps, jsonable
-from attsvm.results import Progress
-from attsvm.storage import atomic_write
 
 VALIDATION_ROWS = 4_000
 FACTORS = (1.0, 3.0)

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from attsvm._utils.storage import atomic_write
 from attsvm.plot import style
-from attsvm.storage import atomic_write
 from small_gpt_figure import Runs, draw, table
 from small_gpt_heads import measure, measure_together
 from small_gpt_training import ARMS, SIZES, Arm, Size, Texts, read_text, train

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 import attsvm
+from attsvm._utils.softmax import softmax
 from attsvm.norms import FusedHeads, JointNorm, MaxOfHeads, Nuclear, Spectral, SumOfHeads
-from attsvm.softmax import softmax
 from small_gpt_training import Size, logits_of
 
 NORMS = ("nuclear", "frobenius", "spectral")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attsvm.extensions import import_object
+from attsvm._utils.extensions import import_object
 from attsvm.results import Status
 
 ROOT = Path(__file__).parents[1]

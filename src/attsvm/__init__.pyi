@@ -6,6 +6,7 @@ from . import norms as norms
 from . import optimizers as optimizers
 from . import plot as plot
 from . import torch as torch
+from ._utils.progress import Progress as Progress
 from ._version import __version__ as __version__
 from .errors import ProblemError as ProblemError
 from .estimator import AttentionClassifier as AttentionClassifier
@@ -25,7 +26,6 @@ from .regularization import PenaltyPath as PenaltyPath
 from .regularization import RegularizationPath as RegularizationPath
 from .regularization import penalty_path as penalty_path
 from .regularization import regularization_path as regularization_path
-from .results import Progress as Progress
 from .results import Status as Status
 from .selection import optimal_tokens as optimal_tokens
 from .selection import scores as scores

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from platformdirs import user_cache_path
 
-from attsvm.checks import check_flag, check_number
+from attsvm._utils.checks import check_flag, check_number
+from attsvm._utils.temporaries import finish, make_folder, unfinished
 from attsvm.errors import ProblemError
-from attsvm.temporaries import finish, make_folder, unfinished
 
 __all__ = ["Contents", "clear", "configure", "contents"]
 

@@ -14,7 +14,7 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 from jaxlib.version import __version__ as jaxlib_version
 
 from attsvm import cache as disk
-from attsvm.jax_devices import check_process, default_device
+from attsvm._utils.jax_devices import check_process, default_device
 
 _log = logging.getLogger(__name__)
 _FLAGS = os.environ.get("XLA_FLAGS", "").strip()  # XLA reads them once; later changes have no effect

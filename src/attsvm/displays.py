@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any, ClassVar
 
+from attsvm._utils.extensions import Registry, import_object
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry, import_object
 
 PLOTS: Registry[Any] = Registry("plot", group="attsvm.plots", package="attsvm.plot")
 """What draws each kind of object: a function of the object, of options, and of ``ax``."""

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attsvm.checks import selection_of, weights_of
+from attsvm._utils.checks import selection_of, weights_of
+from attsvm._utils.softmax import softmax
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
-from attsvm.softmax import softmax
 
 Axis = int | tuple[int, ...] | None
 

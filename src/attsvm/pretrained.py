@@ -12,8 +12,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from attsvm._utils.reading import reading, regular_file, silent
 from attsvm.errors import ProblemError
-from attsvm.reading import reading, regular_file, silent
 
 LAYERS = 1_000
 """A configuration with more layers is damaged. Transformers would create all of them before it reads the weights."""

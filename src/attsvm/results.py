@@ -1,6 +1,5 @@
 """What all results share: their status, the progress that callbacks see, and saving, loading and indexing."""
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
@@ -9,11 +8,11 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
+from attsvm._utils.reading import read_npz, reason
+from attsvm._utils.storage import write_npz
 from attsvm.declarations import check_fields
 from attsvm.displays import Displayed
 from attsvm.errors import ProblemError
-from attsvm.reading import read_npz, reason
-from attsvm.storage import write_npz
 
 
 class Status(StrEnum):
@@ -62,62 +61,6 @@ class Status(StrEnum):
         """Whether the computation did what was requested. A proof that there is no solution is an answer, too."""
         return self in (Status.OPTIMAL, Status.INFEASIBLE, Status.CONVERGED, Status.FINISHED)
 
-
-@dataclass(frozen=True)
-class Progress:
-    """What a callback receives. A callback that returns True stops the computation.
-
-    Attributes
-    ----------
-    step : int
-        Steps made so far.
-    steps : int or None
-        Steps in total; None if not known.
-    seconds : float
-        Wall time since the start.
-    loss, probability : float or None
-        Training: the mean loss, and the median over queries of the largest softmax probability.
-    gap : float or None
-        Solves: the relative duality gap.
-    stage : str or None
-        The part of the computation that is under way, such as "epoch 2 of 5".
-
-    See Also
-    --------
-    attsvm.train, attsvm.solve_svm
-
-    Examples
-    --------
-    >>> import attsvm
-    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-    >>> run = attsvm.train(problem, steps=2000, callback=lambda progress: progress.step >= 100)
-    >>> run.status
-    <Status.INTERRUPTED: 'interrupted'>
-    """
-
-    step: int
-    steps: int | None = None
-    seconds: float = 0.0
-    loss: float | None = None
-    probability: float | None = None
-    gap: float | None = None
-    stage: str | None = None
-
-    def details(self) -> list[str]:
-        """What is known beside the steps, in words.
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> attsvm.Progress(10, 100, loss=0.25, gap=float("nan")).details()
-        ['loss 0.25']
-        """
-        numbers = {"loss": self.loss, "gap": self.gap}
-        return [f"{name} {x:.4g}" for name, x in numbers.items() if x is not None and math.isfinite(x)]
-
-
-Callback = Callable[[Progress], object]
-"""Called with a :class:`Progress`; a true return value stops the computation."""
 
 _ROLE = "attsvm.role"
 

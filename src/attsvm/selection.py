@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.checks import parameters_of, selection_of, weights_of
+from attsvm._utils.checks import parameters_of, selection_of, weights_of
+from attsvm._utils.softmax import softmax
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
-from attsvm.softmax import softmax
 
 TIE = 1e-14
 """Scores whose relative difference is at most this are equal up to rounding."""

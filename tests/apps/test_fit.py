@@ -7,9 +7,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import StandardScaler
 
 import attsvm
+from attsvm._utils.progress import in_draws
 from attsvm.apps.fit.fit import compare_seeds, fit
 from attsvm.datasets import find_source
-from attsvm.progress import in_draws
 from attsvm.report.fit.numbers import numbers, with_comparison
 from attsvm.report.fit.words import comparison_rows, notes, verdict
 from attsvm.report.intervals import mean_interval, share_interval

@@ -49,7 +49,7 @@ attsvm.cli.main.main()
 """
 
 WHILE_A_LIBRARY_IS_SILENCED = """
-from attsvm.reading import silent
+from attsvm._utils.reading import silent
 def run():
     with silent():
         press()

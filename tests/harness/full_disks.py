@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attsvm
+from attsvm._utils.reading import read_npz
 from attsvm.cli.main import main
-from attsvm.reading import read_npz
 from harness.campaign import Campaign, Outcome
 
 PAGE = 4096

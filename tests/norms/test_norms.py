@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
-from attsvm import stacks
+from attsvm._utils import stacks
 from attsvm.norms import (
     Lp,
     Norm,

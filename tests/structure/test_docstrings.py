@@ -7,7 +7,7 @@ import re
 import pytest
 
 MODULES = (
-    *("attsvm", "attsvm.cache", "attsvm.datasets", "attsvm.estimator", "attsvm.extensions", "attsvm.heads"),
+    *("attsvm", "attsvm.cache", "attsvm.datasets", "attsvm.estimator", "attsvm._utils.extensions", "attsvm.heads"),
     *("attsvm.losses", "attsvm.next_token", "attsvm.norms", "attsvm.optimizers", "attsvm.plot", "attsvm.reproduce"),
     *("attsvm.regularization", "attsvm.svm", "attsvm.svm.differentiable", "attsvm.sweeps", "attsvm.theory"),
     *("attsvm.torch", "attsvm.training"),

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
+from attsvm._utils.softmax import softmax
 from attsvm.selection import selection_sets
-from attsvm.softmax import softmax
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.constraints.gram_products import GramProducts, Grams

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from attsvm._utils.temporaries import remove_unfinished
 from attsvm.cli.exits import run_command
 from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.messages import with_level
 from attsvm.errors import ProblemError
-from attsvm.temporaries import remove_unfinished
 
 PANELS = {
     "Your data": {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.checks import check_integer, check_number, check_seed
+from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm.cli import completion
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
 from attsvm.cli.shared import command_line, finish, limit_threads, progress, result_folder
@@ -98,9 +98,9 @@ def compare(
         raise ProblemError(f"MODEL: expected two models, or a folder with checkpoints, got one model: {models[0]}")
     check_models(models, pictures=images is not None)
 
+    from attsvm._utils.torch_devices import find_device
     from attsvm.report.comparison.numbers import comparison_numbers
     from attsvm.report.plain import dumps
-    from attsvm.torch_devices import find_device
 
     with result_folder(out, force, (*models, text, images)) as folder:
         options: dict[str, Any] = {

@@ -96,13 +96,13 @@ def experiment(
     if threads is not None:
         torch.set_num_threads(threads)
 
+    from attsvm._utils.torch_devices import find_device
     from attsvm.apps.experiments.experiment import Experiment, make_options
     from attsvm.apps.experiments.tasks import find_task
     from attsvm.report.experiment.folder import check_experiment, claim_experiment, write_experiment
     from attsvm.report.experiment.page import notes, tables_of, verdict
     from attsvm.report.experiment.published import read_results
     from attsvm.report.plain import jsonable
-    from attsvm.torch_devices import find_device
 
     others = compare or []
     inputs = (data, vocabulary, *others)

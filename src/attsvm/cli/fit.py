@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
 from attsvm.cli.kept import Kept
@@ -125,9 +125,9 @@ def fit(
     with result_folder(out, force, (source,)) as folder:
         drawing = found.drawing(seed, test_fraction)
 
+        from attsvm._utils.progress import in_draws
         from attsvm.apps.fit.fit import compare_seeds
         from attsvm.apps.fit.fit import fit as train_and_compare
-        from attsvm.progress import in_draws
 
         if folder:
             from attsvm.report.fit.folder import interrupted_files, write_folder

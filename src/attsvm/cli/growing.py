@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from attsvm._utils.temporaries import remove_unfinished
 from attsvm.cli.interrupts import on_interruption
-from attsvm.temporaries import remove_unfinished
 
 Found = TypeVar("Found")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from attsvm.checks import check_integer, check_number, check_seed
+from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm.cli import completion, messages
 from attsvm.cli.growing import SECONDS_A_PAGE, Growing, Report
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
@@ -152,7 +152,7 @@ def inspect(
     if held_out is not None and (text is None or place is None):
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
 
-    from attsvm.torch_devices import find_device
+    from attsvm._utils.torch_devices import find_device
 
     with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
         subject = _loaded(model, text, images, family, checkpoints, held_out)

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from attsvm._utils.temporaries import finish, is_finished, remove_unfinished
 from attsvm.cli.interrupts import on_interruption
-from attsvm.temporaries import finish, is_finished, remove_unfinished
 
 
 class Kept:

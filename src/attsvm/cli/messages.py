@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from attsvm._utils.progress import Display, Lines, find_display, in_terminal, shown
 from attsvm.errors import ProblemError
-from attsvm.progress import Display, Lines, find_display, in_terminal, shown
 
 
 class Level(IntEnum):

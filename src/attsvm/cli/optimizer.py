@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
 from attsvm.cli.options import named_values
 from attsvm.errors import ProblemError
 from attsvm.optimizers import OPTIMIZERS, LearningRate, optimizer_options, parse_optimizer

@@ -28,8 +28,8 @@ def playground(
     check_file(out, force)
 
     if out is not None:
+        from attsvm._utils.storage import atomic_write
         from attsvm.playground import page
-        from attsvm.storage import atomic_write
 
         with atomic_write(out) as stream:
             stream.write(page().encode())

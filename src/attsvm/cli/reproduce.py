@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attsvm._utils.progress import duration
 from attsvm.cli import completion
 from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.options import Device, Json, Threads, named_values
 from attsvm.cli.shared import command_line, finish, limit_threads, progress
 from attsvm.errors import ProblemError
-from attsvm.progress import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,13 +75,13 @@ def reproduce(
 
     from rich.console import Console
 
-    from attsvm.jax_devices import find_device
+    from attsvm._utils.jax_devices import find_device
+    from attsvm._utils.storage import atomic_write
     from attsvm.report.plain import command_result, dumps
     from attsvm.reproduce.page import page
     from attsvm.reproduce.run import chosen, claim
     from attsvm.reproduce.several import run_several
     from attsvm.reproduce.sizes import sizes_of
-    from attsvm.storage import atomic_write
 
     console = Console()
     if list_all:

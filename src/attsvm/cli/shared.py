@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.cli import messages
 from attsvm.cli.interrupts import end_steps, on_interruption, take_steps
 
@@ -35,7 +35,7 @@ def limit_threads(threads: int | None) -> None:
 
 def announce(out: Path | None) -> None:
     """What to say of ``--out`` when the command is interrupted."""
-    from attsvm.temporaries import is_finished
+    from attsvm._utils.temporaries import is_finished
 
     if out is not None:
         nothing = f"nothing was written to {out}, run the command again"

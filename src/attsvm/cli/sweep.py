@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm._utils.progress import counted, duration
 from attsvm.cli import completion
 from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.messages import say
@@ -16,7 +17,6 @@ from attsvm.cli.options import Device, Json
 from attsvm.cli.shared import command_line, progress
 from attsvm.cli.tables import columns_table
 from attsvm.errors import ProblemError
-from attsvm.progress import counted, duration
 
 if TYPE_CHECKING:
     from attsvm.sweeps import Definition, SweepProgress

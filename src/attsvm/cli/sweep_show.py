@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
 from attsvm.cli.options import ForceFolder, Json
 from attsvm.cli.shared import command_line, finish, result_folder
 from attsvm.cli.tables import columns_table

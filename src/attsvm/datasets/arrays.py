@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attsvm.checks import check_number, check_seed
+from attsvm._utils.checks import check_number, check_seed
 from attsvm.errors import ProblemError
 from attsvm.problem import ARRAY_NAMES, Problem
 

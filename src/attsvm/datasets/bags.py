@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from attsvm.checks import check_integer, check_number, check_seed
+from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm.datasets.digits import load_digit_pictures
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError

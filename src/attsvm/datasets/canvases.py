@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.checks import check_integer, check_number, check_seed
+from attsvm._utils.checks import check_integer, check_number, check_seed
 from attsvm.datasets.digits import SIDE, check_classes, load_digit_pictures, two_digits
 from attsvm.datasets.source import SOURCES, Drawing, Pictures, Source, option
 from attsvm.errors import ProblemError

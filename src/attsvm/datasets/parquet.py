@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from attsvm._utils.reading import reading, regular_file
 from attsvm.errors import ProblemError
-from attsvm.reading import reading, regular_file
 
 SHOWN_COLUMNS = 8
 

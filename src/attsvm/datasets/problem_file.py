@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from attsvm._utils.reading import read_arrays
 from attsvm.datasets.arrays import check_labelled
 from attsvm.datasets.source import SOURCES, Source, option
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.problem.problem import problem_of_file
-from attsvm.reading import read_arrays
 
 
 @dataclass(frozen=True)

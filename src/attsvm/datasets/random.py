@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attsvm.checks import check_flag, check_integer, check_seed
+from attsvm._utils.checks import check_flag, check_integer, check_seed
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 

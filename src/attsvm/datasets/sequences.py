@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.datasets.stored import StoredTable, is_stored
 from attsvm.datasets.tables import Bags, numbers
 from attsvm.errors import ProblemError

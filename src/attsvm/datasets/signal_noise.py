@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool
 
-from attsvm.checks import check_flag, check_integer, check_number, check_seed
+from attsvm._utils.checks import check_flag, check_integer, check_number, check_seed
 from attsvm.datasets.source import SOURCES, Source, option
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm._utils.extensions import Registry, did_you_mean, kind_check
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry, did_you_mean, kind_check
 from attsvm.problem import Problem
 
 _READ, _HELP = "attsvm.read", "attsvm.help"

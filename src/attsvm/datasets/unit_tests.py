@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int
 
-from attsvm.checks import check_integer, check_seed
+from attsvm._utils.checks import check_integer, check_seed
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 

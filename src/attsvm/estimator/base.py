@@ -11,7 +11,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
+from attsvm._utils.jax_devices import on_device
+from attsvm._utils.progress import Callback, reports
 from attsvm.datasets.sequences import Sequences
 from attsvm.datasets.tables import is_table
 from attsvm.errors import ProblemError
@@ -23,9 +25,6 @@ from attsvm.estimator.settings import read_settings
 from attsvm.estimator.state import State, begin, start
 from attsvm.estimator.task import Tally, Task, find_positive, listed, read_labels, read_task
 from attsvm.estimator.token_net import fit_token_net, through
-from attsvm.jax_devices import on_device
-from attsvm.progress import reports
-from attsvm.results import Callback
 
 NEARLY_CHANCE = 0.9
 """Validation losses above this part of the loss of the shares of the classes are warned of."""

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 from sklearn.utils.validation import check_is_fitted
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator.base import SequenceClassifier

@@ -12,17 +12,18 @@ import jax
 import numpy as np
 import optax
 
+from attsvm._utils.devices import batch_out_of_memory
+from attsvm._utils.jax_devices import available, default_device, exhausted, name_of
+from attsvm._utils.progress import Progress
+from attsvm._utils.recording import is_recorded
 from attsvm.compiling import by_shape
-from attsvm.devices import batch_out_of_memory
 from attsvm.errors import ProblemError
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import Settings
 from attsvm.estimator.state import State, precision
 from attsvm.estimator.steps import Batch, Parameters, gather
 from attsvm.estimator.task import Task
-from attsvm.jax_devices import available, default_device, exhausted, name_of
-from attsvm.recording import is_recorded
-from attsvm.results import Progress, Status
+from attsvm.results import Status
 
 CELLS = 1 << 22
 """Tokens of a batch times numbers per token; batches of many tokens have fewer sequences."""

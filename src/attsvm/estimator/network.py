@@ -7,10 +7,10 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm._utils.softmax import softmax
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.steps import Batch, Parameters
-from attsvm.softmax import softmax
 
 
 class Network(ABC):

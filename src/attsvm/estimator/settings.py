@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import optax
 
-from attsvm.checks import MOST_STEPS, as_number, check_integer
+from attsvm._utils.checks import MOST_STEPS, as_number, check_integer
+from attsvm._utils.jax_devices import find_device
+from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
-from attsvm.jax_devices import find_device
 from attsvm.optimizers import gradient_descent, mirror_descent, optimizer_options, parse_optimizer
-from attsvm.results import Callback
 
 NAMED: dict[str, tuple[float, Callable[[float, float], optax.GradientTransformation]]] = {
     "adam": (0.01, lambda learning_rate, p: optax.adam(learning_rate)),

@@ -10,13 +10,13 @@ import jax
 import numpy as np
 import optax
 
+from attsvm._utils.contractions import quick_to_compile
+from attsvm._utils.jax_devices import default_device
 from attsvm.compiling import by_shape
-from attsvm.contractions import quick_to_compile
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
 from attsvm.estimator.steps import Parameters
 from attsvm.estimator.task import Task
-from attsvm.jax_devices import default_device
 
 
 @dataclass(frozen=True, eq=False)

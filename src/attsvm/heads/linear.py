@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from attsvm.contractions import contract
+from attsvm._utils.contractions import contract
 from attsvm.heads.arguments import head_of
 from attsvm.heads.base import Head, Parameters
 from attsvm.heads.registry import HEADS

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from attsvm.checks import check_seed
-from attsvm.contractions import contract, settle
+from attsvm._utils.checks import check_seed
+from attsvm._utils.contractions import contract, settle
 from attsvm.errors import ProblemError
 from attsvm.heads.arguments import fitted
 from attsvm.heads.base import Head, Parameters

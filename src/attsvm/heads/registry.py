@@ -1,7 +1,7 @@
 """The heads that are known by name, and how ``head=`` is read."""
 
+from attsvm._utils.extensions import Registry, kind_check
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry, kind_check
 from attsvm.heads.base import Head
 
 HEADS: Registry[type[Head] | Head] = Registry(

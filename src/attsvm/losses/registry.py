@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import jax
 
+from attsvm._utils.extensions import Registry
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry
 from attsvm.losses.base import OutputLoss, Outputs
 from attsvm.losses.differentiated import Differentiated
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 
 POSITIONS = 1_000_000

@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 from jaxtyping import Bool, Float, Int
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.next_token.contexts import Contexts, of_documents, parse_contexts, parse_sequences
 from attsvm.next_token.finite import FiniteMinimiser, Groups, least_loss

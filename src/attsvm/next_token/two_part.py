@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.checks import MOST_STEPS, check_integer, check_number
+from attsvm._utils.checks import MOST_STEPS, check_integer, check_number
 from attsvm.errors import ProblemError
 from attsvm.next_token.graph import TokenGraph
 from attsvm.results import Result, Status, per_trial

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.norms.ball import share_between
 from attsvm.norms.base import Norm

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.norms.base import Norm
 from attsvm.norms.fused import FusedHeads, FusedKeysQueries

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.norms.ball import project_on_ball
 from attsvm.norms.base import Norm
 from attsvm.norms.owl import ranks

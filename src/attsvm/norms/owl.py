@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.norms.ball import project_on_ball
 from attsvm.norms.base import Norm

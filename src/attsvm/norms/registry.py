@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.extensions import Registry, did_you_mean, import_object, kind_check
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry, did_you_mean, import_object, kind_check
 from attsvm.norms.base import MissingPiece, Norm
 from attsvm.norms.check import checked
 

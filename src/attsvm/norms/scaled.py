@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
 from attsvm.norms.base import Norm
 from attsvm.norms.registry import NORMS, as_one_term, parse_norm, terms_of
 from attsvm.norms.wrapper import Wrapper

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.stacks import singular_values
 from attsvm.norms.base import Norm
 from attsvm.norms.lp import Lp, shrunk_to_sum_one
 from attsvm.norms.registry import NORMS
-from attsvm.stacks import singular_values
 
 USUAL = 1e150
 """No sum of singular values overflows if all entries are below this."""

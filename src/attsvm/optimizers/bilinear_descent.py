@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import contract, over_entries, settle
+from attsvm._utils.contractions import contract, over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, parse_norm
 from attsvm.optimizers.chain import chain

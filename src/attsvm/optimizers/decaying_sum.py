@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import settle
+from attsvm._utils.contractions import settle
 from attsvm.optimizers.chain import Context, Transformation
 from attsvm.optimizers.numbers import read_number
 from attsvm.optimizers.scales import Scale, Scales, Tree, rescaled

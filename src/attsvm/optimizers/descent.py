@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import elementwise
+from attsvm._utils.contractions import elementwise
 from attsvm.norms import Lp
 from attsvm.optimizers.rule import ProportionalRule
 from attsvm.optimizers.scales import Scales, Tree, subtree

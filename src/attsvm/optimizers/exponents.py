@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import elementwise, settle
+from attsvm._utils.contractions import elementwise, settle
 from attsvm.optimizers.sizes import Tree, over_all
 
 Array = jax.Array

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import over_entries, total
+from attsvm._utils.contractions import over_entries, total
 from attsvm.norms import Lp, Norm, OnColumns, OnRows
 from attsvm.optimizers.learning_rate import Schedule
 from attsvm.optimizers.matrix_steps import SHORT_STEPS, Direction, matrix_descent

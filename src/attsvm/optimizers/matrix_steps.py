@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import over_entries, settle
+from attsvm._utils.contractions import over_entries, settle
 from attsvm.norms import Norm
 from attsvm.optimizers.by_logit import ByLogit
 from attsvm.optimizers.chain import Transformation, chain

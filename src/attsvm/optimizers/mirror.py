@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import elementwise, settle
+from attsvm._utils.contractions import elementwise, settle
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp
 from attsvm.optimizers.exponents import (

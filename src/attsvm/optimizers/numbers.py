@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.checks import as_number
+from attsvm._utils.checks import as_number
 from attsvm.errors import ProblemError
 from attsvm.optimizers.scales import Scope
 

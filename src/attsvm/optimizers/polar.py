@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attsvm.checks import check_integer
-from attsvm.contractions import over_entries
+from attsvm._utils.checks import check_integer
+from attsvm._utils.contractions import over_entries
 from attsvm.errors import ProblemError
 from attsvm.optimizers.numbers import read_number
 from attsvm.optimizers.polar_exact import by_many, divided, exact_polar_factor, odd_polynomial

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import contract, over_entries, platform, settle
+from attsvm._utils.contractions import contract, over_entries, platform, settle
 
 Array = jax.Array
 

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import settle
+from attsvm._utils.contractions import settle
+from attsvm._utils.extensions import import_object
 from attsvm.errors import ProblemError
-from attsvm.extensions import import_object
 from attsvm.norms import Lp, Norm
 from attsvm.norms.check import checked
 from attsvm.optimizers.rule import Rule

@@ -6,8 +6,8 @@ from typing import Any
 
 import optax
 
+from attsvm._utils.extensions import Registry
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry
 from attsvm.optimizers.chain import chain
 from attsvm.optimizers.foreign import not_an_optimizer
 from attsvm.optimizers.optimizer import Optimizer

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import settle, settled_sum
+from attsvm._utils.contractions import settle, settled_sum
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.optimizers.exponents import Weights, Window, in_window, power_of_two

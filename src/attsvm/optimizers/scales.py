@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import quotient, settle
+from attsvm._utils.contractions import quotient, settle
 from attsvm.norms import Norm
 from attsvm.optimizers.sizes import Tree as Tree
 from attsvm.optimizers.sizes import log_size_of, over_all, size_of

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import over_entries, settle, total
+from attsvm._utils.contractions import over_entries, settle, total
 
 Array = jax.Array
 

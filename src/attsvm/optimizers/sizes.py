@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import contract, lanes, over_entries, quotient, settle, total
+from attsvm._utils.contractions import contract, lanes, over_entries, quotient, settle, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear, OnColumns, OnRows, OnSingularValues, Scaled, Spectral
 from attsvm.norms.lifted import Lifted

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import contract, over_entries, settle, total
+from attsvm._utils.contractions import contract, over_entries, settle, total
 from attsvm.norms import FusedHeads, FusedKeysQueries, Norm, Spectral
 from attsvm.optimizers.learning_rate import Schedule
 from attsvm.optimizers.limit import Limit

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
-from attsvm.extensions import import_object
+from attsvm._utils.extensions import import_object
 from attsvm.plot import style
 from attsvm.plot.canvas import named_runs, one_axes
 from attsvm.problem import Problem

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm.checks import selection_of
+from attsvm._utils.checks import selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import token_logits
 from attsvm.plot import style

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm.checks import weights_of
+from attsvm._utils.checks import weights_of
+from attsvm._utils.extensions import import_object
 from attsvm.errors import ProblemError
-from attsvm.extensions import import_object
 from attsvm.plot import style
 from attsvm.plot.canvas import line, named_runs, one_axes
 from attsvm.problem import Problem

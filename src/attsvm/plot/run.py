@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm.checks import weights_of
+from attsvm._utils.checks import weights_of
 from attsvm.displays import PLOTS
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.checks import as_array
+from attsvm._utils.checks import as_array
 from attsvm.errors import ProblemError
 
 Core = tuple[int | None, ...]

@@ -11,7 +11,9 @@ import lazy_loader
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.checks import check_integer, check_kind
+from attsvm._utils.checks import check_integer, check_kind
+from attsvm._utils.reading import read_arrays
+from attsvm._utils.storage import write_npz
 from attsvm.displays import Displayed
 from attsvm.errors import ProblemError
 from attsvm.problem.checks import (
@@ -31,9 +33,7 @@ from attsvm.problem.checks import (
     tokens_in_use,
     without_padding,
 )
-from attsvm.reading import read_arrays
 from attsvm.results import check_index
-from attsvm.storage import write_npz
 
 mean_token = lazy_loader.load("attsvm.problem.mean_token", suppress_warning=True)
 

@@ -11,9 +11,9 @@ import jax
 import numpy as np
 import optax
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
+from attsvm._utils.extensions import did_you_mean, import_object
 from attsvm.errors import ProblemError
-from attsvm.extensions import did_you_mean, import_object
 from attsvm.optimizers import OPTIMIZERS
 from attsvm.profiles.of_optax import OfOptax, idle_update
 from attsvm.profiles.of_torch import OfTorch

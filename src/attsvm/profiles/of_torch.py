@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attsvm._utils.progress import Progress
+from attsvm._utils.torch_devices import find_device
 from attsvm.errors import ProblemError
 from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task
-from attsvm.results import Progress
-from attsvm.torch_devices import find_device
 from attsvm.training import LossGradient
 from attsvm.training.attention import parse_attention
 from attsvm.training.logit_change import logit_changes

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
+from attsvm._utils.progress import Callback, reports
 from attsvm.datasets import random_problem
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, margin, token_logits
@@ -18,8 +19,7 @@ from attsvm.profiles.named import stepped
 from attsvm.profiles.result import MarginProfile
 from attsvm.profiles.stepped import Arrays, Factor, Stepped, Task
 from attsvm.profiles.verdict import Outcome, Reading, chosen, ends_early, outcome, reason, settled, written
-from attsvm.progress import reports
-from attsvm.results import Callback, Status
+from attsvm.results import Status
 from attsvm.selection import scores, selected_tokens
 from attsvm.svm import solve_svm
 from attsvm.training import Stopping

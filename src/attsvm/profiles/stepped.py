@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.progress import Callback
 from attsvm.problem import Problem
-from attsvm.results import Callback
 
 Arrays = dict[str, np.ndarray]
 Factor = Callable[[Any], Any]

@@ -12,10 +12,10 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from scipy.special import logsumexp
 
+from attsvm._utils.softmax import softmax
 from attsvm.problem import Problem
 from attsvm.regularization.objectives import Curvature, Expansion
 from attsvm.regularization.scalar import Scalar
-from attsvm.softmax import softmax
 
 # smallest attention of the selected tokens for which the loss is compared to theirs alone
 SATURATED = 0.999

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from attsvm._utils.softmax import softmax
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.nonlinear import KEPT, HeadExcess
 from attsvm.regularization.objectives import Curvature, Expansion
 from attsvm.regularization.trust_region import minimise
-from attsvm.softmax import softmax
 
 FAR = 1e-10
 """Largest attention of dropped tokens for which the loss is linear in it, to the accuracy of a path."""

@@ -6,11 +6,11 @@ from functools import cached_property
 import numpy as np
 from scipy.special import logsumexp
 
+from attsvm._utils.softmax import softmax
 from attsvm.problem import Problem
 from attsvm.regularization.excess import Excess, Scaled, active_queries
 from attsvm.regularization.objectives import Curvature, Expansion
 from attsvm.regularization.scalar import Scalar
-from attsvm.softmax import softmax
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from attsvm._utils.softmax import softmax
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, Linear
 from attsvm.problem import Problem
@@ -14,7 +15,6 @@ from attsvm.regularization.excess import Excess, Scaled, active_queries
 from attsvm.regularization.head_function import HeadFunction
 from attsvm.regularization.linear import LinearExcess
 from attsvm.regularization.scalar import Scalar
-from attsvm.softmax import softmax
 
 KEPT = 1e-3
 """Smallest attention of a token that counts as kept."""

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.progress import Callback, reports
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
-from attsvm.progress import reports
 from attsvm.regularization.arguments import (
     ball_for,
     check_problem,
@@ -28,7 +28,7 @@ from attsvm.regularization.point import JointPoint
 from attsvm.regularization.progress import Watch
 from attsvm.regularization.result import RegularizationPath, is_solved
 from attsvm.regularization.scalar import scalar_of
-from attsvm.results import Callback, Status
+from attsvm.results import Status
 from attsvm.svm import solve_head
 from attsvm.training.attention import parse_attention
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.progress import Callback, reports
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem
-from attsvm.progress import reports
 from attsvm.regularization.arguments import (
     ball_for,
     check_problem,
@@ -24,7 +24,6 @@ from attsvm.regularization.penalised import Penalty, follow_penalties
 from attsvm.regularization.progress import Watch
 from attsvm.regularization.result import PenaltyPath, is_solved
 from attsvm.regularization.scalar import scalar_of
-from attsvm.results import Callback
 from attsvm.training.attention import parse_attention
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from attsvm.results import Callback, Progress
+from attsvm._utils.progress import Callback, Progress
 
 
 @dataclass

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+from attsvm._utils.storage import kind_of
+from attsvm._utils.temporaries import finish, make_folder, remove_empty, take_back, unfinished
 from attsvm.errors import ProblemError
 from attsvm.report.outputs import check_folder_kind, check_not_read
 from attsvm.report.write import write_files
-from attsvm.storage import kind_of
-from attsvm.temporaries import finish, make_folder, remove_empty, take_back, unfinished
 
 CONTENTS = {
     **dict.fromkeys(("index.html", "result.json", "run.npz", "profile.npz", "table.csv"), "a file"),

@@ -5,8 +5,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from attsvm._utils.storage import file_to_write, kind_of
 from attsvm.errors import ProblemError
-from attsvm.storage import file_to_write, kind_of
 
 
 def check_file(out: str | os.PathLike[str] | None, force: bool, inputs: Iterable[object] = ()) -> None:

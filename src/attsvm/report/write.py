@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attsvm._utils.storage import atomic_write
 from attsvm.report.plain import dumps
-from attsvm.storage import atomic_write
 
 if TYPE_CHECKING:
     from attsvm.report.drawn import Shown

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.jax_devices import default_device
+from attsvm._utils.reading import read_npz
+from attsvm._utils.storage import write_npz
 from attsvm.errors import ProblemError
-from attsvm.jax_devices import default_device
-from attsvm.reading import read_npz
 from attsvm.reproduce.figure import Arrays
-from attsvm.storage import write_npz
 from attsvm.svm.threads import threads_for
 from attsvm.training.engine.trials import num_threads
 

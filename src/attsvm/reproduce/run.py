@@ -12,8 +12,10 @@ from typing import Any
 
 from matplotlib.figure import Figure as Drawing
 
+from attsvm._utils.jax_devices import find_device, name_of, on_device
+from attsvm._utils.storage import atomic_write, file_to_write
+from attsvm._utils.temporaries import make_folder
 from attsvm.errors import ProblemError
-from attsvm.jax_devices import find_device, name_of, on_device
 from attsvm.plot import style
 from attsvm.report.outputs import check_folder, check_holds_files
 from attsvm.report.plain import command_result, dumps
@@ -21,8 +23,6 @@ from attsvm.reproduce.figure import Arrays, Figure, Row, Standing, Verdict, chec
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.pieces import Store
 from attsvm.reproduce.sizes import SizeKind, sizes_of
-from attsvm.storage import atomic_write, file_to_write
-from attsvm.temporaries import make_folder
 
 SCHEMA = "attsvm.reproduce/1"
 PIECES = "pieces"

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from attsvm.jax_devices import find_device
-from attsvm.processes import side_by_side
+from attsvm._utils.jax_devices import find_device
+from attsvm._utils.processes import side_by_side
+from attsvm._utils.progress import Progress
 from attsvm.reproduce.figure import Figure
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.page import Card, card
 from attsvm.reproduce.run import run, write
-from attsvm.results import Progress
 from attsvm.training.engine.trials import num_threads
 
 MOST_WORKERS = 4

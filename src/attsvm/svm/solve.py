@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attsvm.checks import check_integer, check_number, selection_of, weights_of
-from attsvm.devices import batch_out_of_memory, free_memory
+from attsvm._utils.checks import check_integer, check_number, selection_of, weights_of
+from attsvm._utils.devices import batch_out_of_memory, free_memory
+from attsvm._utils.progress import Callback, Progress, reports
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.progress import reports
-from attsvm.results import Callback, Progress, Status, plain, plain_status
+from attsvm.results import Status, plain, plain_status
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, is_optimal, unattainable
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_relaxed

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from attsvm._utils.extensions import import_object
 from attsvm.errors import ProblemError
-from attsvm.extensions import import_object
 from attsvm.optimizers import optimizer_options, parse_optimizer
 from attsvm.optimizers.registry import DEFAULT
 from attsvm.svm import solve_svm

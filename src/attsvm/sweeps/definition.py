@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.checks import check_integer, check_seed
+from attsvm._utils.checks import check_integer, check_seed
 from attsvm.errors import ProblemError
 from attsvm.sweeps.arguments import Arguments, group_of
 from attsvm.sweeps.description import described

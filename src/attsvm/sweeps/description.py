@@ -17,8 +17,8 @@ import jax
 import numpy as np
 import optax
 
+from attsvm._utils.extensions import import_object
 from attsvm.errors import ProblemError
-from attsvm.extensions import import_object
 from attsvm.optimizers import OPTIMIZERS, Optimizer
 
 _IMPORT_PATH = re.compile(r"[\w.]+:[\w.]+")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attsvm import cache
-from attsvm.jax_devices import find_device, name_of, on_device
+from attsvm._utils.jax_devices import find_device, name_of, on_device
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.executors import number_of_workers
 from attsvm.sweeps.values import check_values

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
+from attsvm._utils.interruptions import blocked
+from attsvm._utils.jax_devices import find_device, name_of
+from attsvm._utils.processes import silent_trackers
 from attsvm.errors import ProblemError
-from attsvm.interruptions import blocked
-from attsvm.jax_devices import find_device, name_of
-from attsvm.processes import silent_trackers
 from attsvm.sweeps import local_worker
 from attsvm.sweeps.store import Task
 from attsvm.sweeps.work import Failure, attempt, in_worker

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from attsvm._utils.extensions import Registry, kind_check
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry, kind_check
 from attsvm.sweeps.arguments import read_function
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.description import described

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attsvm.jax_devices import find_device, on_device
+from attsvm._utils.jax_devices import find_device, on_device
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.store import Task
 from attsvm.sweeps.work import compute, one_thread

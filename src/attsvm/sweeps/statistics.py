@@ -6,7 +6,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
 
 LEVEL = 0.95
 """The confidence level of intervals."""

@@ -12,9 +12,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from attsvm.checks import check_callback, check_integer
+from attsvm._utils.checks import check_callback, check_integer
+from attsvm._utils.progress import counted, reports
 from attsvm.errors import ProblemError
-from attsvm.progress import counted, reports
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.executors import Executor, check_workers, device_of_workers, executor, number_of_workers
 from attsvm.sweeps.measure import Measure

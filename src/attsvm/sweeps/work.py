@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from attsvm._utils.jax_devices import find_device, on_device
 from attsvm.errors import ProblemError
-from attsvm.jax_devices import find_device, on_device
 from attsvm.svm.threads import threads_for
 from attsvm.sweeps.arguments import find_source
 from attsvm.sweeps.block import Block, drawn_block

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.checks import parameters_of, selection_of
+from attsvm._utils.checks import parameters_of, selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Lp, MaxOfHeads, Norm, induced_norm, parse_norm

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.checks import selection_of
+from attsvm._utils.checks import selection_of
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, Status, per_trial, plain

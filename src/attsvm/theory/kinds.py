@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
+from attsvm._utils.softmax import softmax
 from attsvm.errors import ProblemError
 from attsvm.measures import check_weights, token_logits
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Batched, per_trial
 from attsvm.selection import better_support_tokens, scores, selected_tokens, warn_of_ties
-from attsvm.softmax import softmax
 from attsvm.svm import solve_svm
 from attsvm.theory.limit_of_run import norm_for
 from attsvm.theory.trained import trained_part

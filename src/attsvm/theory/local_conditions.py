@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.losses import parse_loss
 from attsvm.measures import token_logits

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.checks import selection_of
+from attsvm._utils.checks import selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Norm

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Bool
 
-from attsvm.checks import check_kind
+from attsvm._utils.checks import check_kind
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.measures import attention_of

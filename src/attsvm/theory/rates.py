@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.checks import check_kind, check_number
+from attsvm._utils.checks import check_kind, check_number
 from attsvm.errors import ProblemError
 from attsvm.measures import bregman_divergence, direction_error, margin
 from attsvm.norms import Lp, Norm

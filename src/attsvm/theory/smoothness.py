@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from attsvm._utils.jax_devices import default_device
 from attsvm.compiling import by_shape
-from attsvm.jax_devices import default_device
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from attsvm._utils.jax_devices import default_device
 from attsvm.compiling import by_shape
 from attsvm.errors import ProblemError
 from attsvm.heads import Linear
-from attsvm.jax_devices import default_device
 from attsvm.losses import parse_loss
 from attsvm.problem import Problem
 from attsvm.training.attention import Data, Parameters, parse_attention

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from attsvm.devices import Needs, out_of_memory
-from attsvm.jax_devices import available, exhausted, name_of
+from attsvm._utils.devices import Needs, out_of_memory
+from attsvm._utils.jax_devices import available, exhausted, name_of
 from attsvm.problem import Problem
 from attsvm.training.setup import Setup
 

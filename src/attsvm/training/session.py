@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from attsvm._utils.interruptions import interruptions
+from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
-from attsvm.interruptions import interruptions
 from attsvm.optimizers import rule_of
 from attsvm.optimizers.exponents import half_range
-from attsvm.results import Callback, Progress
 from attsvm.training.engine.attention_heads import fold
 from attsvm.training.engine.marks import segment_lengths
 from attsvm.training.engine.objective import Observation

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import optax
 
-from attsvm.checks import MOST_STEPS, check_integer, check_number, check_seed
+from attsvm._utils.checks import MOST_STEPS, check_integer, check_number, check_seed
 from attsvm.errors import ProblemError
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.checks import weights_of
+from attsvm._utils.checks import weights_of
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.training.attention import Attention

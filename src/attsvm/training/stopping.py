@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
 from attsvm.norms import Norm

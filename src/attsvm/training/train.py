@@ -9,16 +9,15 @@ import jax
 import numpy as np
 import optax
 
-from attsvm.checks import check_callback, check_flag
+from attsvm._utils.checks import check_callback, check_flag
+from attsvm._utils.jax_devices import find_device, on_device
+from attsvm._utils.progress import Callback, reports
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, parse_head
-from attsvm.jax_devices import find_device, on_device
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.optimizers import Rule, parse_optimizer, rule_of
 from attsvm.optimizers.learning_rate import Schedule
 from attsvm.problem import Problem, check_is_problem
-from attsvm.progress import reports
-from attsvm.results import Callback
 from attsvm.training.attention import parse_attention
 from attsvm.training.collect import collect
 from attsvm.training.engine.attention_heads import attention_heads

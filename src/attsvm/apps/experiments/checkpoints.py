@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attsvm._utils.reading import reading, regular_file
+from attsvm._utils.storage import atomic_write
 from attsvm.errors import ProblemError
-from attsvm.reading import reading, regular_file
-from attsvm.storage import atomic_write
 
 MODEL, OPTIMIZER, GENERATOR = "model/", "optimizer/", "generator/"
 

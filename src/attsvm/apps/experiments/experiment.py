@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from attsvm._utils.progress import Callback
 from attsvm._version import __version__
 from attsvm.apps.experiments.measurements import EDGES, measure, weight_histograms
 from attsvm.apps.experiments.models import Classifier
@@ -21,7 +22,7 @@ from attsvm.apps.experiments.task import Data, Task
 from attsvm.apps.experiments.tasks import find_task
 from attsvm.apps.experiments.training import Hooks, Outcome, fit
 from attsvm.errors import ProblemError
-from attsvm.results import Callback, Status
+from attsvm.results import Status
 
 MEASURED_ROWS = 100
 """Number of test rows on which attention is measured after every epoch."""
@@ -124,7 +125,7 @@ class Experiment:
         resume : bool
             Continue from the checkpoint in ``folder``, if there is one.
         callback : callable, optional
-            Called with a :class:`attsvm.results.Progress` after every step. If it returns True, the run stops.
+            Called with a :class:`attsvm.Progress` after every step. If it returns True, the run stops.
 
         Returns
         -------

@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from attsvm._utils.checks import check_integer, check_positive, check_seed
+from attsvm._utils.torch_devices import find_device
 from attsvm.apps.experiments.optimizers import find_optimizer
-from attsvm.checks import check_integer, check_positive, check_seed
 from attsvm.errors import ProblemError
-from attsvm.torch_devices import find_device
 
 Reduction = Literal["sum", "mean"]
 Precision = Literal["float32", "bf16"]

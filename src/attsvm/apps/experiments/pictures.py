@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from attsvm._utils.reading import reading
 from attsvm.apps.experiments.rows import Rows
 from attsvm.apps.experiments.tables import Split, drawn, read_splits
 from attsvm.errors import ProblemError
-from attsvm.reading import reading
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHIFT = 4

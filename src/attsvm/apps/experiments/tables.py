@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attsvm._utils.reading import reading
 from attsvm.datasets.parquet import check_columns, read_columns
 from attsvm.errors import ProblemError
-from attsvm.reading import reading
 
 SPLITS = ("train", "test")
 

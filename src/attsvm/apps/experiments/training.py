@@ -17,6 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attsvm._utils.interruptions import interruptions
+from attsvm._utils.progress import Callback, Progress
+from attsvm._utils.recording import is_recorded
+from attsvm._utils.torch_devices import enough_memory
 from attsvm.apps.experiments.board import Board
 from attsvm.apps.experiments.checkpoints import Position, load_checkpoint, save_checkpoint
 from attsvm.apps.experiments.evaluation import EVALUATION_BATCH, answers, evaluate, in_precision, losses
@@ -25,11 +29,8 @@ from attsvm.apps.experiments.options import Options
 from attsvm.apps.experiments.rows import Rows
 from attsvm.apps.experiments.seeding import data_order
 from attsvm.errors import ProblemError
-from attsvm.interruptions import interruptions
-from attsvm.recording import is_recorded
-from attsvm.results import Callback, Progress, Status
+from attsvm.results import Status
 from attsvm.torch.optimizers.finiteness import all_finite
-from attsvm.torch_devices import enough_memory
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -47,7 +48,7 @@ class Hooks:
     record : callable, optional
         Called with the model after 0, 1, 2, 4, 8, … steps; what it returns is JSON-able, and kept in checkpoints, too.
     callback : callable, optional
-        Called with a :class:`attsvm.results.Progress` after every step. If it returns True, training stops.
+        Called with a :class:`attsvm.Progress` after every step. If it returns True, training stops.
     """
 
     augment: Callable[[Tensor], Tensor] | None = None

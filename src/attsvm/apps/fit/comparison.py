@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attsvm._utils.progress import Callback, in_draws
 from attsvm.apps.fit.baseline import accuracy_on, fixed_features
 from attsvm.apps.fit.kernel_means import KERNEL_MEANS, kernel_mean_accuracy
 from attsvm.apps.fit.layer import Layer, Plan, train_layer
 from attsvm.datasets.source import Drawing
-from attsvm.progress import in_draws
-from attsvm.results import Callback, Status
+from attsvm.results import Status
 
 LAYER = "this layer"
 RIGHT_TOKEN = "the right token alone"
@@ -78,7 +78,7 @@ def compare(
     seeds : sequence of int
         If training is interrupted, the remaining seeds are left out.
     callback : callable, optional
-        Of the steps of all draws, as :func:`attsvm.progress.in_draws` counts them.
+        Of the steps of all draws, as :func:`attsvm._utils.progress.in_draws` counts them.
     keep : callable, optional
         Called after each draw with the comparison of the finished draws, as it is if nothing follows.
 

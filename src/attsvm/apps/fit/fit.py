@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from attsvm._utils.checks import MOST_STEPS, check_integer, check_positive, check_seed
+from attsvm._utils.progress import Callback
 from attsvm.apps.fit.baseline import baseline_accuracy
 from attsvm.apps.fit.comparison import Comparison, compare
 from attsvm.apps.fit.history import fit_history
 from attsvm.apps.fit.layer import Layer, make_plan, train_layer
 from attsvm.apps.fit.result import Fit
-from attsvm.checks import MOST_STEPS, check_integer, check_positive, check_seed
 from attsvm.datasets.arrays import check_labelled, split
 from attsvm.datasets.source import Drawing, Source
 from attsvm.problem import Problem
-from attsvm.results import Callback
 from attsvm.selection import optimal_tokens
 from attsvm.svm import Solution, solve_svm
 from attsvm.training import Run
@@ -144,7 +144,7 @@ def compare_seeds(
     device : optional
         Passed on to the training.
     callback : callable, optional
-        Of the steps of all draws, as :func:`attsvm.progress.in_draws` counts them.
+        Of the steps of all draws, as :func:`attsvm._utils.progress.in_draws` counts them.
     keep : callable, optional
         Called with the comparison of the finished draws, as in :func:`attsvm.apps.fit.comparison.compare`.
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._utils.progress import Callback
 from attsvm.apps.fit.evaluation import Evaluation, evaluate
 from attsvm.datasets.arrays import sequences
 from attsvm.estimator import LEARNING_RATES, AttentionClassifier
 from attsvm.optimizers import Limit, normalized_gradient_descent
 from attsvm.problem import Problem
-from attsvm.results import Callback
 from attsvm.training import Run, train
 
 STEPS_FIXED_HEAD, STEPS_TRAINED_HEAD = 100_000, 5_000

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._utils.reading import read_text
 from attsvm.apps.texts.text import READERS
 from attsvm.apps.texts.words import words
 from attsvm.errors import ProblemError
-from attsvm.reading import read_text
 
 OTHER = "‹other›"
 """The symbol of all words that are not in the vocabulary; no text contains it as a word."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._utils.progress import Callback
 from attsvm.apps.texts.baselines import mean_token_accuracy, tf_idf_accuracy
 from attsvm.apps.texts.encoder import Encoder
 from attsvm.apps.texts.result import Part, TextFit
@@ -14,12 +16,10 @@ from attsvm.apps.texts.states import load_states
 from attsvm.apps.texts.text import Texts, split_texts
 from attsvm.apps.texts.word_attention import word_attention
 from attsvm.apps.texts.words import MAX_LENGTH, learn_word_vectors
-from attsvm.checks import check_integer, check_number, check_seed
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.estimator import AttentionClassifier
 from attsvm.optimizers import optimizer_options
-from attsvm.results import Callback
 
 ALPHA = 20.0
 """Strength of the penalty. It keeps the head small, so that attention has to concentrate on the telling words."""

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._utils.reading import reading
+from attsvm._utils.torch_devices import enough_memory, find_device
 from attsvm.apps.texts.words import MAX_LENGTH
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained, load_pretrained_model, quiet_transformers
-from attsvm.reading import reading
-from attsvm.torch_devices import enough_memory, find_device
 
 BYTES = 4 << 30
 """Largest size of the states of all texts: every token of every text has its own state."""

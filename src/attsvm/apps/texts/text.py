@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.checks import check_number, check_seed
+from attsvm._utils.checks import check_number, check_seed
+from attsvm._utils.reading import read_text, reason
 from attsvm.datasets.parquet import check_columns, class_names, read_columns
 from attsvm.errors import ProblemError
-from attsvm.reading import read_text, reason
 
 Row = tuple[Any, Any]
 """A text and its label, as the file has them."""

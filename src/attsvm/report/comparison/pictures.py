@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attsvm._utils.softmax import softmax
 from attsvm.report.comparison.words import model_names
 from attsvm.report.squares import WIDEST, attention_square
 from attsvm.report.words import percent
-from attsvm.softmax import softmax
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection.comparison import HeadChange

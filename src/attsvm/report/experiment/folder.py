@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.storage import kind_of
+from attsvm._utils.temporaries import make_folder
 from attsvm.errors import ProblemError
 from attsvm.report.claim import only_figures
 from attsvm.report.experiment.page import drawn_page
 from attsvm.report.outputs import check_folder, check_holds_files, check_not_read
 from attsvm.report.write import write_page
-from attsvm.storage import kind_of
-from attsvm.temporaries import make_folder
 
 RUNS = "runs"
 CHECKPOINT, BOARD = "checkpoint.safetensors", "tensorboard"

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from attsvm._utils.reading import reading, regular_file
 from attsvm.errors import ProblemError
-from attsvm.reading import reading, regular_file
 from attsvm.report.experiment.names import short_name_of
 
 COLUMNS = ["preset", "layers", "optimiser", "published (%)", "measured (%)", "best epoch", "seeds"]

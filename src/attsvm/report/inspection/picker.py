@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from attsvm._utils.softmax import softmax
 from attsvm.report.plain import jsonable
-from attsvm.softmax import softmax
 from attsvm.svm.threads import threads_for
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from attsvm._utils.reading import read_text, reading
 from attsvm.errors import ProblemError
-from attsvm.reading import read_text, reading
 
 COLUMNS = ["step", "head", "measure", "value"]
 """Of a CSV file."""

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attsvm.progress import counted
+from attsvm._utils.progress import counted
 from attsvm.report.sweep.estimates import Axis, Series, Summary
 from attsvm.report.sweep.scales import UNIT, Scale
 from attsvm.report.sweep.words import cell_text, estimate_text, value_text

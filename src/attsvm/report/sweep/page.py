@@ -4,6 +4,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from attsvm._utils.storage import atomic_write
 from attsvm.report.figure_data import file_links
 from attsvm.report.render import render
 from attsvm.report.sweep import curves
@@ -15,7 +16,6 @@ from attsvm.report.sweep.scales import Scale
 from attsvm.report.sweep.words import cell_value, facts, heading, notes, verdict
 from attsvm.report.words import short
 from attsvm.report.write import write_page
-from attsvm.storage import atomic_write
 
 LONGEST_TABLE = 1000
 """Most rows of the table on the page; ``table.csv`` has all of them."""

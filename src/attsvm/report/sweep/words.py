@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.progress import counted
+from attsvm._utils.progress import counted
 from attsvm.report.sweep.estimates import Summary
 from attsvm.report.words import Rows, number, percent
 

@@ -1,6 +1,6 @@
 """The built-in figures and tables, one file each, and the registry of all figures."""
 
-from attsvm.extensions import Registry
+from attsvm._utils.extensions import Registry
 from attsvm.reproduce.figure import Figure, checked_figure
 
 FIGURES: Registry[Figure] = Registry(

@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
+from attsvm._utils.softmax import softmax
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.plot import style
@@ -13,7 +14,6 @@ from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Figure, Paper, Piece, Row, Sizes, Standing, Verdict, verdict
 from attsvm.reproduce.figures import FIGURES
 from attsvm.selection import scores
-from attsvm.softmax import softmax
 from attsvm.svm import solve_svm
 from attsvm.training import train
 

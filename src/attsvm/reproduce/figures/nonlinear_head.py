@@ -8,6 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 from scipy.stats import spearmanr
 
+from attsvm._utils.softmax import softmax
 from attsvm.heads import MLP
 from attsvm.measures import direction_error
 from attsvm.plot import style
@@ -16,7 +17,6 @@ from attsvm.report.words import number
 from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes, joined
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.queries import CrossAndSelf, Judged
-from attsvm.softmax import softmax
 from attsvm.svm import combined_prediction, solve_svm
 from attsvm.training import train
 

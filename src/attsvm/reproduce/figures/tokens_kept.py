@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 
+from attsvm._utils.softmax import softmax
 from attsvm.heads import Quadratic
 from attsvm.optimizers import normalized_gradient_descent
 from attsvm.plot import style
@@ -15,7 +16,6 @@ from attsvm.reproduce.figure import Arrays, Paper, Piece, Row, Sizes
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.queries import CrossAndSelf, Judged
 from attsvm.selection import scores
-from attsvm.softmax import softmax
 from attsvm.training import train
 
 KEPT = 1e-3

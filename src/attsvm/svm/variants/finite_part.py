@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.checks import weights_of
+from attsvm._utils.checks import weights_of
 from attsvm.errors import ProblemError
 from attsvm.measures import attention_of, check_weights
 from attsvm.problem import Problem, check_is_problem

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.checks import selection_of
+from attsvm._utils.checks import selection_of
+from attsvm._utils.progress import Callback
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.problem import Problem, check_is_problem
-from attsvm.results import Callback
 from attsvm.selection import selection_sets
 from attsvm.svm.solution import Solution
 from attsvm.svm.solve import solve_svm

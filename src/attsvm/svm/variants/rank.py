@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.optimize import minimize
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.constraints.constraints import Constraints

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attsvm.checks import check_number
+from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.svm.certificate import EPS, REPAIRABLE, Certified, length_of, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights

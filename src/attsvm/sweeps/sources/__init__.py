@@ -7,7 +7,7 @@ A source is a function ``draw(generators, *, ...)`` that returns a :class:`~atts
 from collections.abc import Callable
 from typing import Any
 
-from attsvm.extensions import Registry
+from attsvm._utils.extensions import Registry
 
 SOURCES: Registry[Callable[..., Any]] = Registry(
     "source", group="attsvm.sweep_sources", package="attsvm.sweeps.sources"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attsvm.checks import check_flag, check_integer
+from attsvm._utils.checks import check_flag, check_integer
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.sweeps.format import Drawn

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from attsvm._utils.softmax import softmax
 from attsvm.errors import ProblemError
-from attsvm.softmax import softmax
 from attsvm.svm.threads import threads_for
 from attsvm.torch.inspection.attention_functions import attention_functions
 from attsvm.torch.inspection.families.base import LayerInputs

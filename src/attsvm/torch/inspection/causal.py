@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from attsvm.checks import check_integer, check_number, check_seed
+from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
-from attsvm.results import Progress
 from attsvm.torch.inspection.capture import FUSED_ARGUMENTS
 from attsvm.torch.inspection.decisions import decisions_of
 from attsvm.torch.inspection.families.fused import FusedCall

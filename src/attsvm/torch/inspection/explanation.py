@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from attsvm.checks import check_flag, check_integer
+from attsvm._utils.checks import check_flag, check_integer
+from attsvm._utils.progress import shown
 from attsvm.errors import ProblemError
-from attsvm.progress import shown
 from attsvm.torch.inspection.causal import CONTROLS, CausalTest, Heads, Reason, Running
 from attsvm.torch.inspection.decisions import decisions, pattern_of
 from attsvm.torch.inspection.families.stream import CONSTANT, Parts

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from attsvm._utils.reading import read_text, reading, regular_file
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained, quiet_transformers
-from attsvm.reading import read_text, reading, regular_file
 from attsvm.torch.inspection.families.base import Family
 from attsvm.torch.inspection.model_calls import SPECIAL
 

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Bool
 from torch import nn
 
-from attsvm.checks import check_integer, check_number, check_seed
+from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._utils.interruptions import interruptions
+from attsvm._utils.progress import reports
 from attsvm.errors import ProblemError
-from attsvm.interruptions import interruptions
-from attsvm.progress import reports
 from attsvm.results import Status
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.svm.threads import threads_for

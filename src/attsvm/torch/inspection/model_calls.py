@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from attsvm._utils.torch_devices import enough_memory, find_device
 from attsvm.errors import ProblemError
-from attsvm.torch_devices import enough_memory, find_device
 
 SPECIAL = "special_tokens_mask"
 """Entry of a batch that says which tokens are special, under the name that tokenizers use; models do not take it."""

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from attsvm._utils.reading import reading
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained_model, quiet_transformers
-from attsvm.reading import reading
 
 
 def load_model(name: str) -> nn.Module:

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.checks import check_integer, check_number
+from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.progress import Progress
 from attsvm.errors import ProblemError
-from attsvm.results import Progress, Result, Status, per_trial, shared, unsaved
+from attsvm.results import Result, Status, per_trial, shared, unsaved
 from attsvm.svm.margin_interval import MarginInterval
 from attsvm.torch.inspection.directions import ReadingDirection, reading_directions
 from attsvm.torch.inspection.explanation import Explanation, explained

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from attsvm._utils.progress import in_draws
 from attsvm.errors import ProblemError
-from attsvm.progress import in_draws
 from attsvm.torch.inspection.causal import CONTROLS, CausalTest, Running
 from attsvm.torch.inspection.explanation import Explanation, OriginPair, reason_of
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.svm.head_problem import HeadProblem
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm.checks import check_integer, check_number
+from attsvm._utils.checks import check_integer, check_number
+from attsvm._utils.extensions import import_object
+from attsvm._utils.progress import counted
 from attsvm.errors import ProblemError
-from attsvm.extensions import import_object
-from attsvm.progress import counted
 from attsvm.torch.inspection.attention_functions import attention_functions
 from attsvm.torch.inspection.capture import FusedCalls
 from attsvm.torch.inspection.families.base import Family

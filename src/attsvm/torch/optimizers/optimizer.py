@@ -18,6 +18,7 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
+from attsvm._utils.torch_devices import enough_memory
 from attsvm.torch.optimizers import compiled, eager
 from attsvm.torch.optimizers.batches import Batch, Given, Shaped, descend, descend_along, full_precision
 from attsvm.torch.optimizers.finiteness import all_finite, is_finite
@@ -25,7 +26,6 @@ from attsvm.torch.optimizers.gradients import check_dense, gradient_scale, refus
 from attsvm.torch.optimizers.mirrors import adopt_changes, mirror_dtype, mirror_of
 from attsvm.torch.optimizers.options import SharedOptions, check_number, check_shared, group_defaults
 from attsvm.torch.optimizers.sharding import WHOLE, local_shard, sharding_of
-from attsvm.torch_devices import enough_memory
 
 MIRROR, BUFFER = "mirror", "momentum_buffer"
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import numpy as np
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.optimizers import Limit, Optimizer, normalized_gradient_descent
 from attsvm.optimizers.limit import Limits

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from attsvm.contractions import contract
+from attsvm._utils.contractions import contract
 from attsvm.problem import Problem
 from attsvm.training.attention.base import Attention, Data, Parameters
 

@@ -6,7 +6,7 @@ from typing import Self
 import jax
 import numpy as np
 
-from attsvm.contractions import contract
+from attsvm._utils.contractions import contract
 from attsvm.optimizers import Decaying, Optimizer, normalized_gradient_descent
 from attsvm.problem import Problem
 from attsvm.training.attention.base import Attention, Data, Parameters, Reduced, with_logits_of

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import settle
+from attsvm._utils.contractions import settle
 from attsvm.optimizers import Limit, Scale, Scales
 from attsvm.optimizers.head_names import of_head, shared_name
 from attsvm.optimizers.scales import subtree

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import over_entries, settle
+from attsvm._utils.contractions import over_entries, settle
 from attsvm.optimizers.sizes import over_all
 from attsvm.training.attention import Parameters
 

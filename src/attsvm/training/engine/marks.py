@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attsvm.checks import check_integer
+from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 
 DEFAULT_RECORDS = 50

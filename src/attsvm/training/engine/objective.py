@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.contractions import over_entries, settle
+from attsvm._utils.contractions import over_entries, settle
 from attsvm.errors import ProblemError
 from attsvm.heads import Head
 from attsvm.losses import OutputLoss

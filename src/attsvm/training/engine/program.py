@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.compiling import compiled
-from attsvm.contractions import (
+from attsvm._utils.contractions import (
     compiler_options,
     default_device,
     elementwise,
@@ -19,6 +18,7 @@ from attsvm.contractions import (
     quick_to_compile,
     settled_sum,
 )
+from attsvm.compiling import compiled
 from attsvm.optimizers import Rule, Scale, Scales, rescaled
 from attsvm.optimizers.exponents import Weights, in_window
 from attsvm.training.attention import AnyArray, Data, Parameters

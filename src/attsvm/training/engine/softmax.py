@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attsvm.contractions import contract, gap_products, over_entries, settle, total
+from attsvm._utils.contractions import contract, gap_products, over_entries, settle, total
 
 Array = jax.Array
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from attsvm.contractions import platform
+from attsvm._utils.contractions import platform
 from attsvm.problem import Problem
 from attsvm.training.attention import Data
 from attsvm.training.engine.attention_heads import fold

@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from attsvm._utils.stacks import diagonal_of
 from attsvm.norms import Norm, Nuclear
-from attsvm.stacks import diagonal_of
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block
 from attsvm.svm.constraints.unit_rows import RowVector

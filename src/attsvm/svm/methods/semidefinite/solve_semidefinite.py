@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._utils.stacks import singular_values
 from attsvm.norms import Norm
-from attsvm.stacks import singular_values
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import Block, Reduced, reduced_rows
 from attsvm.svm.constraints.unit_rows import RowVector

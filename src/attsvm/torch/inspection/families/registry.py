@@ -1,7 +1,7 @@
 """The families that are known by name."""
 
+from attsvm._utils.extensions import Registry
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry
 from attsvm.torch.inspection.families.base import Family
 
 

@@ -5,7 +5,7 @@ import sys
 
 WORKER = """
 import os, sys, time
-from attsvm.interruptions import end_with
+from attsvm._utils.interruptions import end_with
 end_with(os.getppid())
 print({"jax", "numpy", "torch"} & set(sys.modules), flush=True)
 time.sleep(60)

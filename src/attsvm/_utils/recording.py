@@ -6,7 +6,7 @@ def is_recorded(step: int) -> bool:
 
     Examples
     --------
-    >>> from attsvm.recording import is_recorded
+    >>> from attsvm._utils.recording import is_recorded
     >>> [step for step in range(10) if is_recorded(step)]
     [0, 1, 2, 4, 8]
     """

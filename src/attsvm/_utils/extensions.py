@@ -43,11 +43,11 @@ class Registry(Generic[T]):
 
     See Also
     --------
-    attsvm.extensions.import_object
+    attsvm._utils.extensions.import_object
 
     Examples
     --------
-    >>> from attsvm.extensions import Registry
+    >>> from attsvm._utils.extensions import Registry
     >>> shapes = Registry("shape", group="attsvm.shapes", package="attsvm.errors")
     >>> shapes.register("square", 4)
     4
@@ -168,11 +168,11 @@ def kind_check(base: type) -> Callable[[object], Any]:
 
     See Also
     --------
-    attsvm.extensions.Registry
+    attsvm._utils.extensions.Registry
 
     Examples
     --------
-    >>> from attsvm.extensions import kind_check
+    >>> from attsvm._utils.extensions import kind_check
     >>> kind_check(int)(True)
     True
     """
@@ -198,11 +198,11 @@ def did_you_mean(name: str, known: Iterable[str], others: Mapping[str, str] | No
 
     See Also
     --------
-    attsvm.extensions.Registry
+    attsvm._utils.extensions.Registry
 
     Examples
     --------
-    >>> from attsvm.extensions import did_you_mean
+    >>> from attsvm._utils.extensions import did_you_mean
     >>> did_you_mean("logstic", ["logistic", "linear"]), did_you_mean("hinge", ["logistic", "linear"])
     ('; did you mean logistic?', '')
     """
@@ -221,11 +221,11 @@ def import_object(path: str) -> object:
 
     See Also
     --------
-    attsvm.extensions.Registry
+    attsvm._utils.extensions.Registry
 
     Examples
     --------
-    >>> from attsvm.extensions import import_object
+    >>> from attsvm._utils.extensions import import_object
     >>> import_object("attsvm.norms:Nuclear").__name__
     'Nuclear'
     """

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from attsvm.interruptions import blocked, end_with
+from attsvm._utils.interruptions import blocked, end_with
 
 Result = TypeVar("Result")
 

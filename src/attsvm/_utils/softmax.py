@@ -23,7 +23,7 @@ def softmax(
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.softmax import softmax
+    >>> from attsvm._utils.softmax import softmax
     >>> softmax(np.array([1.0, 1.0, 5.0]), np.array([True, True, False]))
     array([0.5, 0.5, 0. ])
     """

@@ -5,6 +5,7 @@ Whatever is shown goes to stderr, or below the cell of a notebook.
 
 import contextlib
 import html
+import math
 import os
 import sys
 import time
@@ -16,13 +17,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import lazy_loader
 
-from attsvm.checks import check_callback, check_flag
-from attsvm.results import Progress
+from attsvm._utils.checks import check_callback, check_flag
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-terminal_bar = lazy_loader.load("attsvm.terminal_bar", suppress_warning=True)  # rich takes as long as SciPy to import
+terminal_bar = lazy_loader.load(
+    "attsvm._utils.terminal_bar", suppress_warning=True
+)  # rich takes as long as SciPy to import
 
 SECONDS_A_LINE = 10.0
 """Off a terminal, there is a line at least this often, and one for each new stage that comes a second after another."""
@@ -30,6 +32,63 @@ SECONDS_A_LINE = 10.0
 _SECONDS_A_STAGE = 1.0
 
 _SECONDS_A_CHANGE = 0.1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback receives. A callback that returns True stops the computation.
+
+    Attributes
+    ----------
+    step : int
+        Steps made so far.
+    steps : int or None
+        Steps in total; None if not known.
+    seconds : float
+        Wall time since the start.
+    loss, probability : float or None
+        Training: the mean loss, and the median over queries of the largest softmax probability.
+    gap : float or None
+        Solves: the relative duality gap.
+    stage : str or None
+        The part of the computation that is under way, such as "epoch 2 of 5".
+
+    See Also
+    --------
+    attsvm.train, attsvm.solve_svm
+
+    Examples
+    --------
+    >>> import attsvm
+    >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+    >>> run = attsvm.train(problem, steps=2000, callback=lambda progress: progress.step >= 100)
+    >>> run.status
+    <Status.INTERRUPTED: 'interrupted'>
+    """
+
+    step: int
+    steps: int | None = None
+    seconds: float = 0.0
+    loss: float | None = None
+    probability: float | None = None
+    gap: float | None = None
+    stage: str | None = None
+
+    def details(self) -> list[str]:
+        """What is known beside the steps, in words.
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> attsvm.Progress(10, 100, loss=0.25, gap=float("nan")).details()
+        ['loss 0.25']
+        """
+        numbers = {"loss": self.loss, "gap": self.gap}
+        return [f"{name} {x:.4g}" for name, x in numbers.items() if x is not None and math.isfinite(x)]
+
+
+Callback = Callable[[Progress], object]
+"""Called with a :class:`Progress`; a true return value stops the computation."""
 
 
 class Display(ABC):
@@ -156,7 +215,7 @@ def shown(
 
     Examples
     --------
-    >>> from attsvm.progress import shown
+    >>> from attsvm._utils.progress import shown
     >>> with shown(False, "training", print) as callback:
     ...     callback("at step 1")
     at step 1
@@ -249,7 +308,7 @@ def in_draws(
     Examples
     --------
     >>> from attsvm import Progress
-    >>> from attsvm.progress import in_draws
+    >>> from attsvm._utils.progress import in_draws
     >>> in_draws(lambda at: print(at.stage, at.step, at.steps), 1, 3)(Progress(10, 100))
     draw 2 of 3 110 300
     """
@@ -269,7 +328,7 @@ def words(at: Progress, seconds_left: float | None) -> str:
     Examples
     --------
     >>> from attsvm import Progress
-    >>> from attsvm.progress import words
+    >>> from attsvm._utils.progress import words
     >>> words(Progress(1000, 20000, loss=0.25), 95.0)
     '1,000/20,000, loss 0.25, 95 s left'
     >>> words(Progress(12), None)
@@ -285,7 +344,7 @@ def duration(seconds: float) -> str:
 
     Examples
     --------
-    >>> from attsvm.progress import duration
+    >>> from attsvm._utils.progress import duration
     >>> duration(95), duration(7300)
     ('95 s', '2.0 h')
     """
@@ -300,7 +359,7 @@ def counted(number: int, noun: str) -> str:
 
     Examples
     --------
-    >>> from attsvm.progress import counted
+    >>> from attsvm._utils.progress import counted
     >>> counted(1, "chunk"), counted(2000, "chunk")
     ('1 chunk', '2,000 chunks')
     """

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from attsvm.processes import side_by_side
+from attsvm._utils.processes import side_by_side
 
 
 def test_results_are_in_the_order_of_the_calls():
@@ -15,7 +15,7 @@ def test_results_are_in_the_order_of_the_calls():
 
 WAITING = """
 import math, time
-from attsvm.processes import side_by_side
+from attsvm._utils.processes import side_by_side
 for result in side_by_side(time.sleep, [(0,), (60,), (60,)], 2):
     print("one is done", flush=True)
 """

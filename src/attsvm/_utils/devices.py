@@ -39,7 +39,7 @@ def parse_device(name: str, number_of_gpus: int) -> Named:
 
     Examples
     --------
-    >>> from attsvm.devices import parse_device
+    >>> from attsvm._utils.devices import parse_device
     >>> parse_device("cuda:1", number_of_gpus=2)
     Named(kind='gpu', number=1)
     """
@@ -153,7 +153,7 @@ def in_bytes(number: int) -> str:
 
     Examples
     --------
-    >>> from attsvm.devices import in_bytes
+    >>> from attsvm._utils.devices import in_bytes
     >>> in_bytes(3 * 2**29)
     '1.5 GiB'
     """

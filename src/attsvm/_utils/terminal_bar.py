@@ -3,8 +3,8 @@
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from attsvm import results
-from attsvm.progress import Display, words
+from attsvm._utils import progress
+from attsvm._utils.progress import Display, words
 
 
 class Bar(Display):
@@ -17,7 +17,7 @@ class Bar(Display):
         self.task = self.bar.add_task(name, total=None, words="")
         self.bar.start()
 
-    def show(self, at: results.Progress, seconds_left: float | None) -> None:
+    def show(self, at: progress.Progress, seconds_left: float | None) -> None:
         """Move the bar; it pulses where the number of steps is not known."""
         self.bar.update(self.task, completed=at.step, total=at.steps, words=words(at, seconds_left))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from attsvm.devices import free_memory, parse_device
+from attsvm._utils.devices import free_memory, parse_device
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"
 """How the message of XLA's error begins if memory does not suffice."""
@@ -28,7 +28,7 @@ def find_device(name: str | None) -> jax.Device:
 
     Examples
     --------
-    >>> from attsvm.jax_devices import find_device
+    >>> from attsvm._utils.jax_devices import find_device
     >>> find_device("cpu").platform
     'cpu'
     """

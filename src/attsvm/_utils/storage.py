@@ -11,10 +11,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from attsvm._utils.reading import META
+from attsvm._utils.temporaries import finish, unfinished
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
-from attsvm.reading import META
-from attsvm.temporaries import finish, unfinished
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attsvm.devices import batch_out_of_memory, free_memory, parse_device
+from attsvm._utils.devices import batch_out_of_memory, free_memory, parse_device
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +28,7 @@ def find_device(name: str | None) -> "torch.device":
 
     Examples
     --------
-    >>> from attsvm.torch_devices import find_device
+    >>> from attsvm._utils.torch_devices import find_device
     >>> find_device("cpu")
     device(type='cpu')
     """

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from attsvm.temporaries import remove_unfinished
+from attsvm._utils.temporaries import remove_unfinished
 
 
 @contextlib.contextmanager

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from attsvm import temporaries
-from attsvm.temporaries import ENDING, finish, unfinished
+from attsvm._utils import temporaries
+from attsvm._utils.temporaries import ENDING, finish, unfinished
 
 HOLD = """
 import sys, time
-from attsvm.temporaries import unfinished
+from attsvm._utils.temporaries import unfinished
 with unfinished(sys.argv[1], folder=True) as folder:
     (folder / "half").touch()
     print(folder.name, flush=True)
@@ -67,7 +67,7 @@ def test_a_folder_takes_the_place_of_another(tmp_path, monkeypatch, in_one_step)
 INTERRUPTED = """
 import os, sys
 from pathlib import Path
-from attsvm.temporaries import make_folder, remove_unfinished, unfinished
+from attsvm._utils.temporaries import make_folder, remove_unfinished, unfinished
 root = Path(sys.argv[1])
 make_folder(root / "there" / "a" / "b")
 make_folder(root / "kept")

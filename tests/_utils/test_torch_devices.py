@@ -3,8 +3,8 @@
 import pytest
 
 import attsvm
+from attsvm._utils.torch_devices import enough_memory, find_device
 from attsvm.errors import ProblemError
-from attsvm.torch_devices import enough_memory, find_device
 
 torch = pytest.importorskip("torch")
 

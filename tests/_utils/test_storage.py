@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.reading import read_npz
-from attsvm.storage import atomic_write, write_npz
+from attsvm._utils.reading import read_npz
+from attsvm._utils.storage import atomic_write, write_npz
 
 
 def test_an_interrupted_write_keeps_the_old_file_and_leaves_no_other(tmp_path):

@@ -10,8 +10,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import attsvm
-from attsvm import Progress, progress
-from attsvm.progress import Lines, shown, words
+from attsvm import Progress
+from attsvm._utils import progress
+from attsvm._utils.progress import Lines, shown, words
 
 NAN = float("nan")
 

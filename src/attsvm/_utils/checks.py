@@ -26,7 +26,7 @@ def check_integer(name: str, value: Any, least: int, most: int | None = None) ->
 
     Examples
     --------
-    >>> from attsvm.checks import check_integer
+    >>> from attsvm._utils.checks import check_integer
     >>> check_integer("steps", 100, 1)
     100
     """
@@ -71,7 +71,7 @@ def check_number(name: str, value: Any, expected: str, fits: Callable[[float], b
 
     Examples
     --------
-    >>> from attsvm.checks import check_number
+    >>> from attsvm._utils.checks import check_number
     >>> check_number("tol", 1e-3, "a positive number", lambda x: x > 0)
     0.001
     """
@@ -140,7 +140,7 @@ def weights_of(
 
     Examples
     --------
-    >>> from attsvm.checks import weights_of
+    >>> from attsvm._utils.checks import weights_of
     >>> weights_of("x")
     Traceback (most recent call last):
         ...

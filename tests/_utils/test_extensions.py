@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
+from attsvm._utils.extensions import Registry, import_object
 from attsvm.cli.optimizer import optimizer_help
 from attsvm.datasets.source import SOURCES, find_source, source_help
 from attsvm.errors import ProblemError
-from attsvm.extensions import Registry, import_object
 from attsvm.heads import parse_head
 from attsvm.losses import parse_loss
 from attsvm.norms.registry import NORMS, parse_norm
@@ -258,7 +258,9 @@ def test_whatever_is_known_by_name_is_found(registry):
 @pytest.mark.parametrize("first", ["a", "c"])
 def test_the_order_of_extensions_does_not_depend_on_what_was_imported_first(folder, first):
     (folder / "shapes").mkdir()
-    registry = 'from attsvm.extensions import Registry\nSHAPES = Registry("shape", group="none", package="shapes")\n'
+    registry = (
+        'from attsvm._utils.extensions import Registry\nSHAPES = Registry("shape", group="none", package="shapes")\n'
+    )
     (folder / "shapes" / "__init__.py").write_text(registry)
     for name in "abc":
         code = (

@@ -12,8 +12,8 @@ import pytest
 
 import attsvm
 from attsvm import Problem, ProblemError
+from attsvm._utils.reading import META, read_npy, read_npz, read_text
 from attsvm.datasets import random_problem
-from attsvm.reading import META, read_npy, read_npz, read_text
 
 PROBLEM = random_problem(2, 3, 2, seed=0)
 

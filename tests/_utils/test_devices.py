@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm import devices
+from attsvm._utils import devices
+from attsvm._utils.devices import Needs, out_of_memory, parse_device
 from attsvm.apps.fit.fit import fit
-from attsvm.devices import Needs, out_of_memory, parse_device
 from attsvm.training import memory, session
 from attsvm.training.engine import program
 
@@ -161,7 +161,7 @@ ON_DEVICES = """
 import tempfile
 from pathlib import Path
 import jax, numpy as np, attsvm
-from attsvm.jax_devices import default_device
+from attsvm._utils.jax_devices import default_device
 from attsvm.reproduce import run
 from attsvm.sweeps import Definition, measured
 
