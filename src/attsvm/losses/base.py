@@ -21,12 +21,6 @@ class Outputs(StrEnum):
     See Also
     --------
     attsvm.losses.OutputLoss
-
-    Examples
-    --------
-    >>> from attsvm.losses import Outputs
-    >>> [outputs.value for outputs in Outputs]
-    ['margin', 'class scores']
     """
 
     MARGIN = "margin"
@@ -97,12 +91,6 @@ class OutputLoss(ABC):
     See Also
     --------
     attsvm.losses.Loss, attsvm.losses.CrossEntropy
-
-    Examples
-    --------
-    >>> from attsvm.losses import OutputLoss, parse_loss
-    >>> isinstance(parse_loss("logistic", None), OutputLoss)
-    True
     """
 
     takes: Outputs = Outputs.MARGIN

@@ -207,12 +207,6 @@ class MissingNorm(Norm):
     See Also
     --------
     attsvm.norms.read_norm, attsvm.norms.written_norm
-
-    Examples
-    --------
-    >>> from attsvm.norms import MissingNorm
-    >>> MissingNorm("mine", "my_package.norms:Mine").name
-    'mine'
     """
 
     name: str = ""

@@ -53,12 +53,6 @@ class BilinearSteps(Rule):
     See Also
     --------
     attsvm.optimizers.bilinear_descent : Makes an optimizer of it.
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import BilinearSteps, bilinear_descent
-    >>> isinstance(bilinear_descent(0.1, norm="frobenius").rule.rule, BilinearSteps)
-    True
     """
 
     of: Norm

@@ -27,12 +27,6 @@ class Context(NamedTuple):
     See Also
     --------
     attsvm.optimizers.Transformation : Its ``apply`` receives one.
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import Context
-    >>> Context._fields
-    ('params', 'numbers', 'rule', 'of_rule')
     """
 
     params: Tree
@@ -50,12 +44,6 @@ class Transformation(ABC):
     See Also
     --------
     attsvm.optimizers.chain, attsvm.optimizers.Rule
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import LearningRate, Normalize, Transformation
-    >>> issubclass(Normalize, Transformation), LearningRate(0.1).numbers
-    (True, {'learning_rate': 0.1})
     """
 
     @property

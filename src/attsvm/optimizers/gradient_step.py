@@ -18,12 +18,6 @@ class GradientStep:
     See Also
     --------
     attsvm.global_convergence_conditions : Compares it with the largest step of the theorem.
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import gradient_descent
-    >>> gradient_descent(0.1).gradient_step
-    GradientStep(rate=0.1, normalized=False)
     """
 
     rate: float

@@ -43,12 +43,6 @@ class Direction(ABC):
     See Also
     --------
     attsvm.optimizers.MatrixSteps, attsvm.optimizers.PolarDirection, attsvm.optimizers.UnitRows
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import Direction, UnitRows
-    >>> isinstance(UnitRows(), Direction), UnitRows().norm.name
-    (True, 'linf,2')
     """
 
     separate_columns: ClassVar[bool] = False

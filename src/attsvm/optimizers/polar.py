@@ -22,12 +22,6 @@ class PolarFactor(ABC):
     See Also
     --------
     attsvm.optimizers.ExactPolarFactor, attsvm.optimizers.NewtonSchulz, attsvm.optimizers.parse_polar
-
-    Examples
-    --------
-    >>> from attsvm.optimizers import NewtonSchulz, PolarFactor
-    >>> issubclass(NewtonSchulz, PolarFactor), NewtonSchulz().converges
-    (True, True)
     """
 
     @property

@@ -40,13 +40,6 @@ class Scale:
     See Also
     --------
     attsvm.optimizers.Scales
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> from attsvm.optimizers import Scale
-    >>> Scale(("W",), jnp.zeros(1)).names
-    ('W',)
     """
 
     names: tuple[str, ...]

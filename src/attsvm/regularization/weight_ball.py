@@ -51,13 +51,6 @@ class WeightBall(ABC):
     See Also
     --------
     attsvm.regularization.ball_of : Finds one by the type of the norm.
-
-    Examples
-    --------
-    >>> from attsvm.norms import Nuclear
-    >>> from attsvm.regularization import WeightBall, ball_of
-    >>> isinstance(ball_of(Nuclear(), (5, 5)), WeightBall)
-    True
     """
 
     shape: tuple[int, int]

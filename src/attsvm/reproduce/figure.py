@@ -28,12 +28,6 @@ class Paper(StrEnum):
     See Also
     --------
     attsvm.reproduce.Figure
-
-    Examples
-    --------
-    >>> from attsvm.reproduce import FIGURES, Paper
-    >>> FIGURES.find("feasibility").paper == Paper.TRANSFORMERS
-    True
     """
 
     TOKEN_SELECTION = "Max-Margin Token Selection in Attention Mechanism (2306.13596)"
@@ -49,12 +43,6 @@ class Standing(StrEnum):
     See Also
     --------
     attsvm.reproduce.verdict
-
-    Examples
-    --------
-    >>> from attsvm.reproduce import Standing
-    >>> [standing.value for standing in Standing]
-    ['holds', 'holds in part', 'does not hold']
     """
 
     HOLDS = "holds"
@@ -86,12 +74,6 @@ class Row(NamedTuple):
     See Also
     --------
     attsvm.reproduce.Figure
-
-    Examples
-    --------
-    >>> from attsvm.reproduce import Row
-    >>> Row("correlation", "0.997", published="0.99").published
-    '0.99'
     """
 
     name: str

@@ -17,12 +17,6 @@ class SizeKind(StrEnum):
     See Also
     --------
     attsvm.reproduce.Outcome
-
-    Examples
-    --------
-    >>> from attsvm.reproduce import SizeKind
-    >>> [kind.value for kind in SizeKind]
-    ['full', 'quick', 'own']
     """
 
     FULL = "full"

@@ -39,12 +39,6 @@ class Kind(StrEnum):
     See Also
     --------
     attsvm.classify
-
-    Examples
-    --------
-    >>> from attsvm.theory import Kind
-    >>> [kind.value for kind in Kind]
-    ['global', 'local', 'not_local', 'undecided']
     """
 
     GLOBAL = "global"

@@ -33,12 +33,6 @@ class Law(StrEnum):
     See Also
     --------
     attsvm.convergence_rate, attsvm.compare_laws
-
-    Examples
-    --------
-    >>> from attsvm.theory import Law
-    >>> [law.value for law in Law]
-    ['power', 'polylog']
     """
 
     POWER = "power"

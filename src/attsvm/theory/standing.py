@@ -19,12 +19,6 @@ class Standing(StrEnum):
     See Also
     --------
     attsvm.Prediction, attsvm.theory.Hypothesis
-
-    Examples
-    --------
-    >>> from attsvm.theory import Standing
-    >>> [standing.value for standing in Standing]
-    ['proved', 'measured', 'conjecture', 'none']
     """
 
     PROVED = "proved"

@@ -84,12 +84,6 @@ class Comparison:
     See Also
     --------
     attsvm.torch.compare : Makes one.
-
-    Examples
-    --------
-    >>> from attsvm.torch import Comparison
-    >>> Comparison([]).heads
-    []
     """
 
     heads: list[HeadChange]

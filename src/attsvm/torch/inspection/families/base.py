@@ -60,12 +60,6 @@ class Family(ABC):
     --------
     attsvm.torch.Layout : Most families are one.
     attsvm.torch.inspect
-
-    Examples
-    --------
-    >>> from attsvm.torch import Family, Layout
-    >>> issubclass(Layout, Family)
-    True
     """
 
     @property
