@@ -1,6 +1,6 @@
 /** What the theory says of a selection and of an optimizer: local optimality, kinds of convergence, theorems. */
 
-import { length } from "./linear";
+import { dot, length } from "./linear";
 import { Objective, emptyGradient, type Attention } from "./gradient";
 import { LOSSES, type LossName } from "./losses";
 import { L2, NUCLEAR, normOf, normOfOptimizerName, type Norm } from "./norms";
@@ -232,6 +232,6 @@ export function directionError(a: ArrayLike<number>, b: ArrayLike<number>): numb
 export function marginRatio(solution: Solution, weights: number[], norm: Norm): number {
   const size = normOf(norm, weights);
   if (!(size > 0)) return NaN;
-  const smallest = Math.min(...solution.rows.map((row) => row.entries.reduce((sum, x, k) => sum + x * (weights[k] / size), 0)));
-  return smallest * solution.value;
+  const unit = weights.map((x) => x / size);
+  return Math.min(...solution.rows.map((row) => dot(row.entries, unit))) * solution.value;
 }

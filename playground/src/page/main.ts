@@ -246,6 +246,7 @@ class Page {
     const { state } = this;
     this.tokens.draw(state);
     this.weights.draw(state);
+    this.dirty = this.weights.late;
     this.chart.draw(state);
     this.answer();
     const latest = Math.max(...state.runs.map((run) => run.history.at(state.step).step));

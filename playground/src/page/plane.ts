@@ -37,19 +37,34 @@ export function drawHandles(
     .selectAll<SVGGElement, Handle>("g.handle")
     .data(handles, (handle) => handle.id)
     .join((enter) => {
-      const added = enter.append("g").attr("class", "handle").attr("tabindex", 0).attr("role", "button");
-      added.append("circle").attr("class", "focus");
-      added.append("circle").attr("class", "touch").attr("fill", "transparent");
+      const added = enter.append("g").attr("class", "handle").attr("id", (handle) => handle.id).attr("tabindex", 0).attr("role", "button");
+      added.append("circle").attr("class", "focus").attr("r", (handle) => handle.radius + 4);
+      added.append("circle").attr("class", "touch").attr("r", (handle) => Math.max(handle.radius + 4, 15)).attr("fill", "none").attr("pointer-events", "all");
       listen(added, svg, toData, nudge);
       return added;
-    })
-    .attr("id", (handle) => handle.id)
-    .attr("transform", (handle) => `translate(${toScreen(handle.at).join(",")})`)
-    .attr("aria-label", (handle) => `${handle.label}, at ${handle.at.map((x) => x.toFixed(2)).join(", ")}`);
-  all.select<SVGCircleElement>("circle.focus").attr("r", (handle) => handle.radius + 4);
-  all.select<SVGCircleElement>("circle.touch").attr("r", (handle) => Math.max(handle.radius + 4, 15));
+    });
+  all.each((handle, k, nodes) => {
+    const place = `translate(${toScreen(handle.at).join(",")})`;
+    const label = `${handle.label}, at ${handle.at.map((x) => x.toFixed(2)).join(", ")}`;
+    if (!placed.changes(nodes[k], place + label)) return;
+    nodes[k].setAttribute("transform", place);
+    nodes[k].setAttribute("aria-label", label);
+  });
   return all;
 }
+
+/** What was drawn last of each element, so that hundreds of them cost nothing where they stay as they are. */
+export class Drawn {
+  private readonly looks = new WeakMap<Element, string>();
+
+  changes(element: Element, look: string): boolean {
+    if (this.looks.get(element) === look) return false;
+    this.looks.set(element, look);
+    return true;
+  }
+}
+
+const placed = new Drawn();
 
 /** The data of an element, when something happens to it, is the handle that was drawn last. */
 function listen(
@@ -68,6 +83,9 @@ function listen(
     handle.move([handle.at[0] + by * direction[0], handle.at[1] + by * direction[1]]);
   });
   all.on("focus", (_, handle) => handle.select?.());
+  all.on("pointerenter", function (_, handle) {
+    select(this).selectAll("title").data([handle.label]).join("title").text(String);
+  });
   all.call(
     drag<SVGGElement, Handle>()
       .container(() => svg)

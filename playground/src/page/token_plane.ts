@@ -3,7 +3,7 @@
 import { scaleLinear } from "d3-scale";
 import { length } from "../math/linear";
 import { optimalTokens, scores } from "../math/problem";
-import { MIDDLE, SIZE, arrow, drawHandles, layer, svgOf, type Handle } from "./plane";
+import { Drawn, MIDDLE, SIZE, arrow, drawHandles, layer, svgOf, type Handle } from "./plane";
 import type { Point } from "./scene";
 import type { State } from "./state";
 
@@ -25,6 +25,7 @@ export class TokenPlane {
   private readonly arrows = layer(this.svg, "arrows");
   private readonly handles = layer(this.svg, "handles");
   private readonly names = layer(this.svg, "names");
+  private readonly drawn = new Drawn();
   private extent = 2;
 
   constructor(private readonly edits: Edits) {}
@@ -77,16 +78,18 @@ export class TokenPlane {
       const group = nodes[index];
       if (i === undefined || t === undefined) return;
       const { masked } = scene.sequences[i].tokens[t];
+      const radius = masked ? 0 : LARGEST_RADIUS * Math.sqrt(probabilities[i][t]);
+      const supports = support.has(`${i},${t}`);
       const [area, rim, ring] = ["area", "rim", "ring"].map((name) => circle(group, name));
       const color = `var(--s${i % 6})`;
-      set(area, { r: masked ? 0 : LARGEST_RADIUS * Math.sqrt(probabilities[i][t]), fill: color, "fill-opacity": 0.8 });
+      if (this.drawn.changes(area, radius.toFixed(1))) area.setAttribute("r", radius.toFixed(1)); // a tenth of a pixel
+      if (!this.drawn.changes(ring, `${masked} ${best[i] === t} ${supports} ${i === state.chosen}`)) return;
+      set(area, { fill: color, "fill-opacity": 0.8 });
       set(rim, { r: 4.5, fill: masked ? "none" : color, stroke: color, "stroke-width": 1.5, "stroke-dasharray": masked ? "2 2" : "none" });
-      const supports = support.has(`${i},${t}`);
       set(ring, {
         r: best[i] === t || supports ? LARGEST_RADIUS + 1.5 : 0, fill: "none", stroke: best[i] === t ? "var(--ink)" : color,
         "stroke-width": best[i] === t ? 2.2 : 1.6, "stroke-dasharray": best[i] === t ? "none" : "3.5 3", opacity: i === state.chosen ? 1 : 0.75,
       });
-      title(group, handle.label);
     });
     this.names.selectAll<SVGTextElement, { i: number; at: Point }>("text")
       .data(scene.sequences.map((of, i) => ({ i, at: of.tokens[best[i]].at })))
@@ -170,15 +173,6 @@ function circle(group: SVGGElement, name: string): SVGElement {
 
 function set(element: SVGElement, attributes: Record<string, string | number>): void {
   for (const [name, value] of Object.entries(attributes)) {
-    if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
+    element.setAttribute(name, String(value));
   }
-}
-
-function title(group: SVGGElement, text: string): void {
-  let found = group.querySelector<SVGTitleElement>(":scope > title");
-  if (found === null) {
-    found = document.createElementNS(SVG, "title");
-    group.append(found);
-  }
-  if (found.textContent !== text) found.textContent = text;
 }

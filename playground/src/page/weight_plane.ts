@@ -3,10 +3,10 @@
 import { blur2, pairs } from "d3-array";
 import { contours } from "d3-contour";
 import { contourPath } from "./contour_path";
-import { Objective, emptyGradient } from "../math/gradient";
 import { dot, length } from "../math/linear";
+import { LOSSES } from "../math/losses";
 import { conjugate, normOf, type Norm } from "../math/norms";
-import { rowsOf } from "../math/problem";
+import { rowsOf, scores } from "../math/problem";
 import { weightsOf } from "../math/train";
 import { MIDDLE, SIZE, drawHandles, layer, svgOf, type Handle } from "./plane";
 import { startOf, type Point } from "./scene";
@@ -35,6 +35,9 @@ export class WeightPlane {
   private readonly handles = layer(this.svg, "handles");
   private unit = 1;
   private landscapeOf = "";
+  /** With many tokens a landscape takes longer than a frame, so it may lag: it gets a tenth of the time. */
+  private landscapeRest = 0;
+  late = false;
   private areaOf = "";
   private rimOf: State["local"] = [];
   private rimFor = "";
@@ -111,30 +114,36 @@ export class WeightPlane {
     const z = problem.queries?.[state.chosen] ?? [1];
     const size = dot(z, z);
     const key = JSON.stringify([problem, scene.loss, this.unit, z]);
-    if (key === this.landscapeOf) return;
+    const begin = performance.now();
+    this.late = key !== this.landscapeOf && begin < this.landscapeRest;
+    if (key === this.landscapeOf || this.late) return;
     this.landscapeOf = key;
     const bands: string[] = [];
     if (size > 0) {
-      const parameters = { attention: [new Float64Array(2 * z.length)], head: null };
-      const objective = new Objective(problem, problem.queries === null ? "prompt" : "combined", scene.loss);
-      const gradient = emptyGradient(parameters);
       const cells = cellsOf(problem.keys.flat().length);
       const cell = SIZE / cells;
+      const gamma = scores(problem);
+      const shares = problem.queries?.map((one) => dot(one, z) / size) ?? problem.labels.map(() => 1);
       const raw = Array.from({ length: cells * cells }, (_, k) => {
         const u = this.data([((k % cells) + 0.5) * cell, (Math.floor(k / cells) + 0.5) * cell]);
-        parameters.attention[0].set(u.flatMap((x) => z.map((entry) => (x * entry) / size)));
-        objective.evaluate(parameters, gradient);
-        return gradient.loss;
+        let total = 0;
+        problem.keys.forEach((keys, i) => {
+          const margin = expected(keys, problem.allowed[i], gamma[i], [shares[i] * u[0], shares[i] * u[1]]);
+          total += LOSSES[scene.loss].value(margin) / gamma.length;
+        });
+        return total;
       });
       // Far out the loss is a step function, whose contours would be staircases of cells; rounding keeps plateaus level.
       const values = Array.from(blur2({ data: raw, width: cells }, (1.5 * cells) / 110).data, Math.fround);
       const sorted = [...values].sort((a, b) => a - b);
-      const shares = [0.02, 0.08, 0.17, 0.28, 0.4, 0.52, 0.64, 0.76, 0.87, 0.97].map((q) => sorted[Math.floor(q * (sorted.length - 1))]);
-      const levels = pairs(shares, (low, high) => (low + high) / 2).filter((level) => !shares.includes(level));
+      const quantiles = [0.02, 0.08, 0.17, 0.28, 0.4, 0.52, 0.64, 0.76, 0.87, 0.97].map((q) => sorted[Math.floor(q * (sorted.length - 1))]);
+      const levels = pairs(quantiles, (low, high) => (low + high) / 2).filter((level) => !quantiles.includes(level));
       bands.push(...contours().size([cells, cells]).thresholds(levels)(values).map((band) => contourPath(band, cell)));
     }
     this.landscape.selectAll("path").data(bands).join("path").attr("d", String)
       .attr("fill", "var(--contour)").attr("fill-opacity", 0.05).attr("stroke", "var(--contour)").attr("stroke-width", 0.5);
+    const end = performance.now();
+    this.landscapeRest = end + 9 * (end - begin);
   }
 
   /** The nearest allowed radius in each direction; ∞ where the whole ray is forbidden. */
@@ -173,16 +182,21 @@ export class WeightPlane {
     this.area.selectAll("path.polygon").data([shape]).join("path").attr("class", "polygon").attr("d", shape)
       .attr("fill", "var(--area)").attr("stroke", "none");
     const reach = 2 * LINEAR * this.unit;
-    const edges = rows.map((row, r) => {
+    // one path for the edges that look the same: hundreds of paths take longer than the solution
+    const edges = new Map<string, { sequence: number; touching: boolean; d: string }>();
+    rows.forEach((row, r) => {
       // a straight line where lengths are true, which is all that is drawn of it
       const [a, b] = row.entries;
       const size = a * a + b * b;
-      const along = reach / Math.sqrt(size || 1);
+      if (size === 0) return;
+      const along = reach / Math.sqrt(size);
       const end = (side: number): Point => this.straight([a / size + side * along * -b, b / size + side * along * a]);
       const index = prompt ? r : run.solution.rows.findIndex((one) => one.sequence === row.sequence && one.token === row.token);
-      return { d: size > 0 ? `M${end(-1)}L${end(1)}` : "", sequence: row.sequence, touching: run.solution.support[index] === true };
+      const touching = run.solution.support[index] === true;
+      const look = `${row.sequence} ${touching}`;
+      edges.set(look, { sequence: row.sequence, touching, d: `${edges.get(look)?.d ?? ""}M${end(-1)}L${end(1)}` });
     });
-    this.edges.selectAll<SVGPathElement, (typeof edges)[number]>("path.edge").data(edges).join("path").attr("class", "edge")
+    this.edges.selectAll<SVGPathElement, { sequence: number; touching: boolean; d: string }>("path.edge").data([...edges.values()]).join("path").attr("class", "edge")
       .attr("d", (edge) => edge.d).attr("fill", "none").attr("stroke", (edge) => `var(--s${edge.sequence % 6})`)
       .attr("stroke-width", (edge) => (edge.touching ? 2.4 : 0.9)).attr("stroke-opacity", (edge) => (edge.touching ? 1 : 0.4));
   }
@@ -271,6 +285,25 @@ export class WeightPlane {
     group.selectAll("circle.start").data([0]).join("circle").attr("class", "start").attr("r", 6).attr("fill", "var(--card)").attr("stroke", "var(--ink)").attr("stroke-width", 2);
     group.selectAll("text").data(state.step > 0 || length(state.scene.start) > 0 ? [0] : []).join("text").attr("class", "soft halo").attr("x", 9).attr("y", 14).text(prompt ? "p(0)" : "start");
   }
+}
+
+/** The score that softmax attention with logits ⟨key, u⟩ averages. */
+function expected(keys: number[][], allowed: boolean[], gamma: number[], u: Point): number {
+  let largest = -Infinity;
+  let [total, sum] = [0, 0];
+  // one pass: when a larger logit comes, what was summed is scaled to it
+  for (let t = 0; t < keys.length; t++) {
+    if (!allowed[t]) continue;
+    const logit = keys[t][0] * u[0] + keys[t][1] * u[1];
+    if (logit > largest) {
+      const scale = Math.exp(largest - logit);
+      [largest, total, sum] = [logit, total * scale, sum * scale];
+    }
+    const weight = Math.exp(logit - largest);
+    total += weight;
+    sum += weight * gamma[t];
+  }
+  return sum / total;
 }
 
 /** Where the plane shows the start, and the start for another place; null where the query does not reach every place. */
