@@ -93,25 +93,13 @@ class Certified(NamedTuple):
 
 
 class Products(NamedTuple):
-    """A(W) − b and N*(A*(λ)), and how far rounding may have moved them.
+    """A(W) − b and N*(A*(λ)), and how far rounding may have moved them."""
 
-    Attributes
-    ----------
-    slack, slack_error : ndarray, shape (*batch, R)
-        The error may be one number for all rows.
-    size : ndarray, shape (*batch,)
-        N*(A*(λ)) with its rounding error added.
-    length : ndarray, shape (*batch,)
-        ‖W‖_F.
-    room : ndarray, shape (*batch, R)
-        ‖row‖ ‖W‖_F.
-    """
-
-    slack: Float[np.ndarray, "*batch R"]
+    slack: Float[np.ndarray, "*batch R"]  # slack, slack_error: the error may be one number for all rows
     slack_error: Float[np.ndarray, "*batch R"] | float
-    size: Values
-    length: Values
-    room: Float[np.ndarray, "*batch R"]
+    size: Values  # N*(A*(λ)) with its rounding error added
+    length: Values  # ‖W‖_F
+    room: Float[np.ndarray, "*batch R"]  # ‖row‖ ‖W‖_F
 
 
 def certify(
@@ -126,20 +114,11 @@ def certify(
     With ``tol``, ``gap`` and ``violation`` contain bounds on the rounding errors of A(W) and A*(λ). If only rounding
     keeps them from ``tol`` and :data:`VIOLATION_ALLOWED`, :func:`certify_exactly` repeats the evaluation in integers.
 
-    Parameters
-    ----------
-    constraints : Constraints
-    norm : Norm
-    weights : ndarray, shape (*batch, d_k, d_q)
-    multipliers : ndarray, shape (*batch, n, Q, T)
-    tol : float, optional
-        The gap that is required. None leaves rounding errors out, which is enough for a solver that looks at itself.
+    ``tol``: the gap that is required. None leaves rounding errors out, which is enough for a solver that looks at
+    itself.
 
-    Returns
-    -------
-    Certified
-        ``gap`` is ∞ where the weights have no positive margin, and 0 where they are 0. Bounds that contradict each
-        other, as with a wrong dual norm, have their distance as gap.
+    ``gap`` is ∞ where the weights have no positive margin, and 0 where they are 0. Bounds that contradict each other,
+    as with a wrong dual norm, have their distance as gap.
     """
     flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
     asks_margin = constraints.asks_margin
@@ -187,14 +166,13 @@ def is_optimal(done: Certified, tol: float) -> Bool[np.ndarray, "*batch"]:
 
 
 def _with(index: tuple[int, ...], array: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """The array with another part."""
     array = np.array(array)
     array[index] = part
     return array
 
 
 def _short(done: Certified, tol: float) -> float:
-    """The factor by which gap or violation exceeds what is allowed."""
+    """Return the factor by which gap or violation exceeds what is allowed."""
     return max(float(done.gap) / max(tol, EPS), float(done.violation) / VIOLATION_ALLOWED)
 
 
@@ -221,17 +199,8 @@ def certify_exactly(constraints: Constraints, norm: Norm, weights: Weights, dual
     W, which each product with W contains, can leave it far below 1. Dividing all weights by that margin would make
     them needlessly large. A change of W of the size of its last digits repairs it, and changes N(W) as little.
 
-    Parameters
-    ----------
-    constraints : Constraints
-        Of one problem, with ``given``.
-    norm : Norm
-    weights : ndarray, shape (d_k, d_q)
-        With margins of about 1.
-    dual : ndarray, shape (n, Q, T)
-        With N*(A*(λ)) about 1.
-    tol : float
-        Of the answers with at most this gap, the one with the least violation is returned.
+    ``constraints``: of one problem, with ``given``. ``weights``: with margins of about 1. ``dual``: with N*(A*(λ))
+    about 1. ``tol``: of the answers with at most this gap, the one with the least violation is returned.
     """
     exact, flat = ExactConstraints(constraints), constraints.flat
     asked = flat(constraints.margin_mask)
@@ -311,17 +280,8 @@ def certified(
 def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tuple[TokenValues, Values]:
     """Multipliers normalised to b'λ = 1, and the bound on N(W) that they prove on unit rows with b = 1.
 
-    Parameters
-    ----------
-    constraints : Constraints
-    norm : Norm
-    multipliers : ndarray, shape (*batch, n, Q, T)
-
-    Returns
-    -------
-    dual : ndarray, shape (*batch, n, Q, T)
-    bound : ndarray, shape (*batch,)
-        Σ μ / N*(A*(λ)) with μ = λ‖row‖ over the rows with b = 1; ∞ for a multiplier on a row of zeros.
+    Returns ``dual`` and ``bound`` (Σ μ / N*(A*(λ)) with μ = λ‖row‖ over the rows with b = 1; ∞ for a multiplier on a
+    row of zeros).
     """
     dual, size = _feasible_multipliers(constraints, norm, multipliers)
     size_error = _rounding_of_size(constraints, norm, dual)
@@ -341,7 +301,6 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
 
 
 def is_frobenius(norm: Norm) -> bool:
-    """Whether the norm is the Frobenius norm, for which faster formulas exist."""
     return norm is FROBENIUS or norm == FROBENIUS
 
 
@@ -375,13 +334,11 @@ def rounding_of_margins(constraints: Constraints) -> float:
 
 
 def rounding_of_sums(constraints: Constraints) -> float:
-    """The same for A*(λ), relative to Σ λ ‖row‖.
+    """Bound the rounding error of A*(λ), relative to Σ λ ‖row‖.
 
     Sums of many terms are made in blocks, and their errors are independent: they grow with the square root.
 
-    References
-    ----------
-    Higham and Mary (2019), *A new approach to probabilistic rounding error analysis*.
+    References: Higham and Mary (2019), *A new approach to probabilistic rounding error analysis*.
     """
     *_, n, Q, T = constraints.inequality.shape
     return float(UNIT * (min(n * Q, 4 * math.sqrt(n * Q)) + min(T, 4 * math.sqrt(T)) + 6))
@@ -404,7 +361,7 @@ def _frobenius_factor(norm: Norm, shape: tuple[int, int]) -> float:
 
 
 def length_of(weights: Weights) -> Values:
-    """The Frobenius norm of each matrix."""
+    """Return the Frobenius norm of each matrix."""
     flat = weights.reshape(*weights.shape[:-2], -1)
     result: Values = np.sqrt(np.vecdot(flat, flat))
     return result

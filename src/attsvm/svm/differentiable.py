@@ -169,7 +169,6 @@ class _Layer:
         return next(found, None)
 
     def problem(self, arrays: Arrays) -> Problem:
-        """The problem of some tokens, queries and keys."""
         own = {name: np.asarray(x) for name, x in arrays.items()}
         return Problem(**own, mask=self.constant("mask"), query_mask=self.constant("query_mask"))
 

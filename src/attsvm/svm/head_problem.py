@@ -7,24 +7,15 @@ from jaxtyping import Float
 
 
 class HeadProblem(NamedTuple):
-    """Keys, queries and W of one head; its logits are k_it'W z_iq.
+    """Keys, queries and W of one head; its logits are k_it'W z_iq."""
 
-    Attributes
-    ----------
-    keys : ndarray, shape (n, T, d_k)
-        The tokens that enter the layer; with rotary positions, the rotated keys of the head.
-    queries : ndarray, shape (n, Q, d_q)
-        The tokens that enter the layer with a constant coordinate 1; with rotary positions, the rotated queries.
-    weights : ndarray, shape (d_k, d_q)
-        W = W_K (W_Q; b_Q)'/√d_h; with rotary positions, I/√d_h.
-    """
-
+    # the tokens that enter the layer; with rotary positions, the rotated keys of the head
     keys: Float[np.ndarray, "n T d_k"]
+    # the tokens that enter the layer with a constant coordinate 1; with rotary positions, the rotated queries
     queries: Float[np.ndarray, "n Q d_q"]
-    weights: Float[np.ndarray, "d_k d_q"]
+    weights: Float[np.ndarray, "d_k d_q"]  # W = W_K (W_Q; b_Q)'/√d_h; with rotary positions, I/√d_h
 
     def logits(self) -> Float[np.ndarray, "n Q T"]:
-        """The logit of each token for each query."""
         # one product for all sequences: BLAS divides each of many small ones between its threads, which takes ten times
         # as long
         rows = self.queries.reshape(-1, self.queries.shape[-1]).astype(self.weights.dtype)

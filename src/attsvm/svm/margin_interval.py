@@ -36,40 +36,26 @@ ROUNDING = 0.9
 
 @dataclass(frozen=True, eq=False)
 class MarginInterval:
-    """A head's smallest margin on its tokens, over the best one.
+    """A head's smallest margin on its tokens, over the best one."""
 
-    Attributes
-    ----------
-    status : Status
-        ``optimal`` if the interval is at most as wide as required; ``inaccurate`` if it is wider, or was not found;
-        ``infeasible`` if no matrix keeps the selection. If there are no constraints, because every query may attend to
-        only one token, the status is ``optimal`` and there is no ratio.
-    margin : float or None
-        min (k_α − k_t)'W z over all constraints, of W/‖W‖_F. The selection is the argmax of the head's own logits, so
-        it is not negative; it is 0 where two tokens tie.
-    norm : float
-        ‖W‖_F.
-    lower, upper : float or None
-        Bounds on the ratio: ``margin`` times the least norm of a matrix with margins of 1, which the dual bounds from
-        below and the primal from above.
-    constraints, duplicates : int
-        Pairs of a query and a token that it drops; and how many of them are left out because the token is an exact
-        duplicate of the selected one.
-    support : int
-        Constraints with a positive multiplier: the support tokens, as far as the solve went.
-    steps : int
-        Steps of the solve.
-    """
-
+    # ``optimal`` if the interval is at most as wide as required; ``inaccurate`` if it is wider, or was not found;
+    # ``infeasible`` if no matrix keeps the selection. If there are no constraints, because every query may attend to
+    # only one token, the status is ``optimal`` and there is no ratio.
     status: Status
+    # min (k_α − k_t)'W z over all constraints, of W/‖W‖_F. The selection is the argmax of the head's own logits, so it
+    # is not negative; it is 0 where two tokens tie.
     margin: float | None
-    norm: float
+    norm: float  # ‖W‖_F
+    # lower, upper: bounds on the ratio: ``margin`` times the least norm of a matrix with margins of 1, which the dual
+    # bounds from below and the primal from above
     lower: float | None
     upper: float | None
+    # constraints, duplicates: pairs of a query and a token that it drops; and how many of them are left out because the
+    # token is an exact duplicate of the selected one
     constraints: int
     duplicates: int
-    support: int
-    steps: int
+    support: int  # constraints with a positive multiplier: the support tokens, as far as the solve went
+    steps: int  # steps of the solve
 
     @property
     def width(self) -> float | None:
@@ -94,31 +80,16 @@ def margin_interval(
     max_steps: int | None = None,
     grams: Grams | None = None,
 ) -> tuple[MarginInterval, Float[np.ndarray, "n Q T"] | None]:
-    """The interval of one head, and the multipliers that prove it.
+    """Bound one head's margin ratio; return the interval and the multipliers that prove it.
 
-    Parameters
-    ----------
-    head : HeadProblem
-    allowed : bool ndarray, shape (n, Q, T)
-    selected : int ndarray, shape (n, Q)
-        −1 where there is no query.
-    gap : float
-        Relative width at which the solve stops.
-    max_steps : int, optional
-        Largest number of steps of the solve; 20,000 if not given.
-    grams : Grams, optional
-        Gram matrices of the head's keys and queries under ``allowed``, which make the solve faster.
+    ``selected``: −1 where there is no query. ``gap``: relative width at which the solve stops. ``max_steps``: largest
+    number of steps of the solve; 20,000 if not given. ``grams``: Gram matrices of the head's keys and queries under
+    ``allowed``, which make the solve faster.
 
-    Returns
-    -------
-    MarginInterval
-    ndarray, shape (n, Q, T), or None
-        Multipliers of the constraints, which bound the best margin from above. None if no query has a choice, or if no
-        matrix keeps the selection.
+    The multipliers, of shape (n, Q, T), bound the best margin from above. They are None if no query has a choice, or if
+    no matrix keeps the selection.
 
-    References
-    ----------
-    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
+    References: Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
     """
     asks = selected >= 0
     dropped = allowed & asks[..., None]

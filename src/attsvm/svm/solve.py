@@ -164,8 +164,6 @@ def _multiplications(problem: Problem) -> int:
 
 
 class _Options(NamedTuple):
-    """Options of :func:`solve_svm`."""
-
     norm: Norm
     relaxed: Any
     slack: float | None

@@ -14,10 +14,7 @@ WORTH_SHARING = 10_000_000
 def threads_for(multiplications: int) -> AbstractContextManager[object]:
     """Limit BLAS to one thread: small products do not scale.
 
-    Parameters
-    ----------
-    multiplications : int
-        Number of multiplications in each product.
+    ``multiplications``: number of multiplications in each product.
     """
     return nullcontext() if multiplications >= WORTH_SHARING else _one_thread()
 

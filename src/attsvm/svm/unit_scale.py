@@ -19,20 +19,12 @@ SMALLEST = 1e-290
 
 
 class UnitScale(NamedTuple):
-    """A problem with keys and queries divided by powers of two, which changes no digit.
-
-    Attributes
-    ----------
-    problem : Problem
-    exponent : int ndarray, shape (*batch,)
-        The rows were divided by 2**exponent, so the weights are larger by this factor.
-    slack : float or None
-        C for the scaled rows: larger by the square of this factor.
-    """
+    """A problem with keys and queries divided by powers of two, which changes no digit."""
 
     problem: Problem
+    # the rows were divided by 2**exponent, so the weights are larger by this factor
     exponent: Int[np.ndarray, "*batch"]
-    slack: float | None
+    slack: float | None  # C for the scaled rows: larger by the square of this factor
 
 
 def unit_scale(problem: Problem, slack: float | None) -> UnitScale | None:
@@ -65,7 +57,7 @@ def unit_scale(problem: Problem, slack: float | None) -> UnitScale | None:
 
 
 def _exponent(array: np.ndarray, own_axes: int) -> Int[np.ndarray, "*own"]:
-    """Of the largest number in the last axes, which are kept with length 1."""
+    """Return the exponent of the largest number in the last axes, which are kept with length 1."""
     largest = np.abs(array).max(axis=tuple(range(-own_axes, 0)), keepdims=True)
     return np.asarray(np.frexp(largest)[1])
 

@@ -47,19 +47,11 @@ class Rows(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The arrays that constraints were made of, before any rounding, with the batch axes of their own.
-
-    Attributes
-    ----------
-    keys : ndarray, shape (..., n, T, d_k)
-    queries : ndarray, shape (..., n, Q, d_q)
-    first : bool ndarray, shape (*batch, n, Q, T)
-        The reference token of each query.
-    """
+    """The arrays that constraints were made of, before any rounding, with the batch axes of their own."""
 
     keys: Float[np.ndarray, "*own n T d_k"]
     queries: Float[np.ndarray, "*own n Q d_q"]
-    first: TokenMask
+    first: TokenMask  # the reference token of each query
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,30 +60,17 @@ class Constraints:
 
     The reference is the selected token, or the first token of a selected set. Rows of tokens outside the set are
     inequalities, with right side 1, or 0 where relaxed; rows of the set's other tokens are equalities with 0.
-
-    Attributes
-    ----------
-    keys : ndarray, shape (*batch, n, T, d_k)
-        Shifted by one vector per sequence. This changes no row, and the differences of keys lose fewer digits. If a
-        sequence has one query, the shift is by the reference, and the keys are the left factors of the rows.
-    queries : ndarray, shape (*batch, n, Q, d_q)
-    references : ndarray, shape (*batch, n, Q, d_k), or None
-        The (shifted) reference keys; None where they are zero.
-    inequality, equality : bool ndarrays, shape (*batch, n, Q, T)
-        ``equality`` is None where every set has a single token.
-    right : ndarray, shape (*batch, n, Q, T)
-        b: 1 where a margin of 1 is required, else 0.
-    given : Given, or None
-        What the constraints were made of; None for part of them.
     """
 
+    # shifted by one vector per sequence. This changes no row, and the differences of keys lose fewer digits. If a
+    # sequence has one query, the shift is by the reference, and the keys are the left factors of the rows.
     keys: Float[np.ndarray, "*batch n T d_k"]
     queries: Float[np.ndarray, "*batch n Q d_q"]
-    references: Float[np.ndarray, "*batch n Q d_k"] | None
-    inequality: TokenMask
+    references: Float[np.ndarray, "*batch n Q d_k"] | None  # the (shifted) reference keys; None where they are zero
+    inequality: TokenMask  # inequality, equality: ``equality`` is None where every set has a single token
     equality: TokenMask | None
-    right: TokenValues
-    given: Given | None = None
+    right: TokenValues  # b: 1 where a margin of 1 is required, else 0
+    given: Given | None = None  # what the constraints were made of; None for part of them
 
     @classmethod
     def of(
@@ -132,7 +111,6 @@ class Constraints:
 
     @cached_property
     def batch_shape(self) -> tuple[int, ...]:
-        """Shape of the leading axes: one problem each."""
         return self.inequality.shape[:-3]
 
     @property
@@ -246,15 +224,9 @@ class Constraints:
     def rows(self, which: TokenMask | None = None) -> Rows:
         """The rows of one problem (without leading axes) at unit norm; rows of zeros are left out.
 
-        Parameters
-        ----------
-        which : bool ndarray, shape (n, Q, T), optional
-            The rows to return; by default all.
+        ``which``: the rows to return; by default all.
 
-        Raises
-        ------
-        ValueError
-            If there are leading axes.
+        Raises ValueError if there are leading axes.
         """
         if self.batch_shape:
             raise ValueError("rows are written out one problem at a time")
@@ -319,7 +291,7 @@ class Constraints:
         return flat.reshape(weights.shape)
 
     def _project_by_products(self, weights: Weights, equality: TokenMask) -> Weights:
-        """The same by conjugate gradients on the multipliers of the equalities, without storing their rows."""
+        """Project by conjugate gradients on the multipliers of the equalities, without storing their rows."""
         inverse = np.where(equality, 1 / np.where(equality, self.norms, 1.0), 0.0)
         residual = self.apply(weights) * inverse
         least = (ROUNDING * np.linalg.norm(weights)) ** 2
@@ -338,7 +310,6 @@ class Constraints:
         return weights
 
     def one(self, index: tuple[int, ...]) -> "Constraints":
-        """The constraints of one problem, with what they were made of."""
         if self.given is None or not self.batch_shape:
             return self
         keys, queries, first = (self._in_each(array)[index] for array in self.given)
@@ -360,10 +331,7 @@ class Constraints:
 def check_relaxed(problem: Problem, relaxed: Any, batch: tuple[int, ...]) -> Bool[np.ndarray, "*batch n Q"] | None:
     """Which queries need a margin of 0 only, always with a Q axis; None if no query does.
 
-    Raises
-    ------
-    ProblemError
-        If ``relaxed`` is not boolean or its shape does not fit.
+    Raises ProblemError if ``relaxed`` is not boolean or its shape does not fit.
     """
     if relaxed is None:
         return None

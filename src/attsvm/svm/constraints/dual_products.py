@@ -13,26 +13,16 @@ class DualProducts:
     A product uses the keys and queries only. It uses the Gram matrix of the queries if there are few of them compared
     with their dimension, otherwise the weights A'μ, whichever is less work.
 
-    Parameters
-    ----------
-    constraints : Constraints
-        Without leading axes.
-
-    Attributes
-    ----------
-    right : ndarray, shape (n, Q, T)
-        b divided by the norms of the rows, scaled so that the largest entry is 1.
-    asked, bounded, there : bool ndarrays, shape (n, Q, T)
-        Rows with b = 1; inequalities, whose multipliers must not be negative; all rows except rows of zeros.
-    multiplications : int
-        Number of multiplications in one product with K.
+    ``constraints``: without leading axes.
     """
 
-    right: TokenValues
+    right: TokenValues  # b divided by the norms of the rows, scaled so that the largest entry is 1
+    # asked, bounded, there: rows with b = 1; inequalities, whose multipliers must not be negative; all rows except rows
+    # of zeros
     asked: TokenMask
     bounded: TokenMask
     there: TokenMask
-    multiplications: int
+    multiplications: int  # number of multiplications in one product with K
 
     def __init__(self, constraints: Constraints) -> None:
         if constraints.batch_shape:
@@ -85,11 +75,9 @@ class DualProducts:
         return differences.astype(self._queries.dtype, copy=False), rows // self.right.shape[-1]
 
     def apply(self, weights: Weights) -> TokenValues:
-        """A w."""
         return np.asarray(self.constraints.apply(weights) * self._inverse)
 
     def adjoint(self, multipliers: TokenValues) -> Weights:
-        """A'μ."""
         return self.constraints.adjoint(multipliers * self._inverse)
 
     def of_original_rows(self, multipliers: TokenValues) -> TokenValues:
@@ -97,7 +85,7 @@ class DualProducts:
         return np.asarray(multipliers * self._inverse)
 
     def of_unit_rows(self, multipliers: TokenValues) -> TokenValues:
-        """The reverse of :meth:`of_original_rows`, made feasible."""
+        """Return multipliers of the unit rows, clipped to be feasible: the reverse of :meth:`of_original_rows`."""
         multipliers = np.where(self.there, multipliers * self.constraints.norms, 0.0)
         return np.asarray(np.maximum(multipliers, 0.0, out=multipliers, where=self.bounded))
 

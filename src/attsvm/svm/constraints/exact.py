@@ -32,7 +32,6 @@ class Integers(NamedTuple):
         return Integers(self.digits @ other.digits, self.exponent + other.exponent)
 
     def minus(self, array: np.ndarray) -> "Integers":
-        """The difference to an array of integers."""
         if self.exponent > 0:
             return Integers((self.digits << self.exponent) - array, 0)
         return Integers(self.digits - (array << -self.exponent), self.exponent)
@@ -53,10 +52,7 @@ def _rounded(number: int, exponent: int) -> float:
 class ExactConstraints:
     """The constraints of one problem, from the keys and queries as they were given.
 
-    Parameters
-    ----------
-    constraints : Constraints
-        Without batch axes, and with ``given``.
+    ``constraints``: without batch axes, and with ``given``.
     """
 
     def __init__(self, constraints: Constraints) -> None:

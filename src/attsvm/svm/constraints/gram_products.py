@@ -76,14 +76,8 @@ class GramProducts(DualProducts):
 
     With W = Σ_i K_i'C_i'Z_i over sequences i, the logits of a sequence j are Σ_i (K_j K_i') C_i' (Z_i Z_j').
 
-    Parameters
-    ----------
-    constraints : Constraints
-        Without leading axes.
-    selected : int ndarray, shape (n, Q)
-        The references; −1 where there is no query.
-    grams : Grams
-        The Gram matrices of the keys and queries.
+    ``constraints``: without leading axes. ``selected``: the references; −1 where there is no query. ``grams``: the Gram
+    matrices of the keys and queries.
     """
 
     def __init__(self, constraints: Constraints, selected: Int[np.ndarray, "n Q"], grams: Grams) -> None:
@@ -94,7 +88,6 @@ class GramProducts(DualProducts):
         self._queries = self._queries.astype(self._between.dtype, copy=False)
 
     def times(self, multipliers: TokenValues) -> TokenValues:
-        """K μ: the margin of each row under the weights A'μ."""
         tokens, queries, of_tokens, of_queries = self._grams
         between = self._between
         scaled = multipliers * self._inverse

@@ -13,56 +13,34 @@ Block = Float[np.ndarray, "N d_k d_q"]
 
 
 class PairRows(NamedTuple):
-    """Rows l z' of N problems: row a has the left factor ``left[:, a]`` and the query ``queries[:, query_of[a]]``.
-
-    Attributes
-    ----------
-    left : ndarray, shape (N, m, d_k)
-    queries : ndarray, shape (N, U, d_q)
-    query_of : int ndarray, shape (m,)
-        Sorted in ascending order; every query has a row.
-    first : int ndarray, shape (U,)
-        The first row of each query.
-    """
+    """Rows l z' of N problems: row a has the left factor ``left[:, a]`` and the query ``queries[:, query_of[a]]``."""
 
     left: Float[np.ndarray, "N m d_k"]
     queries: Float[np.ndarray, "N U d_q"]
-    query_of: Int[np.ndarray, " m"]
-    first: Int[np.ndarray, " U"]
+    query_of: Int[np.ndarray, " m"]  # sorted in ascending order; every query has a row
+    first: Int[np.ndarray, " U"]  # the first row of each query
 
     def apply(self, weights: Block) -> RowVector:
-        """A(W)."""
         return np.asarray(np.vecdot(self.left, (self.queries @ weights.mT).take(self.query_of, axis=1)))
 
     def adjoint(self, multipliers: RowVector) -> Block:
-        """A*(λ)."""
         pulled = np.add.reduceat(self.left * multipliers[:, :, None], self.first, axis=1)
         return np.asarray(pulled.mT @ self.queries)
 
     def keep(self, problems: Chosen) -> "PairRows":
-        """The rows of some of the problems."""
         return self._replace(left=self.left[problems], queries=self.queries[problems])
 
 
 class Reduced(NamedTuple):
-    """Unit rows in coordinates of the span of their factors, which contains the optimum.
-
-    Attributes
-    ----------
-    rows : PairRows
-    unit : UnitRows
-        Their right sides and places.
-    key_basis, query_basis : ndarrays, shapes (N, D_k, d_k), (N, D_q, d_q), or None
-        Orthonormal columns; None if the coordinates are the original ones.
-    """
+    """Unit rows in coordinates of the span of their factors, which contains the optimum."""
 
     rows: PairRows
-    unit: UnitRows
+    unit: UnitRows  # their right sides and places
+    # key_basis, query_basis: orthonormal columns; None if the coordinates are the original ones
     key_basis: Float[np.ndarray, "N D_k d_k"] | None
     query_basis: Float[np.ndarray, "N D_q d_q"] | None
 
     def keep(self, problems: Chosen) -> "Reduced":
-        """The rows of some of the problems."""
         return Reduced(
             self.rows.keep(problems),
             self.unit.keep(problems),
@@ -100,10 +78,7 @@ def reduced_rows(constraints: Constraints, *, left: bool = True, right: bool = T
 
     ``left`` and ``right`` say on which sides the weights may be restricted to the span of the factors.
 
-    Raises
-    ------
-    ValueError
-        If there is another number of batch axes, or no row at all.
+    Raises ValueError if there is another number of batch axes, or no row at all.
     """
     unit = UnitRows.of(constraints)
     keys, queries, query_of, first = paired(constraints, unit.position)

@@ -16,10 +16,10 @@ class RowProducts(Protocol):
     """N problems of m rows A in D unknowns."""
 
     def apply(self, weights: Vector) -> RowVector:
-        """A w."""
+        """Compute A w for each problem."""
 
     def adjoint(self, multipliers: RowVector) -> Vector:
-        """A'λ."""
+        """Compute A'λ for each problem."""
 
     def gram(self, scale: Vector) -> Float[np.ndarray, "N m m"]:
         """A diag(scale) A', scale ≥ 0."""
@@ -28,7 +28,7 @@ class RowProducts(Protocol):
         """A diag(scale), written out."""
 
     def keep(self, problems: Chosen) -> Self:
-        """The rows of some of the problems."""
+        """Return the rows of some of the problems."""
 
 
 class DenseRows:
@@ -38,11 +38,9 @@ class DenseRows:
         self.matrix = matrix
 
     def apply(self, weights: Vector) -> RowVector:
-        """A w."""
         return np.asarray(np.matmul(self.matrix, weights[..., None])[..., 0])
 
     def adjoint(self, multipliers: RowVector) -> Vector:
-        """A'λ."""
         return np.asarray(np.matmul(multipliers[:, None, :], self.matrix)[:, 0])
 
     def gram(self, scale: Vector) -> Float[np.ndarray, "N m m"]:
@@ -51,32 +49,25 @@ class DenseRows:
         return np.asarray(np.matmul(scaled, scaled.mT))
 
     def scaled(self, scale: Vector) -> Float[np.ndarray, "N m D"]:
-        """A diag(scale), written out."""
         return np.asarray(self.matrix * scale[:, None, :])
 
     def keep(self, problems: Chosen) -> "DenseRows":
-        """The rows of some of the problems."""
         return DenseRows(self.matrix[problems])
 
 
 class FactoredRows:
     """Rows l z' of one problem, stored by their factors: m d_k numbers instead of m D with D = d_k d_q.
 
-    Parameters
-    ----------
-    pairs : PairRows
-        With N = 1.
+    ``pairs``: with N = 1.
     """
 
     def __init__(self, pairs: PairRows) -> None:
         self.pairs = pairs
 
     def apply(self, weights: Vector) -> RowVector:
-        """A w."""
         return self.pairs.apply(weights.reshape(1, self.pairs.left.shape[-1], -1))
 
     def adjoint(self, multipliers: RowVector) -> Vector:
-        """A'λ."""
         return self.pairs.adjoint(multipliers).reshape(1, -1)
 
     def gram(self, scale: Vector) -> Float[np.ndarray, "1 m m"]:
@@ -112,7 +103,6 @@ class Selection(NamedTuple, Generic[P]):
     unit: UnitRows
 
     def keep(self, problems: Chosen) -> "Selection[P]":
-        """The rows of some of the problems."""
         return Selection(self.products.keep(problems), self.unit.keep(problems))
 
 

@@ -14,35 +14,20 @@ Chosen = Bool[np.ndarray, " N"] | Int[np.ndarray, " some"]
 
 
 class UnitRows(NamedTuple):
-    """Rows of N problems divided by their norms; row k of each is at ``position[k]`` of the flattened (n, Q, T).
+    """Rows of N problems divided by their norms; row k of each is at ``position[k]`` of the flattened (n, Q, T)."""
 
-    Attributes
-    ----------
-    there : bool ndarray, shape (N, m)
-        Which problems have the row. Otherwise it stands for a row of zeros with right side −1, which always holds.
-    right : ndarray, shape (N, m)
-        b divided by the norms of the rows.
-    equality : bool ndarray, shape (N, m)
-    norms : ndarray, shape (N, m)
-        Of the original rows; 1 where a problem does not have the row.
-    position : int ndarray, shape (m,)
-        Increasing.
-    """
-
+    # which problems have the row. Otherwise it stands for a row of zeros with right side −1, which always holds.
     there: Bool[np.ndarray, "N m"]
-    right: RowVector
+    right: RowVector  # shape (N, m), b divided by the norms of the rows
     equality: Bool[np.ndarray, "N m"]
-    norms: RowVector
-    position: Int[np.ndarray, " m"]
+    norms: RowVector  # shape (N, m), of the original rows; 1 where a problem does not have the row
+    position: Int[np.ndarray, " m"]  # increasing
 
     @classmethod
     def of(cls, constraints: Constraints, position: Int[np.ndarray, " m"] | None = None) -> "UnitRows":
         """The rows at some positions, or all rows, of constraints with one batch axis.
 
-        Raises
-        ------
-        ValueError
-            If there is another number of batch axes, or no row at all.
+        Raises ValueError if there is another number of batch axes, or no row at all.
         """
         if len(constraints.batch_shape) != 1:
             raise ValueError(f"constraints: expected one batch axis, got batch shape {constraints.batch_shape}")
@@ -62,7 +47,6 @@ class UnitRows(NamedTuple):
         return cls(there, right, equality, norms, position)
 
     def keep(self, problems: Chosen) -> "UnitRows":
-        """The rows of some of the problems."""
         return self._replace(
             there=self.there[problems],
             right=self.right[problems],

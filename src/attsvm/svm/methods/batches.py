@@ -18,13 +18,8 @@ def undecided(constraints: Constraints) -> Bool[np.ndarray, "*batch"]:
 def chunks(chosen: Bool[np.ndarray, " N"], numbers: int, most_numbers: int) -> Iterator[Int[np.ndarray, " chunk"]]:
     """Indices of the chosen problems, as many at a time as stay in the processor's cache, but at least one.
 
-    Parameters
-    ----------
-    chosen : bool ndarray, shape (N,)
-    numbers : int
-        Numbers that one problem stores.
-    most_numbers : int
-        Numbers that the problems of a chunk may store; 0 for one problem at a time.
+    ``numbers``: numbers that one problem stores. ``most_numbers``: numbers that the problems of a chunk may store; 0
+    for one problem at a time.
     """
     index = np.flatnonzero(chosen)
     length = max(1, most_numbers // max(1, numbers))

@@ -17,26 +17,13 @@ Report = Callable[[int, float], bool]
 
 @dataclass(frozen=True)
 class Settings:
-    """How precise a solver has to be, and where it starts.
+    """How precise a solver has to be, and where it starts."""
 
-    Attributes
-    ----------
-    tol : float
-        Relative gap at which an iterative method may stop.
-    max_steps : int or None
-        None leaves it to the method.
-    warm_start : ndarray, shape (*batch, d_k, d_q), or None
-        Initial weights, for the methods that can use them.
-    report : callable or None
-        Called as ``report(step, gap)`` by iterative methods; a true return value stops them.
-    warm_multipliers : ndarray, shape (*batch, n, Q, T), or None
-        Multipliers of the original rows that belong to the initial weights, if they are known.
-    """
-
-    tol: float = 1e-8
-    max_steps: int | None = None
-    warm_start: np.ndarray | None = None
-    report: Report | None = None
+    tol: float = 1e-8  # relative gap at which an iterative method may stop
+    max_steps: int | None = None  # None leaves it to the method
+    warm_start: np.ndarray | None = None  # shape (*batch, d_k, d_q), initial weights, for the methods that can use them
+    report: Report | None = None  # called as ``report(step, gap)`` by iterative methods; a true return value stops them
+    # shape (*batch, n, Q, T), multipliers of the original rows that belong to the initial weights, if they are known
     warm_multipliers: np.ndarray | None = None
 
     def of_problem(self, k: int, batch_shape: tuple[int, ...]) -> "Settings":
@@ -51,30 +38,15 @@ class Settings:
 
 
 class Candidate(NamedTuple):
-    """Weights and multipliers that may be optimal, or multipliers that may prove infeasibility. Nothing is certified.
+    """Weights and multipliers that may be optimal, or multipliers that may prove infeasibility, not yet certified."""
 
-    Attributes
-    ----------
-    weights : ndarray, shape (*batch, d_k, d_q)
-        At any scale: only their direction matters.
-    multipliers : ndarray, shape (*batch, n, Q, T)
-        Of the original rows, at any positive scale.
-    ray : bool ndarray, shape (*batch,)
-        True where the multipliers are Farkas multipliers.
-    steps : int ndarray, shape (*batch,)
-    method : str
-    why : str
-        Why the method was chosen, in a few words.
-    norm : Norm or None
-        The norm with whose dual norm the multipliers are certified, if the solver knows how to bound that.
-    """
-
-    weights: Weights
-    multipliers: TokenValues
-    ray: Bool[np.ndarray, "*batch"]
+    weights: Weights  # at any scale: only their direction matters
+    multipliers: TokenValues  # of the original rows, at any positive scale
+    ray: Bool[np.ndarray, "*batch"]  # True where the multipliers are Farkas multipliers
     steps: Int[np.ndarray, "*batch"]
     method: str
-    why: str
+    why: str  # why the method was chosen, in a few words
+    # the norm with whose dual norm the multipliers are certified, if the solver knows how to bound that
     norm: Norm | None = None
 
     @classmethod
@@ -92,7 +64,7 @@ class Candidate(NamedTuple):
         return cls(weights, multipliers, ray, steps, each[0].method, each[0].why)
 
     def finite(self) -> "Candidate":
-        """The same with zeros for the problems in which there is a number that is not finite."""
+        """Put zeros where a problem has a number that is not finite."""
         # a sum of squares is cheaper than a look at each number; where it overflows, the numbers are looked at
         if all(math.isfinite(np.vdot(part, part)) for part in (self.weights, self.multipliers)):
             return self
@@ -105,7 +77,7 @@ class Candidate(NamedTuple):
         )
 
     def with_axes_of(self, constraints: Constraints) -> "Candidate":
-        """The same with the batch axes of the constraints, which were joined to one, or left out for one problem."""
+        """Restore the batch axes of the constraints, which were joined to one, or left out for one problem."""
         batch = constraints.batch_shape
         return self._replace(
             weights=self.weights.reshape(*batch, *constraints.weights_shape),

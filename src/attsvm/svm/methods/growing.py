@@ -13,36 +13,21 @@ MAX_ROUNDS = 30
 
 
 class Growth(NamedTuple):
-    """How the set of rows grows for a method.
+    """How the set of rows grows for a method."""
 
-    Attributes
-    ----------
-    rough : float
-        The relative gap at which a round looks for missing rows; most rounds end there.
-    first_rows : callable
-        Maps the number of rows with a positive multiplier in the Frobenius norm to the number of rows at the start.
-    allowed : callable
-        Maps the gap and the length of the weights to the largest allowed violation of a unit row.
-    """
-
-    rough: float
+    rough: float  # the relative gap at which a round looks for missing rows; most rounds end there
+    # maps the number of rows with a positive multiplier in the Frobenius norm to the number of rows at the start
     first_rows: Callable[[int], int]
+    # maps the gap and the length of the weights to the largest allowed violation of a unit row
     allowed: Callable[[float, float], TokenValues | float]
 
 
 class Grown(NamedTuple):
-    """The optimum over the last set of rows.
+    """The optimum over the last set of rows."""
 
-    Attributes
-    ----------
-    point : Point
-        ``gap`` is the gap over the set. Multipliers are in the places of the original rows, 0 outside the set.
-    complete : bool
-        Whether no row outside the set is violated.
-    """
-
+    # ``gap`` is the gap over the set. Multipliers are in the places of the original rows, 0 outside the set.
     point: Point
-    complete: bool
+    complete: bool  # whether no row outside the set is violated
 
 
 SolveRows = Callable[[TokenMask, float, int | None, Weights | None], Point]
@@ -65,20 +50,9 @@ def growing_rows(
     violates are added until there is none. The optimum over this set is then the optimum over all rows, and its
     multipliers, with 0 for all other rows, prove it.
 
-    Parameters
-    ----------
-    constraints : Constraints
-        With a batch axis of length 1.
-    weights, multipliers : ndarrays, shapes (1, d_k, d_q), (1, n, Q, T)
-        The solution in the Frobenius norm.
-    growth : Growth
-    solve : callable
-        Solves the problem with some of the inequalities and all equalities.
-    target : float
-        Relative gap to stop at.
-    max_steps : int or None
-    stopped : callable
-        Whether the user has stopped the solve.
+    ``constraints``: with a batch axis of length 1. ``weights``, ``multipliers``: the solution in the Frobenius norm.
+    ``solve``: solves the problem with some of the inequalities and all equalities. ``target``: relative gap to stop at.
+    ``stopped``: whether the user has stopped the solve.
     """
     norms = constraints.norms
     unit = np.where(norms > 0, norms, 1.0)

@@ -13,15 +13,7 @@ PROGRESS = 0.5
 
 
 class Point(NamedTuple):
-    """Weights and multipliers of N problems, with estimates of their gaps; the certificate decides.
-
-    Attributes
-    ----------
-    weights : ndarray, shape (N, D) or (N, d_k, d_q)
-    multipliers : ndarray, shape (N, m), or (N, n, Q, T) in the places of the original rows
-    gap : ndarray, shape (N,)
-    steps : int ndarray, shape (N,)
-    """
+    """Weights and multipliers of N problems, with estimates of their gaps; the certificate decides."""
 
     weights: Float[np.ndarray, "N *W"]
     multipliers: Float[np.ndarray, "N *m"]
@@ -44,22 +36,13 @@ class Point(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The iterates of the problems that still run.
+    """The iterates of the problems that still run."""
 
-    Attributes
-    ----------
-    weights, multipliers, gap
-        As in :class:`Point`.
-    alive : bool ndarray, shape (N,)
-        False where the iteration cannot go on.
-    diverged : bool ndarray, shape (N,), or None
-        Where the multipliers diverge, and are returned because they may prove infeasibility.
-    """
-
-    weights: np.ndarray
+    weights: np.ndarray  # weights, multipliers, gap: as in :class:`Point`
     multipliers: np.ndarray
     gap: Float[np.ndarray, " N"]
-    alive: Bool[np.ndarray, " N"]
+    alive: Bool[np.ndarray, " N"]  # False where the iteration cannot go on
+    # where the multipliers diverge, and are returned because they may prove infeasibility
     diverged: Bool[np.ndarray, " N"] | None = None
 
 
@@ -91,16 +74,8 @@ class Iteration(ABC):
 def iterate(iteration: Iteration, best: Point, target: float, max_steps: int, report: Report | None = None) -> Point:
     """The best iterate of each problem.
 
-    Parameters
-    ----------
-    iteration : Iteration
-    best : Point
-        Overwritten.
-    target : float
-        Relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling.
-    max_steps : int
-    report : callable, optional
-        Called as ``report(step, largest gap)``; a true return value ends the iteration.
+    ``best``: overwritten. ``target``: relative gap at which the iteration of a problem ends. It also ends when the gap
+    has stopped falling. ``report``: called as ``report(step, largest gap)``; a true return value ends the iteration.
     """
     running, stalled = np.arange(len(best.gap)), np.zeros(len(best.gap), int)
     for step in range(iteration.first_step, max_steps + 1):
@@ -129,12 +104,7 @@ def iterate(iteration: Iteration, best: Point, target: float, max_steps: int, re
 
 
 class Watch:
-    """A report over several iterations: it continues to count the steps, and remembers that it was stopped.
-
-    Parameters
-    ----------
-    report : callable or None
-    """
+    """A report over several iterations: it continues to count the steps, and remembers that it was stopped."""
 
     def __init__(self, report: Report | None) -> None:
         self.report = report

@@ -44,7 +44,6 @@ def _solve(
     method: str | None,
     counted: Callable[[np.ndarray], np.ndarray],
 ) -> Candidate:
-    """The answers of the heads, each with margins of 1; ``counted`` chooses the heads that keep their multipliers."""
     assert isinstance(norm, OfEachHead)
     assert norm.num_heads is not None
     heads = split_heads(constraints, norm.num_heads)

@@ -20,22 +20,12 @@ TARGET = 1e-3
 
 
 class Answer(NamedTuple):
-    """What was found for one problem.
-
-    Attributes
-    ----------
-    weights : ndarray, shape (d_k, d_q)
-    multipliers : ndarray, shape (n, Q, T)
-    steps : int
-        0 if there is only a starting point. The answer is then that of the Frobenius norm.
-    of_value, of_dual : callable, optional
-        Bounds on the norm of the weights and on the dual norm of A*(λ).
-    """
+    """What was found for one problem."""
 
     weights: Float[np.ndarray, "d_k d_q"]
     multipliers: TokenValues
-    steps: int
-    of_value: Proof | None = None
+    steps: int  # 0 if there is only a starting point. The answer is then that of the Frobenius norm.
+    of_value: Proof | None = None  # of_value, of_dual: bounds on the norm of the weights and on the dual norm of A*(λ)
     of_dual: Proof | None = None
 
 

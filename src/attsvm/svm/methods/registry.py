@@ -40,22 +40,12 @@ _solvers: dict[type[Norm], Solver] = {}
 def solver(*norms: type[Norm], methods: Sequence[str] | Callable[[Norm], Sequence[str]]) -> Callable[[S], S]:
     """Register a function as the solver for classes of norms, and for their subclasses.
 
-    Parameters
-    ----------
-    *norms : subclasses of Norm
-    methods : sequence of str, or callable
-        Names of the methods that a user can force; or a function that returns them for a norm.
+    ``methods``: names of the methods that a user can force; or a function that returns them for a norm.
 
-    Returns
-    -------
-    callable
-        A decorator for a function of (constraints, norm, settings, method) that returns a :class:`Candidate`. The
-        candidate is certified by the norm's ``values`` and ``dual`` alone, so a solver need not be exact.
+    Returns a decorator for a function of (constraints, norm, settings, method) that returns a :class:`Candidate`. The
+    candidate is certified by the norm's ``values`` and ``dual`` alone, so a solver need not be exact.
 
-    Raises
-    ------
-    ProblemError
-        If one of the classes has a solver already.
+    Raises ProblemError if one of the classes has a solver already.
     """
 
     def register(solve: S) -> S:
@@ -72,10 +62,7 @@ def solver(*norms: type[Norm], methods: Sequence[str] | Callable[[Norm], Sequenc
 def solver_of(norm: Norm) -> Solver:
     """The solver that is registered for the class of a norm, or for the nearest of its base classes.
 
-    Raises
-    ------
-    ProblemError
-        If there is none.
+    Raises ProblemError if there is none.
     """
     _discover()
     for kind in type(norm).__mro__:
@@ -91,10 +78,7 @@ def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, met
     If the numbers of a problem break its solver down (a factorisation fails, or there are infinities), the candidate is
     that of the Frobenius norm, or weights of 0. It is certified like any other.
 
-    Raises
-    ------
-    ProblemError
-        If no solver is registered for the norm, or it has no method of this name.
+    Raises ProblemError if no solver is registered for the norm, or it has no method of this name.
     """
     solve, methods = solver_of(norm)
     if method is not None:
@@ -121,10 +105,7 @@ def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, met
 def check_method(method: str, methods: Sequence[str], norm: Norm) -> None:
     """Check that a method is one of those of a norm.
 
-    Raises
-    ------
-    ProblemError
-        If it is not.
+    Raises ProblemError if it is not.
     """
     if method not in methods:
         expected = " or ".join(methods) or "no method"

@@ -34,25 +34,13 @@ SMALLEST_CHANGE = 1e-10
 
 
 class Rows(NamedTuple):
-    """Rows l z' of the constraints of one problem.
+    """Rows l z' of the constraints of one problem."""
 
-    Attributes
-    ----------
-    left, right : ndarrays, shapes (m, d_k) and (m, d_q)
-        k_r − k_t, and z.
-    required : ndarray, shape (m,)
-        The right side, 1 or 0.
-    free : bool ndarray, shape (m,)
-        Rows of a set's other tokens, whose multipliers have no sign.
-    place : int ndarray, shape (4, m)
-        Sequence, query, token t and reference token r.
-    """
-
-    left: Float[np.ndarray, "m d_k"]
+    left: Float[np.ndarray, "m d_k"]  # left, right: k_r − k_t, and z
     right: Float[np.ndarray, "m d_q"]
-    required: Float[np.ndarray, " m"]
-    free: Bool[np.ndarray, " m"]
-    place: Int[np.ndarray, "4 m"]
+    required: Float[np.ndarray, " m"]  # the right side, 1 or 0
+    free: Bool[np.ndarray, " m"]  # rows of a set's other tokens, whose multipliers have no sign
+    place: Int[np.ndarray, "4 m"]  # sequence, query, token t and reference token r
 
     @classmethod
     def of(cls, canonical: Canonical, sets: np.ndarray, relaxed: np.ndarray | None) -> "Rows":
@@ -75,7 +63,6 @@ class Rows(NamedTuple):
         )
 
     def take(self, chosen: Bool[np.ndarray, " m"]) -> "Rows":
-        """Some of the rows."""
         return Rows(*(x[..., chosen] if x is self.place else x[chosen] for x in self))
 
     @property
@@ -84,32 +71,19 @@ class Rows(NamedTuple):
         return np.asarray(np.linalg.norm(self.left, axis=1) * np.linalg.norm(self.right, axis=1))
 
     def apply(self, weights: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, " m"]:
-        """A(W) of these rows."""
         return np.asarray(np.vecdot(self.left @ weights, self.right))
 
     def adjoint(self, multipliers: Float[np.ndarray, " m"]) -> Float[np.ndarray, "d_k d_q"]:
-        """A*(λ) of these rows."""
         return np.asarray((self.left * multipliers[:, None]).T @ self.right)
 
 
 class Sensitivity(NamedTuple):
-    """A solution on its active set, and how it changes with the rows.
+    """A solution on its active set, and how it changes with the rows."""
 
-    Attributes
-    ----------
-    active : Rows
-        The rows that hold with equality.
-    weights : ndarray, shape (d_k, d_q)
-    multipliers : ndarray, shape (m,)
-        Of the active rows, with N*(A*(λ)) = 1.
-    adjoint : Adjoint, or None
-        None where the active set is degenerate, so that there is no derivative.
-    """
-
-    active: Rows
-    weights: np.ndarray
-    multipliers: np.ndarray
-    adjoint: "Adjoint | None"
+    active: Rows  # the rows that hold with equality
+    weights: np.ndarray  # shape (d_k, d_q)
+    multipliers: np.ndarray  # shape (m,), of the active rows, with N*(A*(λ)) = 1
+    adjoint: "Adjoint | None"  # None where the active set is degenerate, so that there is no derivative
 
     def pull(self, gradient: np.ndarray, of_value: float) -> tuple[np.ndarray, np.ndarray]:
         """From the gradient of a function of (W, N(W)) to those with respect to ``active.left`` and ``active.right``.
@@ -152,19 +126,8 @@ def sensitivity(rows: Rows, norm: Norm, weights: np.ndarray, multipliers: np.nda
     regular, and if each inequality has either a positive multiplier or a positive slack. Otherwise the active set is
     degenerate.
 
-    Parameters
-    ----------
-    rows : Rows
-    norm : Norm
-        With ``prox`` or ``project_dual_ball``.
-    weights : ndarray, shape (d_k, d_q)
-        Not zero.
-    multipliers : ndarray, shape (m,)
-        With N*(A*(λ)) = 1.
-
-    Returns
-    -------
-    Sensitivity
+    ``norm``: with ``prox`` or ``project_dual_ball``. ``weights``: shape (d_k, d_q), not zero. ``multipliers``: shape
+    (m,), with N*(A*(λ)) = 1.
     """
     lengths = rows.lengths
     pull = multipliers * lengths / np.linalg.norm(rows.adjoint(multipliers))

@@ -38,25 +38,15 @@ def solve_at_rank(
     and if it is strictly complementary, Newton's method converges quadratically. Violated rows are added to the held
     rows, and rows whose multipliers become negative are removed.
 
-    Parameters
-    ----------
-    left, queries, right, equality
-        The rows l_a z_a' of one problem, b_a, and which of them are equalities.
-    weights, multipliers
-        A point nearby, ‖weights‖_* about 1.
-    held : bool ndarray, shape (m,)
-        The initial set of rows that hold with equality.
-    threshold : float
-        Singular values of the weights below it are dropped at the start; the rank is then constant.
+    ``left``, ``queries``, ``right``, ``equality``: the rows l_a z_a' of one problem, b_a, and which of them are
+    equalities. ``weights``, ``multipliers``: a point nearby, ‖weights‖_* about 1. ``held``: the initial set of rows
+    that hold with equality. ``threshold``: singular values of the weights below it are dropped at the start; the rank
+    is then constant.
 
-    Returns
-    -------
-    weights and multipliers, or None if the iteration does not converge. The point may be a local minimum.
+    Returns weights and multipliers, or None if the iteration does not converge. The point may be a local minimum.
 
-    References
-    ----------
-    Burer and Monteiro (2003), *A nonlinear programming algorithm for solving semidefinite programs via low-rank
-    factorization*.
+    References: Burer and Monteiro (2003), *A nonlinear programming algorithm for solving semidefinite programs via
+    low-rank factorization*.
     """
     basis, sigma, other = np.linalg.svd(weights, full_matrices=False)
     rank = int(np.count_nonzero(sigma > threshold))

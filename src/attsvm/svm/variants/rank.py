@@ -51,12 +51,10 @@ SMALL = 1e-6
 
 
 def check_rank(rank: int, norm: Norm, has_queries: bool) -> int:
-    """The rank as an integer.
+    """Return the rank as an integer.
 
-    Raises
-    ------
-    ProblemError
-        If it is not an integer of at least 1, the norm is not the nuclear norm, or the weights are those of a prompt.
+    Raises ProblemError if it is not an integer of at least 1, the norm is not the nuclear norm, or the weights are
+    those of a prompt.
     """
     if not has_queries:
         raise ProblemError("rank: expected None for a problem without queries, whose weights are a vector")
@@ -73,20 +71,11 @@ def solve_rank(constraints: Constraints, rank: int, settings: Settings, nuclear:
     are always those of the nuclear norm, so the certificate compares the answer with the nuclear optimum, which no
     weights of any rank fall below.
 
-    Parameters
-    ----------
-    constraints : Constraints
-    rank : int
-        m.
-    settings : Settings
-        ``max_steps`` limits the number of starts, and ``report`` is called after each.
-    nuclear : Candidate
-        The candidate of the nuclear norm for the same constraints.
+    ``rank``: m. ``settings``: ``max_steps`` limits the number of starts, and ``report`` is called after each.
+    ``nuclear``: the candidate of the nuclear norm for the same constraints.
 
-    References
-    ----------
-    Burer and Monteiro (2003), *A nonlinear programming algorithm for solving semidefinite programs via low-rank
-    factorization*. Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
+    References: Burer and Monteiro (2003), *A nonlinear programming algorithm for solving semidefinite programs via
+    low-rank factorization*. Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*.
     """
     flat = constraints.with_one_axis()
     weights = nuclear.weights.reshape(-1, *flat.weights_shape).copy()
@@ -135,22 +124,14 @@ def truncated(weights: Float[np.ndarray, "*batch d_k d_q"], rank: int) -> Float[
 
 
 class _Factored(NamedTuple):
-    """One problem over factors, at the scale at which the nuclear optimum has the value 1.
+    """One problem over factors, at the scale at which the nuclear optimum has the value 1."""
 
-    Attributes
-    ----------
-    left, queries, right, equality
-        The rows l_a z_a' of unit norm, b_a, and which of them are equalities.
-    multipliers : ndarray, shape (m,)
-        Of the nuclear optimum.
-    rank : int
-    """
-
+    # left, queries, right, equality: the rows l_a z_a' of unit norm, b_a, and which of them are equalities
     left: Float[np.ndarray, "m d_k"]
     queries: Float[np.ndarray, "m d_q"]
     right: Float[np.ndarray, " m"]
     equality: Bool[np.ndarray, " m"]
-    multipliers: Float[np.ndarray, " m"]
+    multipliers: Float[np.ndarray, " m"]  # of the nuclear optimum
     rank: int
 
     @classmethod

@@ -28,12 +28,10 @@ class SoftMargin(NamedTuple):
 
 
 def check_slack(slack: float, euclidean: bool, constraints: Constraints, relaxed: object) -> float:
-    """C as a float.
+    """Return C as a float.
 
-    Raises
-    ------
-    ProblemError
-        If it is not a positive number, the norm is not the Frobenius norm, sets are selected, or ``relaxed`` is given.
+    Raises ProblemError if it is not a positive number, the norm is not the Frobenius norm, sets are selected, or
+    ``relaxed`` is given.
     """
     C = check_number("slack", slack, "a positive number C", lambda x: x > 0)
     if not euclidean:
@@ -52,14 +50,8 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
     dual, a quadratic program in a box, on the Gram matrix of the rows. With more than 2,000 rows, projected gradient
     steps through A and A* first determine which multipliers are at a bound, and only the other rows are used.
 
-    Parameters
-    ----------
-    constraints : Constraints
-        With one token per query and no relaxed query.
-    C : float
-    settings : Settings
-    hard : Candidate
-        The candidate of the Frobenius solver for the same constraints.
+    ``constraints``: with one token per query and no relaxed query. ``hard``: the candidate of the Frobenius solver for
+    the same constraints.
     """
     if not np.isfinite(constraints.norms).all():
         return Candidate.nothing(constraints, "norms of rows are not finite")

@@ -33,26 +33,12 @@ def block_pivoting(
 ) -> Float[np.ndarray, " m"] | None:
     """Multipliers μ ≥ 0 with slack Kμ − h ≥ 0 and no slack where μ > 0; None if this method does not find them.
 
-    Parameters
-    ----------
-    gram : ndarray, shape (m, m)
-        K, symmetric and positive definite.
-    right : ndarray, shape (m,)
-        h, its largest entry about 1.
-    free : bool ndarray, shape (m,), optional
-        Multipliers of any sign, whose slack is 0.
-    positive : bool ndarray, shape (m,), optional
-        The first guess.
-    most_exchanges : int
+    ``gram``: K, symmetric and positive definite. ``right``: h, its largest entry about 1. ``free``: multipliers of any
+    sign, whose slack is 0. ``positive``: the first guess.
 
-    Returns
-    -------
-    ndarray, shape (m,), or None
-        None if a factorisation fails, as it does if the multipliers are not bounded, or if the exchanges do not end.
+    None if a factorisation fails, as it does if the multipliers are not bounded, or if the exchanges do not end.
 
-    References
-    ----------
-    Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
+    References: Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
     complementarity problems*; Kim and Park (2011), *Fast nonnegative matrix factorization*, section 3.
     """
     count = len(right)

@@ -51,27 +51,15 @@ class Stopped(Exception):
 class BoundProgram:
     """min ½μ'Kμ − h'μ over μ_i ≥ 0 on the bounded entries.
 
-    Parameters
-    ----------
-    times : callable
-        Maps μ to Kμ, where K is symmetric and positive semidefinite.
-    linear : ndarray
-        h.
-    bounded, there : bool ndarrays of its shape
-        Entries that must not be negative, and entries that exist; all other entries stay 0.
-    eigenvalue : float
-        An estimate of the largest eigenvalue of K.
-    check : callable
-        Called regularly with (steps, μ, Kμ); returns True if μ is accurate enough. It may raise :class:`Stopped`.
-    limit : int
-        Largest number of products with K.
+    ``times``: maps μ to Kμ, where K is symmetric and positive semidefinite. ``linear``: h. ``bounded``, ``there``:
+    entries that must not be negative, and entries that exist; all other entries stay 0. ``eigenvalue``: an estimate of
+    the largest eigenvalue of K. ``check``: called regularly with (steps, μ, Kμ); returns True if μ is accurate enough.
+    It may raise :class:`Stopped`. ``limit``: largest number of products with K.
 
-    References
-    ----------
-    Moré and Toraldo (1991), *On the solution of large quadratic programming problems with bound constraints*;
-    O'Donoghue and Candès (2015), *Adaptive restart for accelerated gradient schemes*; Dostál and Schöberl (2005),
-    *Minimizing quadratic functions subject to bound constraints with the rate of convergence and finite termination*,
-    for when to leave a face.
+    References: Moré and Toraldo (1991), *On the solution of large quadratic programming problems with bound
+    constraints*; O'Donoghue and Candès (2015), *Adaptive restart for accelerated gradient schemes*; Dostál and Schöberl
+    (2005), *Minimizing quadratic functions subject to bound constraints with the rate of convergence and finite
+    termination*, for when to leave a face.
     """
 
     def __init__(
@@ -94,11 +82,8 @@ class BoundProgram:
     def solve(self, start: Vector, face_first: bool = False) -> tuple[Vector, Vector]:
         """Iterate from a feasible ``start`` until ``check`` returns True or the search is stopped; return μ and Kμ.
 
-        Parameters
-        ----------
-        start : ndarray
-        face_first : bool
-            Begin with conjugate gradients, because the positive entries of ``start`` are probably those of the optimum.
+        ``face_first``: begin with conjugate gradients, because the positive entries of ``start`` are probably those of
+        the optimum.
         """
         self.point, self.image = start, np.zeros(start.shape)
         refinements = 0

@@ -34,27 +34,13 @@ def solve_box(
     upper: Float[np.ndarray, " m"],
     max_steps: int = MAX_STEPS,
 ) -> BoxPoint:
-    """Mehrotra's predictor and corrector, followed by exact equations for the entries inside the box.
+    """Solve by Mehrotra's predictor and corrector, followed by exact equations for the entries inside the box.
 
-    Parameters
-    ----------
-    matrix : ndarray, shape (m, m)
-        K, symmetric and positive semidefinite.
-    right : ndarray, shape (m,)
-        b.
-    upper : ndarray, shape (m,)
-        c ≥ 0; an entry with c = 0 is fixed at 0.
-    max_steps : int
-        Largest number of steps of the interior point method.
+    ``matrix``: K, symmetric and positive semidefinite. ``right``: b. ``upper``: c ≥ 0; an entry with c = 0 is fixed at
+    0. ``max_steps``: largest number of steps of the interior point method. There is always a solution, because the
+    program is feasible and bounded.
 
-    Returns
-    -------
-    BoxPoint
-        Inside the box. There is always a solution, because the program is feasible and bounded.
-
-    References
-    ----------
-    Mehrotra (1992), *On the implementation of a primal-dual interior point method*.
+    References: Mehrotra (1992), *On the implementation of a primal-dual interior point method*.
     """
     stiffness = float((upper * np.diagonal(matrix)).max(initial=0.0)) / max(float(np.abs(right).max(initial=0.0)), TINY)
     if STIFF < stiffness < np.inf:
@@ -102,10 +88,7 @@ def solve_box(
 def _factor(system: np.ndarray) -> tuple[np.ndarray, bool]:
     """The Cholesky factor of a positive definite matrix, with a ridge if rounding has made it indefinite.
 
-    Raises
-    ------
-    LinAlgError
-        If no ridge is enough, because an entry is not finite.
+    Raises LinAlgError if no ridge is enough, because an entry is not finite.
     """
     ridge = RIDGE * float(np.abs(np.diagonal(system)).max(initial=0.0))
     for attempt in range(RIDGES):

@@ -47,20 +47,13 @@ LAST_DIGITS = 1e-10, 1e-15
 
 
 def solve_frobenius(constraints: Constraints, settings: Settings, method: str | None = None) -> Candidate:
-    """Least-distance programming on the rows of small problems, gradients and conjugate gradients on large ones.
+    """Solve small problems by least-distance programming on the rows, large ones by gradients and conjugate gradients.
 
-    Parameters
-    ----------
-    constraints : Constraints
-    settings : Settings
-        Least-distance programming is direct and uses none of it.
-    method : {"least-distance", "projected-gradient"}, optional
-        None chooses by size. Many problems are started together, and most of them are solved in this way.
+    Least-distance programming is direct and uses none of the ``settings``. ``method``: "least-distance" or
+    "projected-gradient"; None chooses by size. Many problems are started together, and most of them are solved in this
+    way.
 
-    Returns
-    -------
-    Candidate
-        Weights polished to the last digits that float64 allows, or Farkas multipliers.
+    Returns weights polished to the last digits that float64 allows, or Farkas multipliers.
     """
     rows = _most_rows(constraints)
     large = method == LARGE or (method is None and _is_large(rows, math.prod(constraints.weights_shape)))

@@ -49,19 +49,9 @@ METHOD = "projected-gradient"
 def solve_large(constraints: Constraints, settings: Settings, why: str) -> Candidate:
     """The weights of least Frobenius norm, or Farkas multipliers, of one problem.
 
-    Parameters
-    ----------
-    constraints : Constraints
-        Without leading axes.
-    settings : Settings
-        A step is one product with A A*. The multipliers of a warm start are used; if it has only weights, the search
-        starts with the rows on which they are tight.
-    why : str
-        Why the method was chosen; part of the candidate.
-
-    Returns
-    -------
-    Candidate
+    ``constraints``: without leading axes. ``settings``: a step is one product with A A*. The multipliers of a warm
+    start are used; if it has only weights, the search starts with the rows on which they are tight. ``why``: why the
+    method was chosen; part of the candidate.
     """
     products = DualProducts(constraints)
     search = _Search(products, settings)

@@ -50,20 +50,9 @@ class LeastDistance(NamedTuple):
 def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> LeastDistance:
     """The point of least ‖w‖ with Gw ≥ h.
 
-    Parameters
-    ----------
-    G : ndarray, shape (m, D)
-        Rows of unit norm.
-    h : ndarray, shape (m,)
-        Not negative.
+    ``G``: rows of unit norm. ``h``: not negative.
 
-    Returns
-    -------
-    LeastDistance
-
-    References
-    ----------
-    Lawson and Hanson (1974), *Solving Least Squares Problems*, chapter 23, algorithms NNLS and LDP.
+    References: Lawson and Hanson (1974), *Solving Least Squares Problems*, chapter 23, algorithms NNLS and LDP.
     """
     m, D = G.shape
     best = LeastDistance(np.zeros(D), np.zeros(m), False, 0)
@@ -169,7 +158,7 @@ def least_norm(rows: Float[np.ndarray, "k D"], right: Float[np.ndarray, " k"]) -
 
 
 def _least_norm(rows: np.ndarray, right: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-    """:func:`least_norm`, and R."""
+    """Solve :func:`least_norm`; return R, too."""
     padded = np.zeros(rows.shape[1])
     padded[: len(right)] = right
     factors, point, failed = dgels(rows.T, padded, trans="T")

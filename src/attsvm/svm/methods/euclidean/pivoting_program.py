@@ -55,24 +55,13 @@ FEW = 0.02
 class PivotingProgram:
     """min ½μ'Kμ − h'μ over μ ≥ 0.
 
-    Parameters
-    ----------
-    times : callable
-        Maps μ to Kμ, where K is symmetric and positive semidefinite with a diagonal of 1.
-    block : callable
-        Maps positions of rows and of columns in the flattened μ to these entries of K, in float32 or float64.
-    linear : ndarray
-        h, positive on the entries that exist and 0 elsewhere.
-    check : callable
-        Called with (steps, μ, Kμ), also for μ with negative entries. It raises :class:`Stopped` to end the search.
-    limit : int
-        Largest number of products with K.
-    tolerance : float
-        Conditions that are violated by at most this much, relative to h, count as met.
+    ``times``: maps μ to Kμ, where K is symmetric and positive semidefinite with a diagonal of 1. ``block``: maps
+    positions of rows and of columns in the flattened μ to these entries of K, in float32 or float64. ``linear``: h,
+    positive on the entries that exist and 0 elsewhere. ``check``: called with (steps, μ, Kμ), also for μ with negative
+    entries. It raises :class:`Stopped` to end the search. ``limit``: largest number of products with K. ``tolerance``:
+    conditions that are violated by at most this much, relative to h, count as met.
 
-    References
-    ----------
-    Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
+    References: Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
     complementarity problems*; Rockafellar (1976), *Augmented Lagrangians and applications of the proximal point
     algorithm in convex programming*.
     """
@@ -88,10 +77,7 @@ class PivotingProgram:
     def solve(self, start: Vector) -> None:
         """Steps from ``start`` until ``check`` stops the search, progress ends, or the block gets too large.
 
-        Parameters
-        ----------
-        start : ndarray
-            Multipliers whose largest entries are probably positive at the optimum.
+        ``start``: multipliers whose largest entries are probably positive at the optimum.
         """
         center = start.reshape(-1).astype(np.float64)
         positive = center[center > 0]

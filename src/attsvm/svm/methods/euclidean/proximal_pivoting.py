@@ -38,17 +38,11 @@ FIRST_WEIGHT, LEAST_WEIGHT = 1e-2, 1e-6
 
 
 class Schedule(NamedTuple):
-    """Factors of ρ after a step, and after a step that pivoting did not find, and limits.
-
-    Attributes
-    ----------
-    lower, higher : float
-    steps, failures, exchanges : int
-        Of all steps together, steps that pivoting did not find, and exchanges in a step.
-    """
+    """Factors of ρ after a step, and after a step that pivoting did not find, and limits."""
 
     lower: float
     higher: float
+    # steps, failures, exchanges: of all steps together, steps that pivoting did not find, and exchanges in a step
     steps: int
     failures: int
     exchanges: int
@@ -72,14 +66,8 @@ def solve_by_pivoting(constraints: Constraints, start: TokenValues, why: str) ->
     Without feasible weights the dual has no minimum. If a fast schedule fails, steps minimise ½u'Ku + ½σ(a'u − 1)² over
     u ≥ 0, with a = 1 on the rows that require a margin. The minimum is 0 exactly if u is a Farkas certificate.
 
-    Parameters
-    ----------
-    constraints : Constraints
-        Without leading axes.
-    start : ndarray, shape (n, Q, T)
-        Multipliers of the original rows near those of the optimum.
-    why : str
-        Why the method was chosen; part of the candidate.
+    ``constraints``: without leading axes. ``start``: multipliers of the original rows near those of the optimum.
+    ``why``: why the method was chosen; part of the candidate.
     """
     rows = _Rows(constraints)
     own = rows.products.of_unit_rows(start).reshape(-1)[rows.place]

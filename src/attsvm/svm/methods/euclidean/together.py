@@ -60,19 +60,10 @@ class _Grams(NamedTuple):
 def solve_together(constraints: Constraints) -> Together:
     """The weights of least Frobenius norm of N problems.
 
-    Parameters
-    ----------
-    constraints : Constraints
-        With one leading axis.
+    ``constraints``: with one leading axis.
 
-    Returns
-    -------
-    Together
-
-    References
-    ----------
-    Beck and Teboulle (2009), *A fast iterative shrinkage-thresholding algorithm*; Júdice and Pires (1994), *A block
-    principal pivoting algorithm for large-scale strictly monotone linear complementarity problems*.
+    References: Beck and Teboulle (2009), *A fast iterative shrinkage-thresholding algorithm*; Júdice and Pires (1994),
+    *A block principal pivoting algorithm for large-scale strictly monotone linear complementarity problems*.
     """
     (N,) = constraints.batch_shape
     most = int(np.count_nonzero(constraints.flat(constraints.norms), axis=-1).max(initial=0))

@@ -14,16 +14,9 @@ FEWEST = 2
 class Anderson:
     """The last differences of z and f, and the point that they extrapolate to.
 
-    Parameters
-    ----------
-    size : int
-        Length of z.
-    memory : int
-        How many differences are kept.
+    ``size``: length of z. ``memory``: how many differences are kept.
 
-    References
-    ----------
-    Walker and Ni (2011), *Anderson acceleration for fixed-point iterations*, type II.
+    References: Walker and Ni (2011), *Anderson acceleration for fixed-point iterations*, type II.
     """
 
     def __init__(self, size: int, memory: int) -> None:

@@ -33,20 +33,16 @@ class ByDirections(Wrapper):
     """A norm with ``steepest``, and a proximal map that uses nothing else."""
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """That of the norm."""
         return self.of.value(x, axes)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """That of the norm."""
         return self.of.values(x, axes)
 
     @property
     def dual(self) -> Norm:
-        """That of the norm."""
         return self.of.dual
 
     def steepest(self, g: Any) -> Any:
-        """That of the norm."""
         return self.of.steepest(g)
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:

@@ -25,19 +25,15 @@ class _OnCopies(Wrapper):
     """A norm as a function of several copies, with the axes (k, d_k, d_q)."""
 
     def value(self, x: Any, axes: int = 2) -> float:
-        """That of the copies."""
         return self.of.value_of_copies(x)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The same."""
         return np.asarray(self.value(x))
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """That of the copies."""
         return self.of.of_copies(x, step)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        """Those of several k copies."""
         return np.stack([self.of.of_copies(each, step) for each in x])
 
 
@@ -61,16 +57,13 @@ class _Copied(Program):
         )
 
     def apply(self, weights: Copies) -> Vector:
-        """The rows times the copies."""
         return np.concatenate([self.of.apply(weights.mean(axis=0)), (weights[:-1] - weights[1:]).ravel() / SQRT2])
 
     def apply_to_each(self, weights: Float[np.ndarray, "N k d_k d_q"]) -> Float[np.ndarray, "N m"]:
-        """The same for several k copies."""
         apart = (weights[:, :-1] - weights[:, 1:]).reshape(len(weights), -1) / SQRT2
         return np.concatenate([self.of.apply_to_each(weights.mean(axis=1)), apart], axis=1)
 
     def adjoint(self, multipliers: Vector) -> Copies:
-        """What the multipliers pull on each copy."""
         shape, copies = self.of.shape, self.of.norm.num_copies
         number = len(self.of.right)
         pulled = np.stack([self.of.adjoint(multipliers[:number]) / copies] * copies)
@@ -80,7 +73,6 @@ class _Copied(Program):
         return pulled
 
     def row_matrices(self, chosen: np.ndarray) -> Float[np.ndarray, "N k d_k d_q"]:
-        """Some of the rows."""
         units = np.zeros((len(chosen), len(self.right)))
         units[np.arange(len(chosen)), chosen] = 1.0
         return np.stack([self.adjoint(unit) for unit in units])
@@ -103,11 +95,10 @@ class _CopiedBounds(Bounds):
 
     @property
     def gap(self) -> float:
-        """That of the program."""
         return self.of.gap
 
     def see(self, weights: Copies, multipliers: Vector, parts: Copies | None = None, gain: float = 1.0) -> float:
-        """Keep either side if it improves its bound; the gap."""
+        """Keep either side if it improves its bound, and return the gap."""
         multipliers = self.copied.feasible(multipliers)
         own = multipliers[: len(self.of.program.right)]
         return self.of.see(weights.mean(axis=0), own, self.copied.adjoint(multipliers), gain)

@@ -52,22 +52,12 @@ PATIENCE = 1500
 def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
     """Improve the bounds until their gap is at most ``target``; the number of steps.
 
-    Parameters
-    ----------
-    program : Program
-        With a value of about 1.
-    bounds : Bounds
-        Their weights and multipliers are the initial point.
-    target : float
-    max_steps : int
-    report : callable
-        Called as ``report(step, gap)``; a true return value ends the iteration.
+    ``program``: with a value of about 1. ``bounds``: their weights and multipliers are the initial point. ``report``:
+    called as ``report(step, gap)``; a true return value ends the iteration.
 
-    References
-    ----------
-    Parikh and Boyd (2014), *Block splitting for distributed optimization*, for the graph form. Zhang, O'Donoghue and
-    Boyd (2020), *Globally convergent type-I Anderson acceleration for nonsmooth fixed-point iterations*, for the
-    safeguard.
+    References: Parikh and Boyd (2014), *Block splitting for distributed optimization*, for the graph form. Zhang,
+    O'Donoghue and Boyd (2020), *Globally convergent type-I Anderson acceleration for nonsmooth fixed-point iterations*,
+    for the safeguard.
     """
     splitting = _Splitting(program, bounds)
     point = splitting.at(splitting.start(bounds.weights, bounds.multipliers))
@@ -137,7 +127,7 @@ class _Splitting:
         return np.asarray(hat + (point.z - hat) * (self._former / self.rho))
 
     def at(self, z: np.ndarray) -> _Point:
-        """One step from z."""
+        """Make one step from z."""
         program = self.program
         moved, image = z[: self.split].reshape(self.shape), z[self.split :]
         shrunk, raised = program.norm.of_copies(moved, 1 / self.rho), self._raised(image)
@@ -149,7 +139,6 @@ class _Splitting:
         return _Point(z, shrunk, raised, weights, residual, float(np.linalg.norm(residual)))
 
     def multipliers(self, point: _Point) -> Vector:
-        """λ."""
         return np.asarray(self.rho * (point.raised - point.z[self.split :]))
 
     def parts(self, point: _Point) -> Copies:

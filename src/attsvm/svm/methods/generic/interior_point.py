@@ -45,20 +45,11 @@ NEAR = 0.995
 def interior_point(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
     """Improve the bounds until their gap is at most ``target``; the number of steps.
 
-    Parameters
-    ----------
-    program : Program
-        With a value of about 1, in a norm that has a :func:`attsvm.norms.forms.linear_form`.
-    bounds : Bounds
-        Their weights and multipliers are the initial point.
-    target : float
-    max_steps : int
-    report : callable
-        Called as ``report(step, gap)``; a true return value ends the iteration.
+    ``program``: with a value of about 1, in a norm that has a :func:`attsvm.norms.forms.linear_form`. ``bounds``: their
+    weights and multipliers are the initial point. ``report``: called as ``report(step, gap)``; a true return value ends
+    the iteration.
 
-    References
-    ----------
-    Mehrotra (1992), *On the implementation of a primal-dual interior point method*.
+    References: Mehrotra (1992), *On the implementation of a primal-dual interior point method*.
     """
     linear = _LinearProgram(program)
     point, careful = linear.start(bounds), False
@@ -111,11 +102,9 @@ class _LinearProgram:
         self.rows, self.right, self.unequal = FactoredRows(program.rows), program.right, ~program.equality
 
     def apply(self, w: Vector) -> Vector:
-        """Aw."""
         return np.asarray(self.rows.apply(w[None])[0])
 
     def adjoint(self, multipliers: Vector) -> Vector:
-        """A'λ."""
         return np.asarray(self.rows.adjoint(multipliers[None])[0])
 
     def start(self, bounds: Bounds) -> _Point:

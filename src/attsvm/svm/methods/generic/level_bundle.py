@@ -29,19 +29,10 @@ PATIENCE = 80
 def level_bundle(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
     """Improve the bounds until their gap is at most ``target`` or 1e-6; the number of evaluations of ``steepest``.
 
-    Parameters
-    ----------
-    program : Program
-    bounds : Bounds
-        Their weights and multipliers are the initial point.
-    target : float
-    max_steps : int
-    report : callable
-        Called as ``report(step, gap)``; a true return value ends the iteration.
+    ``bounds``: their weights and multipliers are the initial point. ``report``: called as ``report(step, gap)``; a true
+    return value ends the iteration.
 
-    References
-    ----------
-    Lemaréchal, Nemirovskii and Nesterov (1995), *New variants of bundle methods*.
+    References: Lemaréchal, Nemirovskii and Nesterov (1995), *New variants of bundle methods*.
     """
     limit = min(max_steps, MAX_STEPS)
     plane = _Plane(program)
@@ -102,9 +93,7 @@ class _Plane:
     def nearest(self, center: Vector, images: Float[np.ndarray, "J m"], level: float) -> Vector | None:
         """The point of the plane nearest to ``center`` with no wrong sign and ⟨A(D_j), λ⟩ ≤ level; None if not found.
 
-        References
-        ----------
-        Lawson and Hanson (1974), *Solving Least Squares Problems*, chapter 23, algorithm LDP.
+        References: Lawson and Hanson (1974), *Solving Least Squares Problems*, chapter 23, algorithm LDP.
         """
         rows = np.concatenate([-images @ self.basis, self.basis[self.signed]])
         right = np.concatenate([images @ center - level, -center[self.signed]])

@@ -28,15 +28,8 @@ DEPENDENT = 1e-9
 def polish(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
     """Improve the bounds until their gap is at most ``target``; the number of steps, 0 for larger problems.
 
-    Parameters
-    ----------
-    program : Program
-    bounds : Bounds
-        Their weights and multipliers are the initial point. It has to be close to the optimum.
-    target : float
-    max_steps : int
-    report : callable
-        Called as ``report(step, gap)``; a true return value ends the iteration.
+    ``bounds``: their weights and multipliers are the initial point. It has to be close to the optimum. ``report``:
+    called as ``report(step, gap)``; a true return value ends the iteration.
     """
     weights, multipliers = bounds.weights, bounds.multipliers
     if weights.size + len(multipliers) > MOST_UNKNOWNS:

@@ -32,26 +32,15 @@ DEPENDENT = 1e-13
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Minimise N(W) subject to A(W) ≥ b, with equality where b belongs to an equality.
-
-    Attributes
-    ----------
-    norm : Norm
-    rows : PairRows
-        Rows of unit norm, with a batch axis of length 1.
-    right : ndarray, shape (m,)
-        b. A margin is required where it is positive.
-    equality : bool ndarray, shape (m,)
-    """
+    """Minimise N(W) subject to A(W) ≥ b, with equality where b belongs to an equality."""
 
     norm: Norm
-    rows: PairRows
-    right: Vector
+    rows: PairRows  # rows of unit norm, with a batch axis of length 1
+    right: Vector  # shape (m,), b. A margin is required where it is positive.
     equality: Bool[np.ndarray, " m"]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of W."""
         return self.rows.left.shape[-1], self.rows.queries.shape[-1]
 
     @cached_property
@@ -66,7 +55,6 @@ class Program:
 
     @cached_property
     def gram(self) -> Float[np.ndarray, "m m"]:
-        """A A*."""
         left, queries = self.rows.left[0], self.rows.queries[0]
         products = queries @ queries.T
         matrix = left @ left.T
@@ -83,7 +71,6 @@ class Program:
         return blocks, query_of * blocks.shape[1] + slot
 
     def apply(self, weights: Matrix) -> Vector:
-        """A(W)."""
         blocks, place = self._blocks
         mapped = self.rows.queries[0] @ weights.T
         return np.asarray((blocks @ mapped[..., None]).reshape(-1)[place])
@@ -96,7 +83,6 @@ class Program:
         return np.asarray(slots.reshape(len(weights), -1)[:, place])
 
     def adjoint(self, multipliers: Vector) -> Matrix:
-        """A*(λ)."""
         blocks, place = self._blocks
         slots = np.zeros((len(blocks), 1, blocks.shape[1]))
         slots.reshape(-1)[place] = multipliers
@@ -109,7 +95,6 @@ class Program:
         )
 
     def value(self, weights: Matrix) -> float:
-        """N(W)."""
         return float(self.norm.values(weights))
 
     def feasible(self, multipliers: Vector) -> Vector:
@@ -144,22 +129,12 @@ class Program:
 class Bounds:
     """The best weights and the best multipliers so far. Each side is improved by itself.
 
-    Parameters
-    ----------
-    program : Program
-    weights, multipliers : ndarrays
-        The first pair.
+    ``weights``, ``multipliers``: the first pair.
 
-    Attributes
-    ----------
-    weights : ndarray, shape (d_k, d_q)
-        With a smallest margin of 1, if any weights with a positive margin have been seen.
-    multipliers : ndarray, shape (m,)
-        With N*(A*(λ)) = 1, if any with a positive bound have been seen.
-    parts : ndarray, shape (k, d_k, d_q), or None
-        Arrays that nearly sum to A*(λ), if a norm of k copies needs them to bound its dual norm.
-    upper, lower : float
-        Bounds on the optimum.
+    ``weights``: with a smallest margin of 1, if any weights with a positive margin have been seen. ``multipliers``:
+    shape (m,), with N*(A*(λ)) = 1, if any with a positive bound have been seen. ``parts``: shape (k, d_k, d_q), arrays
+    that nearly sum to A*(λ), if a norm of k copies needs them to bound its dual norm. ``upper``, ``lower``: bounds on
+    the optimum.
     """
 
     def __init__(self, program: Program, weights: Matrix, multipliers: Vector) -> None:
@@ -176,7 +151,7 @@ class Bounds:
         return max(0.0, 1.0 - self.lower / self.upper)
 
     def see(self, weights: Matrix, multipliers: Vector, parts: Copies | None = None, gain: float = 1.0) -> float:
-        """Keep either side if it improves its bound; the gap.
+        """Keep either side if it improves its bound, and return the gap.
 
         The multipliers are left out if ⟨A*(λ), W⟩ ≤ N*(A*(λ)) N(W) already shows that they would not reduce the gap to
         this part of it. With a part below 1 they are also left out for a number of calls if the last ones did not help.

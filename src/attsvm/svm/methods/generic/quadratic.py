@@ -11,15 +11,9 @@ from attsvm.svm.methods.euclidean.block_pivoting import block_pivoting
 def least_quadratic(
     matrix: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"], free: Bool[np.ndarray, " m"]
 ) -> Float[np.ndarray, " m"] | None:
-    """Its solution; None if the matrix is not numerically positive definite.
+    """Solve the quadratic program; return None if the matrix is not numerically positive definite.
 
-    Parameters
-    ----------
-    matrix : ndarray, shape (m, m)
-        K, symmetric.
-    right : ndarray, shape (m,)
-        h.
-    free : bool ndarray, shape (m,)
+    ``matrix``: K, symmetric. ``right``: h.
     """
     solution = np.zeros(len(right))
     if not free.any():
@@ -41,7 +35,7 @@ def least_quadratic(
 
 
 def _not_negative(matrix: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"] | None:
-    """The same without free entries: by block pivoting, or else as a non-negative least-squares problem."""
+    """Solve it without free entries: by block pivoting, or else as a non-negative least-squares problem."""
     largest = right.max(initial=0.0)
     if largest <= 0:  # 0 is optimal
         return np.zeros(len(right))

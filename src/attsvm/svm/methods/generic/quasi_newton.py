@@ -47,15 +47,8 @@ def quasi_newton(program: Program, bounds: Bounds, target: float, max_steps: int
     With D = steepest(A*(λ)) and s = ⟨A*(λ), D⟩ = N*(A*(λ)), the gradient is A(sD) − b. At the minimum sD is optimal.
     Where N is not strictly convex the method stalls, and ends.
 
-    Parameters
-    ----------
-    program : Program
-    bounds : Bounds
-        Their multipliers are the initial point.
-    target : float
-    max_steps : int
-    report : callable
-        Called as ``report(step, gap)``; a true return value ends the iteration.
+    ``bounds``: their multipliers are the initial point. ``report``: called as ``report(step, gap)``; a true return
+    value ends the iteration.
     """
     limit = min(max_steps, MAX_STEPS)
     watch = _Watch(program, bounds, target, limit, report)
@@ -89,7 +82,6 @@ class _Watch:
         self.stopped = False
 
     def evaluate(self, multipliers: Vector) -> tuple[float, Vector]:
-        """The function and its gradient."""
         program = self.program
         direction, size = self._steepest(multipliers)
         if self.steps % LOOK == 0 or self.steps >= self.limit:
@@ -99,7 +91,7 @@ class _Watch:
         return value, size * program.apply(direction) - program.right
 
     def _steepest(self, multipliers: Vector) -> tuple[np.ndarray, float]:
-        """D and s."""
+        """Return D and s at the multipliers."""
         pulled = self.program.adjoint(multipliers)
         direction = np.asarray(self.program.norm.steepest(pulled))
         return direction, float((pulled * direction).sum())

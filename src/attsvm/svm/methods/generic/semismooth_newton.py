@@ -53,22 +53,12 @@ ACCEPTED = 1e-4
 def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
     """Improve the bounds until their gap is at most ``target``; the number of Newton steps.
 
-    Parameters
-    ----------
-    program : Program
-        With a value of about 1.
-    bounds : Bounds
-        Their weights and multipliers are the initial point.
-    target : float
-    max_steps : int
-    report : callable
-        Called as ``report(step, gap)``; a true return value ends the iteration.
+    ``program``: with a value of about 1. ``bounds``: their weights and multipliers are the initial point. ``report``:
+    called as ``report(step, gap)``; a true return value ends the iteration.
 
-    References
-    ----------
-    Rockafellar (1976), *Augmented Lagrangians and applications of the proximal point algorithm in convex programming*.
-    Li, Sun and Toh (2018), *A highly efficient semismooth Newton augmented Lagrangian method for solving lasso
-    problems*.
+    References: Rockafellar (1976), *Augmented Lagrangians and applications of the proximal point algorithm in convex
+    programming*. Li, Sun and Toh (2018), *A highly efficient semismooth Newton augmented Lagrangian method for solving
+    lasso problems*.
     """
     limit = min(max_steps, MAX_STEPS)
     pulled = program.adjoint(bounds.multipliers)
@@ -128,16 +118,10 @@ class _Point(NamedTuple):
 class _ProximalPoint:
     """The dual of one proximal point.
 
-    Attributes
-    ----------
-    center : ndarray, shape (d_k, d_q)
-        V.
-    sigma : float
-    proxes : int
-        Those that were computed for the matrices of the steps.
+    ``proxes``: those that were computed for the matrices of the steps.
     """
 
-    center: Matrix
+    center: Matrix  # V
     sigma: float
 
     def __init__(self, program: Program) -> None:
@@ -145,7 +129,7 @@ class _ProximalPoint:
         self.largest = float(program.right.max())
 
     def at(self, multipliers: Vector) -> _Point:
-        """θ and its gradient."""
+        """Compute θ and its gradient."""
         program, sigma = self.program, self.sigma
         pulled = program.adjoint(multipliers)
         argument = self.center + sigma * pulled

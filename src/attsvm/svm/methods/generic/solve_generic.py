@@ -102,25 +102,12 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     Whether a selection can be kept does not depend on the norm, so the problem is first solved in the Frobenius norm:
     its Farkas multipliers are returned where there are any, and elsewhere it is the initial point.
 
-    Parameters
-    ----------
-    constraints : Constraints
-    norm : Norm
-    settings : Settings
-    method : str, optional
-        "semismooth-newton" or "douglas-rachford" for a norm with a prox, "quasi-newton", "douglas-rachford" or
-        "level-bundle" for a norm with ``steepest`` alone; "interior-point" for a norm with a
-        :func:`~attsvm.norms.forms.linear_form`. None chooses by size, and tries the next method from the best
-        answer so far if the first one does not reach ``tol``.
+    ``method``: "semismooth-newton" or "douglas-rachford" for a norm with a prox, "quasi-newton", "douglas-rachford" or
+    "level-bundle" for a norm with ``steepest`` alone; "interior-point" for a norm with a
+    :func:`~attsvm.norms.forms.linear_form`. None chooses by size, and tries the next method from the best answer so far
+    if the first one does not reach ``tol``.
 
-    Returns
-    -------
-    Candidate
-
-    Raises
-    ------
-    MissingPiece
-        If the norm has none of the three.
+    Raises MissingPiece if the norm has none of the three.
     """
     known = methods_of(norm)
     names = known if method is None else (method,)
@@ -152,38 +139,23 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
 
 
 class Answer(NamedTuple):
-    """The weights and multipliers of one problem.
-
-    Attributes
-    ----------
-    point : Point
-    method : str
-        "" if the initial point is the answer.
-    parts : ndarray, shape (k, d_k, d_q), or None
-        Arrays that bound the dual norm of A*(λ), in a norm that needs them.
-    """
+    """The weights and multipliers of one problem."""
 
     point: Point
-    method: str
-    parts: Copies | None
+    method: str  # "" if the initial point is the answer
+    parts: Copies | None  # shape (k, d_k, d_q), arrays that bound the dual norm of A*(λ), in a norm that needs them
 
 
 class Task(NamedTuple):
-    """How one problem is solved.
-
-    Attributes
-    ----------
-    names : sequence of str
-        The methods that may be used.
-    """
+    """How one problem is solved."""
 
     norm: Norm
-    names: Sequence[str]
+    names: Sequence[str]  # the methods that may be used
     settings: Settings
     watch: Watch
 
     def solve(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> Answer:
-        """The answer, given that in the Frobenius norm."""
+        """Solve from the answer in the Frobenius norm."""
         if constraints.most_rows > MOST_ROWS:
             return self._grown(constraints, weights, multipliers)
         return self._solved(constraints, weights, multipliers)

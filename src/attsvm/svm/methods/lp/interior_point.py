@@ -73,30 +73,16 @@ def interior_point(
 ) -> Point:
     """Least ‖w‖_p under some rows, for N feasible problems together.
 
-    Parameters
-    ----------
-    rows : Selection
-        At least one positive right side in each problem.
-    p : float
-        1 ≤ p ≤ ∞.
-    start, multipliers : ndarrays, shapes (N, D), (N, m)
-        The initial point, not 0, for instance the Frobenius solution.
-    target : float
-        Relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling.
-    max_steps : int
-    report : callable, optional
-        Called as ``report(step, largest gap)``; a true return value stops.
-    careful : bool
-        Use orthogonal factors, which take several times as long, for problems near infeasibility. Dense rows only.
+    ``rows``: at least one positive right side in each problem. ``p``: 1 ≤ p ≤ ∞. ``start``, ``multipliers``: shapes (N,
+    D), (N, m), the initial point, not 0, for instance the Frobenius solution. ``target``: relative gap at which the
+    iteration of a problem ends. It also ends when the gap has stopped falling. ``report``: called as ``report(step,
+    largest gap)``; a true return value stops. ``careful``: use orthogonal factors, which take several times as long,
+    for problems near infeasibility. Dense rows only.
 
-    Returns
-    -------
-    Point
-        The best iterate of each problem, with leading axis N.
+    Returns the best iterate of each problem, with leading axis N.
 
-    References
-    ----------
-    Mehrotra (1992), *On the implementation of a primal-dual interior point method*, for the two solves a step.
+    References: Mehrotra (1992), *On the implementation of a primal-dual interior point method*, for the two solves a
+    step.
     """
     size = lp_norm(start, p)
     problems = _Problems(rows.products, rows.unit.right / size, rows.unit.equality, p)
@@ -115,20 +101,18 @@ class _CentralPath(Iteration):
         self.problems, self.state, self.careful = problems, state, careful
 
     def look(self) -> Look:
-        """The iterates and their gaps."""
         state, (_, right, equality, p) = self.state, self.problems
         found = self.residuals = _residuals(self.problems, state)
         gap = relative_gap(right, equality, p, state.w, state.multipliers, found.image, found.gradient)
         return Look(state.w, state.multipliers, gap, np.isfinite(state.multipliers).all(axis=-1))
 
     def keep(self, going: Bool[np.ndarray, " N"]) -> None:
-        """Drop the other problems."""
         self.problems = self.problems.keep(going)
         self.state = State(*(part[going] for part in self.state))
         self.residuals = _Residuals(*(part[going] for part in self.residuals))
 
     def advance(self) -> None:
-        """One predictor-corrector step."""
+        """Make one predictor-corrector step."""
         with np.errstate(all="ignore"):  # a problem that breaks down gives NaN, never a better gap
             self.state = _advance(self.problems, self.state, self.residuals, self.careful)
 
@@ -206,7 +190,6 @@ class _Linearised(NamedTuple):
     theta: Vector
 
     def change(self, load: Vector) -> Vector:
-        """Δu."""
         return np.asarray(self.inverse * load - self.rank * self.turn * _dot(self.turn, load) + self.offset)
 
 
@@ -257,7 +240,7 @@ class _Equations:
             self.factor = _CholeskyFactor(gram, self.ratio)
 
     def _resist(self, x: Vector) -> Vector:
-        """Θ⁻¹ x."""
+        """Multiply x by Θ⁻¹."""
         return np.asarray(x / self.linear.theta - self.drop * self.tilt * _dot(self.tilt, x))
 
     def solve(self, above_target: Vector, below_target: Vector, row_target: RowVector) -> State:
@@ -302,7 +285,7 @@ def _total(state: State) -> Column:
 
 
 def _advance(problems: _Problems, state: State, residuals: _Residuals, careful: bool) -> State:
-    """One predictor-corrector step."""
+    """Make one predictor-corrector step."""
     equality, multipliers, slack = problems.equality, state.multipliers, state.slack
     count = 2 * state.w.shape[-1] + (~equality).sum(axis=-1, keepdims=True)
     mu = _total(state) / count

@@ -22,22 +22,10 @@ def linear_program(
     For p = 1, w is the difference of two parts ≥ 0 of least sum. For p = ∞ it is w/γ with the largest γ such that
     matrix·w ≥ γ·right for some w in the box −1 ≤ w ≤ 1: the box costs the simplex method no rows.
 
-    Parameters
-    ----------
-    matrix : ndarray, shape (m, D)
-        Rows of unit norm.
-    right : ndarray, shape (m,)
-    equality : bool ndarray, shape (m,)
-    p : float
-        1 or ∞.
-    start : ndarray, shape (D,)
-        Feasible weights, not 0: HiGHS's tolerances, 1e-10 here, are absolute, and the size of these weights is taken
-        as the unit.
+    ``matrix``: rows of unit norm. ``p``: 1 or ∞. ``start``: feasible weights, not 0: HiGHS's tolerances, 1e-10 here,
+    are absolute, and the size of these weights is taken as the unit.
 
-    Returns
-    -------
-    Point
-        A vertex; the start, with gap ∞, where HiGHS finds no optimum.
+    Returns a vertex; the start, with gap ∞, where HiGHS finds no optimum.
     """
     dim = matrix.shape[1]
     size = lp_norm(start, p)[0]

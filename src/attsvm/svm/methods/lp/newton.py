@@ -46,26 +46,13 @@ def newton(
 ) -> Point:
     """Least ‖w‖_p under some rows, for N problems together.
 
-    Parameters
-    ----------
-    rows : Selection
-        At least one positive right side in each problem; no equality.
-    p : float
-        1 < p < ∞; made for 1.2 ≤ p ≤ 4.
-    start, multipliers : ndarrays, shapes (N, D), (N, m)
-        Feasible w, and λ ≥ 0, not 0: the Frobenius solution.
-    target : float
-        Relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling.
-    max_steps : int
+    ``rows``: at least one positive right side in each problem; no equality. ``p``: 1 < p < ∞; made for 1.2 ≤ p ≤ 4.
+    ``start``, ``multipliers``: shapes (N, D), (N, m), feasible w, and λ ≥ 0, not 0: the Frobenius solution. ``target``:
+    relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling.
 
-    Returns
-    -------
-    Point
-        The best iterate of each problem; the start, with gap ∞, where no step could be computed.
+    Returns the best iterate of each problem; the start, with gap ∞, where no step could be computed.
 
-    References
-    ----------
-    Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
+    References: Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
     complementarity problems*.
     """
     newton = _Newton(rows.products, rows.unit.right, p, start, multipliers)
@@ -96,7 +83,6 @@ class _Newton(Iteration):
         return Look(self.point, self.found, gap, np.isfinite(gap))
 
     def keep(self, going: Bool[np.ndarray, " N"]) -> None:
-        """Drop the other problems."""
         self.rows, self.model = self.rows.keep(going), _Model(*(part[going] for part in self.model))
         for name in ("right", "weights", "multipliers", "active", "found", "point", "gradient"):
             setattr(self, name, getattr(self, name)[going])

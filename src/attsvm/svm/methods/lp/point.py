@@ -31,15 +31,8 @@ def relative_gap(
 ) -> Float[np.ndarray, " N"]:
     """Relative gap after scaling, plus the violations that scaling cannot repair; ∞ while a margin is not positive.
 
-    Parameters
-    ----------
-    right, equality : ndarrays, shape (N, m)
-        Of unit rows A.
-    p : float
-    weights, multipliers : ndarrays, shapes (N, D), (N, m)
-        The multipliers of inequalities are not negative.
-    image, gradient : ndarrays, shapes (N, m), (N, D)
-        Aw and A'λ.
+    ``right``, ``equality``: shape (N, m), of unit rows A. ``weights``, ``multipliers``: shapes (N, D), (N, m), the
+    multipliers of inequalities are not negative. ``image``, ``gradient``: shapes (N, m), (N, D), aw and A'λ.
     """
     with np.errstate(all="ignore"):
         asked = right > 0

@@ -73,27 +73,13 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
     Whether a selection can be kept does not depend on the norm, so the problem is first solved in the Frobenius norm:
     its Farkas multipliers are returned where there are any, and elsewhere it is the initial point.
 
-    Parameters
-    ----------
-    constraints : Constraints
-    norm : Lp
-        1 ≤ p ≤ ∞.
-    settings : Settings
-    method : str, optional
-        "least-distance" or "projected-gradient" for p = 2, "newton" for 1 < p < ∞, "linear-program" for p = 1 and ∞,
-        "interior-point" for every p but 2. None chooses: a linear program for one small problem with p = 1 or ∞;
-        Newton's method for small problems of moderate p; in all other cases, and where these fail, an interior point.
-        Many problems are solved together. The interior point works on a growing set of rows if there are too many to
-        be stored.
+    ``norm``: 1 ≤ p ≤ ∞. ``method``: "least-distance" or "projected-gradient" for p = 2, "newton" for 1 < p < ∞,
+    "linear-program" for p = 1 and ∞, "interior-point" for every p but 2. None chooses: a linear program for one small
+    problem with p = 1 or ∞; Newton's method for small problems of moderate p; in all other cases, and where these fail,
+    an interior point. Many problems are solved together. The interior point works on a growing set of rows if there are
+    too many to be stored.
 
-    Returns
-    -------
-    Candidate
-
-    Raises
-    ------
-    ProblemError
-        If the method does not fit the constraints.
+    Raises ProblemError if the method does not fit the constraints.
     """
     if is_frobenius(norm):
         return solve_frobenius(constraints, settings, method)

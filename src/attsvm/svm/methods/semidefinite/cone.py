@@ -31,7 +31,6 @@ class Problems:
     equality: Bool[np.ndarray, "N m"]
 
     def keep(self, some: Bool[np.ndarray, " N"]) -> "Problems":
-        """Some of the problems."""
         return Problems(self.rows.keep(some), self.right[some], self.equality[some])
 
     @cached_property
@@ -113,7 +112,7 @@ class Cone(Protocol):
         """A point well inside the cones, with W and λ of size 1; multipliers of inequalities are positive."""
 
     def weights(self, state: State) -> Block:
-        """W."""
+        """Return W of a state."""
 
     def value(self, state: State) -> Values:
         """An upper bound on N(W)."""
@@ -165,17 +164,9 @@ def start_slack(problems: Problems, weights: Block, multipliers: RowVector, mu: 
 class RowEquations:
     """The factored system M Δλ = r − …, M = A(·)A* + diag(s/λ), that remains after the elimination in every norm.
 
-    Parameters
-    ----------
-    matrix : ndarray, shape (N, m, m)
-        The first part of M, overwritten.
-    state : State
-    equality : bool ndarray, shape (N, m)
+    ``matrix``: the first part of M, overwritten.
 
-    Attributes
-    ----------
-    failed : bool ndarray, shape (N,)
-        Where M was not numerically positive definite; the solution is 0 there.
+    ``failed``: shape (N,), where M was not numerically positive definite; the solution is 0 there.
     """
 
     def __init__(self, matrix: Float[np.ndarray, "N m m"], state: State, equality: Bool[np.ndarray, "N m"]) -> None:
@@ -191,7 +182,7 @@ class RowEquations:
         self.factors = [factor for factor, _ in factors]
 
     def solve(self, right: RowVector, row_target: RowVector) -> tuple[RowVector, RowVector]:
-        """Δλ and Δs."""
+        """Solve for Δλ and Δs."""
         right = right + row_target / self.multipliers
         change = np.zeros_like(right)
         for k, (factor, failed) in enumerate(zip(self.factors, self.failed, strict=True)):

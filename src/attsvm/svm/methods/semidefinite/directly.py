@@ -22,15 +22,8 @@ def solve_directly(
 ) -> Point:
     """Least N(W) for N problems together; the gap is ∞ where the iteration did not converge.
 
-    Parameters
-    ----------
-    face : Face
-        The norm.
-    problems : Problems
-    weights, multipliers, held, value
-        See :func:`solve_on_face`.
-    target : float
-        See :func:`measure`.
+    ``face``: the norm. ``weights``, ``multipliers``, ``held``, ``value``: see :func:`solve_on_face`. ``target``: see
+    :func:`measure`.
     """
     rows = FaceRows.of(problems.rows, problems.right, problems.equality)
     long = weights.shape[1] >= weights.shape[2]

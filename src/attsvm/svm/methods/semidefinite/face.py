@@ -57,19 +57,10 @@ LARGEST = float(np.finfo(float).max)
 
 
 class FaceRows(NamedTuple):
-    """The rows l_a z_a' of N problems.
+    """The rows l_a z_a' of N problems."""
 
-    Attributes
-    ----------
-    table : ndarray, shape (N, m, d_k + d_q + 1)
-        l_a, z_a and b_a.
-    key_dim : int
-        d_k.
-    inequality : bool ndarray, shape (N, m)
-    """
-
-    table: Float[np.ndarray, "N m columns"]
-    key_dim: int
+    table: Float[np.ndarray, "N m columns"]  # l_a, z_a and b_a
+    key_dim: int  # d_k
     inequality: Bool[np.ndarray, "N m"]
 
     @classmethod
@@ -81,25 +72,20 @@ class FaceRows(NamedTuple):
 
     @property
     def left(self) -> Float[np.ndarray, "N m d_k"]:
-        """The vectors l."""
         return self.table[:, :, : self.key_dim]
 
     @property
     def queries(self) -> Float[np.ndarray, "N m d_q"]:
-        """The vectors z."""
         return self.table[:, :, self.key_dim : -1]
 
     @property
     def right(self) -> RowVector:
-        """The numbers b."""
         return self.table[:, :, -1]
 
     def keep(self, some: np.ndarray) -> "FaceRows":
-        """The rows of some of the problems."""
         return FaceRows(self.table[some], self.key_dim, self.inequality[some])
 
     def apply(self, weights: Block) -> RowVector:
-        """A(W)."""
         return np.asarray(np.vecdot(self.left @ weights, self.queries))
 
 
@@ -114,7 +100,6 @@ class Held(NamedTuple):
 
     @classmethod
     def of(cls, rows: FaceRows, held: Bool[np.ndarray, "N m"]) -> "Held":
-        """The rows where ``held``."""
         d = rows.key_dim
         if len(held) == 1:
             row = held[0].nonzero()[0]
@@ -179,7 +164,6 @@ class Iterate(NamedTuple):
     rank: Int[np.ndarray, " N"]
 
     def keep(self, some: np.ndarray) -> "Iterate":
-        """Some of the problems."""
         return Iterate(*(part[some] for part in self))
 
 
@@ -193,27 +177,13 @@ class Found(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Constants of matrices of one shape, d ≥ c: sums stand on and above the diagonal, differences below it.
+    """Constants of matrices of one shape, d ≥ c: sums stand on and above the diagonal, differences below it."""
 
-    Attributes
-    ----------
-    sign : ndarray, shape (d, c)
-        −1 for sums and 1 for others: the signs of the singular values in the quotients.
-    fold : ndarray, shape (c, c, 1)
-        1 for sums, −1 for differences, and 0 on the diagonal.
-    share : ndarray, shape (d, c)
-        The factor of the product of two sums or of two differences.
-    inside : ndarray, shape (c + 1, d)
-        The first r places, for each r.
-    free : bool ndarray, shape (c + 1, d, c)
-        The unknown entries of W, for each r.
-    """
-
-    sign: Float[np.ndarray, "d c"]
-    fold: Float[np.ndarray, "c c 1"]
-    share: Float[np.ndarray, "d c"]
-    inside: Float[np.ndarray, "ranks d"]
-    free: Bool[np.ndarray, "ranks d c"]
+    sign: Float[np.ndarray, "d c"]  # −1 for sums and 1 for others: the signs of the singular values in the quotients
+    fold: Float[np.ndarray, "c c 1"]  # 1 for sums, −1 for differences, and 0 on the diagonal
+    share: Float[np.ndarray, "d c"]  # the factor of the product of two sums or of two differences
+    inside: Float[np.ndarray, "ranks d"]  # the first r places, for each r
+    free: Bool[np.ndarray, "ranks d c"]  # the unknown entries of W, for each r
 
     @classmethod
     @cache
@@ -253,22 +223,10 @@ def solve_on_face(
 ) -> Found:
     """Least N(W) for N problems together, from points nearby.
 
-    Parameters
-    ----------
-    face : Face
-        The norm.
-    rows : FaceRows
-    weights, multipliers
-        The points, with values of about 1.
-    held : bool ndarray, shape (N, m)
-        The rows that hold with equality, at first: violated rows are added, and rows with negative multipliers removed.
-    value : ndarray, shape (N,)
-        N(W).
+    ``face``: the norm. ``weights``, ``multipliers``: the points, with values of about 1. ``held``: the rows that hold
+    with equality, at first: violated rows are added, and rows with negative multipliers removed. ``value``: N(W).
 
-    Returns
-    -------
-    Found
-        The caller has to check whether it is optimal.
+    The caller has to check whether it is optimal.
     """
     size, no_rank = face.first_size(value), np.zeros(len(weights), int)
     now = Iterate(weights, np.where(held, multipliers, 0.0), size, np.full(len(weights), np.inf), no_rank)

@@ -60,26 +60,15 @@ def interior_point(
 ) -> Point:
     """Least N(W) for N problems together.
 
-    Parameters
-    ----------
-    cone : Cone
-        The norm.
-    problems : Problems
-        With at least one positive right side each, and a value between about 1e-3 and 1e3.
-    multipliers : ndarray, shape (N, m)
-        The initial multipliers at any scale; not negative, except for equalities.
-    target : float
-        Relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling, or when
-        the lower bound shows that the value is far from 1.
-    max_steps : int
-    report : callable, optional
-        Called as ``report(step, gap)``; a true return value ends the iteration.
+    ``cone``: the norm. ``problems``: with at least one positive right side each, and a value between about 1e-3 and
+    1e3. ``multipliers``: shape (N, m), the initial multipliers at any scale; not negative, except for equalities.
+    ``target``: relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling, or
+    when the lower bound shows that the value is far from 1. ``report``: called as ``report(step, gap)``; a true return
+    value ends the iteration.
 
-    References
-    ----------
-    Nesterov and Todd (1997), *Self-scaled barriers and interior-point methods for convex programming*. Toh, Todd and
-    Tütüncü (1999), *SDPT3*, for predictor, corrector and step lengths. Liu and Vandenberghe (2009), *Interior-point
-    method for nuclear norm approximation with application to system identification*.
+    References: Nesterov and Todd (1997), *Self-scaled barriers and interior-point methods for convex programming*. Toh,
+    Todd and Tütüncü (1999), *SDPT3*, for predictor, corrector and step lengths. Liu and Vandenberghe (2009),
+    *Interior-point method for nuclear norm approximation with application to system identification*.
     """
     state = cone.start(problems, multipliers)
     path = _CentralPath(cone, problems, state, target)
@@ -115,13 +104,12 @@ class _CentralPath(Iteration):
         return Look(point, multipliers, error, ~diverged & np.isfinite(bound), diverged)
 
     def keep(self, going: Bool[np.ndarray, " N"]) -> None:
-        """Drop the other problems."""
         self.problems, self.image = self.problems.keep(going), self.image[going]
         self.state = State(*(part[going] for part in self.state))
         self.next_finish = self.next_finish[going]
 
     def advance(self) -> None:
-        """One predictor-corrector step."""
+        """Make one predictor-corrector step."""
         primal = self.problems.right + self.state.slack - self.image
         self.state = _advance(self.cone, self.problems, self.state, primal)
 

@@ -44,15 +44,9 @@ LEFT_OUT = np.zeros((1, 1, 1))
 
 @dataclass(frozen=True)
 class NuclearCone:
-    """P is free, with W in its corner; D = ½I − lift(A*(λ)) is tied to λ.
+    """P is free, with W in its corner; D = ½I − lift(A*(λ)) is tied to λ."""
 
-    Parameters
-    ----------
-    split : int
-        d_k.
-    """
-
-    split: int
+    split: int  # d_k
     primal_is_free: ClassVar[bool] = True
     face: ClassVar[Face] = NuclearFace()
 
@@ -69,15 +63,14 @@ class NuclearCone:
         return State(free, tied, multipliers, slack)
 
     def weights(self, state: State) -> Block:
-        """W."""
         return state.free[:, : self.split, self.split :]
 
     def value(self, state: State) -> Values:
-        """½ tr P."""
+        """Return ½ tr P."""
         return np.asarray(0.5 * np.trace(state.free, axis1=-2, axis2=-1))
 
     def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
-        """D from λ."""
+        """Compute D from λ."""
         primal_length, dual_length = lengths
         multipliers = state.multipliers + dual_length[:, None] * change.multipliers
         return State(
@@ -88,7 +81,6 @@ class NuclearCone:
         )
 
     def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
-        """See :class:`_Equations`."""
         return _Equations(problems, state, scaling, self.split)
 
     def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
@@ -137,7 +129,6 @@ class _Equations:
         return matrix
 
     def solve(self, target: Matrix, row_target: RowVector, primal: RowVector) -> Step:
-        """The step."""
         pushed = self.rows.apply(self.upper @ target @ self.lower.mT)
         multipliers, slack = self.equations.solve(primal - pushed, row_target)
         image = self.rows.adjoint(multipliers)

@@ -16,15 +16,14 @@ class NuclearFace:
     ridge: ClassVar[float] = 0.1
 
     def mixed(self, weights: Block, pull: Block) -> Block:
-        """A*(λ) is X."""
+        """Return A*(λ), which is X."""
         return np.asarray(self.mix * weights + pull)
 
     def first_size(self, value: Values) -> Values:
-        """1."""
         return np.ones(len(value))
 
     def sizes(self, core: Singular, rest: Singular) -> tuple[Singular, Singular]:
-        """W is U₁SV₁'."""
+        """W is U₁SV₁' on a face of the nuclear norm."""
         return core, rest
 
     def free(self, inside: Bool[np.ndarray, " d"], sums: Bool[np.ndarray, "d c"]) -> Bool[np.ndarray, "d c"]:
@@ -35,10 +34,9 @@ class NuclearFace:
         """The singular values of W are independent."""
 
     def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
-        """See ``gather``."""
+        """Do nothing, as in ``gather``."""
 
     def size(self, before: Values, weights: Block) -> Values:
-        """1."""
         return before
 
     def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:

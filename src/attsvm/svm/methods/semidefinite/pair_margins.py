@@ -19,12 +19,7 @@ NEAR = 0.1
 class PairMargins:
     """The rows of the heads one after the other.
 
-    Parameters
-    ----------
-    rows : sequence of PairRows
-        Of one problem each, one for each head.
-    unit : sequence of UnitRows
-        Their right sides.
+    ``rows``: of one problem each, one for each head. ``unit``: their right sides.
     """
 
     def __init__(self, rows: Sequence[PairRows], unit: Sequence[UnitRows]) -> None:
@@ -38,11 +33,9 @@ class PairMargins:
         return np.where(self.equality, multipliers, np.maximum(multipliers, NEAR * np.abs(multipliers).max()))
 
     def apply(self, corners: Float[np.ndarray, "H d_k d_q"]) -> Vector:
-        """A(C)."""
         return np.concatenate([rows.apply(corner[None])[0] for rows, corner in zip(self._rows, corners, strict=True)])
 
     def adjoint(self, multipliers: Vector) -> Float[np.ndarray, "H d_k d_q"]:
-        """A*(λ)."""
         each = np.split(multipliers, self._ends)
         return np.concatenate([rows.adjoint(own[None]) for rows, own in zip(self._rows, each, strict=True)])
 

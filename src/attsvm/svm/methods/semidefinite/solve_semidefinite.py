@@ -65,23 +65,13 @@ SHRINK = 0.9
 def solve_semidefinite(
     constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, method: str | None = None
 ) -> Candidate:
-    """Least N(W) under the constraints, for a norm that is a semidefinite program.
+    """Minimise N(W) under the constraints, for a norm that is a semidefinite program.
 
-    Parameters
-    ----------
-    constraints : Constraints
-    norm : Norm
-    cone : callable
-        The cone of the norm, given d_k.
-    settings : Settings
-    method : {"semidefinite"}, optional
-        None tries the splitting on large problems. Others start on the face that the Frobenius norm suggests, unless
-        somebody watches or limits the steps; the interior point solves the rest.
+    ``cone``: the cone of the norm, given d_k. ``method``: "semidefinite"; None tries the splitting on large problems.
+    Others start on the face that the Frobenius norm suggests, unless somebody watches or limits the steps; the interior
+    point solves the rest.
 
-    Returns
-    -------
-    Candidate
-        In the nuclear norm the weights have their true rank; in both norms they lie in the span of the queries.
+    In the nuclear norm the weights have their true rank. In both norms they lie in the span of the queries.
     """
     flat = constraints.with_one_axis()
     size = flat.batch_shape[0]

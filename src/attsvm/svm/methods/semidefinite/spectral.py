@@ -37,15 +37,9 @@ COLUMNS = 1_000_000
 
 @dataclass(frozen=True)
 class SpectralCone:
-    """P = tI + 2 lift(W) is tied to W and t; D is free, with −½A*(λ) in its corner and trace 1.
+    """P = tI + 2 lift(W) is tied to W and t; D is free, with −½A*(λ) in its corner and trace 1."""
 
-    Parameters
-    ----------
-    split : int
-        d_k.
-    """
-
-    split: int
+    split: int  # d_k
     primal_is_free: ClassVar[bool] = False
     face: ClassVar[Face] = SpectralFace()
 
@@ -71,11 +65,10 @@ class SpectralCone:
         return State(free, tied, multipliers, start_slack(problems, weights, multipliers, mu))
 
     def weights(self, state: State) -> Block:
-        """W."""
         return state.tied[:, : self.split, self.split :]
 
     def value(self, state: State) -> Values:
-        """The bound t."""
+        """Return the bound t."""
         return state.tied[:, 0, 0]
 
     def move(self, problems: Problems, state: State, change: State, lengths: Lengths) -> State:
@@ -90,11 +83,9 @@ class SpectralCone:
         return State(free, tied, multipliers, state.slack + primal_length[:, None] * change.slack)
 
     def newton(self, problems: Problems, state: State, scaling: Scaling) -> "_Equations":
-        """See :class:`_Equations`."""
         return _Equations(problems, state, scaling, self.split)
 
     def cleaned(self, problems: Problems, found: Point, target: float) -> Point:
-        """The result, unchanged."""
         return found
 
 
@@ -138,7 +129,6 @@ class _Equations:
         self.failed = self.equations.failed
 
     def solve(self, target: Matrix, row_target: RowVector, primal: RowVector) -> Step:
-        """The step."""
         principal = self.principal
         pushed = principal.corner(target)
         rest = principal.solve(pushed)
@@ -165,9 +155,7 @@ class _Principal:
     Y_ij + k_i k_j Y_ji. The k are the cosines of the angles between the row spaces of the two parts of R. Near the
     solution many are 1 up to μ, and 1 − k_i k_j has to be accurate. It is computed from the sines, without G.
 
-    References
-    ----------
-    Björck and Golub (1973), *Numerical methods for computing angles between linear subspaces*.
+    References: Björck and Golub (1973), *Numerical methods for computing angles between linear subspaces*.
     """
 
     def __init__(self, R: Matrix, split: int) -> None:
@@ -178,7 +166,7 @@ class _Principal:
         self.even, self.odd = 0.5 / (1 + products), 0.5 / gaps
 
     def block(self, turned: Block) -> Block:
-        """B."""
+        """Return B from its coordinates."""
         return np.asarray(self.E1 @ turned @ self.E2.mT)
 
     def dual(self, block: Block) -> Block:
@@ -190,12 +178,12 @@ class _Principal:
         return np.asarray(self.first.mT @ scaled @ self.second)
 
     def lifted(self, turned: Block) -> Matrix:
-        """R' 2 lift(B) R."""
+        """Compute R' 2 lift(B) R."""
         half = self.first @ turned @ self.second.mT
         return np.asarray(half + half.mT)
 
     def solve(self, form: Block) -> Block:
-        """H⁻¹."""
+        """Apply H⁻¹ to a linear form."""
         turned = form.copy()
         corner = form[:, : self.short, : self.short]
         even, odd = self.even * (corner + corner.mT), self.odd * (corner - corner.mT)

@@ -16,15 +16,14 @@ class SpectralFace:
     ridge: ClassVar[float] = 1.0
 
     def mixed(self, weights: Block, pull: Block) -> Block:
-        """W is X."""
+        """Return W, which is X."""
         return np.asarray(weights + self.mix * pull)
 
     def first_size(self, value: Values) -> Values:
-        """The value."""
         return value
 
     def sizes(self, core: Singular, rest: Singular) -> tuple[Singular, Singular]:
-        """A*(λ) is U₁SV₁'."""
+        """A*(λ) is U₁SV₁' on a face of the spectral norm."""
         return rest, core
 
     def free(self, inside: Bool[np.ndarray, " d"], sums: Bool[np.ndarray, "d c"]) -> Bool[np.ndarray, "d c"]:
@@ -41,7 +40,7 @@ class SpectralFace:
             diagonal[:, 0] += pull.sum(axis=-1) - 1
 
     def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
-        """t, r times."""
+        """Repeat t r times."""
         diagonal[:, 1:] += inside[:, 1 : diagonal.shape[-1]] * diagonal[:, :1]
 
     def size(self, before: Values, weights: Block) -> Values:
