@@ -1,7 +1,7 @@
 """``attsvm inspect``: what the heads of a trained transformer select, and by what margin."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,10 +34,9 @@ TWIN_GAP = 0.1
 TWIN_HEADS = 2
 """Heads of each layer of the twin. With random weights they are interchangeable."""
 
-_HELP = """
-MODEL is a folder with a Hugging Face model, or its name on the hub. The attention is read as one of the families
-{families}, or as given by `--family`: an installed family, or an import path `package.module:name`. The text has one
-sequence per line; ViT takes a folder of pictures instead.
+HELP = """
+MODEL is a folder with a Hugging Face model, or its name on the hub. The text has one sequence per line; ViT takes a
+folder of pictures instead.
 
 The matrix W = W_K W_Q'/√d_h of each head is computed from the weights of the model and the tokens that enter its layer.
 Its smallest margin is divided by the best margin that any matrix of the same Frobenius norm has for the same selection;
@@ -63,19 +62,20 @@ Examples:
 """
 
 
-def __getattr__(name: str) -> str:
-    # the names of the families are read only when the help is needed, because that imports PyTorch
-    if name == "HELP":
-        return _HELP.format(families=_family_names())
-    raise AttributeError(name)
-
-
-def _family_names() -> str:
+def more_help(arguments: Sequence[str]) -> str:
+    """The families of models; their names are read for the help alone, because that imports PyTorch."""
+    if not {"-h", "--help"} & {*arguments}:
+        return ""
     try:
         from attsvm.torch.inspection.families import FAMILIES
     except ModuleNotFoundError:
-        return "that `pip install 'attsvm[torch]'` provides"
-    return ", ".join(f"`{name}`" for name in FAMILIES.names())
+        families = "that `pip install 'attsvm[torch]'` provides"
+    else:
+        families = ", ".join(f"`{name}`" for name in FAMILIES.names())
+    return (
+        f"The attention is read as one of the families {families}, or as given by `--family`: an installed family, or"
+        " an import path `package.module:name`.\n\n"
+    )
 
 
 def inspect(
