@@ -40,6 +40,16 @@ def small_model():
     return AttentionOnly(vocabulary=16, length=6, size=8, heads=2)
 
 
+def test_the_repr_of_a_monitor_says_in_one_line_what_it_holds():
+    model = small_model()
+    with AttentionMonitor(model, every=2) as monitor:
+        trained(monitor, model, 3)
+        assert (
+            repr(monitor)
+            == "AttentionMonitor(AttentionOnly: 2 attention layers, every 2 steps; 2 records after 3 steps)"
+        )
+
+
 @pytest.mark.parametrize("kind", ["causal", "padding", "bias"])
 def test_measures_of_a_call_are_those_of_a_loop(kind):
     generator = torch.Generator().manual_seed(0)
