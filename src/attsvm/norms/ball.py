@@ -11,14 +11,7 @@ from attsvm.norms.base import Norm
 def project_on_ball(norm: Norm, x: np.ndarray, radius: float = 1.0) -> np.ndarray:
     """The nearest point with N(w) ≤ r: the proximal point of the step at which its norm is r.
 
-    Parameters
-    ----------
-    norm : Norm
-        With ``prox`` and ``dual``.
-    x : ndarray
-        One matrix or one vector.
-    radius : float
-        r > 0.
+    ``norm``: with ``prox`` and ``dual``. ``x``: one matrix or one vector. ``radius``: r > 0.
     """
 
     def size(w: np.ndarray) -> float:

@@ -13,12 +13,7 @@ class SymmetricBlocks:
 
     The coordinates of a symmetric matrix are its upper triangle, with factors of √2 off the diagonal.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        (d_k, d_q).
-    tied : bool
-        Whether the sum of both blocks has to be the identity; then d_k = d_q.
+    ``shape``: (d_k, d_q). ``tied``: whether the sum of both blocks has to be the identity; then d_k = d_q.
     """
 
     def __init__(self, shape: tuple[int, int], tied: bool) -> None:

@@ -132,12 +132,9 @@ def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True)
 
 
 def checked(norm: Norm, jax: bool = False) -> Norm:
-    """The norm, tested once if it or a part of it is defined outside this package.
+    """Return the norm, tested once if it or a part of it is defined outside this package.
 
-    Raises
-    ------
-    ProblemError
-        If a test of :func:`check` fails.
+    Raises ProblemError if a test of :func:`check` fails.
     """
     try:
         _checked_once(norm, jax)

@@ -53,7 +53,6 @@ class _Combined(Combination):
 
     @property
     def parts(self) -> tuple[Norm, ...]:
-        """The norms that are combined."""
         return self.norms
 
     @property
@@ -63,12 +62,10 @@ class _Combined(Combination):
 
     @property
     def left_invariant(self) -> bool:
-        """Whether all are."""
         return all(norm.left_invariant for norm in self.norms)
 
     @property
     def right_invariant(self) -> bool:
-        """Whether all are."""
         return all(norm.right_invariant for norm in self.norms)
 
     @property
@@ -110,12 +107,10 @@ class _Combined(Combination):
         return WithParts(self, parts)
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm over the last ``axes`` axes; leading axes are batch axes."""
         values = self.values(x, min(axes, np.ndim(x)))
         return values if values.ndim else float(values)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes."""
         each = [c * norm.values(x, axes) for norm, c in zip(self.norms, self.weights, strict=True)]
         return self._merged(np.stack(each))
 
@@ -175,7 +170,7 @@ class Sum(_Combined):
         ]
 
     def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
-        """By Dykstra's method."""
+        """Compute the parts by Dykstra's method."""
         return nearest_parts(self.norms, [step * a for a in self.weights], x, most_rounds)
 
     def of_copies(self, copies: np.ndarray, step: float) -> np.ndarray:
@@ -184,7 +179,7 @@ class Sum(_Combined):
         return np.stack([norm.prox(copy, step * a) for norm, a, copy in each])
 
     def dual_size(self, sizes: list[float]) -> float:
-        """The largest N_i*(u_i)/a_i."""
+        """Return the largest N_i*(u_i)/a_i."""
         return max(size / a for size, a in zip(sizes, self.weights, strict=True))
 
     def steepest_of_dual(self, g: np.ndarray) -> np.ndarray:
@@ -225,11 +220,10 @@ class SumWithLength(Sum):
     """
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """In closed form."""
+        """Compute the proximal map in closed form."""
         return self.proxes(x, step, x.ndim)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        """The same for each entry of the leading axes."""
         (norm, length), (a, b) = self.norms, self.weights
         inner = norm.proxes(x, step * a, axes)
         lengths = length.values(inner, axes)
@@ -287,7 +281,7 @@ class Largest(_Combined):
         return np.asarray(values.max(axis=0))
 
     def merged_pairs(self, pairs: list[tuple[Pair, ...]]) -> list[Pair]:
-        """All of them."""
+        """Return the pairs of all norms."""
         return list(chain(*pairs))
 
     def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
@@ -324,7 +318,7 @@ class Largest(_Combined):
         return sizes[0] - sizes[1]
 
     def dual_size(self, sizes: list[float]) -> float:
-        """The sum of N_i*(u_i)/c_i."""
+        """Return the sum of N_i*(u_i)/c_i."""
         return math.fsum(size / c for size, c in zip(sizes, self.weights, strict=True))
 
     def steepest_of_dual(self, g: np.ndarray) -> np.ndarray:

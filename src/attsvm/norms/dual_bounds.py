@@ -26,17 +26,10 @@ CLOSE_ENOUGH = 1e-11
 
 
 class Combination(Norm):
-    """A norm that is made of the values of several norms.
-
-    Attributes
-    ----------
-    norms : tuple of Norm
-    weights : tuple of float
-        A positive number for each of them.
-    """
+    """A norm that is made of the values of several norms."""
 
     norms: tuple[Norm, ...]
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  # a positive number for each of them
 
     @abstractmethod
     def split(self, x: np.ndarray, step: float, most_rounds: int = MOST_ROUNDS) -> Parts:
@@ -90,7 +83,7 @@ class Bounds:
                 break
 
     def improve_by_splitting(self) -> None:
-        """Douglas-Rachford splitting."""
+        """Improve both bounds by Douglas-Rachford splitting."""
 
         def look(points: np.ndarray, copies: np.ndarray) -> bool:
             factor = float(np.vdot(points.sum(axis=0), self.x))

@@ -34,21 +34,15 @@ PATIENCE = 2
 
 
 class Balance(Protocol):
-    """The map 𝓑 from a symmetric matrix to coordinates of what has to be the identity, and its adjoint.
+    """The map 𝓑 from a symmetric matrix to coordinates of what has to be the identity, and its adjoint."""
 
-    Attributes
-    ----------
-    one : ndarray, shape (k,)
-        The coordinates of the identity.
-    """
-
-    one: Vector
+    one: Vector  # shape (k,), the coordinates of the identity
 
     def collect(self, matrix: Square) -> Vector:
-        """𝓑(X)."""
+        """Apply 𝓑 to X."""
 
     def spread(self, free: Vector) -> Square:
-        """𝓑*(y)."""
+        """Apply the adjoint 𝓑* to y."""
 
     def of_products(self, left: Float[np.ndarray, "K m"], right: Float[np.ndarray, "K m"]) -> np.ndarray:
         """𝓑(sym(l_a r_a')) for each column a, shape (k, m)."""
@@ -67,23 +61,18 @@ class Diagonal:
         self.one = np.ones(size)
 
     def collect(self, matrix: Square) -> Vector:
-        """The diagonal."""
         return np.diagonal(matrix)
 
     def spread(self, free: Vector) -> Square:
-        """The diagonal matrix."""
         return np.diag(free)
 
     def of_products(self, left: Float[np.ndarray, "K m"], right: Float[np.ndarray, "K m"]) -> np.ndarray:
-        """Entry by entry."""
         return np.asarray(left * right)
 
     def equations(self, matrices: Squares, inverses: Squares) -> Square:
-        """Entry by entry."""
         return np.asarray((matrices * inverses).sum(axis=0))
 
     def above(self, sums: Vector) -> Vector:
-        """The numbers."""
         return sums
 
 
@@ -94,10 +83,10 @@ class MarginRows(Protocol):
     equality: Bool[np.ndarray, " m"]
 
     def apply(self, corners: Float[np.ndarray, "H d_k d_q"]) -> Vector:
-        """A(C)."""
+        """Compute A(C), the margins of the corners."""
 
     def adjoint(self, multipliers: Vector) -> Float[np.ndarray, "H d_k d_q"]:
-        """A*(λ)."""
+        """Compute the adjoint, A*(λ)."""
 
     def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
         """With L_a = lift(row a): the 𝓑(sym(X L_a Z⁻¹)), shape (k, m), and ⟨L_a, X L_b Z⁻¹⟩."""
@@ -112,15 +101,12 @@ class OneRow:
         self.matrices = matrices
 
     def apply(self, corners: np.ndarray) -> Vector:
-        """Σ ⟨G_h, C_h⟩."""
         return np.array([np.vdot(self.matrices, corners)])
 
     def adjoint(self, multipliers: Vector) -> np.ndarray:
-        """λ G."""
         return np.asarray(multipliers[0] * self.matrices)
 
     def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
-        """From the products themselves."""
         lifted = lift(self.matrices)
         product = matrices @ lifted @ inverses
         whole = product.sum(axis=0)
@@ -128,22 +114,11 @@ class OneRow:
 
 
 class MarginPair(NamedTuple):
-    """Both sides of the program at the end.
+    """Both sides of the program at the end."""
 
-    Attributes
-    ----------
-    matrices : ndarray, shape (H, K, K)
-        X.
-    multipliers : ndarray, shape (m,)
-        λ.
-    free : ndarray, shape (k,)
-        y. Z is positive definite for it.
-    steps : int
-    """
-
-    matrices: Squares
-    multipliers: Vector
-    free: Vector
+    matrices: Squares  # shape (H, K, K), X
+    multipliers: Vector  # shape (m,), λ
+    free: Vector  # shape (k,), y. Z is positive definite for it.
     steps: int
 
 
@@ -156,30 +131,16 @@ def largest_margin(
     max_steps: int = MAX_STEPS,
     report: Callable[[int, float], bool] | None = None,
 ) -> MarginPair:
-    """The largest θ with A(C) ≥ θ b over the unit ball.
+    """Find the largest θ with A(C) ≥ θ b over the unit ball.
 
-    Parameters
-    ----------
-    rows : MarginRows
-    balance : Balance
-    multipliers : ndarray, shape (m,)
-        Initial λ at any scale: positive, except on equalities.
-    split : int
-        Number of rows of a corner.
-    good_gap : float
-        The relative gap at which the iteration ends.
-    max_steps : int
-    report : callable, optional
-        Called as ``report(step, relative gap)`` for each point; a true return value ends the iteration.
+    ``multipliers``: shape (m,), initial λ at any scale: positive, except on equalities. ``split``: number of rows of a
+    corner. ``good_gap``: the relative gap at which the iteration ends. ``report``: called as ``report(step, relative
+    gap)`` for each point; a true return value ends the iteration.
 
-    Returns
-    -------
-    MarginPair
-        The best one, if rounding stops the iteration. At step 0 the corners are 0.
+    Returns the best point, if rounding stops the iteration. At step 0 the corners are 0.
 
-    References
-    ----------
-    Helmberg, Rendl, Vanderbei and Wolkowicz (1996), *An interior-point method for semidefinite programming*.
+    References: Helmberg, Rendl, Vanderbei and Wolkowicz (1996), *An interior-point method for semidefinite
+    programming*.
     """
     multipliers = multipliers / (rows.right @ multipliers)
     lifted = lift(rows.adjoint(multipliers))
@@ -259,7 +220,6 @@ class _Step:
         return max(1 - max(margin, 0.0) / float(self.balance.one @ self.point.free), 0.0)
 
     def next(self) -> _Point:
-        """The next point."""
         point = self.point
         nothing = np.zeros_like(point.matrices), np.zeros_like(point.slack)
         guess = self._solved(0.0, *nothing)
@@ -306,7 +266,7 @@ class _Step:
 
 
 def lift(corners: Float[np.ndarray, "H d_k d_q"]) -> Squares:
-    """½ [[0, C], [C', 0]]."""
+    """Build ½ [[0, C], [C', 0]]."""
     number, rows, columns = corners.shape
     lifted = np.zeros((number, rows + columns, rows + columns))
     lifted[:, :rows, rows:], lifted[:, rows:, :rows] = 0.5 * corners, 0.5 * corners.mT
@@ -320,9 +280,7 @@ def _factored(equations: Square) -> tuple[Square, bool]:
     singular in the limit. Cholesky's method then fails from rounding. It succeeds after the diagonal has grown by the
     part Nε that rounding can take away, and later steps correct the error of this.
 
-    References
-    ----------
-    Higham (2002), *Accuracy and Stability of Numerical Algorithms*, Theorem 10.7.
+    References: Higham (2002), *Accuracy and Stability of Numerical Algorithms*, Theorem 10.7.
     """
     factored: tuple[Square, bool]
     try:

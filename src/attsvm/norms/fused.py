@@ -43,7 +43,6 @@ class FusedKeysQueries(Norm):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """A square."""
         return (3, 3)
 
     def value(self, x: Any, axes: int = 2) -> float:
@@ -51,7 +50,6 @@ class FusedKeysQueries(Norm):
         return least_factors(square(x, self)[None], tied=True)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """2."""
         return 2.0
 
 
@@ -80,7 +78,6 @@ class DualFusedKeysQueries(Norm):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """A square."""
         return (3, 3)
 
     def value(self, x: Any, axes: int = 2) -> float:
@@ -88,18 +85,11 @@ class DualFusedKeysQueries(Norm):
         return least_dual_bound(square(x, self)[None], tied=True)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """d/2."""
         return 0.5 * shape[0]
 
 
 def square(weights: Any, norm: Norm) -> np.ndarray:
-    """A matrix as a float array.
-
-    Raises
-    ------
-    ProblemError
-        If it is no square.
-    """
+    """Read a square matrix as a float array; raise ProblemError if it is no square."""
     x: np.ndarray = np.asarray(weights, dtype=np.float64)
     if x.ndim != 2 or x.shape[0] != x.shape[1]:
         raise ProblemError(
@@ -177,7 +167,6 @@ class DualFusedHeads(JointNorm):
         return least_dual_bound(x, tied=False)
 
     def frobenius_factor(self, shape: tuple[int, ...]) -> float:
-        """√(d_k d_q)."""
         return float(np.sqrt(np.prod(self.each_shape(shape))))
 
 

@@ -39,13 +39,7 @@ multiply to the weights up to about ε/SMALLEST."""
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors K_h and Q_h, which bound the norm of their products.
-
-    Parameters
-    ----------
-    left, right : ndarrays, shapes (H, d_k, r), (H, d_q, r)
-    tied : bool
-    """
+    """Factors K_h and Q_h, which bound the norm of their products."""
 
     left: Float[np.ndarray, "H d_k r"]
     right: Float[np.ndarray, "H d_q r"]
@@ -81,17 +75,9 @@ class Factors:
 
 @dataclass(frozen=True)
 class Densities:
-    """Positive definite P and R (or P for both), which bound the dual norm.
+    """Positive definite P and R (or P for both), which bound the dual norm."""
 
-    Parameters
-    ----------
-    left, right : ndarrays, shapes (d_k, d_k), (d_q, d_q)
-        In coordinates of the bases.
-    bases : pair of ndarrays
-    tied : bool
-    """
-
-    left: Square
+    left: Square  # left, right: shapes (d_k, d_k), (d_q, d_q), in coordinates of the bases
     right: Square
     bases: tuple[np.ndarray, np.ndarray]
     tied: bool
@@ -136,11 +122,9 @@ class _Entries:
         self.equality: Bool[np.ndarray, " m"] = np.ones(weights.size, bool)
 
     def apply(self, corners: Heads) -> Vector:
-        """The entries."""
         return corners.ravel()
 
     def adjoint(self, multipliers: Vector) -> Heads:
-        """The matrices."""
         return multipliers.reshape(self._shape)
 
     def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:

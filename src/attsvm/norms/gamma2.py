@@ -61,7 +61,6 @@ class Gamma2(Norm):
 
     @property
     def of_vectors(self) -> Norm:
-        """ℓ∞."""
         return Lp(np.inf)
 
     def value(self, x: Any, axes: int = 2) -> float:
@@ -100,12 +99,10 @@ class DualGamma2(Norm):
 
     @property
     def dual(self) -> Gamma2:
-        """γ2."""
         return Gamma2()
 
     @property
     def of_vectors(self) -> Norm:
-        """ℓ1."""
         return Lp(1.0)
 
     def value(self, x: Any, axes: int = 2) -> float:
@@ -123,7 +120,6 @@ class DualGamma2(Norm):
         return scale * _least_diagonal(x[rows][:, columns] / scale)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """√(d_k d_q)."""
         return float(np.sqrt(shape[0] * shape[1]))
 
 
@@ -138,14 +134,8 @@ class _Factors:
     Without smoothing A'D(p)A = C'D(q)C = D(σ), where σ are the singular values of D(√p) W D(√q). Their sum f(p, q) is
     at most γ2(W) if p and q sum to 1, and concave; its derivatives are half the squared rows of A and C.
 
-    Parameters
-    ----------
-    left, right : ndarray, shapes (rows, r), (columns, r)
-        Any factors of W of full rank.
-    weights : ndarray, shape (rows + columns,)
-        p and q, positive.
-    smoothing : float
-        Added to A'D(p)A and C'D(q)C.
+    ``left``, ``right``: shapes (rows, r), (columns, r), any factors of W of full rank. ``weights``: shape (rows +
+    columns,), p and q, positive. ``smoothing``: added to A'D(p)A and C'D(q)C.
     """
 
     def __init__(self, left: np.ndarray, right: np.ndarray, weights: Vector, smoothing: float) -> None:
@@ -174,27 +164,17 @@ class _Factors:
 
 
 def _triangle(matrix: np.ndarray) -> np.ndarray:
-    """R of QR."""
+    """Return R of the QR decomposition."""
     return np.asarray(np.linalg.qr(matrix, mode="r"))
 
 
 class _Pace(NamedTuple):
-    """How a search for the best factors goes on.
+    """How a search for the best factors goes on."""
 
-    Attributes
-    ----------
-    smoothing : float
-        Times μ: what is added to A'D(p)A and C'D(q)C, which are nearly singular where few rows determine the norm.
-    near : float
-        Share of the way to the boundary that a step goes.
-    centring : float
-        Least share of μ that a step keeps.
-    steps : int
-    """
-
+    # times μ: what is added to A'D(p)A and C'D(q)C, which are nearly singular where few rows determine the norm
     smoothing: float
-    near: float
-    centring: float
+    near: float  # share of the way to the boundary that a step goes
+    centring: float  # least share of μ that a step keeps
     steps: int
 
 
@@ -243,10 +223,7 @@ def _stepped(
 ) -> tuple[Vector, Vector, float]:
     """Weights, prices and level after a predictor and a corrector.
 
-    Raises
-    ------
-    LinAlgError
-        If the equations are singular in floating point: several weights are optimal.
+    Raises LinAlgError if the equations are singular in floating point: several weights are optimal.
     """
     number = len(weights)
     mu = float(weights @ prices) / number

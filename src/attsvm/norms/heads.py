@@ -44,16 +44,12 @@ class JointNorm(Norm):
 
     @property
     def head_axes(self) -> int:
-        """1."""
         return 1
 
     def for_heads(self, num_heads: int | None) -> Self:
         """The same for matrices (H d_k, d_q).
 
-        Raises
-        ------
-        ProblemError
-            If there is no H.
+        Raises ProblemError if there is no H.
         """
         if num_heads is None:
             raise ProblemError(
@@ -88,7 +84,7 @@ class JointNorm(Norm):
         return self.prox_of_heads(self._heads(x), step).reshape(x.shape)
 
     def project_dual_ball(self, x: np.ndarray) -> np.ndarray:
-        """X − prox(x, 1)."""
+        """Compute X − prox(X, 1)."""
         return np.asarray(x - self.prox(x, 1.0))
 
     def _heads(self, x: np.ndarray) -> Heads:
@@ -109,15 +105,9 @@ class JointNorm(Norm):
 
 @dataclass(frozen=True)
 class OfEachHead(JointNorm):
-    """A joint norm that is a norm of the numbers N(W_h).
+    """A joint norm that is a norm of the numbers N(W_h)."""
 
-    Parameters
-    ----------
-    of : Norm
-        N, a norm of the weights of one head.
-    """
-
-    of: Norm
+    of: Norm  # N, a norm of the weights of one head
     word: ClassVar[str]
 
     @property
@@ -132,7 +122,6 @@ class OfEachHead(JointNorm):
 
     @property
     def right_invariant(self) -> bool:
-        """Whether the norm of a head is."""
         return self.of.right_invariant
 
     @classmethod
@@ -173,11 +162,10 @@ class SumOfHeads(OfEachHead):
         return MaxOfHeads(self.of.dual, num_heads=self.num_heads)
 
     def value_of_heads(self, x: Heads) -> float:
-        """The sum over the heads."""
         return float(self.of.values(x).sum())
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
-        """That of each head."""
+        """Apply the proximal map of each head."""
         return self.of.proxes(x, step)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
@@ -215,7 +203,6 @@ class MaxOfHeads(OfEachHead):
         return SumOfHeads(self.of.dual, num_heads=self.num_heads)
 
     def value_of_heads(self, x: Heads) -> float:
-        """The largest of the heads."""
         return float(self.of.values(x).max(initial=0.0))
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
@@ -223,7 +210,6 @@ class MaxOfHeads(OfEachHead):
         return np.asarray(x - project_on_ball(self.dual, x, step))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """That of a head."""
         return self.of.frobenius_factor(self.each_shape(shape))
 
 

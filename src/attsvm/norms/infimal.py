@@ -44,7 +44,7 @@ class Infimal(Wrapper):
 
     @property
     def dual(self) -> Norm:
-        """The combined norm."""
+        """Return the combined norm."""
         return self.of
 
     @property
@@ -80,24 +80,16 @@ class Infimal(Wrapper):
 
 @dataclass(frozen=True)
 class WithParts(Wrapper):
-    """A combination of norms with arrays that bound the dual norms of their sums. A solver returns it.
-
-    Parameters
-    ----------
-    of : Sum or Largest
-    arrays : ndarray, shape (N, k, d_k, d_q)
-        For each of N matrices, one array for each norm.
-    """
+    """A combination of norms with arrays that bound the dual norms of their sums. A solver returns it."""
 
     of: Combination
+    # shape (N, k, d_k, d_q), for each of N matrices, one array for each norm
     arrays: np.ndarray = field(compare=False, repr=False)
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """That of the combination."""
         return self.of.value(x, axes)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """That of the combination."""
         return self.of.values(x, axes)
 
     @property
@@ -106,7 +98,6 @@ class WithParts(Wrapper):
         return _BoundedByParts(self.of, self.arrays)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """That of the combination."""
         return self.of.frobenius_factor(shape)
 
 

@@ -32,7 +32,6 @@ class _OfLargestEntries(Norm):
         check_integer("k", self.k, 1)
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm over the last ``axes`` axes; leading axes are batch axes."""
         values = self.values(x, min(axes, np.ndim(x)))
         return values if values.ndim else float(values)
 
@@ -69,7 +68,7 @@ class KSupport(_OfLargestEntries):
 
     @property
     def name(self) -> str:
-        """ksupport3."""
+        """Return a name such as "ksupport3"."""
         return f"ksupport{self.k}"
 
     @property
@@ -78,7 +77,6 @@ class KSupport(_OfLargestEntries):
         return LargestEntries(self.k)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes, without overflow or underflow."""
         array = np.asarray(x, dtype=np.float64)
         flat = np.abs(array).reshape(*array.shape[: array.ndim - axes], -1)
         largest = flat.max(axis=-1, initial=0.0)
@@ -91,7 +89,6 @@ class KSupport(_OfLargestEntries):
         return self._projected(x, np.ndim(x))
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        """All together."""
         return np.asarray(x - step * self._projected(x / step, axes))
 
     def _projected(self, x: np.ndarray, axes: int) -> np.ndarray:
@@ -146,11 +143,10 @@ class LargestEntries(_OfLargestEntries):
 
     @property
     def dual(self) -> KSupport:
-        """The k-support norm."""
+        """Return the k-support norm."""
         return KSupport(self.k)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes."""
         array = np.asarray(x, dtype=np.float64)
         flat = np.abs(array).reshape(*array.shape[: array.ndim - axes], -1)
         return np.asarray(np.linalg.norm(-np.sort(-flat, axis=-1)[..., : self.k], axis=-1))
@@ -169,7 +165,6 @@ class LargestEntries(_OfLargestEntries):
         return xp.sign(g) * xp.maximum(xp.abs(scaled), least) / xp.where(length > 0, length, 1.0)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """1."""
         return 1.0
 
 

@@ -25,14 +25,9 @@ class Lifted(Norm):
     """A symmetric norm of vectors, applied to sizes that a subclass takes from a matrix.
 
     A subclass provides :meth:`sizes` and :meth:`rebuilt`, and ``what``.
-
-    Parameters
-    ----------
-    of : Norm
-        Symmetric: it does not depend on the signs and the order of the entries of a vector.
     """
 
-    of: Norm
+    of: Norm  # symmetric: it does not depend on the signs and the order of the entries of a vector
     what: ClassVar[str]
     """What the sizes are, for names."""
 
@@ -75,12 +70,10 @@ class Lifted(Norm):
         return scaled(Lp(2.0), float(self.of.values(np.ones(1), 1)))
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm over the last ``axes`` axes; leading axes are batch axes."""
         values = self.values(x, min(axes, np.ndim(x)))
         return values if values.ndim else float(values)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes, without overflow or underflow."""
         if axes == 1:
             return self.of_vectors.values(x, axes)
         return values_at_unit_scale(x, lambda matrices: self.of.values(self.sizes(matrices), 1))
@@ -90,7 +83,6 @@ class Lifted(Norm):
         return self.proxes(x, step, x.ndim)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        """The same for each entry of the leading axes."""
         if axes == 1:
             return self.of_vectors.proxes(x, step, axes)
         return np.asarray(self.rebuilt(x, lambda sizes: self.of.proxes(sizes, step, 1)))
@@ -136,7 +128,7 @@ class OnSingularValues(Lifted):
     right_invariant = True
 
     def sizes(self, x: np.ndarray) -> np.ndarray:
-        """The singular values."""
+        """Return the singular values."""
         return np.linalg.svd(x, compute_uv=False)
 
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:

@@ -55,7 +55,7 @@ class Lp(Norm):
 
     @property
     def name(self) -> str:
-        """frobenius, l1.75, linf."""
+        """Return a name such as "frobenius", "l1.75" or "linf"."""
         return {2.0: "frobenius", np.inf: "linf"}.get(self.p, f"l{self.p!r}".removesuffix(".0"))
 
     @property
@@ -76,12 +76,10 @@ class Lp(Norm):
         return self.p == 2
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm over the last ``axes`` axes; leading axes are batch axes."""
         values = self.values(x, min(axes, np.ndim(x)))
         return values if values.ndim else float(values)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes, without overflow or underflow."""
         array = np.asarray(x, dtype=np.float64)
         over = tuple(range(-axes, 0))
         largest = np.max(np.abs(array), axis=over, keepdims=True, initial=0.0)
@@ -111,7 +109,6 @@ class Lp(Norm):
         return np.sign(x) * sizes.reshape(x.shape)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        """The minimisers of N(w) + ‖w − x‖²/(2 step), for each entry of the leading axes."""
         if self.p == 1:  # the same for any number of axes
             return np.asarray(self.prox(x, step))
         if self.p in (2, np.inf):
@@ -151,15 +148,10 @@ class Lp(Norm):
 def shrunk_to_sum_one(sizes: Any) -> Any:
     """The nearest non-negative array with a sum of at most 1: sizes less a threshold, or 0.
 
-    Parameters
-    ----------
-    sizes : array
-        Not negative.
+    ``sizes``: not negative.
 
-    References
-    ----------
-    Duchi, Shalev-Shwartz, Singer and Chandra (2008), *Efficient projections onto the l1-ball for learning in high
-    dimensions*.
+    References: Duchi, Shalev-Shwartz, Singer and Chandra (2008), *Efficient projections onto the l1-ball for learning
+    in high dimensions*.
     """
     xp = sizes.__array_namespace__()
     descending = -xp.sort(-xp.reshape(sizes, (-1,)))

@@ -61,7 +61,6 @@ class Nu(Norm):
 
     @property
     def of_vectors(self) -> Norm:
-        """ℓ∞."""
         return Lp(np.inf)
 
     def value(self, x: Any, axes: int = 2) -> float:
@@ -116,12 +115,10 @@ class DualNu(Norm):
 
     @property
     def dual(self) -> Nu:
-        """ν."""
         return Nu()
 
     @property
     def of_vectors(self) -> Norm:
-        """ℓ1."""
         return Lp(1.0)
 
     def value(self, x: Any, axes: int = 2) -> float:
@@ -136,7 +133,6 @@ class DualNu(Norm):
         return float(most_over_signs(x) * (1 + EPS * sum(x.shape)))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """√(d_k d_q)."""
         return float(np.sqrt(shape[0] * shape[1]))
 
 

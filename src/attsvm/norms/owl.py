@@ -48,7 +48,6 @@ class _Ordered(Norm):
         return x.__array_namespace__().asarray(self._weights[: x.size], dtype=x.dtype)
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm over the last ``axes`` axes; leading axes are batch axes."""
         values = self.values(x, min(axes, np.ndim(x)))
         return values if values.ndim else float(values)
 
@@ -92,7 +91,6 @@ class Owl(_Ordered):
         return DualOwl(self.weights)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes."""
         descending = self._descending(x, axes)
         return np.asarray(descending @ self._weights[: descending.shape[-1]])
 
@@ -145,11 +143,10 @@ class DualOwl(_Ordered):
 
     @property
     def dual(self) -> Owl:
-        """The OWL norm."""
+        """Return the OWL norm."""
         return Owl(self.weights)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes."""
         descending = self._descending(x, axes)
         totals = np.cumsum(self._weights[: descending.shape[-1]])
         return np.asarray((np.cumsum(descending, axis=-1) / totals).max(axis=-1, initial=0.0))

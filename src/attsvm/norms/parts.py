@@ -42,14 +42,9 @@ class Parts(NamedTuple):
 class Extrapolation:
     """Anderson's extrapolation of a fixed-point iteration, from the last steps.
 
-    Parameters
-    ----------
-    memory : int
-        Number of differences of steps.
+    ``memory``: number of differences of steps.
 
-    References
-    ----------
-    Walker and Ni (2011), *Anderson acceleration for fixed-point iterations*.
+    References: Walker and Ni (2011), *Anderson acceleration for fixed-point iterations*.
     """
 
     def __init__(self, memory: int) -> None:
@@ -81,20 +76,10 @@ def nearest_parts(
     The ℓ2 norm is taken last: its proximal map after that of another norm is the one of the sum (Yu 2013), so that one
     round is enough for two norms.
 
-    Parameters
-    ----------
-    norms : sequence of Norm
-        With ``prox``.
-    levels : sequence of float
-        At least 0.
-    x : ndarray
-        One matrix or one vector.
-    most_rounds : int
+    ``norms``: with ``prox``. ``levels``: at least 0. ``x``: one matrix or one vector.
 
-    References
-    ----------
-    Boyle and Dykstra (1986), *A method for finding projections onto the intersection of convex sets in Hilbert spaces*;
-    Yu (2013), *On Decomposing the Proximal Map*.
+    References: Boyle and Dykstra (1986), *A method for finding projections onto the intersection of convex sets in
+    Hilbert spaces*; Yu (2013), *On Decomposing the Proximal Map*.
     """
     order = sorted(range(len(norms)), key=lambda i: norms[i] == EUCLIDEAN)
     in_order = [(norms[i], levels[i]) for i in order]
@@ -139,19 +124,9 @@ def least_parts(
 ) -> None:
     """Find the smallest balls whose points sum to x: minimise N(W) over ⟨x, W⟩ = 1 by Douglas-Rachford splitting.
 
-    Parameters
-    ----------
-    proxes : callable
-        The proximal map of the combined norm on several copies of W, one for each of its norms.
-    number : int
-        Of copies.
-    x : ndarray
-        Of length 1.
-    size : float
-        N(x).
-    look : callable
-        Called with points of the dual balls whose sum tends to a multiple of x, and with the copies of W; a true
-        return value ends the iteration.
+    ``proxes``: the proximal map of the combined norm on several copies of W, one for each of its norms. ``number``: of
+    copies. ``x``: of length 1. ``size``: N(x). ``look``: called with points of the dual balls whose sum tends to a
+    multiple of x, and with the copies of W; a true return value ends the iteration.
     """
 
     def step_from(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,15 +15,9 @@ Proof = Callable[[np.ndarray], float | None]
 
 @dataclass(frozen=True)
 class Proved(Wrapper):
-    """A norm whose value is a program, with bounds from above that are known for some matrices.
+    """A norm whose value is a program, with bounds from above that are known for some matrices."""
 
-    Parameters
-    ----------
-    of : Norm
-    proofs, dual_proofs : tuples of callables
-        Of the norm and of its dual norm.
-    """
-
+    # proofs, dual_proofs: of the norm and of its dual norm
     proofs: tuple[Proof, ...] = field(compare=False, repr=False)
     dual_proofs: tuple[Proof, ...] = field(compare=False, repr=False)
 
@@ -43,5 +37,4 @@ class Proved(Wrapper):
         return min(known) if known else float(self.of.value(x, axes))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
-        """That of the norm."""
         return self.of.frobenius_factor(shape)

@@ -213,17 +213,11 @@ class MissingNorm(Norm):
     path: str = ""
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """Raises an error, because the class of the norm is not known.
-
-        Raises
-        ------
-        MissingPiece
-            Always.
-        """
+        """Raise MissingPiece, because the class of the norm is not known."""
         raise self._missing("value", "")
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The same."""
+        """Raise MissingPiece, like :meth:`value`."""
         raise self._missing("value", "")
 
     def _missing(self, piece: str, consequence: str) -> MissingPiece:

@@ -43,7 +43,7 @@ class Scaled(Wrapper):
         object.__setattr__(self, "factor", float(self.factor))
 
     def named(self, parts: Sequence[str]) -> str:
-        """2*nuclear."""
+        """Return a name such as "2*nuclear"."""
         return times(self.factor, parts[0])
 
     @property
@@ -52,11 +52,9 @@ class Scaled(Wrapper):
         return Scaled(self.of.dual, 1 / self.factor)
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm over the last ``axes`` axes."""
         return self.factor * self.of.value(x, axes)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes."""
         return self.factor * self.of.values(x, axes)
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
@@ -64,7 +62,6 @@ class Scaled(Wrapper):
         return self.of.prox(x, self.factor * step)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        """The same for each entry of the leading axes."""
         return self.of.proxes(x, self.factor * step, axes)
 
     def steepest(self, g: Any) -> Any:

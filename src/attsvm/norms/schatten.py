@@ -41,12 +41,10 @@ class _OfSingularValues(Norm):
         return (U * change(xp, sigma)) @ Vt
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm over the last ``axes`` axes; leading axes are batch axes."""
         values = self.values(x, min(axes, np.ndim(x)))
         return values if values.ndim else float(values)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes, without overflow or underflow."""
         if axes == 1:
             return self.of_vectors.values(x, axes)
         matrices = np.asarray(x, dtype=np.float64)
@@ -96,7 +94,6 @@ class Nuclear(_OfSingularValues):
 
     @property
     def dual(self) -> "Spectral":
-        """The spectral norm."""
         return Spectral()
 
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
@@ -139,7 +136,6 @@ class Spectral(_OfSingularValues):
 
     @property
     def dual(self) -> "Nuclear":
-        """The nuclear norm."""
         return Nuclear()
 
     def _reduce(self, singular: np.ndarray) -> np.ndarray:

@@ -25,44 +25,27 @@ BLOCK = 12
 
 
 class Atoms(NamedTuple):
-    """A sum Σ c_j s_j t_j'.
-
-    Attributes
-    ----------
-    coefficients : ndarray, shape (N,)
-    left, right : ndarray, shapes (N, d_k), (N, d_q)
-        The vectors of signs s_j and t_j.
-    """
+    """A sum Σ c_j s_j t_j'."""
 
     coefficients: Float[np.ndarray, " N"]
-    left: Float[np.ndarray, "N d_k"]
+    left: Float[np.ndarray, "N d_k"]  # left, right: the vectors of signs s_j and t_j
     right: Float[np.ndarray, "N d_q"]
 
     @property
     def sum(self) -> Float[np.ndarray, "d_k d_q"]:
-        """The matrix."""
         return np.asarray((self.left * self.coefficients[:, None]).T @ self.right)
 
     @property
     def size(self) -> float:
-        """Σ |c_j|."""
+        """Return Σ |c_j|, a bound on the norm of the sum."""
         return float(np.abs(self.coefficients).sum())
 
 
 class Found(NamedTuple):
-    """Both sides of the program.
+    """Both sides of the program."""
 
-    Attributes
-    ----------
-    multipliers : ndarray, shape (k,)
-        The best y in the ball.
-    atoms : Atoms
-        Their size is a bound on the optimum from above.
-    rounds : int
-    """
-
-    multipliers: Vector
-    atoms: Atoms
+    multipliers: Vector  # shape (k,), the best y in the ball
+    atoms: Atoms  # their size is a bound on the optimum from above
     rounds: int
 
 
@@ -119,21 +102,10 @@ def largest_in_dual_ball(
     Each round solves the program with the cuts so far. It adds the best ones at its solution, and half way between it
     and the best point of the ball, where they cut deeper.
 
-    Parameters
-    ----------
-    gain : ndarray, shape (k,)
-    matrices : ndarray, shape (k, d_k, d_q)
-    free : bool ndarray, shape (k,)
-    start : ndarray, shape (k,)
-        With positive gain.
-    patience : int
-        The rounds end when the bound from above has not become smaller for this many, although none of them proved it.
-    good_gap : float
-        The relative gap at which no more cuts are added.
-    max_steps : int
-        The largest number of rounds.
-    report : callable, optional
-        Called as ``report(rounds, relative gap)`` before each round and at the end; a true return value ends them.
+    ``gain``: shape (k,). ``start``: shape (k,), with positive gain. ``patience``: the rounds end when the bound from
+    above has not become smaller for this many, although none of them proved it. ``good_gap``: the relative gap at which
+    no more cuts are added. ``max_steps``: the largest number of rounds. ``report``: called as ``report(rounds, relative
+    gap)`` before each round and at the end; a true return value ends them.
     """
     largest = float(np.abs(gain).max())
     gain = gain / largest  # the tolerances of the linear programs are absolute
@@ -171,7 +143,7 @@ class _Cuts:
         self.best, self.lower = np.zeros_like(gain), 0.0
 
     def at(self, point: Vector) -> Float[np.ndarray, "d_k d_q"]:
-        """Σ y_k M_k."""
+        """Compute Σ y_k M_k."""
         return np.asarray(np.tensordot(point, self.matrices, 1))
 
     def add(self, point: Vector) -> int:

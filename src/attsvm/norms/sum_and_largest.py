@@ -23,7 +23,6 @@ class _OfPairs(Norm):
     pairs: tuple[Pair, ...]
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm over the last ``axes`` axes; leading axes are batch axes."""
         values = self.values(x, min(axes, np.ndim(x)))
         return values if values.ndim else float(values)
 
@@ -62,11 +61,9 @@ class SumAndLargest(_OfPairs):
 
     @property
     def dual(self) -> "DualSumAndLargest":
-        """In closed form."""
         return DualSumAndLargest(self.pairs)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes."""
         total, largest = Lp(1).values(x, axes), Lp(np.inf).values(x, axes)
         return np.asarray(np.max([alpha * total + beta * largest for alpha, beta in self.pairs], axis=0))
 
@@ -123,7 +120,6 @@ class DualSumAndLargest(_OfPairs):
         return SumAndLargest(self.pairs)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes, without overflow or underflow."""
         array = np.asarray(x, dtype=np.float64)
         lead = array.shape[: array.ndim - axes]
         flat = np.abs(array).reshape(int(np.prod(lead)), -1)

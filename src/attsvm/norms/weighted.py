@@ -79,7 +79,6 @@ class Weighted(Norm):
 
     @property
     def parts(self) -> tuple[Norm, ...]:
-        """N."""
         return (self.of,)
 
     @property
@@ -90,7 +89,7 @@ class Weighted(Norm):
 
     @property
     def dual(self) -> "Weighted":
-        """N*(P⁻ᵀ A R⁻ᵀ)."""
+        """Return the norm N*(P⁻ᵀ A R⁻ᵀ)."""
         left, right = (None if each is None else each.T for each in self._inverses)
         return Weighted(left, right, self.of.dual)
 
@@ -98,10 +97,7 @@ class Weighted(Norm):
     def of_vectors(self) -> Norm:
         """N(P w) of the norm for vectors.
 
-        Raises
-        ------
-        ProblemError
-            If there is a matrix R.
+        Raises ProblemError if there is a matrix R.
         """
         if self.right is not None:
             raise ProblemError(f"norm: {self.name}: expected no matrix on the right for vectors")
@@ -141,21 +137,16 @@ class Weighted(Norm):
         return _between(left, matrices, right, axes)
 
     def value(self, x: Any, axes: int = 2) -> Any:
-        """The norm over the last ``axes`` axes; leading axes are batch axes."""
         values = self.values(x, min(axes, np.ndim(x)))
         return values if values.ndim else float(values)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
-        """The norm over the last ``axes`` axes."""
         return self.of.values(self.inner(np.asarray(x, dtype=np.float64), axes), axes)
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
         """By one scalar equation in the singular vectors of P and R, if N is the Frobenius norm.
 
-        Raises
-        ------
-        MissingPiece
-            For another norm N.
+        Raises MissingPiece for another norm N.
         """
         if self.of != FROBENIUS:
             raise self._missing("prox", "proximal methods cannot use it")

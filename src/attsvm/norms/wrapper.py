@@ -8,12 +8,7 @@ from attsvm.norms.base import Norm
 
 @dataclass(frozen=True)
 class Wrapper(Norm):
-    """What multiples and dual norms have in common: shape and invariances are those of the norm inside.
-
-    Parameters
-    ----------
-    of : Norm
-    """
+    """What multiples and dual norms have in common: shape and invariances are those of the norm inside."""
 
     of: Norm
 
@@ -28,20 +23,16 @@ class Wrapper(Norm):
 
     @property
     def parts(self) -> tuple[Norm, ...]:
-        """The norm inside."""
         return (self.of,)
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """That of the norm inside."""
         return self.of.shape
 
     @property
     def left_invariant(self) -> bool:
-        """Whether the norm inside is."""
         return self.of.left_invariant
 
     @property
     def right_invariant(self) -> bool:
-        """Whether the norm inside is."""
         return self.of.right_invariant

@@ -74,7 +74,6 @@ class BilinearSteps(Rule):
     def follow(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, Any]:
-        """The same, for scales that transformations have changed."""
         common, _ = regrouped(gradient, scales.resolved(gradient), "all")
         first, second = _pair(params)
         moves = {name: -steepest(Lp(2.0), g) for name, g in gradient.items() if name not in (first, second)}

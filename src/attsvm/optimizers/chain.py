@@ -107,12 +107,10 @@ class Chain(Rule):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """The numbers of all parts."""
         return {name: number for part in self._all for name, number in part.numbers.items()}
 
     @property
     def norm(self) -> Norm | None:
-        """The norm of the rule."""
         return self.rule.norm
 
     @property
@@ -128,12 +126,10 @@ class Chain(Rule):
 
     @property
     def heads_apart(self) -> bool:
-        """Whether a part needs it."""
         return any(part.heads_apart for part in self._all)
 
     @property
     def needs_two_factors(self) -> bool:
-        """Whether the rule does."""
         return self.rule.needs_two_factors
 
     @property
@@ -147,15 +143,12 @@ class Chain(Rule):
         return largest if normalized else self.rule.gradient_sizes(largest, scales, numbers, value)
 
     def init(self, params: Tree) -> ChainState:
-        """The states of all parts."""
         return ChainState(tuple(part.init(params) for part in self.parts), self.rule.init(params))
 
     def check(self, largest: float, dtype: Any) -> None:
-        """Check the rule."""
         self.rule.check(largest, dtype)
 
     def begin(self, weights: Weights) -> ChainState:
-        """The states of all parts."""
         return ChainState(tuple(part.init(weights.params) for part in self.parts), self.rule.begin(weights))
 
     def update(
@@ -177,7 +170,6 @@ class Chain(Rule):
         window: Window,
         degree: int,
     ) -> tuple[Weights, Array, ChainState]:
-        """Apply the transformations in their order, then the rule."""
         gradient, scales, states = self._transformed(gradient, state, weights.params, numbers, scales)
         moved, finite, of_rule = self.rule.advance(
             gradient, state.rule, weights, numbers, scales, value, window, degree

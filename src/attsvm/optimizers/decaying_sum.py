@@ -62,11 +62,9 @@ class DecayingSum(Transformation):
 
     @property
     def degree(self) -> int:
-        """0."""
         return 0
 
     def init(self, params: Tree) -> SumState:
-        """Zeros."""
         zeros = {name: jnp.zeros_like(x) for name, x in params.items()}
         return SumState(zeros, {name: jnp.full(x.shape[-1:], -jnp.inf, x.dtype) for name, x in params.items()})
 

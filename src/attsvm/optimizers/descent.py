@@ -33,18 +33,16 @@ class Descent(ProportionalRule):
 
     @property
     def norm(self) -> Lp:
-        """ℓ2."""
         return Lp(2.0)
 
     @property
     def degree(self) -> int:
-        """0."""
         return 0
 
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, Any]:
-        """−g."""
+        """Return the step −g."""
         updates: Tree = {}
         for group in scales.groups:
             own = subtree(gradient, group.names)

@@ -112,7 +112,6 @@ class LearningRate(Transformation):
 
     @property
     def degree(self) -> int:
-        """0."""
         return 0
 
     def init(self, params: Tree) -> Taken | tuple[()]:

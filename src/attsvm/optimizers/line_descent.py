@@ -28,7 +28,6 @@ class _UnitLines(Direction):
         return divided(matrices, self._lengths(matrices))
 
     def size(self, matrices: Array) -> Array:
-        """The longest line."""
         return over_entries(jnp.maximum, self._lengths(matrices))
 
     def _lengths(self, matrices: Array) -> Array:

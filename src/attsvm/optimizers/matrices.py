@@ -16,13 +16,7 @@ MATRIX_SCOPES: tuple[MatrixScope, ...] = ("heads", "fused", "kq")
 
 
 def read_matrix_scope(scope: str) -> MatrixScope:
-    """A scope of matrices.
-
-    Raises
-    ------
-    ProblemError
-        If it is none.
-    """
+    """Read a scope of matrices; raise ProblemError if it is none."""
     for known in MATRIX_SCOPES:
         if scope == known:
             return known
@@ -32,21 +26,13 @@ def read_matrix_scope(scope: str) -> MatrixScope:
 def over_matrices(function: Callable[[Array], Array], tree: Tree, scope: MatrixScope) -> Tree:
     """Apply a function of matrices (r, c, N) to parameters, with results of the same shapes.
 
-    Parameters
-    ----------
-    function : callable
-        It treats the matrices of the trailing axis independently. It is called once for each shape (r, c), because long
-        vectors of matrices are computed faster than short ones.
-    tree : dict of str to Array, shape (r, c, *heads, B)
-        Parameters with at least two axes besides that of the trials.
-    scope : {"heads", "fused", "kq"}
-        "heads": each (r, c) is a matrix. "fused": the heads of a parameter side by side, [K_1, …, K_H]. "kq": also the
-        parameters of one shape side by side, [K_1, …, K_H, Q_1, …, Q_H].
+    ``function``: it treats the matrices of the trailing axis independently. It is called once for each shape (r, c),
+    because long vectors of matrices are computed faster than short ones. ``tree``: shape (r, c, *heads, B), parameters
+    with at least two axes besides that of the trials. ``scope``: with "heads" each (r, c) is a matrix; with "fused" the
+    heads of a parameter are side by side, [K_1, …, K_H]; with "kq" also the parameters of one shape, [K_1, …, K_H, Q_1,
+    …, Q_H].
 
-    Raises
-    ------
-    ProblemError
-        If the scope is "kq" and no two parameters have the same shape.
+    Raises ProblemError if the scope is "kq" and no two parameters have the same shape.
     """
     if scope == "kq":
         return _over_joined(function, tree)

@@ -143,13 +143,12 @@ class MatrixSteps(ProportionalRule):
 
     @property
     def degree(self) -> int:
-        """0."""
         return 0
 
     def update(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, Any]:
-        """−η D."""
+        """Return the steps −η D."""
         # parameters of one matrix need one scale
         common = regrouped(gradient, scales.resolved(gradient), "all")[0] if self.scope == "kq" else gradient
         matrices = {name: g for name, g in common.items() if g.ndim > 2}

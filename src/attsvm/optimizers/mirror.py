@@ -78,7 +78,6 @@ class Mirror(Rule):
 
     @property
     def norm(self) -> Lp:
-        """ℓp."""
         return Lp(self.p)
 
     @property
@@ -112,12 +111,12 @@ class Mirror(Rule):
             raise ProblemError(f"p: expected at least {least:.12g} in {dtype}, got {self.p!r}")
 
     def init(self, params: Tree) -> MirrorState:
-        """sign(θ)|θ|^(p−1)."""
+        """Compute the mirror variable sign(θ)|θ|^(p−1)."""
         largest = next(iter(params.values()))
         return self.begin(Weights(params, jnp.zeros(largest.shape[-1:], widest(np.int64))))
 
     def begin(self, weights: Weights) -> MirrorState:
-        """sign(θ)|θ|^(p−1), of weights of any size."""
+        """Compute the mirror variable sign(θ)|θ|^(p−1) of weights of any size."""
         return MirrorState(*_power(weights, self.p - 1.0, _floats(next(iter(weights.params.values())).dtype)))
 
     def update(
@@ -175,7 +174,7 @@ class Mirror(Rule):
         return stepped
 
     def size_of_weights(self, names: Iterable[str], params: Tree, state: MirrorState) -> Array:
-        """‖∇ψ(θ)‖_q."""
+        """Return ‖∇ψ(θ)‖_q of these parameters."""
         return norm_of(self.gradient_norm, subtree(state.mirror, names))
 
 

@@ -47,7 +47,6 @@ class Normalize(Transformation):
 
     @property
     def normalizes(self) -> bool:
-        """True."""
         return True
 
     @property
@@ -57,7 +56,6 @@ class Normalize(Transformation):
 
     @property
     def degree(self) -> int:
-        """0."""
         return 0
 
     def apply(self, gradient: Tree, scales: Scales, state: Any, context: Context) -> tuple[Tree, Scales, Any]:

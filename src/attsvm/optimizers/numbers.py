@@ -15,13 +15,7 @@ def _positive(number: float) -> bool:
 
 
 def read_number(name: str, value: Any, expected: str, fits: Callable[[float], bool] = _positive) -> float:
-    """A number that fits.
-
-    Raises
-    ------
-    ProblemError
-        If it is not a number, or does not fit.
-    """
+    """Read a number; raise ProblemError if it is not a number, or does not fit."""
     number = as_number(value)
     if not fits(number):
         raise ProblemError(f"{name}: expected {expected}, got {value!r}")
@@ -29,13 +23,7 @@ def read_number(name: str, value: Any, expected: str, fits: Callable[[float], bo
 
 
 def read_scope(scope: str) -> Scope:
-    """A scope, "all" or "each".
-
-    Raises
-    ------
-    ProblemError
-        If it is neither.
-    """
+    """Read a scope, "all" or "each"; raise ProblemError if it is neither."""
     if scope == "all":
         return "all"
     if scope == "each":

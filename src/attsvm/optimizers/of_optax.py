@@ -22,25 +22,11 @@ def of_optax(
 ) -> Optimizer:
     """An optimizer of optax on the gradient divided by its ℓ2 norm.
 
-    Parameters
-    ----------
-    name : str
-        Its name in ``OPTIMIZERS``.
-    make : callable
-        From the learning rate to the optimizer.
-    learning_rate : float or callable
-        A positive number, or a schedule.
-    norm : Norm
-        The norm whose Att-SVM it is compared with.
-    steps : str
-        The kind of its steps in the table of standings.
-    of_factors : Limit
-        The limit of its steps on keys and queries.
+    ``name``: its name in ``OPTIMIZERS``. ``make``: from the learning rate to the optimizer. ``learning_rate``: a
+    positive number, or a schedule. ``norm``: the norm whose Att-SVM it is compared with. ``steps``: the kind of its
+    steps in the table of standings. ``of_factors``: the limit of its steps on keys and queries.
 
-    Raises
-    ------
-    ProblemError
-        If the learning rate is not a positive number.
+    Raises ProblemError if the learning rate is not a positive number.
     """
     rate = LearningRate(learning_rate).rate
     limits = {**limits_of(norm, steps), "factored": of_factors}

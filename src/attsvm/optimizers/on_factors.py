@@ -51,12 +51,8 @@ BY_ADAM = Limit(
 def on_factors(norm: Norm | None, of_heads: Norm | None = None) -> Limit:
     """The limit of steps on factors, which depends on how far a step changes the logits.
 
-    Parameters
-    ----------
-    norm : Norm or None
-        The norm of W that the steps induce; None if it is not known.
-    of_heads : Norm, optional
-        That of the weights of several heads together.
+    ``norm``: the norm of W that the steps induce; None if it is not known. ``of_heads``: that of the weights of several
+    heads together.
     """
     several = Limit(None) if of_heads is None else _by_length(of_heads, SumOfHeads(Nuclear()))
     of_one = Limit(None) if norm is None else _by_length(norm, Nuclear())

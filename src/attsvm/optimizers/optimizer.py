@@ -75,16 +75,8 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     ) -> "Optimizer":
         """Wrap a rule.
 
-        Parameters
-        ----------
-        rule : Rule
-        name : str
-        norm : Norm, optional
-        arguments : dict, optional
-            None if the optimizer was not made by a factory; it is then not written to files.
-        limits : dict of str to Limit, optional
-            Of steps of unknown kind in the given norm by default.
-        gradient_step : GradientStep, optional
+        ``arguments``: None if the optimizer was not made by a factory; it is then not written to files. ``limits``: of
+        steps of unknown kind in the given norm by default.
         """
         numbers = dict(rule.numbers)
 

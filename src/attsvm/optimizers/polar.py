@@ -51,11 +51,9 @@ class ExactPolarFactor(PolarFactor):
 
     @property
     def converges(self) -> bool:
-        """True."""
         return True
 
     def of(self, matrices: Array) -> Array:
-        """The polar factors."""
         return exact_polar_factor(matrices)
 
 

@@ -31,14 +31,10 @@ def exact_polar_factor(matrices: Array) -> Array:
     polynomials round each value to 0 or 1. Smaller ones may be rounding errors of the entries, whose directions differ
     from one order of sums to another.
 
-    Parameters
-    ----------
-    matrices : Array, shape (r, c, B)
-        Their squares neither overflow nor underflow.
+    ``matrices``: shape (r, c, B), their squares neither overflow nor underflow.
 
-    References
-    ----------
-    Nakatsukasa, Bai and Gygi (2010), *Optimizing Halley's Iteration for Computing the Matrix Polar Decomposition*.
+    References: Nakatsukasa, Bai and Gygi (2010), *Optimizing Halley's Iteration for Computing the Matrix Polar
+    Decomposition*.
     """
     return by_many(_exact_polar_factor, matrices)
 

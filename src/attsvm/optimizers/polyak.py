@@ -59,12 +59,10 @@ class Polyak(Rule):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Both parameters."""
         return {"target": self.target, "longest": self.longest}
 
     @property
     def norm(self) -> Lp:
-        """ℓ2."""
         return Lp(2.0)
 
     @property
@@ -74,7 +72,6 @@ class Polyak(Rule):
 
     @property
     def degree(self) -> int:
-        """0."""
         return 0
 
     def gradient_sizes(self, largest: Tree, scales: Scales, numbers: Mapping[str, Any], value: Array) -> Tree:
@@ -102,7 +99,7 @@ class Polyak(Rule):
         value: Array,
         unit: Array,
     ) -> tuple[Tree, Any]:
-        """The same step times a power of two."""
+        """Return the same step times a power of two."""
         gradient, scales = regrouped(gradient, scales.resolved(gradient), "all")
         (group,) = scales.groups
         size = jnp.sqrt(sum_of_squares(gradient))

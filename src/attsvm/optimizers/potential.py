@@ -103,7 +103,6 @@ class SquaredNorm(Potential):
 
     @property
     def norm(self) -> Norm:
-        """N."""
         return self.of
 
     def gradient(self, x: Any) -> Any:
@@ -167,7 +166,7 @@ class MirrorOf(Rule):
         return False
 
     def init(self, params: Tree) -> Tree:
-        """∇ψ(θ)."""
+        """Compute the mirror variable ∇ψ(θ)."""
         return {name: over_trials(self.potential.gradient)(x) for name, x in params.items()}
 
     def update(
@@ -191,13 +190,7 @@ class MirrorOf(Rule):
 
 
 def read_potential(potential: Any) -> Potential:
-    """A potential, or the one at an import path ``package.module:name``.
-
-    Raises
-    ------
-    ProblemError
-        If it is something else.
-    """
+    """Read a potential, or the one at an import path ``package.module:name``; raise ProblemError for anything else."""
     found = potential
     if isinstance(potential, str):
         try:

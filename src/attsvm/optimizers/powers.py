@@ -25,7 +25,7 @@ def power(x: Array, exponent: float) -> Array:
 
 
 def signed_power(x: Array, exponent: float) -> Array:
-    """sign(x)|x|^exponent."""
+    """Compute sign(x)|x|^exponent of each entry."""
     return x if exponent == 1 else jnp.sign(x) * power(jnp.abs(x), exponent)
 
 

@@ -244,5 +244,5 @@ class ProportionalRule(Rule):
         value: Array,
         unit: Array,
     ) -> tuple[Tree, Any]:
-        """Updates of the gradient times a power of two."""
+        """Return updates of the gradient times a power of two."""
         return self.update(gradient, state, params, numbers, scales.times(unit), value)

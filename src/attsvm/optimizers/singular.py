@@ -27,10 +27,8 @@ def singular_values_and_vectors(matrix: Array) -> Singular:
     LAPACK would be called for one trial at a time, and its threads wait for those of other trials: two simultaneous
     calls can deadlock. Rotations of pairs of columns run over all trials in vector registers and are as accurate.
 
-    References
-    ----------
-    Demmel and Veselić (1992), *Jacobi's method is more accurate than QR*; the order of the pairs is that of Brent and
-    Luk (1985).
+    References: Demmel and Veselić (1992), *Jacobi's method is more accurate than QR*; the order of the pairs is that of
+    Brent and Luk (1985).
     """
     if matrix.shape[0] < matrix.shape[1]:
         left, values, right = singular_values_and_vectors(jnp.swapaxes(matrix, 0, 1))

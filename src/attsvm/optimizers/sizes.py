@@ -28,11 +28,7 @@ Tree = dict[str, Array]
 def size_of(norm: Norm, tree: Tree) -> Array:
     """The norm of all entries of some parameters together, shape (B,). Their largest entry is about 1.
 
-    Parameters
-    ----------
-    norm : Norm
-        A norm that is not entrywise takes one parameter.
-    tree : dict of str to Array, shape (..., B)
+    ``norm``: a norm that is not entrywise takes one parameter. ``tree``: shape (..., B).
     """
     x = _only(norm, tree)
     own = norm.of_vectors if x.ndim <= 2 else norm
@@ -93,13 +89,9 @@ def norm_of(norm: Norm, tree: Tree) -> Array:
 def steepest(norm: Norm, gradient: Array) -> Array:
     """The D with N(D) ≤ 1 along which a linear function grows fastest; 0 for a zero gradient.
 
-    Parameters
-    ----------
-    norm : Norm
-        With the ℓ1 norm, ties go to the first coordinate. With the spectral norm D has the rank of the gradient: its
-        singular values below rounding give no direction.
-    gradient : Array, shape (d_k, d_q, B) or (d, B)
-        Its largest entry is 1 or 0 in each trial. Spectral and nuclear norms of a vector are its ℓ2 norm.
+    ``norm``: with the ℓ1 norm, ties go to the first coordinate. With the spectral norm D has the rank of the gradient:
+    its singular values below rounding give no direction. ``gradient``: shape (d_k, d_q, B) or (d, B), its largest entry
+    is 1 or 0 in each trial. Spectral and nuclear norms of a vector are its ℓ2 norm.
     """
     own = norm.of_vectors if gradient.ndim <= 2 else norm
     return jnp.asarray(over_trials(_traced(own, "steepest", own.steepest))(gradient))

@@ -41,7 +41,6 @@ class PolarDirection(Direction):
 
     @property
     def norm(self) -> Norm:
-        """The spectral norm."""
         return Spectral()
 
     @property
@@ -64,7 +63,6 @@ class PolarDirection(Direction):
         return super().limit(scope) if self.polar.converges else AS_SHIPPED
 
     def of(self, matrices: Array) -> Array:
-        """The polar factors."""
         return self.polar.of(matrices)
 
     def size(self, matrices: Array) -> Array:

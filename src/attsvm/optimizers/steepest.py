@@ -52,12 +52,10 @@ class Steepest(ProportionalRule):
 
     @property
     def norm(self) -> Norm:
-        """N."""
         return self.of
 
     @property
     def gradient_norm(self) -> Norm:
-        """The dual norm."""
         return dual_in_jax(self.norm)
 
     @property
@@ -72,7 +70,6 @@ class Steepest(ProportionalRule):
 
     @property
     def degree(self) -> int:
-        """0."""
         return 0
 
     def update(
@@ -111,12 +108,7 @@ def dual_in_jax(norm: Norm) -> Norm:
 
 @dataclass(frozen=True)
 class DualOf(Norm):
-    """The dual of a norm, computed from its steepest directions.
-
-    Parameters
-    ----------
-    of : Norm
-    """
+    """The dual of a norm, computed from its steepest directions."""
 
     of: Norm
 
@@ -127,7 +119,6 @@ class DualOf(Norm):
 
     @property
     def dual(self) -> Norm:
-        """The other norm."""
         return self.of
 
     def value(self, x: Any, axes: int = 2) -> Any:

@@ -56,31 +56,25 @@ class WeightDecay(Rule):
 
     @property
     def norm(self) -> Norm | None:
-        """The norm of the rule."""
         return self.rule.norm
 
     @property
     def gradient_norm(self) -> Norm:
-        """That of the rule."""
         return self.rule.gradient_norm
 
     @property
     def scale_free(self) -> bool:
-        """Whether the rule is."""
         return self.rule.scale_free
 
     @property
     def needs_two_factors(self) -> bool:
-        """Whether the rule does."""
         return self.rule.needs_two_factors
 
     @property
     def concurrent(self) -> bool:
-        """Whether the rule is."""
         return self.rule.concurrent
 
     def init(self, params: Tree) -> Any:
-        """The state of the rule."""
         return self.rule.init(params)
 
     def update(
@@ -92,7 +86,6 @@ class WeightDecay(Rule):
     def follow(
         self, gradient: Tree, state: Any, params: Tree, numbers: Mapping[str, Any], scales: Scales, value: Array
     ) -> tuple[Tree, Any]:
-        """The same, for scales that transformations have changed."""
         updates, state = self.rule.follow(gradient, state, params, numbers, scales, value)
         for group in scales.groups:
             length = 1.0 if group.length is None else group.length
@@ -101,9 +94,7 @@ class WeightDecay(Rule):
         return updates, state
 
     def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
-        """That of the rule."""
         return self.rule.size_of_weights(names, params, state)
 
     def reach(self, name: str, params: Tree, state: Any) -> Array:
-        """That of the rule."""
         return self.rule.reach(name, params, state)
