@@ -155,7 +155,7 @@ class Texts(NamedTuple):
 def read_text(path: Path, size: Size) -> Texts:
     """The first bytes of a text file, or of the texts in train.parquet of a folder."""
     if path.is_dir():
-        (texts,) = read_columns([path / "train.parquet"], ["text"], extra="torch")
+        (texts,) = read_columns([path / "train.parquet"], ["text"], extra="papers")
         data = "\n\n".join(texts).encode()[: size.text_bytes]
     else:
         with path.open("rb") as stream:

@@ -84,7 +84,7 @@ def quiet_transformers() -> Iterator[Any]:
         import transformers
         from transformers.utils import logging as messages
     except ImportError as error:
-        raise ProblemError("transformers is not installed: pip install 'attsvm[torch]'") from error
+        raise ProblemError("transformers is not installed: pip install 'attsvm[inspect]'") from error
     settings: Any = messages  # untyped
     verbosity = settings.get_verbosity()
     settings.set_verbosity(logging.CRITICAL)

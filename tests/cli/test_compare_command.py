@@ -11,7 +11,7 @@ from oracles.pages import loads
 from oracles.schemas import check_result
 
 torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
-transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
 WORDS = [
     "[PAD]",

@@ -272,7 +272,7 @@ def test_data_and_vocabulary_that_do_not_fit_are_named(reviews, vocabulary, pict
 
 
 def test_other_folders_are_read_by_datasets(monkeypatch, tmp_path):
-    datasets = pytest.importorskip("datasets", reason="datasets (extra `torch`) is not installed")
+    datasets = pytest.importorskip("datasets", reason="datasets (extra `papers`) is not installed")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "reviews"
     folder.mkdir()
@@ -309,9 +309,9 @@ def test_tensorboard_shows_what_the_history_holds(reviews, vocabulary, tmp_path)
 
 def test_what_is_not_installed_is_named(monkeypatch, reviews, tmp_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ProblemError, match=r"stanfordnlp/imdb: no such folder.*attsvm\[torch\]"):
+    with pytest.raises(ProblemError, match=r"stanfordnlp/imdb: no such folder.*attsvm\[papers\]"):
         read_splits("stanfordnlp/imdb", "text")
-    with pytest.raises(ProblemError, match=r"holds no train\*\.parquet.*attsvm\[torch\]"):
+    with pytest.raises(ProblemError, match=r"holds no train\*\.parquet.*attsvm\[papers\]"):
         read_splits(str(tmp_path), "text")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ProblemError, match="Parquet needs pyarrow"):

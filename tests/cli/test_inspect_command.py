@@ -16,7 +16,7 @@ from oracles.pages import loads
 from oracles.schemas import check_result
 
 torch = pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
-transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
 from attsvm.torch.inspection import FAMILIES  # noqa: E402
 

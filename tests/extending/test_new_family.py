@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
-transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
 # docs: begin
 from attsvm.torch.inspection.families import HuggingFace, projections_of  # noqa: E402

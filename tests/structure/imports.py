@@ -58,12 +58,12 @@ def layers() -> tuple[dict[str, int], dict[str, int]]:
 
 
 def optional_dependencies() -> set[str]:
-    """Top-level modules that only an extra installs."""
+    """Top-level modules that only an extra installs, and Lightning, whose users install it by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     listed = {_distribution(line) for name, lines in extras.items() if name != "dev" for line in lines}
-    required = {_distribution(line) for line in project["dependencies"]}
-    return {NAMES_OF_DISTRIBUTIONS.get(name, name) for name in listed - required}
+    required = {_distribution(line) for line in [project["name"], *project["dependencies"]]}
+    return {NAMES_OF_DISTRIBUTIONS.get(name, name) for name in listed - required} | {"lightning"}
 
 
 def all_imports() -> list[Import]:

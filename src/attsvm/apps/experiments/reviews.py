@@ -40,7 +40,7 @@ def load_tokenizer(path: str | None = None) -> Any:
     try:
         from tokenizers import BertWordPieceTokenizer, Tokenizer
     except ModuleNotFoundError:
-        raise ProblemError("vocabulary: tokenizers is not installed; pip install 'attsvm[torch]'") from None
+        raise ProblemError("vocabulary: tokenizers is not installed; pip install 'attsvm[papers]'") from None
     file = _vocabulary_file(path)
     with reading(file, "the tokenizer cannot be read"), silent():
         if file.suffix == ".json":

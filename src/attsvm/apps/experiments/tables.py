@@ -66,7 +66,7 @@ def drawn(rows: int, train_rows: int | None, validation_rows: int) -> tuple[np.n
 
 
 def _parquet(files: list[Path], inputs: str, label: str) -> Split:
-    found, labels = read_columns(files, [inputs, label], extra="torch")
+    found, labels = read_columns(files, [inputs, label], extra="papers")
     return Split(found, _labels(files[0], labels))
 
 
@@ -76,7 +76,7 @@ def _through_datasets(source: str, inputs: str, label: str) -> tuple[Split, Spli
     except ModuleNotFoundError:
         what = "holds no train*.parquet and test*.parquet" if Path(source).is_dir() else "no such folder"
         raise ProblemError(
-            f"{source}: {what}, and other sources need `datasets`: pip install 'attsvm[torch]'"
+            f"{source}: {what}, and other sources need `datasets`: pip install 'attsvm[papers]'"
         ) from None
     with reading(source, "neither a folder nor a data set that can be loaded"):
         loaded = datasets.load_dataset(source, trust_remote_code=False)

@@ -147,7 +147,7 @@ def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH, devi
     Raises
     ------
     ProblemError
-        If transformers is not installed (extra ``torch``), or the folder does not contain such a model.
+        If transformers is not installed (extra ``inspect``), or the folder does not contain such a model.
     """
     if max_length < 1:
         raise ProblemError(f"max_length: expected an integer >= 1, got {max_length}")

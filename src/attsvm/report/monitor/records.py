@@ -97,7 +97,7 @@ def _events(path: str | Path) -> Cells:
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError:
-        raise ProblemError(f"{path}: event files need tensorboard: pip install 'attsvm[torch]'") from None
+        raise ProblemError(f"{path}: event files need tensorboard: pip install 'attsvm[papers]'") from None
     events = EventAccumulator(str(path), size_guidance={"scalars": 0})  # all of them, not a sample
     events.Reload()
     cells: Cells = {}
