@@ -9,7 +9,7 @@ MINUTES ?= 60
 
 PLAYGROUND := src/attsvm/playground/page/index.html
 
-.PHONY: install develop playground check-playground test test-long soak check docs demo reproduce benchmarks clean
+.PHONY: install develop playground check-playground test test-long soak check docs demo reproduce benchmarks dist clean
 
 install: $(VENV)/installed
 
@@ -65,6 +65,9 @@ docs: develop  ## the site; open docs/_build/html/index.html
 benchmarks: develop
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/att_svm.py
+
+dist: develop  ## the wheel and the source archive of a release, in dist/
+	$(BIN)/python -m build
 
 clean:
 	rm -rf $(VENV) demo build dist docs/_build docs/generated .pytest_cache .ruff_cache .mypy_cache .hypothesis
