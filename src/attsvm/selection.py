@@ -151,24 +151,14 @@ def selected_tokens(
 def selection_sets(problem: Problem, selected: Any) -> Bool[np.ndarray, "*batch n Q T"]:
     """A selection as sets of tokens, with a Q axis.
 
-    Parameters
-    ----------
-    problem : Problem
-    selected : array, Run, Solution or Prediction
-        Integers, shape (*trials, *batch, n[, Q]): one token for each query. Or booleans, shape
-        (*trials, *batch, n[, Q], T): the set of tokens that are kept together. The batch axes may be left out if all
-        problems share the selection. Entries of padded queries are ignored. A result gives its ``selected``.
+    ``selected``: integers, shape (*trials, *batch, n[, Q]): one token for each query. Or booleans, shape (*trials,
+    *batch, n[, Q], T): the set of tokens that are kept together. The batch axes may be left out if all problems share
+    the selection. Entries of padded queries are ignored. A result gives its ``selected``.
 
-    Returns
-    -------
-    bool ndarray, shape (*trials, *batch, n, Q, T)
-        Q = 1 for a problem without a query axis. Padded queries have False only.
+    Returns Q = 1 for a problem without a query axis. Padded queries have False only.
 
-    Raises
-    ------
-    ProblemError
-        If the shape or type does not fit, an index is out of range, a set is empty, or a token that the masks
-        exclude is selected.
+    Raises ProblemError if the shape or type does not fit, an index is out of range, a set is empty, or a token that the
+    masks exclude is selected.
     """
     chosen = selection_of(selected)
     if chosen.dtype == bool:
@@ -210,27 +200,15 @@ def better_support_tokens(
 ) -> Bool[np.ndarray, "*queries T"]:
     """The support tokens that violate local optimality: their score is not below that of the selected token.
 
-    Parameters
-    ----------
-    problem : Problem
-        With labels and a head.
-    selected : int array, shape (*batch, n[, Q])
-    support : bool array, shape (*batch, n[, Q], T)
-        Support tokens of the Att-SVM of ``selected``, as in ``Solution.support``.
+    ``problem``: with labels and a head. ``selected``: shape (*batch, n[, Q]). ``support``: support tokens of the
+    Att-SVM of ``selected``, as in ``Solution.support``.
 
-    Returns
-    -------
-    bool ndarray, shape (*batch, n[, Q], T)
-        All False if and only if the selection is locally optimal. A tie violates it.
+    All False if and only if the selection is locally optimal. A tie violates it.
 
-    Raises
-    ------
-    ProblemError
-        As for :func:`scores`, and if ``selected`` has sets: local optimality is defined for single tokens.
+    Raises ProblemError as for :func:`scores`, and if ``selected`` has sets: local optimality is defined for single
+    tokens.
 
-    References
-    ----------
-    Tarzanagh, Li, Zhang and Oymak (2023), Definition 2.
+    References: Tarzanagh, Li, Zhang and Oymak (2023), Definition 2.
     """
     sets = selection_sets(problem, selected)
     if (sets.sum(axis=-1) > 1).any():

@@ -10,16 +10,9 @@ from attsvm.problem import ARRAY_NAMES, Problem
 def check_labelled(problem: Problem, name: str = "problem") -> None:
     """Check that a binary classifier can be trained on a problem.
 
-    Parameters
-    ----------
-    problem : Problem
-    name : str
-        What error messages call it.
+    ``name``: what error messages call it.
 
-    Raises
-    ------
-    ProblemError
-        If the problem has no labels, has batch axes, or has more than two classes.
+    Raises ProblemError if the problem has no labels, has batch axes, or has more than two classes.
     """
     if problem.labels is None:
         raise ProblemError(f"{name}: expected labels to train on, got none; `attsvm solve` needs no labels")
@@ -42,24 +35,10 @@ def split(problem: Problem, test_fraction: float, seed: int = 0) -> tuple[np.nda
 
     A sequence with several queries counts for the class of its first unmasked query.
 
-    Parameters
-    ----------
-    problem : Problem
-        With labels ±1 and no batch axes.
-    test_fraction : float
-        In [0, 1). With 0 the test part is empty.
-    seed : int
-        Seed of the split.
+    ``problem``: with labels ±1 and no batch axes. ``test_fraction``: in [0, 1). With 0 the test part is empty.
 
-    Returns
-    -------
-    train, test : int ndarrays
-        Indices of the sequences in ascending order; together they are all sequences, each once.
-
-    Raises
-    ------
-    ProblemError
-        If the fraction is out of range, or the training part would have no sequence of a class.
+    Returns indices of the sequences in ascending order; together they are all sequences, each once. Raises ProblemError
+    if the fraction is out of range, or the training part would have no sequence of a class.
     """
     check_number("test_fraction", test_fraction, "a number in [0, 1)", lambda x: 0 <= x < 1)
     check_seed(seed)

@@ -170,7 +170,6 @@ class Digits(Source):
         return f"Nine digits, one of them a {self.classes[0]} or {self.classes[1]}"
 
     def label_names(self) -> tuple[int, int]:
-        """The two digits."""
         return self.classes
 
     def pictures(self, tokens: Float[np.ndarray, "n T d"]) -> Pictures:

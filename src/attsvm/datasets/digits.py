@@ -17,16 +17,9 @@ BRIGHTEST = 16.0
 
 
 class DigitPictures(NamedTuple):
-    """scikit-learn's handwritten digits.
+    """scikit-learn's handwritten digits."""
 
-    Attributes
-    ----------
-    brightness : ndarray, shape (1797, 8, 8)
-        In [0, 1].
-    digits : int ndarray, shape (1797,)
-    """
-
-    brightness: Float[np.ndarray, "n 8 8"]
+    brightness: Float[np.ndarray, "n 8 8"]  # in [0, 1]
     digits: Int[np.ndarray, " n"]
 
 
@@ -37,7 +30,7 @@ def load_digit_pictures() -> DigitPictures:
 
 
 def two_digits(text: str) -> tuple[int, int]:
-    """Read "3,8"."""
+    """Read two digits, such as "3,8"."""
     first, second = (int(part) for part in text.split(","))
     return first, second
 
@@ -45,10 +38,7 @@ def two_digits(text: str) -> tuple[int, int]:
 def check_classes(classes: tuple[int, int]) -> None:
     """Check that two classes are different digits.
 
-    Raises
-    ------
-    ProblemError
-        If they are not.
+    Raises ProblemError if they are not.
     """
     if len(classes) != 2 or not all(digit in range(10) for digit in classes) or classes[0] == classes[1]:
         raise ProblemError(f"classes: expected two different digits, like 3,8, got {','.join(map(str, classes))}")

@@ -14,26 +14,12 @@ SHOWN_COLUMNS = 8
 def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, hint: str = "") -> list[list[Any]]:
     """Read columns of Parquet files.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        At least one file. Their rows are concatenated.
-    columns : sequence of str
-        Names of the columns.
-    extra : str
-        The extra of attsvm that installs pyarrow, for the error message.
-    hint : str
-        End of the error message about a missing column.
+    ``paths``: at least one file. Their rows are concatenated. ``columns``: names of the columns. ``extra``: the extra
+    of attsvm that installs pyarrow, for the error message. ``hint``: end of the error message about a missing column.
 
-    Returns
-    -------
-    list of list
-        The values of each column as Python objects.
+    Returns the values of each column as Python objects.
 
-    Raises
-    ------
-    ProblemError
-        If pyarrow is not installed, a file cannot be read, or a column is missing.
+    Raises ProblemError if pyarrow is not installed, a file cannot be read, or a column is missing.
     """
     try:
         import pyarrow.parquet as pq
@@ -56,11 +42,7 @@ def read_columns(paths: Sequence[Path], columns: Sequence[str], *, extra: str, h
 def class_names(path: Path, column: str) -> list[str]:
     """Names of the classes 0, 1, ... of a column, as files of the Hugging Face hub have them; empty if there are none.
 
-    Parameters
-    ----------
-    path : Path
-        A Parquet file that can be read.
-    column : str
+    ``path``: a Parquet file that can be read.
     """
     import pyarrow.parquet as pq
 
@@ -75,21 +57,10 @@ def class_names(path: Path, column: str) -> list[str]:
 def check_columns(source: object, found: Sequence[str], columns: Sequence[str], hint: str = "") -> None:
     """Check that a table has the columns that are needed.
 
-    Parameters
-    ----------
-    source : object
-        What the table is called in the error message.
-    found : sequence of str
-        Names of the table's columns.
-    columns : sequence of str
-        Names of the columns that are needed.
-    hint : str
-        End of the error message.
+    ``source``: what the table is called in the error message. ``found``: names of the table's columns. ``columns``:
+    names of the columns that are needed. ``hint``: end of the error message.
 
-    Raises
-    ------
-    ProblemError
-        If a column is missing.
+    Raises ProblemError if a column is missing.
     """
     for name in columns:
         if name not in found:

@@ -27,11 +27,9 @@ class DigitPatches(Source):
         return digit_patches(self.classes, self.patch)
 
     def title(self) -> str:
-        """Both digits."""
         return f"Digits {self.classes[0]} and {self.classes[1]}"
 
     def label_names(self) -> tuple[int, int]:
-        """The two digits."""
         return self.classes
 
     def pictures(self, tokens: Float[np.ndarray, "n T d"]) -> Pictures:
@@ -48,27 +46,16 @@ SOURCES.register(DigitPatches.name, DigitPatches)
 def digit_patches(classes: tuple[int, int] = (3, 8), patch: int = 2) -> Problem:
     """Two classes of scikit-learn's handwritten digits, one token per patch.
 
-    Parameters
-    ----------
-    classes : (int, int)
-        The two digits; the first is labelled +1, the second −1.
-    patch : {1, 2, 4}
-        Side of a square patch of the 8 × 8 picture.
+    ``classes``: the two digits; the first is labelled +1, the second −1. ``patch``: {1, 2, 4}, side of a square patch
+    of the 8 × 8 picture.
 
-    Returns
-    -------
-    Problem
-        n pictures in the order of the data set; T = (8 / patch)² tokens, row by row; each token is the patch's
-        brightness in [0, 1], row by row, followed by its one-hot position: d = patch² + T. No queries, no head.
+    Returns n pictures in the order of the data set; T = (8 / patch)² tokens, row by row; each token is the patch's
+    brightness in [0, 1], row by row, followed by its one-hot position: d = patch² + T. No queries, no head.
 
-    Raises
-    ------
-    ProblemError
-        If a class is not a digit, the two are equal, or the patches do not tile the picture.
+    Raises ProblemError if a class is not a digit, the two are equal, or the patches do not tile the picture.
 
-    References
-    ----------
-    E. Alpaydin and C. Kaynak (1998), *Optical Recognition of Handwritten Digits*, UCI Machine Learning Repository.
+    References: E. Alpaydin and C. Kaynak (1998), *Optical Recognition of Handwritten Digits*, UCI Machine Learning
+    Repository.
     """
     check_classes(classes)
     if patch not in (1, 2, 4):
@@ -86,10 +73,7 @@ def digit_patches(classes: tuple[int, int] = (3, 8), patch: int = 2) -> Problem:
 def digit_pictures(tokens: Float[np.ndarray, "n T d"]) -> Float[np.ndarray, "n 8 8"]:
     """The pictures that tokens of :func:`digit_patches` were cut from, brightness in [0, 1].
 
-    Raises
-    ------
-    ProblemError
-        If the tokens are not patches with one-hot positions.
+    Raises ProblemError if the tokens are not patches with one-hot positions.
     """
     n, T, d = np.shape(tokens)
     rows = round(T**0.5)

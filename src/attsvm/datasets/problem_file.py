@@ -30,11 +30,8 @@ class ProblemFile(Source):
     def load(self) -> Problem:
         """Read the file.
 
-        Raises
-        ------
-        ProblemError
-            If the file holds no problem (see :meth:`attsvm.Problem.load`), or one without labels of two classes or with
-            batch axes.
+        Raises ProblemError if the file holds no problem (see :meth:`attsvm.Problem.load`), or one without labels of two
+        classes or with batch axes.
         """
         arrays = read_arrays(self.path, Problem.kind)
         classes = self._classes(arrays)

@@ -190,9 +190,7 @@ class Sequences:
     def __getitem__(self, which: Any) -> Any:
         """One sequence as an array (T_i, d), or some of them as :class:`Sequences`.
 
-        Parameters
-        ----------
-        which : int, slice, int array or bool array of shape (n,)
+        ``which``: shape (n,).
         """
         if isinstance(which, int | np.integer):
             if not -len(self) <= which < len(self):

@@ -265,10 +265,7 @@ def find_source(source: "str | os.PathLike[str] | Source", options: Mapping[str,
 def source_help(text: str | None = None) -> str:
     """A Markdown list of all known sources, or of one source and its options.
 
-    Raises
-    ------
-    ProblemError
-        If there is no such source.
+    Raises ProblemError if there is no such source.
     """
     if text is None:
         return "\n".join(_summary(name, source) for name, source in SOURCES.items())

@@ -17,9 +17,7 @@ class StoredTable:
 
     Rows are NumPy arrays. Float32 and float64 are kept; other types are converted to float64.
 
-    Parameters
-    ----------
-    array : array of zarr or Dask, shape (V, d) or (n, T, d)
+    ``array``: shape (V, d) or (n, T, d).
     """
 
     ndim = 2

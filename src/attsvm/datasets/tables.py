@@ -17,32 +17,19 @@ def is_table(X: Any) -> bool:
 
 @dataclass(frozen=True)
 class Bags:
-    """The rows of each bag, in the order of the first rows of the bags.
-
-    Attributes
-    ----------
-    frame : narwhals.DataFrame
-    names : ndarray, shape (n,)
-        The entry of the bag column of each bag.
-    rows : int ndarray, shape (N,)
-        Positions of the rows, those of a bag one after the other.
-    offsets : int ndarray, shape (n + 1,)
-        Bag i has ``rows[offsets[i]:offsets[i + 1]]``.
-    """
+    """The rows of each bag, in the order of the first rows of the bags."""
 
     frame: Any
-    names: np.ndarray
-    rows: np.ndarray
-    offsets: np.ndarray
+    names: np.ndarray  # shape (n,), the entry of the bag column of each bag
+    rows: np.ndarray  # shape (N,), positions of the rows, those of a bag one after the other
+    offsets: np.ndarray  # shape (n + 1,), bag i has ``rows[offsets[i]:offsets[i + 1]]``
 
     @classmethod
     def of(cls, X: Any, bag: str) -> "Bags":
         """The bags of a table.
 
-        Raises
-        ------
-        ProblemError
-            If it is no table, has no such column or no row, or the column lacks an entry or mixes types.
+        Raises ProblemError if it is no table, has no such column or no row, or the column lacks an entry or mixes
+        types.
         """
         if not is_table(X):
             raise ProblemError(
@@ -69,10 +56,7 @@ class Bags:
     def labels(self, target: str) -> np.ndarray:
         """The entry of a column in each bag, (n,).
 
-        Raises
-        ------
-        ProblemError
-            If there is no such column, or a bag has several entries or lacks one.
+        Raises ProblemError if there is no such column, or a bag has several entries or lacks one.
         """
         if target not in self.frame.columns:
             raise ProblemError(f"target: expected one of the columns {shown(self.frame.columns)}, got {target!r}")
@@ -91,10 +75,7 @@ class Bags:
 def numbers(frame: Any, names: Any) -> np.ndarray:
     """These columns of a narwhals frame as a matrix; NaN where an entry is missing.
 
-    Raises
-    ------
-    ProblemError
-        If a column does not hold numbers.
+    Raises ProblemError if a column does not hold numbers.
     """
     for name in names:
         kind = frame.schema[name]

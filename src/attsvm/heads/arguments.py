@@ -8,13 +8,7 @@ from attsvm.problem import Problem
 
 
 def head_of(problem: Problem) -> np.ndarray:
-    """The head of a problem.
-
-    Raises
-    ------
-    ProblemError
-        If it has none.
-    """
+    """Return the head of a problem; raise ProblemError if it has none."""
     if problem.head is None:
         raise ProblemError(
             'problem: expected a head, got none; problem.with_head("mean") fits one to the labels, as `attsvm fit` '
@@ -24,13 +18,7 @@ def head_of(problem: Problem) -> np.ndarray:
 
 
 def finite_array(name: str, value: npt.ArrayLike) -> np.ndarray:
-    """The value as an array of finite numbers.
-
-    Raises
-    ------
-    ProblemError
-        If it is not one.
-    """
+    """Return the value as an array of finite numbers; raise ProblemError if it is not one."""
     try:
         array = np.array(value)
         array = array.astype(np.float64, casting="unsafe" if array.dtype.hasobject else "same_kind")

@@ -34,11 +34,11 @@ class Linear(Head):
     defined_everywhere = True
 
     def initial(self, problem: Problem) -> dict[str, np.ndarray]:
-        """The problem's head."""
+        """Return the problem's head."""
         return {"v": head_of(problem)}
 
     def outputs(self, parameters: Parameters, pooled: Array) -> Array:
-        """V'o of each query and class."""
+        """Compute v'o of each query and class."""
         v = parameters["v"]
         return contract("nqd,d->nq" if v.ndim == 2 else "nqd,cd->nqc", pooled, v)
 

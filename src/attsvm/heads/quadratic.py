@@ -56,13 +56,13 @@ class Quadratic(Head):
             raise ProblemError(f"curvature: expected a finite number, got {self.curvature!r}")
 
     def initial(self, problem: Problem) -> dict[str, np.ndarray]:
-        """The problem's head."""
+        """Return the problem's head."""
         if problem.num_classes is not None:
             raise ProblemError(f"head: expected labels -1 and 1 for {self!r}, got {problem.num_classes} classes")
         return {"v": head_of(problem)}
 
     def outputs(self, parameters: Parameters, pooled: Array) -> Array:
-        """V'o − λ‖o‖² of each query."""
+        """Compute v'o − λ‖o‖² of each query."""
         # one product: its derivative is v − 2λo, entry by entry
         return contract("nqd,nqd->nq", pooled, parameters["v"] - self.curvature * pooled)
 

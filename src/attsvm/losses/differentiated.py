@@ -45,7 +45,7 @@ class Differentiated(OutputLoss):
         return self.value(labels * outputs)
 
     def slope(self, outputs: Array, labels: Array) -> Slope:
-        """Y ℓ'(y f) of each query."""
+        """Compute y ℓ'(y f) of each query."""
         margins = labels * outputs
         _, derivative = jax.jvp(self.value, (margins,), (jnp.ones_like(margins),))
         return Slope(labels * jnp.sign(derivative), jnp.log(jnp.abs(derivative)))

@@ -52,11 +52,8 @@ class TokenLoss(OutputLoss):
     def check(self, problem: "Problem", head: "Head", *, trains_head: bool) -> None:
         """Check that the outputs are shares of the attention.
 
-        Raises
-        ------
-        ProblemError
-            If the head is trained, nonlinear or not the identity, the tokens are not one-hot vectors, or there are
-            several attention heads.
+        Raises ProblemError if the head is trained, nonlinear or not the identity, the tokens are not one-hot vectors,
+        or there are several attention heads.
         """
         if trains_head:
             raise ProblemError("train_head: expected False with the token loss, whose outputs are attention, got True")
@@ -75,7 +72,7 @@ class TokenLoss(OutputLoss):
         return -jnp.log(self._share(outputs, labels))
 
     def slope(self, outputs: Array, labels: Array) -> Slope:
-        """−onehot(y) / f_y."""
+        """Compute −onehot(y) / f_y of each query."""
         return Slope(-self._right(outputs, labels).astype(outputs.dtype), -jnp.log(self._share(outputs, labels)))
 
     @staticmethod

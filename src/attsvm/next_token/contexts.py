@@ -44,7 +44,6 @@ class Contexts(NamedTuple):
         return found
 
     def keep(self, some: Bool[np.ndarray, " n"]) -> "Contexts":
-        """Some of the contexts."""
         lengths = np.diff(self.offsets)
         return Contexts(self.ids[np.repeat(some, lengths)], ends(lengths[some]), self.labels[some], self.last[some])
 
@@ -57,10 +56,7 @@ def ends(lengths: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n+1"]:
 def parse_sequences(sequences: Any) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " n+1"]]:
     """Ids and offsets of an array of shape (n, T), or of a list of lists of token numbers.
 
-    Raises
-    ------
-    ProblemError
-        If there is no sequence, one is empty, or an entry is not a token number.
+    Raises ProblemError if there is no sequence, one is empty, or an entry is not a token number.
     """
     if isinstance(sequences, np.ndarray) and sequences.ndim == 2 and sequences.size:
         n, T = sequences.shape
@@ -77,11 +73,8 @@ def parse_sequences(sequences: Any) -> tuple[Int[np.ndarray, " N"], Int[np.ndarr
 def parse_contexts(sequences: Any, next_tokens: Any) -> Contexts:
     """Contexts from sequences and the token that follows each; by default those of every position of a sequence.
 
-    Raises
-    ------
-    ProblemError
-        If an argument is not what :func:`parse_sequences` expects, the numbers of both differ, or no sequence has two
-        tokens while none are given.
+    Raises ProblemError if an argument is not what :func:`parse_sequences` expects, the numbers of both differ, or no
+    sequence has two tokens while none are given.
     """
     ids, offsets = parse_sequences(sequences)
     if next_tokens is None:
@@ -95,12 +88,8 @@ def parse_contexts(sequences: Any, next_tokens: Any) -> Contexts:
 def of_documents(documents: Iterable[Any], length: int) -> Iterator[Contexts]:
     """The contexts of every position that has a next token, in parts of bounded size.
 
-    Parameters
-    ----------
-    documents : iterable of int arrays
-        Each is read once.
-    length : int
-        The longest context; it ends at the position and stays inside the document.
+    ``documents``: each is read once. ``length``: the longest context; it ends at the position and stays inside the
+    document.
     """
     check_integer("length", length, 1)
     most, waiting, size = max(1, POSITIONS // length), [], 0
@@ -119,10 +108,7 @@ def of_documents(documents: Iterable[Any], length: int) -> Iterator[Contexts]:
 def _of_every_position(ids: Int[np.ndarray, " N"], offsets: Int[np.ndarray, " n+1"]) -> Contexts:
     """The contexts of every position that has a next token in its sequence.
 
-    Raises
-    ------
-    ProblemError
-        If there is none.
+    Raises ProblemError if there is none.
     """
     if (np.diff(offsets) < 2).all():
         raise ProblemError("sequences: expected a sequence of at least two tokens without next_tokens, got none")
@@ -147,10 +133,7 @@ def _joined(parts: list[tuple[Int[np.ndarray, " k"], int]], length: int) -> Cont
 def _integers(name: str, values: Any) -> Int[np.ndarray, " k"]:
     """Token numbers of one sequence.
 
-    Raises
-    ------
-    ProblemError
-        If they are not integers from 0, on one axis.
+    Raises ProblemError if they are not integers from 0, on one axis.
     """
     try:
         array = np.asarray(values)

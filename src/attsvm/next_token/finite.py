@@ -27,21 +27,11 @@ Look = tuple[float, np.ndarray, scipy.sparse.csr_array]
 
 
 class Groups(NamedTuple):
-    """Contexts restricted to the component of their label, equal ones counted together.
+    """Contexts restricted to the component of their label, equal ones counted together."""
 
-    Attributes
-    ----------
-    numbers : sparse array, shape (G, M)
-        How often each of the M nodes occurs in a context.
-    label : ndarray, shape (G,)
-        The node of the label.
-    weight : ndarray, shape (G,)
-        The share of such contexts.
-    """
-
-    numbers: scipy.sparse.csr_array
-    label: Int[np.ndarray, " G"]
-    weight: Float[np.ndarray, " G"]
+    numbers: scipy.sparse.csr_array  # shape (G, M), how often each of the M nodes occurs in a context
+    label: Int[np.ndarray, " G"]  # the node of the label
+    weight: Float[np.ndarray, " G"]  # the share of such contexts
 
     @classmethod
     def of(cls, contexts: Contexts, node_of: Callable[..., np.ndarray], component: Int[np.ndarray, " M"]) -> "Groups":
@@ -117,13 +107,8 @@ def least_loss(
     The unknowns are scores of tokens relative to the first token of their component, so the result does not depend on
     the lengths of the vectors. Where their rows (x_i − x_j) x_k' depend on each other, some scores follow from others.
 
-    Parameters
-    ----------
-    groups : Groups
-    pairs : ndarray, shape (P, 2)
-        The first node of each component, with each of its other nodes.
-    keys, queries
-        The vectors of each node's token, and of its last token.
+    ``pairs``: the first node of each component, with each of its other nodes. ``keys``, ``queries``: the vectors of
+    each node's token, and of its last token.
     """
     M, shape = len(keys), (keys.shape[1], queries.shape[1])
     first, other = pairs.T
@@ -174,7 +159,6 @@ def _square(share: scipy.sparse.csr_array, weight: np.ndarray, spread: np.ndarra
 
 
 def _look(groups: Groups, logits: Float[np.ndarray, " M"]) -> Look:
-    """See :data:`Look`."""
     rows, starts, lengths = groups.numbers.indices, groups.numbers.indptr[:-1], np.diff(groups.numbers.indptr)
     if not len(starts):
         return 0.0, np.zeros(len(logits)), groups.numbers

@@ -455,10 +455,7 @@ class _Edges:
     def add(self, contexts: Contexts) -> None:
         """Add those of contexts.
 
-        Raises
-        ------
-        ProblemError
-            If a token is not in the vocabulary.
+        Raises ProblemError if a token is not in the vocabulary.
         """
         K = self.num_tokens
         largest = max(contexts.ids.max(initial=0), contexts.labels.max(initial=0))

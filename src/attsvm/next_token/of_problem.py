@@ -13,32 +13,18 @@ from attsvm.problem import Problem
 
 
 class ProblemGraph(NamedTuple):
-    """The graph of one problem. Each distinct query vector has a graph of its own.
-
-    Attributes
-    ----------
-    graph : TokenGraph
-    contexts : Contexts
-        One for each query that is not padded.
-    where : bool ndarray, shape (n, Q, T)
-        The place of each id of the contexts.
-    shape : tuple of int
-        (n, T), or (n, Q, T) for a problem with an axis of queries.
-    """
+    """The graph of one problem. Each distinct query vector has a graph of its own."""
 
     graph: TokenGraph
-    contexts: Contexts
-    where: Bool[np.ndarray, "n Q T"]
-    shape: tuple[int, ...]
+    contexts: Contexts  # one for each query that is not padded
+    where: Bool[np.ndarray, "n Q T"]  # the place of each id of the contexts
+    shape: tuple[int, ...]  # (n, T), or (n, Q, T) for a problem with an axis of queries
 
     @classmethod
     def of(cls, problem: Problem) -> "ProblemGraph":
         """That of a problem without batch axes.
 
-        Raises
-        ------
-        ProblemError
-            If a context does not contain its label.
+        Raises ProblemError if a context does not contain its label.
         """
         assert problem.labels is not None
         _, queries, allowed, active = problem.canonical
@@ -77,10 +63,7 @@ class ProblemGraph(NamedTuple):
 def _one_of_each(vectors: Float[np.ndarray, "N d"], numbers: np.ndarray, count: int) -> Float[np.ndarray, "K d"]:
     """The vector of each number.
 
-    Raises
-    ------
-    ProblemError
-        If equal numbers have different vectors.
+    Raises ProblemError if equal numbers have different vectors.
     """
     found = np.zeros((count, vectors.shape[1]))
     found[numbers] = vectors

@@ -10,21 +10,12 @@ Pairs = Int[np.ndarray, "E 2"]
 
 
 class Priorities(NamedTuple):
-    """The strongly connected components of a directed graph of N nodes.
+    """The strongly connected components of a directed graph of N nodes."""
 
-    Attributes
-    ----------
-    component : ndarray, shape (N,)
-        The number of each node's component.
-    level : ndarray, shape (C,)
-        The number of edges on the longest path to each component: 0 for those that no other one precedes.
-    edges : ndarray, shape (E, 2)
-        The pairs of different components that an edge joins, the higher one first.
-    """
-
-    component: Int[np.ndarray, " N"]
+    component: Int[np.ndarray, " N"]  # the number of each node's component
+    # the number of edges on the longest path to each component: 0 for those that no other one precedes
     level: Int[np.ndarray, " C"]
-    edges: Pairs
+    edges: Pairs  # shape (E, 2), the pairs of different components that an edge joins, the higher one first
 
     @classmethod
     def of(cls, num_nodes: int, edges: Pairs) -> "Priorities":
@@ -40,9 +31,7 @@ class Priorities(NamedTuple):
 
         A component that must be above a second one, and this above a third one, is above the third one.
 
-        References
-        ----------
-        Aho, Garey and Ullman (1972), *The transitive reduction of a directed graph*.
+        References: Aho, Garey and Ullman (1972), *The transitive reduction of a directed graph*.
         """
         return np.array(sorted(self._closed()[0]), np.int64).reshape(-1, 2)
 

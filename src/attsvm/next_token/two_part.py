@@ -171,27 +171,13 @@ def two_part_descent(
 
 
 class _Terms(NamedTuple):
-    """The tokens of contexts other than their labels; equal contexts are counted together.
+    """The tokens of contexts other than their labels; equal contexts are counted together."""
 
-    Attributes
-    ----------
-    edge : ndarray, shape (N,)
-        The edge from the label to each token.
-    owner : ndarray, shape (N,)
-        The context of each.
-    start : ndarray, shape (G,)
-        The first term of each context.
-    log_count : ndarray, shape (N,)
-        The logarithm of the copies of the token over the copies of the label.
-    weight : ndarray, shape (G,)
-        The share of contexts; those that contain nothing but their label have no loss and are left out.
-    num_edges : int
-    """
-
-    edge: Int[np.ndarray, " N"]
-    owner: Int[np.ndarray, " N"]
-    start: Int[np.ndarray, " G"]
-    log_count: Float[np.ndarray, " N"]
+    edge: Int[np.ndarray, " N"]  # the edge from the label to each token
+    owner: Int[np.ndarray, " N"]  # the context of each
+    start: Int[np.ndarray, " G"]  # the first term of each context
+    log_count: Float[np.ndarray, " N"]  # the logarithm of the copies of the token over the copies of the label
+    # the share of contexts; those that contain nothing but their label have no loss and are left out
     weight: Float[np.ndarray, " G"]
     num_edges: int
 

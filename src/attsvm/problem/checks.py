@@ -13,7 +13,7 @@ Core = tuple[int | None, ...]
 
 
 def real(name: str, value: Any) -> np.ndarray:
-    """A float64 copy."""
+    """Copy a value as float64."""
     return np.array(as_array(name, value), dtype=np.float64, order="C")
 
 
@@ -105,10 +105,7 @@ def check_finite(name: str, array: np.ndarray) -> None:
 def tokens_in_use(mask: np.ndarray | None, active: np.ndarray, Q: tuple[int, ...], T: int) -> np.ndarray:
     """Which tokens (*batch, n, T) some query attends to.
 
-    Raises
-    ------
-    ProblemError
-        If a query in use may attend to no token.
+    Raises ProblemError if a query in use may attend to no token.
     """
     allowed = np.broadcast_to(True, (*active.shape, T))
     if mask is not None:

@@ -28,15 +28,9 @@ def counted_labels(problem: Problem) -> Float[np.ndarray, " N"]:
 def mean_token_head(problem: Problem) -> Float[np.ndarray, " d"]:
     """Fit logistic regression without intercept on the mean token, and scale its coefficients to unit norm.
 
-    Parameters
-    ----------
-    problem : Problem
-        With labels ±1 and no batch axes.
+    ``problem``: with labels ±1 and no batch axes.
 
-    Raises
-    ------
-    ProblemError
-        If there are no labels, or those of one class only, or the coefficients are zero.
+    Raises ProblemError if there are no labels, or those of one class only, or the coefficients are zero.
     """
     features, labels = mean_tokens(problem), counted_labels(problem)
     if len(np.unique(labels)) != 2:

@@ -29,10 +29,8 @@ _EXPECTED = (
 def stepped(optimizer: Any, learning_rate: float | None) -> Stepped:
     """What steps an optimizer.
 
-    Raises
-    ------
-    ProblemError
-        If it is none of the kinds that a profile takes, or a learning rate is given for one that has its own.
+    Raises ProblemError if it is none of the kinds that a profile takes, or a learning rate is given for one that has
+    its own.
     """
     if learning_rate is not None:
         learning_rate = check_number("learning_rate", learning_rate, "a positive number", lambda rate: rate > 0)

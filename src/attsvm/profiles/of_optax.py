@@ -17,12 +17,7 @@ from attsvm.training import train
 class OfOptax(Stepped):
     """An optax transformation.
 
-    Parameters
-    ----------
-    make : callable
-        From a factor of the learning rate to the transformation.
-    name : str
-    learning_rate : float or None
+    ``make``: from a factor of the learning rate to the transformation.
     """
 
     def __init__(

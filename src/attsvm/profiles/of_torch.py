@@ -29,11 +29,7 @@ class OfTorch(Stepped):
     Each problem has float64 tensors of its own. The function is called with a list of the tensors of one problem: W or
     p, or K and Q; or with those of all problems, if the optimizer steps each as if it were alone.
 
-    Parameters
-    ----------
-    make : callable
-        From the list of the parameters of a problem to the optimizer.
-    name : str
+    ``make``: from the list of the parameters of a problem to the optimizer.
     """
 
     def __init__(self, make: Callable[[list[Any]], "torch.optim.Optimizer"], name: str) -> None:

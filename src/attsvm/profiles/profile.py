@@ -319,7 +319,7 @@ def _batch(problems: Problem) -> Problem:
 
 
 def _start(problem: Problem, shapes: dict[str, tuple[int, ...]]) -> Arrays:
-    """Entries N(0, 1/d)."""
+    """Draw entries from N(0, 1/d)."""
     generator = np.random.default_rng(0)
     sizes = {name: (*problem.batch_shape, *shape) for name, shape in shapes.items()}
     return {name: generator.standard_normal(size) / np.sqrt(size[1]) for name, size in sizes.items()}

@@ -97,10 +97,7 @@ class MarginProfile(Result):
     def to_frame(self) -> Any:
         """The ratios as a pandas DataFrame: one row for each schedule, problem and norm.
 
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
+        Raises ImportError if pandas is not installed.
         """
         import pandas as pd
 

@@ -17,35 +17,16 @@ Factor = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Task:
-    """What a trajectory starts from and how it is made.
+    """What a trajectory starts from and how it is made."""
 
-    Attributes
-    ----------
-    problem : Problem
-        A batch of S problems.
-    attention : str
-    start : dict of str to ndarray, shape (S, ...)
-        The initial parameters of the attention.
-    looks : tuple of int
-        The numbers of steps after which the weights are looked at, in increasing order.
-    normalize : bool
-        Whether each gradient is divided by its ℓ2 norm, one norm over all parameters of a problem.
-    batch_size : int or None
-        As for :func:`attsvm.train`.
-    device : str or None
-        As for :func:`attsvm.margin_profile`.
-    callback : callable, optional
-        As for :func:`attsvm.train`.
-    """
-
-    problem: Problem
+    problem: Problem  # a batch of S problems
     attention: str
-    start: Arrays
-    looks: tuple[int, ...]
-    normalize: bool
-    batch_size: int | None = None
-    device: str | None = None
-    callback: Callback | None = None
+    start: Arrays  # shape (S, ...), the initial parameters of the attention
+    looks: tuple[int, ...]  # the numbers of steps after which the weights are looked at, in increasing order
+    normalize: bool  # whether each gradient is divided by its ℓ2 norm, one norm over all parameters of a problem
+    batch_size: int | None = None  # as for :func:`attsvm.train`
+    device: str | None = None  # as for :func:`attsvm.margin_profile`
+    callback: Callback | None = None  # as for :func:`attsvm.train`
 
     @property
     def steps(self) -> int:
@@ -55,40 +36,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Look:
-    """The weights after some of the steps of a task.
-
-    Attributes
-    ----------
-    step : int
-    weights : ndarray, shape (S, ...)
-        Of the Att-SVM, up to a factor.
-    logit_change : ndarray, shape (S,)
-        The largest change of a logit in the step to these weights.
-    finite : bool
-        Whether all weights stayed finite. If not, this look is the last.
-    interrupted : bool
-        Whether the callback ended the trajectory.
-    """
+    """The weights after some of the steps of a task."""
 
     step: int
-    weights: np.ndarray
-    logit_change: np.ndarray
-    finite: bool = True
-    interrupted: bool = False
+    weights: np.ndarray  # shape (S, ...), of the Att-SVM, up to a factor
+    logit_change: np.ndarray  # shape (S,), the largest change of a logit in the step to these weights
+    finite: bool = True  # whether all weights stayed finite. If not, this look is the last.
+    interrupted: bool = False  # whether the callback ended the trajectory
 
 
 class Stepped(ABC):
-    """An optimizer of one library, as a profile steps it.
-
-    Attributes
-    ----------
-    name : str
-    learning_rate : float or None
-        What the schedules multiply; None if the optimizer has its own.
-    """
+    """An optimizer of one library, as a profile steps it."""
 
     name: str
-    learning_rate: float | None
+    learning_rate: float | None  # what the schedules multiply; None if the optimizer has its own
 
     def decays_weights(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
         """Whether a gradient of zero moves every entry of a small parameter towards zero.

@@ -18,27 +18,13 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Reading:
-    """What one look at the weights of S problems shows.
-
-    Attributes
-    ----------
-    step : int
-    ratios : ndarray, shape (S, N)
-        Margin ratios in each norm.
-    decided : bool ndarray, shape (S,)
-        Whether the attention is saturated.
-    change : ndarray, shape (S,)
-        The largest change of a logit in the last step.
-    loss, distance : ndarray, shape (S,)
-        The loss, and the Frobenius distance of the weights from their start.
-    finite, interrupted : bool
-    """
+    """What one look at the weights of S problems shows."""
 
     step: int
-    ratios: Float[np.ndarray, "S N"]
-    decided: Bool[np.ndarray, "S"]
-    change: Float[np.ndarray, "S"]
-    loss: Float[np.ndarray, "S"]
+    ratios: Float[np.ndarray, "S N"]  # margin ratios in each norm
+    decided: Bool[np.ndarray, "S"]  # whether the attention is saturated
+    change: Float[np.ndarray, "S"]  # the largest change of a logit in the last step
+    loss: Float[np.ndarray, "S"]  # loss, distance: the loss, and the Frobenius distance of the weights from their start
     distance: Float[np.ndarray, "S"]
     finite: bool = True
     interrupted: bool = False
@@ -59,53 +45,28 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a schedule gives, summed up over the problems.
+    """What a schedule gives, summed up over the problems."""
 
-    Attributes
-    ----------
-    schedule, norm : str
-        The norm has the largest mean ratio.
-    mean : float
-        That ratio.
-    second, second_mean : str, float
-        The norm with the second largest mean ratio, and that ratio.
-    separate : bool
-        Whether the interval of the largest mean ratio, Student's at 95 %, lies above those of all other norms.
-    leads : float
-        The share of the problems in which this norm has the largest ratio.
-    rising, rise : str, float
-        The norm whose mean ratio came closest to 1 in the later half of the steps, and by how much it grew.
-    flat : bool
-        Whether no mean ratio changed by more than a tenth of what it lacks to 1 in the later half of the steps, and
-        the attention is saturated or the weights no longer move away from their start.
-    decided : float
-        The share of the problems whose attention is saturated.
-    change : float
-        The largest change of a logit in a late step, in the median problem.
-    last_change : float
-        The same in the last step of the schedule, if it changes as the learning rate does.
-    finite : bool
-    losses : tuple of float
-        The mean loss at the start and at the end.
-    means : ndarray, shape (N,)
-    """
-
-    schedule: str
+    schedule: str  # schedule, norm: the norm has the largest mean ratio
     norm: str
-    mean: float
-    second: str
+    mean: float  # that ratio
+    second: str  # second, second_mean: the norm with the second largest mean ratio, and that ratio
     second_mean: float
+    # whether the interval of the largest mean ratio, Student's at 95 %, lies above those of all other norms
     separate: bool
-    leads: float
+    leads: float  # the share of the problems in which this norm has the largest ratio
+    # rising, rise: the norm whose mean ratio came closest to 1 in the later half of the steps, and by how much it grew
     rising: str
     rise: float
+    # whether no mean ratio changed by more than a tenth of what it lacks to 1 in the later half of the steps, and the
+    # attention is saturated or the weights no longer move away from their start
     flat: bool
-    decided: float
-    change: float
-    last_change: float
+    decided: float  # the share of the problems whose attention is saturated
+    change: float  # the largest change of a logit in a late step, in the median problem
+    last_change: float  # the same in the last step of the schedule, if it changes as the learning rate does
     finite: bool
-    losses: tuple[float, float]
-    means: np.ndarray
+    losses: tuple[float, float]  # the mean loss at the start and at the end
+    means: np.ndarray  # shape (N,)
 
     @property
     def ascends(self) -> bool:

@@ -65,10 +65,7 @@ def parse_head_radii(
 def norm_of_ball(attention: Attention, norm: Norm) -> Norm:
     """The norm that bounds the weights of the Att-SVM, found by the type of the attention.
 
-    Raises
-    ------
-    ProblemError
-        If paths of this attention are not known, or not in this norm.
+    Raises ProblemError if paths of this attention are not known, or not in this norm.
     """
     raise ProblemError(f"attention: expected combined, factored or prompt, got {attention.name}")
 
@@ -138,7 +135,7 @@ def check_problem(problem: Problem) -> None:
 
 
 def check_size(problem: Problem, ball: WeightBall) -> None:
-    """Whether the Hessian between logits, and the derivatives of the logits in W, fit into memory."""
+    """Check that the Hessian between logits, and the derivatives of the logits in W, fit into memory."""
     num_logits = int(problem.canonical.active.sum(axis=(-2, -1)).max()) * problem.num_tokens
     num_weights = problem.key_dim * problem.query_dim
     dense = ball.needs_dense_hessian and num_weights**2 > MOST_NUMBERS

@@ -23,10 +23,7 @@ START_LOGITS = (1.0, 3.0, 10.0)
 def follow(problem: Problem, excess: Excess, radii: np.ndarray, ball: WeightBall, watch: Watch) -> list[Point]:
     """The minima at the radii; at those reached so far if the callback stops the search.
 
-    Raises
-    ------
-    ProblemError
-        If the loss does not depend on the attention.
+    Raises ProblemError if the loss does not depend on the attention.
     """
     check_depends(excess)
     lowest = _Lowest(excess)

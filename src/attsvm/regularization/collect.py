@@ -26,17 +26,8 @@ def along_path(
 ) -> dict[str, Any]:
     """The fields that the points of one problem determine, and the direction they should converge to.
 
-    Parameters
-    ----------
-    problem : Problem
-        Without batch axes.
-    points : sequence of Point
-    norm : Norm
-        Of the Att-SVM.
-    relaxed : bool ndarray, optional
-        The queries that the Att-SVM relaxes.
-    rank : int, optional
-        The largest rank of the Att-SVM.
+    ``problem``: without batch axes. ``norm``: of the Att-SVM. ``relaxed``: the queries that the Att-SVM relaxes.
+    ``rank``: the largest rank of the Att-SVM.
     """
     selected = selected_tokens(problem, points)
     active = problem.canonical.active

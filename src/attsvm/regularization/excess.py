@@ -22,25 +22,13 @@ SATURATED = 0.999
 
 
 class Scaled(NamedTuple):
-    """The excess of each query and its derivatives in the logits, all times exp(−log_scale).
+    """The excess of each query and its derivatives in the logits, all times exp(−log_scale)."""
 
-    Attributes
-    ----------
-    value : float
-        The mean over the queries.
-    log_scale : float
-    attention : ndarray, shape (N, T)
-    gradient : ndarray, shape (N, T)
-        In the logits.
-    bend : ndarray, shape (N, T, T)
-        The part of the Hessian in the logits that does not come from the softmax.
-    """
-
-    value: float
+    value: float  # the mean over the queries
     log_scale: float
-    attention: np.ndarray
-    gradient: np.ndarray
-    bend: np.ndarray
+    attention: np.ndarray  # shape (N, T)
+    gradient: np.ndarray  # shape (N, T), in the logits
+    bend: np.ndarray  # shape (N, T, T), the part of the Hessian in the logits that does not come from the softmax
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,26 +36,15 @@ class Excess(ABC):
     """log(L(W) − L_α) of one problem under a fixed head, L_α the loss of the tokens α alone.
 
     A subclass is a kind of head.
-
-    Attributes
-    ----------
-    keys : ndarray, shape (N, T, d_k)
-        Keys for each of the N active queries, relative to the key of the reference token.
-    queries : ndarray, shape (N, d_q)
-    allowed : bool ndarray, shape (N, T)
-    loss : Scalar
-    reference : int ndarray, shape (N,)
-        α.
-    above : bool
-        Whether L > L_α. If not, the value is −log(L_α − L), which also increases with L.
     """
 
+    # shape (N, T, d_k), keys for each of the N active queries, relative to the key of the reference token
     keys: np.ndarray
-    queries: np.ndarray
-    allowed: np.ndarray
+    queries: np.ndarray  # shape (N, d_q)
+    allowed: np.ndarray  # shape (N, T)
     loss: Scalar
-    reference: np.ndarray
-    above: bool = True
+    reference: np.ndarray  # shape (N,), α
+    above: bool = True  # whether L > L_α. If not, the value is −log(L_α − L), which also increases with L.
 
     random_starts: ClassVar[int] = 0
     """Branches from random weights of each size, besides those that start at zero and at the optimal tokens."""
@@ -114,7 +91,7 @@ class Excess(ABC):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(d_k, d_q)."""
+        """The shape (d_k, d_q) of W."""
         return self.keys.shape[-1], self.queries.shape[-1]
 
     @cached_property
@@ -136,7 +113,7 @@ class Excess(ABC):
 
     @property
     def infimum(self) -> float:
-        """L_α."""
+        """The loss L_α of the reference tokens."""
         return float(np.mean(self.loss.value(self.margins)))
 
     def order(self, weights: np.ndarray) -> tuple[int, float]:
@@ -145,7 +122,7 @@ class Excess(ABC):
         return (1, value) if value > -np.inf else (-1, replace(self, above=False).value(weights))
 
     def loss_at(self, weights: np.ndarray) -> float:
-        """L(W)."""
+        """Compute the loss L(W)."""
         side, value = self.order(weights)
         return self.infimum + side * float(np.exp(side * value))
 
@@ -222,15 +199,9 @@ def active_queries(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 @dataclass(frozen=True)
 class Separation:
-    """log Σ exp(s_t − s_α) over the dropped tokens: convex, and small where α is selected.
+    """log Σ exp(s_t − s_α) over the dropped tokens: convex, and small where α is selected."""
 
-    Parameters
-    ----------
-    excess : Excess
-        Its reference tokens are to be selected.
-    """
-
-    excess: Excess
+    excess: Excess  # its reference tokens are to be selected
 
     @property
     def rows(self) -> np.ndarray:
@@ -238,15 +209,12 @@ class Separation:
         return self.excess.rows
 
     def rebased(self, weights: np.ndarray) -> "Separation":
-        """Itself."""
         return self
 
     def value(self, weights: np.ndarray) -> float:
-        """The value."""
         return float(logsumexp(self.rows @ weights))
 
     def expand(self, weights: np.ndarray) -> Expansion:
-        """Value and derivatives in the entries of W."""
         exponents = self.rows @ weights
         total = logsumexp(exponents)
         share = np.exp(exponents - total)

@@ -27,10 +27,7 @@ class FixedHead:
     def of(cls, problem: Problem, layer: Attention, head: str | Head | None, loss: OutputLoss) -> "FixedHead":
         """The head, by default the linear one of the problem.
 
-        Raises
-        ------
-        ProblemError
-            If there is none, or it does not fit.
+        Raises ProblemError if there is none, or it does not fit.
         """
         if head is None and problem.head is None:
             raise ProblemError(

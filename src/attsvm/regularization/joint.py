@@ -29,10 +29,7 @@ def follow_jointly(
 ) -> list[JointPoint]:
     """The joint minima at the radii; at those reached so far if the callback stops the search.
 
-    Raises
-    ------
-    ProblemError
-        If the loss depends on neither attention nor head.
+    Raises ProblemError if the loss depends on neither attention nor head.
     """
     excess = LinearExcess.of(problem, np.zeros(problem.dim), loss)
     if not (excess.moving.any() and excess.values.any()):

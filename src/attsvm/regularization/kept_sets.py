@@ -26,37 +26,22 @@ _MOST_STEPS = 100
 
 
 class Tail(NamedTuple):
-    """log Σ exp(⟨row, w⟩ + offset) over the dropped tokens, and the part of the weights that is fixed.
+    """log Σ exp(⟨row, w⟩ + offset) over the dropped tokens, and the part of the weights that is fixed."""
 
-    Attributes
-    ----------
-    rows : ndarray, shape (m, k)
-        In the k coordinates of ``across``.
-    offsets : ndarray, shape (m,)
-    fixed : ndarray, shape (d_k d_q,)
-        The part of the weights that distributes the attention among the kept tokens.
-    across : ndarray, shape (d_k d_q, k)
-        Orthonormal columns, orthogonal to the differences of kept tokens.
-    residual : float
-        How far the fixed part is from stationary, including the largest attention that is neglected to second order.
-    """
-
-    rows: np.ndarray
-    offsets: np.ndarray
-    fixed: np.ndarray
-    across: np.ndarray
+    rows: np.ndarray  # shape (m, k), in the k coordinates of ``across``
+    offsets: np.ndarray  # shape (m,)
+    fixed: np.ndarray  # shape (d_k d_q,), the part of the weights that distributes the attention among the kept tokens
+    across: np.ndarray  # shape (d_k d_q, k), orthonormal columns, orthogonal to the differences of kept tokens
+    # how far the fixed part is from stationary, including the largest attention that is neglected to second order
     residual: float
 
     def value(self, x: np.ndarray) -> float:
-        """The value."""
         return float(logsumexp(self.rows @ x + self.offsets))
 
     def rebased(self, x: np.ndarray) -> "Tail":
-        """Itself."""
         return self
 
     def expand(self, x: np.ndarray) -> Expansion:
-        """Value and derivatives."""
         exponents = self.rows @ x + self.offsets
         total = logsumexp(exponents)
         share = np.exp(exponents - total)

@@ -15,17 +15,10 @@ from attsvm.regularization.scalar import Scalar
 
 @dataclass(frozen=True, kw_only=True)
 class LinearExcess(Excess):
-    """The excess under h(o) = v'o.
+    """The excess under h(o) = v'o."""
 
-    Attributes
-    ----------
-    values : ndarray, shape (N, T, d)
-        y_i x_it, the input of the head.
-    head : ndarray, shape (d,)
-    """
-
-    values: np.ndarray
-    head: np.ndarray
+    values: np.ndarray  # shape (N, T, d), y_i x_it, the input of the head
+    head: np.ndarray  # shape (d,)
 
     @classmethod
     def of(cls, problem: Problem, head: np.ndarray, loss: Scalar) -> "LinearExcess":
@@ -43,7 +36,6 @@ class LinearExcess(Excess):
 
     @cached_property
     def optimal(self) -> np.ndarray:
-        """The tokens of least loss, shape (N,)."""
         return np.asarray(np.argmax(np.where(self.allowed, self.values @ self.head, -np.inf), axis=1))
 
     @cached_property
@@ -54,7 +46,7 @@ class LinearExcess(Excess):
 
     @cached_property
     def margins(self) -> np.ndarray:
-        """γ_α, shape (N,)."""
+        """Return γ_α, shape (N,)."""
         return np.asarray(self.values[np.arange(len(self.reference)), self.reference] @ self.head)
 
     @property
@@ -63,7 +55,6 @@ class LinearExcess(Excess):
         return np.asarray(self.worse != 0)
 
     def same_values(self, one: np.ndarray, other: np.ndarray) -> bool:
-        """Whether two selections have the same margins."""
         index = np.arange(len(one))
         return bool((self.worse[index, one] == self.worse[index, other]).all())
 
@@ -114,16 +105,13 @@ class HeadLoss:
     loss: Scalar
 
     def value(self, head: np.ndarray) -> float:
-        """Log L."""
         assert self.loss.log_value is not None
         return float(logsumexp(self.loss.log_value(self.pooled @ head)) - np.log(len(self.pooled)))
 
     def rebased(self, head: np.ndarray) -> "HeadLoss":
-        """Itself."""
         return self
 
     def expand(self, head: np.ndarray) -> Expansion:
-        """Value and derivatives in v."""
         assert self.loss.log_value is not None
         margins = self.pooled @ head
         log_values = self.loss.log_value(margins)

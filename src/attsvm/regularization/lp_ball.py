@@ -14,7 +14,7 @@ from attsvm.regularization.weight_ball import MAX_STEPS, Found, WeightBall, ball
 
 @dataclass(frozen=True)
 class LpBall(WeightBall):
-    """‖W‖_p ≤ radius."""
+    """The matrices with ‖W‖_p ≤ radius."""
 
     norm: Lp
 
@@ -25,7 +25,7 @@ class LpBall(WeightBall):
 
     @property
     def power(self) -> float:
-        """P: ‖W‖_p^p is a sum over the entries."""
+        """Return p: ‖W‖_p^p is a sum over the entries."""
         return self.norm.p
 
     def steepest(self, gradient: np.ndarray) -> np.ndarray:

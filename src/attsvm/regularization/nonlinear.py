@@ -48,20 +48,12 @@ class HeadExcess(Excess):
 
     The margin that a query loses against its reference token is computed from D = x_α − o, a sum of small terms, as
     the integral of ∇h between both points. It keeps its digits where h(x_α) and h(o) are equal to rounding.
-
-    Attributes
-    ----------
-    tokens : ndarray, shape (N, T, d)
-    labels : ndarray, shape (N,)
-    head : HeadFunction
-    scores : ndarray, shape (N, T)
-        y h(x_t) of each token; −inf where masked.
     """
 
-    tokens: np.ndarray
-    labels: np.ndarray
+    tokens: np.ndarray  # shape (N, T, d)
+    labels: np.ndarray  # shape (N,)
     head: HeadFunction = field(repr=False)
-    scores: np.ndarray
+    scores: np.ndarray  # shape (N, T), y h(x_t) of each token; −inf where masked
 
     random_starts: ClassVar[int] = 1
 
@@ -69,10 +61,7 @@ class HeadExcess(Excess):
     def of(cls, problem: Problem, head: HeadFunction, loss: Scalar) -> "HeadExcess":
         """For a problem without batch axes, over the loss of the tokens of largest y h(x).
 
-        Raises
-        ------
-        ProblemError
-            If the head is not a number at some token.
+        Raises ProblemError if the head is not a number at some token.
         """
         labels, tokens, keys, queries, allowed = active_queries(problem)
         values = head.values(tokens.reshape(-1, tokens.shape[2])).reshape(allowed.shape)
@@ -97,12 +86,11 @@ class HeadExcess(Excess):
 
     @cached_property
     def optimal(self) -> np.ndarray:
-        """The tokens of least loss, shape (N,)."""
         return np.asarray(np.argmax(self.scores, axis=1))
 
     @cached_property
     def margins(self) -> np.ndarray:
-        """Y h(x_α), shape (N,)."""
+        """Return y h(x_α), shape (N,)."""
         return np.asarray(self.scores[np.arange(len(self.reference)), self.reference])
 
     @cached_property
@@ -117,7 +105,6 @@ class HeadExcess(Excess):
         return np.asarray(self.away.any(axis=2))
 
     def same_values(self, one: np.ndarray, other: np.ndarray) -> bool:
-        """Whether two selections have the same margins."""
         index = np.arange(len(one))
         return bool((self.scores[index, one] == self.scores[index, other]).all())
 
@@ -200,18 +187,9 @@ class HeadExcess(Excess):
 def excess_of(head: Head, parameters: Mapping[str, np.ndarray], problem: Problem, loss: Scalar) -> Excess:
     """The excess of a problem without batch axes under a head, found by the type of the head.
 
-    Parameters
-    ----------
-    head : Head
-    parameters : mapping of str to ndarray
-        Of the head.
-    problem : Problem
-    loss : Scalar
+    ``parameters``: of the head.
 
-    Raises
-    ------
-    ProblemError
-        If the head is not a number at some token.
+    Raises ProblemError if the head is not a number at some token.
     """
     return HeadExcess.of(problem, HeadFunction(head, parameters), loss)
 

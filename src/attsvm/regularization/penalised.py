@@ -50,10 +50,7 @@ def follow_penalties(
 ) -> list[Point]:
     """The minima for decreasing penalties; for those reached so far if the callback stops the search.
 
-    Raises
-    ------
-    ProblemError
-        If the loss does not depend on the attention.
+    Raises ProblemError if the loss does not depend on the attention.
     """
     check_depends(excess)
     search = _Search(excess, ball, penalty, *_minima(problem, excess, ball, penalty, float(log_penalties[-1])))

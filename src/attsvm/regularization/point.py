@@ -12,33 +12,19 @@ _SAME = 1e-6
 
 @dataclass(frozen=True)
 class Point:
-    """A minimum.
+    """A minimum."""
 
-    Attributes
-    ----------
-    weights : ndarray, shape (d_k d_q,)
-    excess : Excess
-        Over the loss of the head's optimal tokens.
-    residual : float
-    """
-
-    weights: np.ndarray
-    excess: Excess
+    weights: np.ndarray  # shape (d_k d_q,)
+    excess: Excess  # over the loss of the head's optimal tokens
     residual: float
 
 
 @dataclass(frozen=True)
 class JointPoint(Point):
-    """A minimum in attention and head.
-
-    Attributes
-    ----------
-    head : ndarray, shape (d,)
-    head_residual : float
-    """
+    """A minimum in attention and head."""
 
     excess: LinearExcess
-    head: np.ndarray
+    head: np.ndarray  # shape (d,)
     head_residual: float
 
 

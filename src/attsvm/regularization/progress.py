@@ -9,21 +9,11 @@ from attsvm._utils.progress import Callback, Progress
 
 @dataclass
 class Watch:
-    """Calls the callback after each minimisation, and remembers whether it stopped the work.
-
-    Attributes
-    ----------
-    callback : callable or None
-    steps : int
-        Radii of all problems.
-    before : int
-        Radii of the problems that are finished.
-    stopped : bool
-    """
+    """Calls the callback after each minimisation, and remembers whether it stopped the work."""
 
     callback: Callback | None
-    steps: int
-    before: int = 0
+    steps: int  # radii of all problems
+    before: int = 0  # radii of the problems that are finished
     stopped: bool = False
     started: float = field(default_factory=time.perf_counter)
 

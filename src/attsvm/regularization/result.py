@@ -49,10 +49,7 @@ class Path(Result):
     def to_frame(self) -> Any:
         """The numbers along the path as a pandas DataFrame: one row for each point and problem.
 
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
+        Raises ImportError if pandas is not installed.
         """
         import pandas as pd
 

@@ -25,22 +25,12 @@ _GAUGE = 1e-11
 
 
 class Minimum(NamedTuple):
-    """Where a minimisation ended.
+    """Where a minimisation ended."""
 
-    Attributes
-    ----------
-    x : ndarray, shape (d,)
-    residual : float
-        How far x is from stationary.
-    steps : int
-    pull : float
-        The multiplier of the cone.
-    """
-
-    x: np.ndarray
-    residual: float
+    x: np.ndarray  # shape (d,)
+    residual: float  # how far x is from stationary
     steps: int
-    pull: float = 0.0
+    pull: float = 0.0  # the multiplier of the cone
 
 
 def minimise(
@@ -54,28 +44,13 @@ def minimise(
     tol: float = 1e-15,
     max_steps: int = 200,
 ) -> Minimum:
-    """A local minimum of a function over ‖x‖_p ≤ radius, and inside a cone if one is given.
+    """Find a local minimum of a function over ‖x‖_p ≤ radius, and inside a cone if one is given.
 
-    Parameters
-    ----------
-    objective : Objective
-    start : ndarray, shape (d,)
-        It is first moved into the ball and the cone.
-    radius : float
-    p : float
-        1 < p < ∞.
-    cone : Cone, optional
-    symmetries : callable, optional
-        Maps x to directions (k, d) along which the function, the norm and the cone are constant. No step is made
-        along them.
-    tol : float
-        Tolerance of the residual: 1 − ⟨−g, x⟩/(radius ‖g‖_q) on the sphere, ‖x‖ ‖g‖_q inside the ball.
-    max_steps : int
+    ``start``: shape (d,), it is first moved into the ball and the cone. ``p``: 1 < p < ∞. ``symmetries``: maps x to
+    directions (k, d) along which the function, the norm and the cone are constant. No step is made along them. ``tol``:
+    tolerance of the residual: 1 − ⟨−g, x⟩/(radius ‖g‖_q) on the sphere, ‖x‖ ‖g‖_q inside the ball.
 
-    Returns
-    -------
-    Minimum
-        Its residual says how far it is from stationary.
+    The residual of the minimum says how far it is from stationary.
     """
     region = _Region(radius, Lp(p), cone)
     with threads_for(start.size**3):  # eigenvectors
@@ -304,7 +279,7 @@ def _misalignment(x: np.ndarray, gradient: np.ndarray, radius: float, correlatio
 
 
 def _mirror(x: np.ndarray, p: float) -> np.ndarray:
-    """sign(x)|x|^(p−1)."""
+    """Compute sign(x)|x|^(p−1) entry by entry."""
     return np.asarray(np.sign(x) * np.abs(x) ** (p - 1))
 
 

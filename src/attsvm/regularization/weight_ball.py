@@ -18,20 +18,11 @@ MAX_STEPS = 300
 
 
 class Found(NamedTuple):
-    """A minimum in a ball.
+    """A minimum in a ball."""
 
-    Attributes
-    ----------
-    weights : ndarray, shape (d_k d_q,)
-    objective : Objective
-        The objective, rebased at the weights.
-    residual : float
-        How far the weights are from stationary.
-    """
-
-    weights: np.ndarray
-    objective: Objective
-    residual: float
+    weights: np.ndarray  # shape (d_k d_q,)
+    objective: Objective  # the objective, rebased at the weights
+    residual: float  # how far the weights are from stationary
 
 
 @dataclass(frozen=True)

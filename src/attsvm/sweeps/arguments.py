@@ -38,10 +38,7 @@ class Arguments:
 def find_source(data: str | Callable[..., Any]) -> Callable[..., Any]:
     """The function that draws problems, by name, by import path, or itself.
 
-    Raises
-    ------
-    ProblemError
-        If its first parameter is not ``generators``.
+    Raises ProblemError if its first parameter is not ``generators``.
     """
     found = data if callable(data) else SOURCES.find(data)
     first = next(iter(inspect.signature(found).parameters), "none")
@@ -53,16 +50,11 @@ def find_source(data: str | Callable[..., Any]) -> Callable[..., Any]:
 def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Callable[[str], tuple[str, str]]:
     """The function from the name of an argument to its group and its own name.
 
-    Parameters
-    ----------
-    data : str or callable
-    optimizers : tuple
-        All optimizers of the sweep. An option has to be one of each. Options without any are those of the default.
+    ``optimizers``: all optimizers of the sweep. An option has to be one of each. Options without any are those of the
+    default.
 
-    Raises
-    ------
-    ProblemError
-        From the function: if no group has such an argument, or several groups have and the name has no prefix.
+    Raises ProblemError from the function: if no group has such an argument, or several groups have and the name has no
+    prefix.
     """
     optimizers = optimizers or (DEFAULT,)
     named = [optimizer for optimizer in optimizers if isinstance(optimizer, str)]
@@ -91,10 +83,7 @@ def group_of(data: str | Callable[..., Any], optimizers: tuple[Any, ...]) -> Cal
 def read_function(text: str) -> Callable[..., Any]:
     """The function at an import path ``package.module:name``.
 
-    Raises
-    ------
-    ProblemError
-        If there is none.
+    Raises ProblemError if there is none.
     """
     try:
         found = import_object(text)

@@ -168,10 +168,7 @@ def _norms(limit: Limit) -> set[Norm | None]:
 def drawn_block(found: Any, width: int) -> Drawn:
     """What a source returned, checked.
 
-    Raises
-    ------
-    ProblemError
-        If it is neither a problem nor a :class:`Drawn`, or its batch axis is not that of the trials.
+    Raises ProblemError if it is neither a problem nor a :class:`Drawn`, or its batch axis is not that of the trials.
     """
     drawn = Drawn(found) if isinstance(found, Problem) else found
     if not isinstance(drawn, Drawn):

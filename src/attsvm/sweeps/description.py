@@ -30,18 +30,10 @@ def described(value: Any, name: str = "sweep", inside: tuple[int, ...] = ()) -> 
     Arrays are described by the hash of their bytes, dataclasses by their fields, functions by their source, defaults
     and closures, optimizers by their configuration, import paths by what they refer to.
 
-    Parameters
-    ----------
-    value : object
-    name : str
-        What it is called in an error.
-    inside : tuple of int
-        Ids of the objects it is a part of. A recursive function is a part of itself.
+    ``name``: what it is called in an error. ``inside``: ids of the objects it is a part of. A recursive function is a
+    part of itself.
 
-    Raises
-    ------
-    ProblemError
-        If it cannot be described.
+    Raises ProblemError if it cannot be described.
     """
     if id(value) in inside:
         return "recursive"

@@ -23,39 +23,23 @@ FRAME = 64
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a sweep takes.
-
-    Attributes
-    ----------
-    trials, chunks : int
-    seconds : float
-        On ``workers`` workers, without the time to start them, to import and to compile.
-    compile_seconds : float
-        The most that imports and compilation add: with a program for each cell that differs in more than numbers with a
-        decimal point, such as a learning rate, and none of them in the cache of programs.
-    bytes : int
-        On disk in blocks of 4 KiB, without compression.
-    workers : int
-    measured : int
-        The number of blocks that were computed for it.
-    """
+    """What a sweep takes."""
 
     trials: int
     chunks: int
-    seconds: float
+    seconds: float  # on ``workers`` workers, without the time to start them, to import and to compile
+    # the most that imports and compilation add: with a program for each cell that differs in more than numbers with a
+    # decimal point, such as a learning rate, and none of them in the cache of programs
     compile_seconds: float
-    bytes: int
+    bytes: int  # on disk in blocks of 4 KiB, without compression
     workers: int
-    measured: int
+    measured: int  # the number of blocks that were computed for it
 
 
 def estimate(definition: Definition, chunk: int, workers: int | None = None, device: str | None = None) -> Estimate:
     """Compute a block of the first, the middle and the last cell, twice: the first time programs are compiled.
 
-    Raises
-    ------
-    ProblemError
-        If a value of the sweep cannot be used, or there is no such device.
+    Raises ProblemError if a value of the sweep cannot be used, or there is no such device.
     """
     check_values(definition)
     home = find_device(device)

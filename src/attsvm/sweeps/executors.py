@@ -53,7 +53,6 @@ class InProcess(Executor):
     """One chunk after the other in this process. Dask is not needed."""
 
     def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
-        """Each task with its failure, or None."""
         while queue:
             task = queue.popleft()
             yield task, attempt(call, task)
@@ -64,19 +63,13 @@ class InProcess(Executor):
 
 
 class Distributed(Executor):
-    """The workers of a Dask scheduler.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    """
+    """The workers of a Dask scheduler."""
 
     def __init__(self, client: Any) -> None:
         self.client, self.dashboard = client, client.dashboard_link or ""
         self._counted, self._workers = -math.inf, 0
 
     def outcomes(self, queue: deque[Task], call: Call) -> Iterator[Outcome]:
-        """Each task with its failure, or None."""
         from distributed import as_completed
 
         running: dict[Any, Task] = {}
@@ -106,10 +99,7 @@ class Distributed(Executor):
 def check_workers(scheduler: str | None, workers: int | None) -> None:
     """Check how many workers are given.
 
-    Raises
-    ------
-    ProblemError
-        If it is no number of workers, or there is a scheduler, too.
+    Raises ProblemError if it is no number of workers, or there is a scheduler, too.
     """
     if workers is not None:
         check_integer("workers", workers, 0)
@@ -132,10 +122,7 @@ def device_of_workers(scheduler: str | None, device: str | None) -> str | None:
 
     It is not known if the scheduler has no workers yet: then it is the given one.
 
-    Raises
-    ------
-    ProblemError
-        If a worker has no such device, or none is given and the workers have different ones.
+    Raises ProblemError if a worker has no such device, or none is given and the workers have different ones.
     """
     if scheduler is None:
         return _own_device(device)
@@ -154,10 +141,7 @@ def _own_device(device: str | None) -> str:
 def executor(scheduler: str | None, workers: int) -> Iterator[Executor]:
     """An executor: a running scheduler, this process for 0 workers, or a cluster on this machine.
 
-    Raises
-    ------
-    ProblemError
-        If the scheduler cannot be reached.
+    Raises ProblemError if the scheduler cannot be reached.
     """
     if scheduler is not None:
         with _connected(scheduler) as client:

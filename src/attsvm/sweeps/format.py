@@ -127,10 +127,7 @@ class Output:
 def check_names(names: Iterable[str]) -> None:
     """Refuse names of outputs, of their axes and of the grid that would overwrite each other in a store.
 
-    Raises
-    ------
-    ProblemError
-        If a name occurs twice, or is one that every store has.
+    Raises ProblemError if a name occurs twice, or is one that every store has.
     """
     counted = Counter([*names, "trial", "done"])
     twice = [name for name, number in counted.items() if number > 1]

@@ -77,7 +77,6 @@ class OfFunction(Measure):
         self.function, self.name = function, getattr(function, "__name__", "function")
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """Call the function."""
         found = self.function(block.problem, block.run)
         if not isinstance(found, dict):
             raise ProblemError(f"{self.name}: expected a dict of arrays, got {type(found).__name__}")
@@ -96,10 +95,7 @@ MEASURES: Registry[type[Measure] | Measure] = Registry(
 def parse_measure(measure: "str | Measure | type[Measure] | Callable[..., Any]") -> Measure:
     """Read a measure: a name, ``NAME=ARGUMENTS``, the import path of a function, a function or a measure.
 
-    Raises
-    ------
-    ProblemError
-        If there is no such measure, or it has other arguments.
+    Raises ProblemError if there is no such measure, or it has other arguments.
     """
     if isinstance(measure, str):
         name, equals, text = measure.partition("=")

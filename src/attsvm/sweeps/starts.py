@@ -35,10 +35,7 @@ STARTS: dict[str | None, Draw] = {None: _default, "uniform": _uniform}
 def start(drawn: Drawn, arguments: Mapping[str, Any], generators: list[np.random.Generator]) -> dict[str, np.ndarray]:
     """The initial parameters of the attention, with the trials in front, and zeros in coordinates that are zero.
 
-    Raises
-    ------
-    ProblemError
-        If ``init`` is none of :data:`STARTS`.
+    Raises ProblemError if ``init`` is none of :data:`STARTS`.
     """
     init = arguments.get("init")
     if not (init is None or isinstance(init, str)) or init not in STARTS:

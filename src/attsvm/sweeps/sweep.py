@@ -211,10 +211,7 @@ def define(
 ) -> Definition:
     """The definition that the arguments of :func:`sweep` describe.
 
-    Raises
-    ------
-    ProblemError
-        If they are not valid.
+    Raises ProblemError if they are not valid.
     """
     for name in options:
         if name not in OPTIONS:
@@ -232,10 +229,7 @@ def define(
 def chunk_size(definition: Definition, chunk: int | None) -> int:
     """The number of trials of a chunk, a multiple of the block.
 
-    Raises
-    ------
-    ProblemError
-        If the given number is not one.
+    Raises ProblemError if the given number is not one.
     """
     width = definition.width
     if chunk is None:

@@ -19,10 +19,7 @@ def check_values(definition: Definition) -> None:
     A value may fit no more than some values of the other axes, as a rank does. So it is refused only if it can be used
     neither with the first nor with the last values of the others.
 
-    Raises
-    ------
-    ProblemError
-        If a value cannot be used.
+    Raises ProblemError if a value cannot be used.
     """
     lengths = definition.shape
     for axis, (name, values) in enumerate(definition.grid.items()):

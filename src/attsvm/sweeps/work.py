@@ -32,20 +32,11 @@ def run_chunk(definition: Definition, path: Path, chunk: int, identity: str, dev
 
 
 class Failure(NamedTuple):
-    """The error of a chunk as text: not every exception can be sent from one process to another.
+    """The error of a chunk as text: not every exception can be sent from one process to another."""
 
-    Attributes
-    ----------
-    error : str
-        The type of the exception and its message.
-    traceback : str
-    final : bool
-        Whether another attempt would fail, too.
-    """
-
-    error: str
+    error: str  # the type of the exception and its message
     traceback: str
-    final: bool
+    final: bool  # whether another attempt would fail, too
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":

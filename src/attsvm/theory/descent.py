@@ -18,16 +18,7 @@ def descent_direction(
     a_t (r − D_t). Over the tokens that are not the winner these are sums of small terms without cancellation; the
     common factor exp(c) is taken out, so that nothing underflows.
 
-    Parameters
-    ----------
-    problem : Problem
-        With labels ±1 and a head.
-    weights : ndarray, shape (*trials, *batch, d_k, d_q), or (*trials, *batch, d_k) for a prompt
-    loss : OutputLoss
-
-    Returns
-    -------
-    ndarray, shape of the weights
+    ``problem``: with labels ±1 and a head.
     """
     keys, queries, allowed, active = problem.canonical
     logits = np.where(allowed, token_logits(problem, weights), -np.inf)

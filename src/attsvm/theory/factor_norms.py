@@ -18,10 +18,7 @@ Groups = list[tuple[np.ndarray, ...]]
 def groups_of(num_heads: int, key_dim: int, query_dim: int, columns: int, scope: MatrixScope) -> Groups:
     """The places of the matrices among the numbers of K (H, d_k, m) and Q (H, d_q, m), keys and queries in pairs.
 
-    Raises
-    ------
-    ProblemError
-        If keys and queries of different dimensions are to be one matrix.
+    Raises ProblemError if keys and queries of different dimensions are to be one matrix.
     """
     keys = np.arange(num_heads * key_dim * columns).reshape(num_heads, key_dim, columns)
     queries = keys.size + np.arange(num_heads * query_dim * columns).reshape(num_heads, query_dim, columns)
@@ -37,19 +34,11 @@ def groups_of(num_heads: int, key_dim: int, query_dim: int, columns: int, scope:
 
 @dataclass(frozen=True)
 class _OfGroups(Norm):
-    """A norm of vectors that hold K and Q, made of the norms of their matrices.
-
-    Parameters
-    ----------
-    of : Norm
-    sizes : tuple of int
-        (H, d_k, d_q, m).
-    scope : {"heads", "fused", "kq"}
-    """
+    """A norm of vectors that hold K and Q, made of the norms of their matrices."""
 
     of: Norm
-    sizes: tuple[int, int, int, int]
-    scope: MatrixScope
+    sizes: tuple[int, int, int, int]  # (H, d_k, d_q, m)
+    scope: MatrixScope  # {"heads", "fused", "kq"}
 
     @property
     def parts(self) -> tuple[Norm, ...]:
@@ -58,7 +47,6 @@ class _OfGroups(Norm):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the vectors."""
         num_heads, key_dim, query_dim, columns = self.sizes
         return (num_heads * (key_dim + query_dim) * columns,)
 
@@ -93,7 +81,6 @@ class LargestOfGroups(_OfGroups):
         return SumOfGroups(self.of.dual, self.sizes, self.scope)
 
     def value(self, x: Any, axes: int = 1) -> float:
-        """The largest of them."""
         return float(self.each(x).max())
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
@@ -116,11 +103,10 @@ class SumOfGroups(_OfGroups):
         return LargestOfGroups(self.of.dual, self.sizes, self.scope)
 
     def value(self, x: Any, axes: int = 1) -> float:
-        """Their sum."""
         return float(self.each(x).sum())
 
     def prox(self, x: np.ndarray, step: float) -> np.ndarray:
-        """That of each matrix."""
+        """Apply the proximal map of each matrix."""
         flat = np.array(x, dtype=np.float64).ravel()
         for place in self.places:
             flat[place] = self.of.prox(flat[place], step)

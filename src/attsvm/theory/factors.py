@@ -225,7 +225,7 @@ def _factors(problem: Problem, given: Any) -> tuple[Keys, Queries]:
 
 
 def _shape(keys: Keys, queries: Queries) -> tuple[int, int, int, int]:
-    """(H, d_k, d_q, m)."""
+    """Return (H, d_k, d_q, m)."""
     return keys.shape[-3], keys.shape[-2], queries.shape[-2], keys.shape[-1]
 
 

@@ -23,10 +23,7 @@ def given_start(
 ) -> tuple[np.ndarray, optax.GradientTransformation | None]:
     """The initial weights, and the optimizer; zeros and None if they are not given.
 
-    Raises
-    ------
-    ProblemError
-        If they do not fit, or the run is of another objective.
+    Raises ProblemError if they do not fit, or the run is of another objective.
     """
     given = None if optimizer is None else parse_optimizer(optimizer)
     if isinstance(init, Run):

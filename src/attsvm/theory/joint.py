@@ -32,7 +32,7 @@ class Joint(NamedTuple):
 
 
 def joint_direction(problem: Problem, run: Run, part: Trained, used: Norm) -> Joint:
-    """Relaxed if the radius of the head grows faster than that of the attention, plain otherwise.
+    """Solve the relaxed Att-SVM if the radius of the head grows faster than that of the attention, else the plain one.
 
     ``part`` is the run in its trained parameters.
     """

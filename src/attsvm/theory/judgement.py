@@ -36,17 +36,8 @@ def judge(
 ) -> Judgement:
     """Look for a theorem, then for a measurement.
 
-    Parameters
-    ----------
-    run : Run
-    known : Limit
-        The limit of steps of its length.
-    used : Norm
-        The norm of the Att-SVM.
-    model : Model
-    rows : list of Hypothesis
-        What any prediction assumes. The rows on batches and decay may be replaced by a measurement with them.
-    theorem : Theorem or None
+    ``known``: the limit of steps of its length. ``used``: the norm of the Att-SVM. ``rows``: what any prediction
+    assumes. The rows on batches and decay may be replaced by a measurement with them.
     """
     of_theorem = theorem.hypotheses if theorem else ()
     hypotheses = (*rows, *of_theorem)

@@ -184,10 +184,7 @@ def _attended(problem: Problem, weights: np.ndarray) -> tuple[np.ndarray, np.nda
 def trial_axes(problem: Problem, weights: np.ndarray, name: str) -> tuple[int, ...]:
     """The axes of weights in front of the batch axes of the problem.
 
-    Raises
-    ------
-    ProblemError
-        If the axes of the weights do not end with the batch axes of the problem.
+    Raises ProblemError if the axes of the weights do not end with the batch axes of the problem.
     """
     found = weights.shape[: weights.ndim - (2 if problem.has_queries else 1)]
     trials, batch = found[: len(found) - len(problem.batch_shape)], found[len(found) - len(problem.batch_shape) :]

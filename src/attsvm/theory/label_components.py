@@ -24,10 +24,7 @@ class LabelComponents(NamedTuple):
 def label_components(problem: Problem, run: Run, part: Trained, used: Norm) -> LabelComponents:
     """What the graphs of the problems predict for a run, in its trained parameters ``part``.
 
-    Raises
-    ------
-    ProblemError
-        If equal tokens have different keys, or a context does not contain its label.
+    Raises ProblemError if equal tokens have different keys, or a context does not contain its label.
     """
     batch = problem.batch_shape
     graphs = {index: ProblemGraph.of(problem[index] if batch else problem) for index in np.ndindex(batch)}

@@ -35,10 +35,7 @@ def known_limit(run: Run) -> Limit:
 def norm_for(run: Run, norm: str | float | Norm | None) -> Norm:
     """The norm that is given, otherwise that of the limit of the optimizer.
 
-    Raises
-    ------
-    ProblemError
-        If none is given and the norm of the limit is not known.
+    Raises ProblemError if none is given and the norm of the limit is not known.
     """
     limit = known_limit(run)
     used = limit.norm if norm is None else parse_norm(norm)

@@ -20,23 +20,12 @@ DOUBLINGS = 200
 
 @dataclass(frozen=True)
 class Level:
-    """The loss of the queries above its infimum, and what it implies.
-
-    Attributes
-    ----------
-    problem : Problem
-    loss : OutputLoss
-    gamma : ndarray, shape (*batch, n, Q, T)
-        The scores.
-    rest : bool ndarray, shape (*batch, n, Q, T)
-        The tokens that are not optimal.
-    found : Extent
-    """
+    """The loss of the queries above its infimum, and what it implies."""
 
     problem: Problem
     loss: OutputLoss
-    gamma: Float[np.ndarray, "*batch n Q T"]
-    rest: Bool[np.ndarray, "*batch n Q T"]
+    gamma: Float[np.ndarray, "*batch n Q T"]  # the scores
+    rest: Bool[np.ndarray, "*batch n Q T"]  # the tokens that are not optimal
     found: Extent
 
     @cached_property

@@ -127,10 +127,7 @@ def mirror_descent_bound(steps: Any, p: float) -> np.ndarray | float:
 def divergence_of(norm: Norm) -> Callable[..., np.ndarray | float] | None:
     """The directional Bregman divergence of a norm, found by its type; None if it has none.
 
-    Returns
-    -------
-    callable or None
-        A function of two arrays and ``axis=``. ``divergence_of.register`` adds one for another type of norm.
+    Returns a function of two arrays and ``axis=``. ``divergence_of.register`` adds one for another type of norm.
 
     Examples
     --------

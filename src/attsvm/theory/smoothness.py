@@ -166,13 +166,13 @@ def scores_of_queries(problem: Problem) -> Float[np.ndarray, "*batch n Q T"]:
 
 
 def loss_values(loss: OutputLoss, margins: np.ndarray) -> np.ndarray:
-    """ℓ(m), elementwise."""
+    """Compute ℓ(m) of each margin."""
     with jax.enable_x64(True):
         return np.asarray(_programs(loss, default_device()).values(np.asarray(margins, np.float64)))
 
 
 def log_slopes(loss: OutputLoss, margins: np.ndarray) -> np.ndarray:
-    """log|ℓ'(m)|, elementwise."""
+    """Compute log|ℓ'(m)| of each margin."""
     with jax.enable_x64(True):
         return np.asarray(_programs(loss, default_device()).log_slopes(np.asarray(margins, np.float64)))
 

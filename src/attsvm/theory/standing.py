@@ -49,48 +49,26 @@ class Found(StrEnum):
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: what was trained, the Att-SVM, and what was measured.
+    """One row of the table: what was trained, the Att-SVM, and what was measured."""
 
-    Attributes
-    ----------
-    steps, attention, norm : str
-        The kind of steps, the parametrization and the norm of the Att-SVM.
-    found : Found
-    measure : str
-        "margin ratio" or "correlation".
-    first, last : tuple of float
-        Its mean and least value over the problems, after the least and the largest number of steps.
-    num_steps, logit_change : tuple of float
-        The range that was measured; the change of a logit is that of the steps at the records.
-    command : str
-    model : str
-        "fixed head", "trained head", "nonlinear head", "tokens, acyclic" or "tokens, cyclic".
-    heads, columns : str
-        "one" or "several" attention heads; "all" or "few" columns of the factors.
-    decay : float
-        The decoupled weight decay.
-    batch : tuple of int
-        Least and largest number of sequences in a step, or empty for all sequences.
-    sequences : int
-        n, for mini-batches.
-    """
-
-    steps: str
+    steps: str  # steps, attention, norm: the kind of steps, the parametrization and the norm of the Att-SVM
     attention: str
     norm: str
     found: Found
-    measure: str
+    measure: str  # "margin ratio" or "correlation"
+    # first, last: its mean and least value over the problems, after the least and the largest number of steps
     first: tuple[float, float]
     last: tuple[float, float]
+    # num_steps, logit_change: the range that was measured; the change of a logit is that of the steps at the records
     num_steps: tuple[int, int]
     logit_change: tuple[float, float]
     command: str
-    model: str = "fixed head"
-    heads: str = "one"
+    model: str = "fixed head"  # "fixed head", "trained head", "nonlinear head", "tokens, acyclic" or "tokens, cyclic"
+    heads: str = "one"  # heads, columns: "one" or "several" attention heads; "all" or "few" columns of the factors
     columns: str = "all"
-    decay: float = 0.0
-    batch: tuple[int, ...] = ()
-    sequences: int = 0
+    decay: float = 0.0  # the decoupled weight decay
+    batch: tuple[int, ...] = ()  # least and largest number of sequences in a step, or empty for all sequences
+    sequences: int = 0  # n, for mini-batches
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -107,7 +85,6 @@ class Row:
 
 @cache
 def table() -> tuple[Row, ...]:
-    """All rows."""
     rows = []
     for written in _file()["row"]:
         fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in written.items()}

@@ -12,36 +12,19 @@ from attsvm.training.attention import parse_attention
 
 
 class Trained(NamedTuple):
-    """The problem of the attention's trained parameters, and their weights along a run.
+    """The problem of the attention's trained parameters, and their weights along a run."""
 
-    Attributes
-    ----------
-    problem : Problem
-        That of the run, unless parameters of the attention are fixed.
-    history : ndarray, shape (R, *batch_shape, ...)
-        The weights of that problem at the records of the run.
-    whole : callable
-        From weights of that problem to those of the run.
-    trains_head : bool
-        Whether the run trained parameters of the head, too.
-    attention : str
-        The parametrization of that problem.
-    """
-
-    problem: Problem
-    history: np.ndarray
-    whole: Callable[[np.ndarray], np.ndarray]
-    trains_head: bool
-    attention: str
+    problem: Problem  # that of the run, unless parameters of the attention are fixed
+    history: np.ndarray  # shape (R, *batch_shape, ...), the weights of that problem at the records of the run
+    whole: Callable[[np.ndarray], np.ndarray]  # from weights of that problem to those of the run
+    trains_head: bool  # whether the run trained parameters of the head, too
+    attention: str  # the parametrization of that problem
 
 
 def trained_part(problem: Problem, run: Run) -> Trained:
     """The run in its trained parameters.
 
-    Raises
-    ------
-    ProblemError
-        If the run did not train its attention, or does not fit the problem.
+    Raises ProblemError if the run did not train its attention, or does not fit the problem.
     """
     layer = parse_attention(run.attention, problem, None)
     names = list(layer.shapes(problem))

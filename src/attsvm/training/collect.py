@@ -25,20 +25,9 @@ PRECISE_LOGIT = 1e8
 def collect(session: Session, setup: Setup, resumed: Run | None, recorded: list[int], interrupted: bool) -> Run:
     """The run, from the last state and all observations.
 
-    Parameters
-    ----------
-    session : Session
-    setup : Setup
-    resumed : Run or None
-        The run that this one continues.
-    recorded : list of int
-        The steps that the history holds.
-    interrupted : bool
+    ``resumed``: the run that this one continues. ``recorded``: the steps that the history holds.
 
-    Raises
-    ------
-    ProblemError
-        If the loss is not a number at the start.
+    Raises ProblemError if the loss is not a number at the start.
     """
     everything: Any = jax.tree.map(lambda *x: np.concatenate(x), *session.observed)
     steps = np.array(session.observed_steps, dtype=np.int64)

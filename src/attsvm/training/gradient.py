@@ -88,18 +88,9 @@ class LossGradient:
     ) -> tuple[dict[str, Float[np.ndarray, "trials ..."]], Float[np.ndarray, "trials"]]:
         """The gradient with its scale taken out, so that it does not underflow.
 
-        Parameters
-        ----------
-        parameters : dict of str to ndarray
-            One row for each trial.
-        step : int
-            The number of steps made, which a mini-batch depends on.
+        ``parameters``: one row for each trial. ``step``: the number of steps made, which a mini-batch depends on.
 
-        Returns
-        -------
-        gradient : dict of str to ndarray
-            Times exp(−log_scale).
-        log_scale : ndarray, shape (trials,)
+        Returns ``gradient`` (times exp(−log_scale)) and ``log_scale``.
         """
         return self.with_value(parameters, step)[1:]
 

@@ -13,20 +13,11 @@ _NUMBERS_AT_ONCE = 2_000_000
 def logit_changes(
     problem: Problem, steps: Int[np.ndarray, "R"], weights: np.ndarray, power: Int[np.ndarray, "R *batch"]
 ) -> Float[np.ndarray, "R *batch"]:
-    """The largest |k'(W_r − W_{r−1})z| over heads, queries and tokens, W = 2^power · weights, at each record r.
+    """Compute the largest |k'(W_r − W_{r−1})z| over heads, queries and tokens, W = 2^power · weights, at each record r.
 
-    Parameters
-    ----------
-    problem : Problem
-    steps : int ndarray, shape (R,)
-        In increasing order.
-    weights : ndarray, shape (R, *batch, [H,] d_k, d_q) or (R, *batch, [H,] d_k)
-    power : int ndarray, shape (R, *batch)
+    ``steps``: in increasing order. ``weights``: shape (R, *batch, [H,] d_k, d_q) or (R, *batch, [H,] d_k).
 
-    Returns
-    -------
-    ndarray, shape (R, *batch)
-        At most the largest float; 0 where the record before is not that of the step before.
+    The changes are at most the largest float, and 0 where the record before is not that of the step before.
     """
     model, shape = problem.model_shape, power.shape
     trials = math.prod(power.shape[1 : power.ndim - len(model)])

@@ -27,14 +27,7 @@ ARRAYS_OF_PARAMETERS = 8
 def enough_memory(device: Any, setup: Setup) -> Iterator[None]:
     """Make one error, which says how many trials would fit, of the errors of memory that does not suffice.
 
-    Parameters
-    ----------
-    device : jax.Device
-    setup : Setup
-
-    Raises
-    ------
-    MemoryError
+    Raises MemoryError.
     """
     try:
         yield

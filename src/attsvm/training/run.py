@@ -173,10 +173,7 @@ class Run(Result):
         The columns are ``loss``, ``log_scale``, ``logit_change``, and the lowest and the median over the queries of the
         largest probability. The index counts ``steps`` and the batch axes.
 
-        Raises
-        ------
-        ImportError
-            If pandas is not installed.
+        Raises ImportError if pandas is not installed.
 
         Examples
         --------
@@ -222,13 +219,7 @@ class Run(Result):
 
 
 def optimizer_of(run: Run) -> Any:
-    """The optimizer of a run.
-
-    Raises
-    ------
-    ProblemError
-        If the run was loaded from a file and its optimizer cannot be rebuilt.
-    """
+    """Return the optimizer of a run; raise ProblemError if it was loaded from a file and cannot be rebuilt."""
     if run.live_optimizer is not None:
         return run.live_optimizer
     if run.optimizer_config is None:

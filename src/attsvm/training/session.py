@@ -41,12 +41,7 @@ _CALL_OVER_FIXED = 5
 
 
 class Session:
-    """The slices of one call of :func:`attsvm.train`, and what they have recorded.
-
-    Parameters
-    ----------
-    setup : Setup
-    """
+    """The slices of one call of :func:`attsvm.train`, and what they have recorded."""
 
     def __init__(self, setup: Setup) -> None:
         problem, objective, dtype = setup.problem, setup.objective, setup.dtype

@@ -27,69 +27,36 @@ HISTORY = ("steps", "loss", "probability", "selected", "weights", "log_scale", "
 
 @dataclass(frozen=True)
 class Setup:
-    """One training: what is minimised, by what, and from where.
-
-    Attributes
-    ----------
-    problem : Problem
-    objective : Objective
-    optimizer : optax.GradientTransformation
-    of_head : dict of str to ndarray
-        All parameters of the head, with the batch axes of the problem.
-    trained : dict of str to ndarray, shape (trials, ...)
-        The initial values of the trained parameters.
-    fixed : dict of str to ndarray, shape (trials, ...)
-        The values of the parameters that would be trained if they were not fixed.
-    fixed_names : tuple of str
-        The names given as ``fixed``, among which may be some of a head that is not trained.
-    reduced : Reduced or None
-        The problem of the attention's trained parameters; None if there are none.
-    exponent : int ndarray, shape (trials,)
-        The parameters of the attention are 2^exponent times the initial values.
-    batch_shape : tuple of int
-        The batch axes of the run, trials first.
-    penalty : float
-    stop : Stopping
-    dtype : numpy.dtype
-    batches : MiniBatches or None
-    seed : int
-    loss_name : str
-        "custom" for a function or an object.
-    start : str
-        Where the initial parameters come from: "zeros", "random", "given" or "run".
-    """
+    """One training: what is minimised, by what, and from where."""
 
     problem: Problem
     objective: Objective
     optimizer: optax.GradientTransformation
-    of_head: dict[str, np.ndarray]
-    trained: dict[str, np.ndarray]
+    of_head: dict[str, np.ndarray]  # all parameters of the head, with the batch axes of the problem
+    trained: dict[str, np.ndarray]  # shape (trials, ...), the initial values of the trained parameters
+    # shape (trials, ...), the values of the parameters that would be trained if they were not fixed
     fixed: dict[str, np.ndarray]
-    fixed_names: tuple[str, ...]
-    reduced: Reduced | None
-    exponent: np.ndarray
-    batch_shape: tuple[int, ...]
+    fixed_names: tuple[str, ...]  # the names given as ``fixed``, among which may be some of a head that is not trained
+    reduced: Reduced | None  # the problem of the attention's trained parameters; None if there are none
+    exponent: np.ndarray  # shape (trials,), the parameters of the attention are 2^exponent times the initial values
+    batch_shape: tuple[int, ...]  # the batch axes of the run, trials first
     penalty: float
     stop: Stopping
     dtype: np.dtype[Any]
     batches: MiniBatches | None
     seed: int
-    loss_name: str
-    start: str
+    loss_name: str  # "custom" for a function or an object
+    start: str  # where the initial parameters come from: "zeros", "random", "given" or "run"
 
     @property
     def num_trials(self) -> int:
-        """The number of trials in the batch."""
         return int(np.prod(self.batch_shape, dtype=np.int64))
 
 
 def check_numbers(steps: Any, dtype: str, penalty: Any, seed: Any) -> None:
     """Check the arguments that are numbers.
 
-    Raises
-    ------
-    ProblemError
-        If one is out of range.
+    Raises ProblemError if one is out of range.
     """
     check_integer("steps", steps, 0, MOST_STEPS)
     check_number("penalty", penalty, "a number >= 0", lambda x: x >= 0)
@@ -101,10 +68,7 @@ def check_numbers(steps: Any, dtype: str, penalty: Any, seed: Any) -> None:
 def parse_stop(stop: Stopping | None) -> Stopping:
     """The tolerances that are given; without any by default.
 
-    Raises
-    ------
-    ProblemError
-        If it is of another type.
+    Raises ProblemError if it is of another type.
     """
     if stop is None:
         return Stopping()
@@ -116,10 +80,7 @@ def parse_stop(stop: Stopping | None) -> Stopping:
 def mini_batches(size: int | None, stop: Stopping, problem: Problem) -> MiniBatches | None:
     """The mini-batches of a size; None if each step sees all sequences.
 
-    Raises
-    ------
-    ProblemError
-        If the size does not fit, or comes with a tolerance of the gradient.
+    Raises ProblemError if the size does not fit, or comes with a tolerance of the gradient.
     """
     n = problem.tokens.shape[-3]
     if size is None or (size == n and not isinstance(size, bool)):
@@ -146,10 +107,7 @@ def make_objective(
 ) -> tuple[Objective, dict[str, np.ndarray]]:
     """The objective, checked, and all parameters of the head.
 
-    Raises
-    ------
-    ProblemError
-        If head or loss do not fit, or ``fixed`` has unknown names or leaves nothing to train.
+    Raises ProblemError if head or loss do not fit, or ``fixed`` has unknown names or leaves nothing to train.
     """
     of_head = head.initial(problem)
     of_attention = list(layer.shapes(problem))
@@ -175,10 +133,7 @@ def make_objective(
 def parse_fixed(fixed: Sequence[str] | None, resumed: Run | None) -> tuple[str, ...]:
     """The names of the parameters that keep their initial values.
 
-    Raises
-    ------
-    ProblemError
-        If they are no sequence of names, or not those of the run that is resumed.
+    Raises ProblemError if they are no sequence of names, or not those of the run that is resumed.
     """
     earlier = () if resumed is None else resumed.fixed
     if fixed is None:
@@ -207,10 +162,7 @@ def check_factors(
 ) -> None:
     """Check that an optimizer of two factors has them, and no other matrices.
 
-    Raises
-    ------
-    ProblemError
-        If it has not.
+    Raises ProblemError if it has not.
     """
     axes = 1 + len(problem.heads_shape)
     matrices = {name for name, x in trained.items() if x.ndim > axes + 1}
@@ -236,10 +188,7 @@ def margin_plateau(
     Margins are measured in the norm of the optimizer, or, if it is Euclidean on factors, in the nuclear norm. The norms
     that other steps on factors induce take too long to compute at every check.
 
-    Raises
-    ------
-    ProblemError
-        If no query of a problem has a token to drop, or the attention is not trained.
+    Raises ProblemError if no query of a problem has a token to drop, or the attention is not trained.
     """
     if stop.margin_tol is None:
         return None

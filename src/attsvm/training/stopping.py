@@ -54,13 +54,7 @@ class Stopping:
 
 
 def check_at_least_zero(name: str, number: Any) -> None:
-    """Check an argument that is a number >= 0, or None.
-
-    Raises
-    ------
-    ProblemError
-        If it is not.
-    """
+    """Check an argument that is None or a number >= 0; raise ProblemError for any other."""
     if number is not None:
         check_number(name, number, "a number >= 0", lambda x: x >= 0)
 
@@ -73,17 +67,9 @@ class MarginPlateau:
     of the norm, so the gain of a doubling is about the remaining gain. Doublings of the number of steps are not used,
     because they say nothing as long as the initial weights are larger than the steps.
 
-    Parameters
-    ----------
-    problem : Problem
-    norm : Norm
-        The norm of margin and weights: that of the optimizer.
-    tolerance : float
+    ``norm``: the norm of margin and weights: that of the optimizer.
 
-    Raises
-    ------
-    ProblemError
-        If no query of a problem has a token to drop.
+    Raises ProblemError if no query of a problem has a token to drop.
     """
 
     def __init__(self, problem: Problem, norm: Norm, tolerance: float) -> None:
@@ -106,12 +92,7 @@ class MarginPlateau:
     ) -> Bool[np.ndarray, "*batch"]:
         """Which trials are on their plateau, at the next of the :meth:`checks`.
 
-        Parameters
-        ----------
-        selected : int ndarray, shape (*batch, n[, Q])
-        weights : ndarray, shape (*batch, d_k, d_q) or (*batch, d_k)
-        exponent : int ndarray, shape (*batch,)
-            The true weights are 2^exponent · weights.
+        ``exponent``: the true weights are 2^exponent · weights.
         """
         margins = np.asarray(margin(self.problem, weights, selected, self.norm))
         now = _Seen(margins, self.norm.values(weights, 2 if self.problem.has_queries else 1), exponent, selected)

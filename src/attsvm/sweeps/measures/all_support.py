@@ -21,7 +21,6 @@ class AllSupport(Measure):
     outputs: ClassVar[Mapping[str, Output]] = {"all_support": Output("all tokens support", codes=YES_NO)}
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """Count the support tokens."""
         solution = block.optimal_solution()
         canonical = block.problem.canonical
         # one token of each active query is selected

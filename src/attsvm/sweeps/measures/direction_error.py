@@ -21,7 +21,6 @@ class DirectionError(Measure):
     outputs: ClassVar[Mapping[str, Output]] = {"direction_error": Output("direction error")}
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """Compare the directions."""
         solution = block.solution()
         axes = (-2, -1) if block.trained_problem.has_queries else -1
         error = direction_error(block.trained_weights, np.nan_to_num(solution.direction), axis=axes)

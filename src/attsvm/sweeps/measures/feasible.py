@@ -30,7 +30,6 @@ class Feasible(Measure):
     }
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """Solve the Att-SVMs."""
         solution = block.optimal_solution()
         status = np.asarray(solution.status)
         place = np.argmax(status[..., None] == np.array(STATUSES), axis=-1)

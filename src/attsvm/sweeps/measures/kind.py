@@ -20,7 +20,6 @@ class KindOfConvergence(Measure):
     outputs: ClassVar[Mapping[str, Output]] = {"kind": Output("kind of convergence", codes=KINDS)}
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """Classify the run."""
         kinds = classify(block.problem, block.run, block.norm).kind
         return {"kind": np.argmax(np.asarray(kinds)[..., None] == np.array(KINDS), axis=-1)}
 

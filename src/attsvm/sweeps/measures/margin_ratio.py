@@ -19,10 +19,6 @@ class MarginRatio(Measure):
     """The margin ratio of the selected tokens in each norm.
 
     Missing where the trial is undecided or the Att-SVM has no solution of status ``optimal``.
-
-    Parameters
-    ----------
-    norms : tuple of str
     """
 
     norms: tuple[str, ...] = ("frobenius",)
@@ -37,7 +33,6 @@ class MarginRatio(Measure):
         return {"margin_ratio": Output("margin ratio", axes={"measured_norm": self.norms})}
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """Compute the ratio in each norm."""
         ratios = []
         for norm in self.norms:
             solution = block.solution(norm)

@@ -24,7 +24,6 @@ class Rank(Measure):
     }
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """Decompose the weights."""
         if not block.problem.has_queries:
             raise ProblemError("rank: expected a problem with queries, got a prompt, whose weights are a vector")
         values = np.linalg.svd(block.run.weights, compute_uv=False)

@@ -20,7 +20,6 @@ class SupportCount(Measure):
     outputs: ClassVar[Mapping[str, Output]] = {"support_count": Output("support tokens", count=True)}
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """Count them."""
         solution = block.solution()
         counts = solution.support.reshape(len(solution.support), -1).sum(axis=1)
         return {"support_count": np.where(block.comparable(solution), counts, MISSING)}

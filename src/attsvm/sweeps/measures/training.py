@@ -18,7 +18,6 @@ class Loss(Measure):
     outputs: ClassVar[Mapping[str, Output]] = {"loss": Output("training loss")}
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """The loss of the run."""
         return {"loss": np.asarray(block.run.loss)}
 
 
@@ -32,7 +31,6 @@ class Steps(Measure):
     }
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
-        """The steps of the run."""
         return {"decision_step": block.trained.decided, "steps": np.asarray(block.run.step)}
 
 

@@ -24,17 +24,9 @@ def draw(
 ) -> Drawn:
     """Draw sequences with a token of signal, two of weak signal, and noise, with flipped labels and test sequences.
 
-    Parameters
-    ----------
-    generators : sequence of Generator
-        One for each trial.
-    num_sequences, num_tokens, dim, signal, weak, label_noise, num_test, compact
-        Of :func:`attsvm.datasets.signal_noise`.
+    ``generators``: one for each trial. The other parameters are those of :func:`attsvm.datasets.signal_noise`.
 
-    Returns
-    -------
-    Drawn
-        With test data, and the extras ``flipped`` (trials, n) and ``noise_tokens`` (trials, T).
+    The result has test data, and the extras ``flipped`` (trials, n) and ``noise_tokens`` (trials, T).
     """
     trials = [
         signal_noise(

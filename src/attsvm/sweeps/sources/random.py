@@ -23,20 +23,11 @@ def draw(
 ) -> Problem | Drawn:
     """Draw Gaussian heads, tokens and queries, scaled to unit norm, and labels ±1 with equal probability.
 
-    Parameters
-    ----------
-    generators : sequence of Generator
-        One for each trial.
-    num_sequences, num_tokens, dim : int
-        n, T and d.
-    prompt : bool
-        Leave out the queries, for prompt attention.
-    self_attention : bool
-        The query of a sequence is its first token.
-    pad_to : int or sequence of int
-        The problem is filled up with zeros to the smallest of these dimensions that is not below ``dim``. Cells that
-        are filled up to one dimension share their compiled programs. Tokens and initial weights are those of ``dim``
-        dimensions, and so is the training up to rounding.
+    ``generators``: one for each trial. ``num_sequences``, ``num_tokens``, ``dim``: n, T and d. ``prompt``: leave out
+    the queries, for prompt attention. ``self_attention``: the query of a sequence is its first token. ``pad_to``: the
+    problem is filled up with zeros to the smallest of these dimensions that is not below ``dim``. Cells that are filled
+    up to one dimension share their compiled programs. Tokens and initial weights are those of ``dim`` dimensions, and
+    so is the training up to rounding.
     """
     n, T, d = (
         check_integer(name, size, 1)

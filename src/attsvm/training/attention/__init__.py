@@ -28,11 +28,8 @@ ATTENTIONS: dict[str, type[Attention]] = {kind.name: kind for kind in (Combined,
 def parse_attention(name: str | None, problem: Problem, rank: int | None) -> Attention:
     """Read ``attention`` and ``rank``, and check that they fit the problem.
 
-    Raises
-    ------
-    ProblemError
-        If the name is unknown, the problem has no queries for W or (K, Q) or has some for a prompt, or a rank is
-        given for another parametrization.
+    Raises ProblemError if the name is unknown, the problem has no queries for W or (K, Q) or has some for a prompt, or
+    a rank is given for another parametrization.
     """
     name = ("combined" if problem.has_queries else "prompt") if name is None else name
     if name not in ATTENTIONS:

@@ -31,24 +31,13 @@ class Data(NamedTuple):
 
 
 class Reduced(NamedTuple):
-    """The problem of the parameters that are trained, with the same logits.
+    """The problem of the parameters that are trained, with the same logits."""
 
-    Attributes
-    ----------
-    attention : Attention
-        The parametrization of that problem, whose limits and default optimizer apply.
-    problem : Problem
-        With other keys or queries, into which the parameters that are not trained are multiplied.
-    weights : callable
-        From the trained parameters to the weights of that problem; both with any leading axes.
-    whole : callable
-        From the weights of that problem to those of the attention.
-    """
-
-    attention: "Attention"
-    problem: Problem
+    attention: "Attention"  # the parametrization of that problem, whose limits and default optimizer apply
+    problem: Problem  # with other keys or queries, into which the parameters that are not trained are multiplied
+    # from the trained parameters to the weights of that problem; both with any leading axes
     weights: Callable[[dict[str, np.ndarray]], np.ndarray]
-    whole: Callable[[np.ndarray], np.ndarray]
+    whole: Callable[[np.ndarray], np.ndarray]  # from the weights of that problem to those of the attention
 
 
 class Attention(ABC):
@@ -69,10 +58,8 @@ class Attention(ABC):
     def of(cls, problem: Problem, rank: int | None) -> Self:
         """The parametrization for a problem.
 
-        Raises
-        ------
-        ProblemError
-            If the attention needs queries and the problem has none, or the reverse, or if it does not take a rank.
+        Raises ProblemError if the attention needs queries and the problem has none, or the reverse, or if it does not
+        take a rank.
         """
         if cls.takes_queries != problem.has_queries:
             expected = "with queries" if cls.takes_queries else "without queries"
@@ -109,11 +96,8 @@ class Attention(ABC):
 
         A parametrization with several parameters overrides it for the case that some are fixed.
 
-        Parameters
-        ----------
-        problem : Problem
-        fixed : dict of str to ndarray, shape (*lead, ...)
-            Some of the parameters, not all; ``lead`` ends with the batch axes of the problem.
+        ``fixed``: shape (*lead, ...), some of the parameters, not all; ``lead`` ends with the batch axes of the
+        problem.
         """
         assert not fixed, f"{self.name} has one parameter, which is trained"
         return Reduced(self, problem, self.weights, lambda weights: weights)

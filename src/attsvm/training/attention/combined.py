@@ -19,13 +19,10 @@ class Combined(Attention):
     name = "combined"
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """W (d_k, d_q)."""
         return {"W": (problem.key_dim, problem.query_dim)}
 
     def logits(self, parameters: Parameters, data: Data) -> Array:
-        """Logits, shape (n, Q, T, B)."""
         return contract("ntk,nqk->nqt", data.keys, contract("ke,nqe->nqk", parameters["W"], data.queries))
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
-        """W."""
         return parameters["W"]

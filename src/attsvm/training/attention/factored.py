@@ -17,15 +17,9 @@ Array = jax.Array
 
 @dataclass(frozen=True)
 class Factored(Attention):
-    """s_it = k_it' K Q' z_i, with factors of m columns.
+    """s_it = k_it' K Q' z_i, with factors of m columns."""
 
-    Parameters
-    ----------
-    rank : int
-        m.
-    """
-
-    rank: int
+    rank: int  # m
 
     name = "factored"
     takes_rank = True
@@ -36,7 +30,6 @@ class Factored(Attention):
         return cls(rank)
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """K (d_k, m) and Q (d_q, m)."""
         return {"K": (problem.key_dim, self.rank), "Q": (problem.query_dim, self.rank)}
 
     def initial(
@@ -49,12 +42,10 @@ class Factored(Attention):
         }
 
     def logits(self, parameters: Parameters, data: Data) -> Array:
-        """Logits, shape (n, Q, T, B)."""
         projected = contract("em,nqe->nqm", parameters["Q"], data.queries)
         return contract("ntk,nqk->nqt", data.keys, contract("km,nqm->nqk", parameters["K"], projected))
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
-        """KQ'."""
         return np.asarray(parameters["K"] @ np.swapaxes(parameters["Q"], -1, -2))
 
     def largest_rank(self, problem: Problem) -> int | None:

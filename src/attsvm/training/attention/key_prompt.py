@@ -19,17 +19,10 @@ Array = jax.Array
 class KeyPrompt(Attention):
     """s_it = k_it' W p: the model ⟨Xv, softmax(XWp)⟩, for problems without queries.
 
-    Parameters
-    ----------
-    rank : int
-        m, the length of p and the number of columns of W.
-
-    References
-    ----------
-    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, section 1.
+    References: Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, section 1.
     """
 
-    rank: int
+    rank: int  # m, the length of p and the number of columns of W
 
     name = "key_prompt"
     takes_queries = False
@@ -41,7 +34,6 @@ class KeyPrompt(Attention):
         return cls(rank)
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """W (d_k, m) and p (m,)."""
         return {"W": (problem.key_dim, self.rank), "p": (self.rank,)}
 
     def initial(
@@ -54,7 +46,6 @@ class KeyPrompt(Attention):
         }
 
     def logits(self, parameters: Parameters, data: Data) -> Array:
-        """Logits, shape (n, 1, T, B)."""
         return contract("ntk,k->nt", data.keys, contract("km,m->k", parameters["W"], parameters["p"]))[:, None]
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:

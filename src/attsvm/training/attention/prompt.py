@@ -20,13 +20,10 @@ class Prompt(Attention):
     takes_queries = False
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """The prompt p (d_k,)."""
         return {"p": (problem.key_dim,)}
 
     def logits(self, parameters: Parameters, data: Data) -> Array:
-        """Logits, shape (n, 1, T, B)."""
         return contract("ntk,k->nt", data.keys, parameters["p"])[:, None]
 
     def weights(self, parameters: dict[str, np.ndarray]) -> np.ndarray:
-        """The prompt p."""
         return parameters["p"]

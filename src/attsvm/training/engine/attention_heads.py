@@ -30,15 +30,9 @@ Array = jax.Array
 
 @dataclass(frozen=True)
 class AttentionHeads:
-    """One attention head, without an axis of heads. Equal ones share their compiled training.
+    """One attention head, without an axis of heads. Equal ones share their compiled training."""
 
-    Parameters
-    ----------
-    number : int
-        H, which is 1.
-    """
-
-    number: int = 1
+    number: int = 1  # H, which is 1
 
     @property
     def parts(self) -> int:
@@ -109,7 +103,6 @@ class Together(AttentionHeads):
         return {name: jnp.moveaxis(x, -2, 0) for name, x in parameters.items()}
 
     def folded(self, parameters: dict[str, AnyArray]) -> dict[str, AnyArray]:
-        """Two axes as one."""
         return {name: x.reshape(*x.shape[:-2], -1) for name, x in parameters.items()}
 
     def spread(self, limits: dict[str, AnyArray]) -> dict[str, AnyArray]:
@@ -121,7 +114,6 @@ class Together(AttentionHeads):
         return x if x.shape[-1] == 1 else self._apart(x).min(axis=-2)
 
     def most(self, x: AnyArray) -> AnyArray:
-        """Their maximum."""
         return x if x.shape[-1] == 1 else self._apart(x).max(axis=-2)
 
     def total(self, outputs: Array) -> Array:
@@ -181,7 +173,6 @@ class Apart(Together):
 
     @property
     def parts(self) -> int:
-        """H."""
         return self.number
 
     def spread(self, limits: dict[str, AnyArray]) -> dict[str, AnyArray]:

@@ -16,16 +16,10 @@ class MiniBatches:
 
     The sequences of a step depend only on the seed and the number of the step, so a resumed run draws the same ones. If
     ``size`` does not divide the number of sequences, the remaining sequences of an epoch are not used in it.
-
-    Parameters
-    ----------
-    num_sequences : int
-    size : int
-        Sequences of a step, fewer than ``num_sequences``.
     """
 
     num_sequences: int
-    size: int
+    size: int  # sequences of a step, fewer than ``num_sequences``
 
     @property
     def steps_an_epoch(self) -> int:

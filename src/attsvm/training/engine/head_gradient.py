@@ -34,21 +34,11 @@ def head_gradient(
     instance where no hidden unit is active. If the gradient underflows next to that factor, it is computed again from
     the queries of smaller |ℓ'|, until it is large enough or no query is left.
 
-    Parameters
-    ----------
-    pull : callable
-        From the factor of each query, shape (n, Q, B), to the gradient.
-    log_slope : Array, shape (n, Q, B)
-        log|ℓ'|; −inf where it is zero.
-    query_weight : Array, shape (n, Q, B or 1)
-        The share of each query in the mean; 0 for padded queries.
+    ``pull``: from the factor of each query, shape (n, Q, B), to the gradient. ``log_slope``: shape (n, Q, B), log|ℓ'|;
+    −inf where it is zero. ``query_weight``: shape (n, Q, B or 1), the share of each query in the mean; 0 for padded
+    queries.
 
-    Returns
-    -------
-    gradient : dict of str to Array
-        The gradient times exp(−c).
-    log_scale : Array, shape (B,)
-        c; 0 where no query has a slope.
+    Returns ``gradient`` (the gradient times exp(−c)) and ``log_scale`` (shape (B,), c; 0 where no query has a slope).
     """
     limits = np.finfo(log_slope.dtype)
     # gradients below lose digits to the end of the floats

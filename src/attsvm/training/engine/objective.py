@@ -49,35 +49,20 @@ class Objective:
     With several attention heads, f is the sum of their outputs. Trained parameters are those that the optimizer sees,
     and fixed ones have the heads folded into the trials (:mod:`attsvm.training.engine.attention_heads`), as keys,
     queries, tokens and masks have.
-
-    Parameters
-    ----------
-    attention, head, loss
-        The three pieces.
-    head_names : tuple of str
-        The head's parameters that are trained; empty where it is fixed.
-    penalized : bool
-        Whether there is a penalty at all.
-    fixed_names : tuple of str
-        The attention's parameters that are not trained.
-    heads : AttentionHeads
     """
 
-    attention: Attention
+    attention: Attention  # attention, head, loss: the three pieces
     head: Head
     loss: OutputLoss
-    head_names: tuple[str, ...] = ()
-    penalized: bool = False
-    fixed_names: tuple[str, ...] = ()
+    head_names: tuple[str, ...] = ()  # the head's parameters that are trained; empty where it is fixed
+    penalized: bool = False  # whether there is a penalty at all
+    fixed_names: tuple[str, ...] = ()  # the attention's parameters that are not trained
     heads: AttentionHeads = field(default_factory=AttentionHeads)
 
     def check(self, of_head: Mapping[str, np.ndarray], problem: Problem) -> None:
         """Check that JAX can trace head and loss, with one result per query, unless they are defined everywhere.
 
-        Raises
-        ------
-        ProblemError
-            If they are not.
+        Raises ProblemError if they are not.
         """
         if self.defined_everywhere:
             return

@@ -13,18 +13,13 @@ from attsvm.training.engine.objective import Objective
 
 
 class Range(NamedTuple):
-    """The allowed sizes of the trained parameters; the trailing axis of each array holds the trials, or has length 1.
-
-    Attributes
-    ----------
-    limits : dict of str to Array
-        The largest allowed entry of each trained parameter, so that no logit and no output can overflow.
-    window : Window
-        The sizes of the attention's parameters that have the exponent 0.
+    """The allowed sizes of the trained parameters; the trailing axis of each array holds the trials, or has length
+    1.
     """
 
+    # the largest allowed entry of each trained parameter, so that no logit and no output can overflow
     limits: dict[str, AnyArray]
-    window: Window
+    window: Window  # the sizes of the attention's parameters that have the exponent 0
 
 
 def range_of(
@@ -60,10 +55,7 @@ def range_of(
 def check_range(problem: Problem, dtype: np.dtype[Any]) -> None:
     """Check that logits and gradients of a problem are floats for weights of about 1.
 
-    Raises
-    ------
-    ProblemError
-        If they are not.
+    Raises ProblemError if they are not.
     """
     keys, queries, allowed, _ = problem.canonical
     head = np.ones(1) if problem.head is None else problem.head

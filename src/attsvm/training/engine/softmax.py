@@ -11,43 +11,22 @@ Array = jax.Array
 
 
 class Pooled(NamedTuple):
-    """Pooled tokens, and the arrays for the backward pass; the trailing axis of each array holds the trials.
+    """Pooled tokens, and the arrays for the backward pass; the trailing axis of each array holds the trials."""
 
-    Attributes
-    ----------
-    output : Array, shape (n, Q, d, B)
-        o = Σ_t a_t x_t.
-    winner : Array, shape (n, Q, 1, B)
-        The index of *, the token of largest logit, the lowest one on ties.
-    is_winner : Array of bool, shape (n, Q, T, B)
-    shortfall : Array, shape (n, Q, T, B)
-        δ_t = s_t − s_* ≤ 0; −inf where the mask excludes the token.
-    weight : Array, shape (n, Q, T, B)
-        e_t = exp(δ_t), 0 for the winner.
-    probability : Array, shape (n, Q, 1, B)
-        The winner's, 1/S with S = 1 + Σ_{t≠*} e_t.
-    winning_token : Array, shape (n, Q, d, B)
-        x_*.
-    """
-
-    output: Array
-    winner: Array
-    is_winner: Array
-    shortfall: Array
-    weight: Array
-    probability: Array
-    winning_token: Array
+    output: Array  # shape (n, Q, d, B), o = Σ_t a_t x_t
+    winner: Array  # shape (n, Q, 1, B), the index of *, the token of largest logit, the lowest one on ties
+    is_winner: Array  # shape (n, Q, T, B)
+    shortfall: Array  # shape (n, Q, T, B), δ_t = s_t − s_* ≤ 0; −inf where the mask excludes the token
+    weight: Array  # shape (n, Q, T, B), e_t = exp(δ_t), 0 for the winner
+    probability: Array  # shape (n, Q, 1, B), the winner's, 1/S with S = 1 + Σ_{t≠*} e_t
+    winning_token: Array  # shape (n, Q, d, B), x_*
 
 
 def pool(logits: Array, tokens: Array, allowed: Array | None) -> Pooled:
     """Average the tokens by the softmax of their logits.
 
-    Parameters
-    ----------
-    logits : Array, shape (n, Q, T, B)
-    tokens : Array, shape (n, T, d, B or 1)
-    allowed : bool Array, shape (n, Q, T, B or 1), optional
-        What each query may attend to; None allows all. A query that may attend to nothing pools its first token.
+    ``logits``: shape (n, Q, T, B). ``tokens``: shape (n, T, d, B or 1). ``allowed``: shape (n, Q, T, B or 1), what each
+    query may attend to; None allows all. A query that may attend to nothing pools its first token.
     """
     if allowed is not None:
         logits = settle(jnp.where(allowed, logits, -jnp.inf))
@@ -78,23 +57,12 @@ def logit_gradient(
     avoid underflow, a factor exp(c) is taken out of every e_t that multiplies, where c is the largest log|ℓ'| + δ_t of
     a trial over its tokens with D_t ≠ 0.
 
-    Parameters
-    ----------
-    pooled : Pooled
-    tokens : Array, shape (n, T, d, B or 1)
-    output_gradient : Array, shape (n, Q, d, B)
-        ∂L/∂o of each query over its |ℓ'|.
-    log_slope : Array, shape (n, Q, B)
-        log|ℓ'|; −inf where it is zero.
-    query_weight : Array, shape (n, Q, B or 1)
-        The share of each query in the mean; 0 for padded queries.
+    ``tokens``: shape (n, T, d, B or 1). ``output_gradient``: shape (n, Q, d, B), ∂L/∂o of each query over its |ℓ'|.
+    ``log_slope``: shape (n, Q, B), log|ℓ'|; −inf where it is zero. ``query_weight``: shape (n, Q, B or 1), the share of
+    each query in the mean; 0 for padded queries.
 
-    Returns
-    -------
-    gradient : Array, shape (n, Q, T, B)
-        The gradient times exp(−c).
-    log_scale : Array, shape (B,)
-        c; 0 where the gradient is zero.
+    Returns ``gradient`` (shape (n, Q, T, B), the gradient times exp(−c)) and ``log_scale`` (shape (B,), c; 0 where the
+    gradient is zero).
     """
     D = gap_products(pooled.winning_token, tokens, output_gradient)
     # Tokens with D = 0 contribute no term. Otherwise a duplicate of the winner would keep c at its δ = 0 while all

@@ -64,12 +64,7 @@ def padded_number(num_sequences: int) -> int:
 class TrialData:
     """The arrays of a problem with the trials last, slice by slice; heads are folded into the trials.
 
-    Parameters
-    ----------
-    problem : Problem
-    dtype : numpy.dtype
-    num_sequences : int, optional
-        At least that of the problem. Those that are added repeat the first one, with the weight 0.
+    ``num_sequences``: at least that of the problem. Those that are added repeat the first one, with the weight 0.
     """
 
     def __init__(self, problem: Problem, dtype: np.dtype, num_sequences: int | None = None) -> None:
