@@ -1,4 +1,4 @@
-"""Processor seconds until a first training has ended, with an empty and with a filled cache of programs.
+"""Processor seconds until a first training has ended, with an empty and a filled compilation cache of JAX.
 
 Every row is a process of its own, and the least of the rounds. The ratio is to importing JAX and optax alone.
 `python benchmarks/first_call.py [ROUNDS]`
@@ -34,7 +34,12 @@ def seconds(first: str, then: str, folder: str, *, alone: bool = False, enabled:
     """Of the whole process, or of ``then`` alone."""
     code = MEASURED.format(first=first, then=then, alone=alone)
     # with the bytecode that an installed package has
-    settings = {"ATTSVM_CACHE_DIR": folder, "ATTSVM_CACHE": "on" if enabled else "off", "PYTHONDONTWRITEBYTECODE": ""}
+    settings = {
+        "JAX_COMPILATION_CACHE_DIR": folder,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_ENABLE_COMPILATION_CACHE": str(enabled),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
     made = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | settings, check=True, capture_output=True, text=True
     )

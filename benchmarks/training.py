@@ -154,8 +154,6 @@ def main() -> None:
         own(arguments.repeats)
         return
     os.environ["ATTSVM_THREADS"] = str(arguments.threads)
-    attsvm.cache.configure(enabled=False)
-
     problems = random_problem(6, 8, 10, seed=0, batch=(TRIALS,))
     generator = np.random.default_rng(0)
     print(f"{platform.processor() or platform.machine()}, {num_threads()} threads; torch {torch.__version__}")

@@ -26,7 +26,8 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_parallel
 
 # one cache of compiled programs for the workers and the processes that tests start, empty at first
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    os.environ["ATTSVM_CACHE_DIR"] = tempfile.mkdtemp(prefix="attsvm-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="attsvm-tests-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 settings.register_profile("attsvm", deadline=None, derandomize=True)
 settings.load_profile("attsvm")
@@ -47,7 +48,7 @@ def reference():
 
 def pytest_unconfigure():
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        shutil.rmtree(os.environ["ATTSVM_CACHE_DIR"], ignore_errors=True)
+        shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,3 @@
-from . import cache as cache
 from . import datasets as datasets
 from . import heads as heads
 from . import losses as losses

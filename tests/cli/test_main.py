@@ -77,7 +77,6 @@ def run(monkeypatch, capsys, tmp_path):
         (["fit", "digts", "--help"], "source: expected digits, digit-patches, npz, signal-noise, a file .npz, or"),
         (["train", "problem.npz", "--steps", "many"], "--steps: expected an integer, got 'many'; see attsvm train"),
         (["train", "problem.npz", "--penalty", "x"], "--penalty: expected a number, got 'x'; see attsvm train"),
-        (["cache", "drop"], "action: 'drop' is not one of 'show', 'clear'; see attsvm cache"),
         (["solve", "problem.npz"], "Missing option '--selected'"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.temporaries import remove_unfinished
 from attsvm.cli.exits import run_command
 from attsvm.cli.interrupts import on_interruption
@@ -34,7 +35,6 @@ PANELS = {
     },
     "More": {
         "playground": "Open the interactive page: attention in the plane, its training and its Att-SVM.",
-        "cache": "Show where compiled programs are kept for later processes, or remove them.",
     },
 }
 """Every command and its summary by the panel of the help, in its order."""
@@ -153,6 +153,7 @@ app = typer.Typer(
 def run() -> None:
     """Run the command line. An error gives one line on stderr; docs/guide/results.md lists the exit statuses."""
     on_interruption(cleanup=remove_unfinished)
+    keep_programs()
     run_command(app)
 
 

@@ -16,7 +16,6 @@ from attsvm._utils.devices import batch_out_of_memory
 from attsvm._utils.jax_devices import available, default_device, exhausted, name_of
 from attsvm._utils.progress import Progress
 from attsvm._utils.recording import is_recorded
-from attsvm.compiling import by_shape
 from attsvm.errors import ProblemError
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import Settings
@@ -181,7 +180,7 @@ def _step_of(optimizer: optax.GradientTransformation, network: Network, device: 
         average = {name: x + share * (parameters[name] - x) for name, x in average.items()}
         return parameters, average, state, value
 
-    return by_shape(make)
+    return jax.jit(make)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ import optax
 
 from attsvm._utils.contractions import quick_to_compile
 from attsvm._utils.jax_devices import default_device
-from attsvm.compiling import by_shape
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.network import Network
 from attsvm.estimator.steps import Parameters
@@ -96,7 +95,7 @@ def begin(state: State, optimizer: optax.GradientTransformation) -> State:
 @lru_cache(maxsize=32)
 def _initial(optimizer: optax.GradientTransformation, device: jax.Device) -> Callable[[Parameters], Any]:
     """The initial state of an optimizer as one program; without it each of its operations is compiled for itself."""
-    return by_shape(optimizer.init, quick_to_compile())
+    return jax.jit(optimizer.init, compiler_options=quick_to_compile())
 
 
 def precision(dtype: Any) -> AbstractContextManager[Any]:

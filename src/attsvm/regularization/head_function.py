@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attsvm.compiling import by_shape
+from attsvm._utils.jax_devices import check_process
 from attsvm.heads import Head
 
 Array = jax.Array
@@ -55,6 +55,7 @@ class HeadFunction:
         return self._evaluated(_of_head(self.head).hessians, pooled)
 
     def _evaluated(self, function: Callable[..., Array], pooled: np.ndarray) -> np.ndarray:
+        check_process()
         with jax.enable_x64(True):
             parameters = {name: np.asarray(x, dtype=np.float64)[..., None] for name, x in self.parameters.items()}
             return np.asarray(function(parameters, np.asarray(pooled, dtype=np.float64)), dtype=np.float64)
@@ -73,7 +74,7 @@ def _of_head(head: Head) -> _Compiled:
         return head.outputs(parameters, pooled[None, None, :, None])[0, 0, 0]
 
     def over(function: Callable[..., Array]) -> Callable[..., Array]:
-        return by_shape(jax.vmap(function, (None, 0)))
+        return jax.jit(jax.vmap(function, (None, 0)))
 
     def all_at_once(parameters: dict[str, Any], pooled: Array) -> Array:
         return head.outputs(parameters, pooled[:, None, :, None])[:, 0, 0]
@@ -82,4 +83,4 @@ def _of_head(head: Head) -> _Compiled:
         (pulled,) = jax.vjp(lambda o: all_at_once(parameters, o), pooled)[1](jnp.ones(len(pooled)))
         return jnp.asarray(pulled)
 
-    return _Compiled(by_shape(all_at_once), by_shape(gradients), over(jax.jacrev(jax.grad(one, argnums=1), argnums=1)))
+    return _Compiled(jax.jit(all_at_once), jax.jit(gradients), over(jax.jacrev(jax.grad(one, argnums=1), argnums=1)))

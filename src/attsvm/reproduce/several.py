@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.jax_devices import find_device
 from attsvm._utils.processes import side_by_side
 from attsvm._utils.progress import Progress
@@ -83,6 +84,7 @@ def _run_by_name(
     sizes: Mapping[str, Any] | None,
     device: str | None,
 ) -> Card:
+    keep_programs()
     os.chdir(folder)  # a worker of an earlier call may be in another one
     return _run(FIGURES.find(spelling), spelling, out, command, quick, sizes, device, lambda _: None)
 

@@ -5,9 +5,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import jax
 import numpy as np
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-from attsvm import cache
 from attsvm._utils.jax_devices import find_device, name_of, on_device
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.executors import number_of_workers
@@ -81,9 +82,14 @@ def num_programs(definition: Definition) -> int:
 @contextlib.contextmanager
 def _without_cache() -> Iterator[None]:
     """Compile every program: those in the cache would make the others look fast."""
-    before = cache.enabled()
-    cache.configure(enabled=False)
+    before: bool = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     try:
+        _set_cache(False)
         yield
     finally:
-        cache.configure(enabled=before)
+        _set_cache(before)
+
+
+def _set_cache(enabled: bool) -> None:
+    jax.config.update("jax_enable_compilation_cache", enabled)
+    reset_cache()  # the setting is read when a cache is first used

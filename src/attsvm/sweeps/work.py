@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.jax_devices import find_device, on_device
 from attsvm.errors import ProblemError
 from attsvm.svm.threads import threads_for
@@ -116,7 +117,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 @cache
 def _prepare_worker() -> None:
-    """Compute on one thread, keep freed memory for the next block, and end without delay."""
+    """Compute on one thread, keep compiled programs and freed memory, and end without delay."""
+    keep_programs()
     atexit.register(gc.freeze)  # the last collections take seconds with JAX
     # for good, because a worker may have several threads
     os.environ["ATTSVM_THREADS"] = "1"

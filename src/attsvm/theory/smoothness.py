@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from attsvm._utils.jax_devices import default_device
-from attsvm.compiling import by_shape
 from attsvm.losses import OutputLoss, parse_loss
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
@@ -206,7 +205,7 @@ def _programs(loss: OutputLoss, device: jax.Device) -> _Programs:
         slope = _derivative(values)
         return slope(margins), _derivative(slope)(margins)
 
-    return _Programs(by_shape(values), by_shape(log_slopes), by_shape(derivatives))
+    return _Programs(jax.jit(values), jax.jit(log_slopes), jax.jit(derivatives))
 
 
 def _derivative(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.jax_devices import default_device
-from attsvm.compiling import by_shape
+from attsvm._utils.jax_devices import check_process, default_device
 from attsvm.errors import ProblemError
 from attsvm.heads import Linear
 from attsvm.losses import parse_loss
@@ -102,6 +101,7 @@ class LossGradient:
         found = {name: np.shape(x) for name, x in parameters.items()}
         if found != expected:
             raise ProblemError(f"parameters: expected shapes {expected}, got {found}")
+        check_process()
         with jax.enable_x64(True):
             given = {name: np.asarray(x, np.float64) for name, x in parameters.items()}
             value, gradient, log_scale = self._evaluate(given, np.int64(step), *self._given)
@@ -125,4 +125,4 @@ def _evaluation(
         gradient = {name: jnp.moveaxis(x, -1, 0) for name, x in found.gradient.items()}
         return found.value, gradient, jnp.broadcast_to(found.log_scale[name], values.shape[-1])
 
-    return by_shape(evaluate)
+    return jax.jit(evaluate)

@@ -1,5 +1,6 @@
 """Stretches of training, each compiled into one program. The programs are kept for later calls."""
 
+import logging
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial, reduce
 from threading import Lock
@@ -18,7 +19,6 @@ from attsvm._utils.contractions import (
     quick_to_compile,
     settled_sum,
 )
-from attsvm.compiling import compiled
 from attsvm.optimizers import Rule, Scale, Scales, rescaled
 from attsvm.optimizers.exponents import Weights, in_window
 from attsvm.training.attention import AnyArray, Data, Parameters
@@ -29,6 +29,8 @@ from attsvm.training.engine.range import Range
 Array = jax.Array
 
 RUNNING, STALLED, NON_FINITE, CONVERGED = 0, 1, 2, 3
+
+_log = logging.getLogger(__name__)
 
 MOST_EXECUTABLES = 128
 """How many are kept. Each takes about 140 mappings of memory, of which Linux allows a process 65,530."""
@@ -236,4 +238,5 @@ def _compiled(
     device: Any,
 ) -> Any:
     arguments = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*shape) for shape in shapes])
-    return compiled(getattr(owner, method), arguments, dict(options))
+    _log.info("compile a program for %s, or read it from JAX's cache", device)
+    return jax.jit(getattr(owner, method)).lower(*arguments).compile(compiler_options=dict(options))
