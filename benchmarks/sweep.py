@@ -28,9 +28,9 @@ from typing import ClassVar
 import numpy as np
 
 import attsvm
+from attsvm.statistics import share
 from attsvm.sweeps import Definition, Measure, Output, open_sweep
 from attsvm.sweeps.executors import local_cluster
-from attsvm.sweeps.statistics import share
 
 SIZES = {"num_sequences": 6, "num_tokens": 8, "dim": 10, "steps": 2000, "record": 2}
 

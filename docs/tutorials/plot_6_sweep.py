@@ -42,9 +42,9 @@ share = swept.feasible.where(swept.feasible >= 0).mean("trial")
 print(share.to_pandas())
 
 # %%
-# Fifty trials are a sample. ``attsvm.sweeps.statistics.share`` gives the interval of each cell.
+# Fifty trials are a sample. ``attsvm.statistics.share`` gives the interval of each cell.
 
-from attsvm.sweeps import statistics
+from attsvm import statistics
 
 found = swept.feasible
 estimate = statistics.share((found == 1).sum("trial").values, (found >= 0).sum("trial").values)

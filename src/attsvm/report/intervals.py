@@ -3,7 +3,7 @@
 import numpy as np
 import scipy
 
-from attsvm.sweeps.statistics import LEVEL, share
+from attsvm.statistics import LEVEL, share
 
 
 def share_interval(value: float, count: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm.sweeps.statistics import LEVEL, Estimate, mean, share
+from attsvm.statistics import LEVEL, Estimate, mean, share
 
 if TYPE_CHECKING:
     import xarray as xr

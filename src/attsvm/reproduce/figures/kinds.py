@@ -17,13 +17,13 @@ from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.figures.saturation import PENALTY
 from attsvm.reproduce.grid import GRID_LINES, label
 from attsvm.reproduce.queries import CrossAndSelf, Judged
+from attsvm.statistics import share as share_interval
 from attsvm.sweeps import READY, Block, Definition, Measure, Output, measured
 from attsvm.sweeps.arguments import find_source
 from attsvm.sweeps.block import drawn_block
 from attsvm.sweeps.definition import LANES
 from attsvm.sweeps.measures.kind import KINDS
 from attsvm.sweeps.starts import filled_up
-from attsvm.sweeps.statistics import share as share_interval
 from attsvm.sweeps.work import one_thread
 from attsvm.theory.kinds import Kind, classify
 from attsvm.training import train

@@ -55,7 +55,7 @@ def share(successes: ArrayLike, count: ArrayLike, level: float = LEVEL) -> Estim
 
     Examples
     --------
-    >>> from attsvm.sweeps.statistics import share
+    >>> from attsvm.statistics import share
     >>> estimate = share([0, 5], [10, 10])
     >>> estimate.value, estimate.high.round(3)
     (array([0. , 0.5]), array([0.278, 0.763]))
@@ -92,7 +92,7 @@ def mean(values: ArrayLike, level: float = LEVEL, seed: int = 0) -> Estimate:
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.sweeps.statistics import mean
+    >>> from attsvm.statistics import mean
     >>> estimate = mean([[1.0, 2.0, 3.0], [2.0, np.nan, np.nan]])
     >>> estimate.value, estimate.trials
     (array([2., 2.]), array([3, 1]))

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import binomtest, bootstrap
 
 import attsvm
-from attsvm.sweeps import statistics
-from attsvm.sweeps.statistics import mean, share
+from attsvm import statistics
+from attsvm.statistics import mean, share
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])
