@@ -14,18 +14,8 @@ FOLDS = 3
 def tuned(classifier: Any, grid: dict[str, Any], features: Any, labels: np.ndarray) -> tuple[Any, float]:
     """Fit a classifier whose settings are chosen by three-fold cross-validation, and return its score there.
 
-    Parameters
-    ----------
-    classifier : scikit-learn classifier
-    grid : dict
-        Settings, and the values among which the choice is made.
-    features : array or sparse array, N rows
-    labels : ndarray, shape (N,)
-
-    Returns
-    -------
-    classifier, float
-        With fewer sequences of a class than folds, the classifier with its own settings and its training accuracy.
+    ``grid``: settings, and the values among which the choice is made. With fewer sequences of a class than folds, the
+    classifier has its own settings, and the score is its training accuracy.
     """
     # the products are small: several threads take many times longer than one
     with warnings.catch_warnings(), threadpool_limits(1, user_api="blas"):

@@ -65,7 +65,7 @@ class _PlainFlags:
 
 
 class Command(_PlainFlags, TyperCommand):
-    """A command."""
+    """A command whose help shows no type beside its flags."""
 
 
 class LazyGroup(_PlainFlags, TyperGroup):
@@ -91,10 +91,7 @@ class LazyGroup(_PlainFlags, TyperGroup):
 def _with_task(args: list[str]) -> tuple[str | None, list[str]]:
     """The command of several words that a task chooses, and the other arguments; None if no task is given.
 
-    Raises
-    ------
-    ProblemError
-        If the command has tasks, and this is none of them.
+    Raises ProblemError if the command has tasks, and this is none of them.
     """
     tasks = [name.partition(TASK)[2] for name in COMMANDS if args and name.startswith(args[0] + TASK)]
     flat = [part for arg in args for part in (arg.split("=", 1) if arg.startswith("--task=") else [arg])]
@@ -122,12 +119,8 @@ def attribute_of(name: str) -> str:
 def load_command(name: str, arguments: Sequence[str] = ()) -> Any:
     """Import the module of a command, and return the command.
 
-    Parameters
-    ----------
-    name : str
-        A name of ``COMMANDS``.
-    arguments : sequence of str
-        What follows it. The help of a command whose module has a function ``more_help`` depends on them.
+    ``name``: a name of ``COMMANDS``. ``arguments``: what follows it. The help of a command whose module has a function
+    ``more_help`` depends on them.
     """
     attribute = attribute_of(name)
     module = importlib.import_module(f"attsvm.cli.{attribute}")

@@ -7,10 +7,7 @@ from collections.abc import Callable
 def names_of(module: str, registry: str) -> Callable[[str], list[str]]:
     """Complete the names of a registry, which is imported when a shell asks for them.
 
-    Parameters
-    ----------
-    module, registry : str
-        The registry is the attribute of this name of the module.
+    ``module``, ``registry``: the registry is the attribute of this name of the module.
     """
 
     def complete(incomplete: str) -> list[str]:

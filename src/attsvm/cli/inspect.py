@@ -187,16 +187,8 @@ def inspect(
 class _Report(Report["Found"]):
     """How an inspection is shown: files and the terminal.
 
-    Parameters
-    ----------
-    given : Input
-    sentence : int
-        The sequence that is shown for the head in detail.
-    json : bool
-    start : float
-        When the command began.
-    about : dict
-        More arguments of ``inspection_numbers``.
+    ``sentence``: the sequence that is shown for the head in detail. ``start``: when the command began. ``about``: more
+    arguments of ``inspection_numbers``.
     """
 
     def __init__(self, given: "Input", sentence: int, json: bool, start: float, about: dict[str, Any]) -> None:

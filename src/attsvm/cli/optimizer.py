@@ -14,27 +14,12 @@ from attsvm.optimizers.registry import DEFAULT
 def find_optimizer(name: str | None, named: Mapping[str, Any], others: Mapping[str, str], growth: float) -> Any:
     """Make an optimizer from its options.
 
-    Parameters
-    ----------
-    name : str or None
-        A registered name, or an import path ``package.module:name``. None is normalized gradient descent if there is
-        any option.
-    named : mapping
-        Values of the options that have a name on the command line; None if not given.
-    others : mapping of str to str
-        Values of ``--option``.
-    growth : float
-        Step k is multiplied by 1 + ``growth`` k.
+    ``name``: a registered name, or an import path ``package.module:name``. None is normalized gradient descent if there
+    is any option. ``named``: values of the options that have a name on the command line; None if not given. ``others``:
+    values of ``--option``. ``growth``: step k is multiplied by 1 + ``growth`` k.
 
-    Returns
-    -------
-    optax.GradientTransformation or None
-        None if neither a name nor an option is given: the default of :func:`attsvm.train`.
-
-    Raises
-    ------
-    ProblemError
-        If there is no such optimizer, or an option is missing, unknown or not valid.
+    Returns None if neither a name nor an option is given: the default of :func:`attsvm.train`. Raises ProblemError if
+    there is no such optimizer, or an option is missing, unknown or not valid.
     """
     options = {option: value for option, value in named.items() if value is not None}
     options |= {option: _value(text) for option, text in others.items()}

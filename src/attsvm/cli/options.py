@@ -37,10 +37,7 @@ def named_option(of: str) -> Any:
 def named_values(texts: Iterable[str], option: str = "--option", form: str = "NAME=VALUE") -> dict[str, str]:
     """Read the values of ``--option NAME=VALUE``, which can be given several times.
 
-    Raises
-    ------
-    ProblemError
-        If a text has no ``=``, or a name is given twice.
+    Raises ProblemError if a text has no ``=``, or a name is given twice.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -56,10 +53,7 @@ def named_values(texts: Iterable[str], option: str = "--option", form: str = "NA
 def head_place(option: str, head: str) -> tuple[int, int]:
     """Read a head such as 3.5: its layer, and its number there.
 
-    Raises
-    ------
-    ProblemError
-        If it is written in another way.
+    Raises ProblemError if it is written in another way.
     """
     try:
         layer, of_layer = (int(part) for part in head.split("."))

@@ -97,7 +97,7 @@ def result_text(
     verdict: str,
     notes: Iterable[str],
 ) -> str:
-    """What :func:`print_result` prints."""
+    """Return the text that :func:`print_result` prints."""
     from rich.console import Console
 
     from attsvm.cli.tables import grouped_table

@@ -9,14 +9,7 @@ def columns_table(
 ) -> Any:
     """A table with a title for each column.
 
-    Parameters
-    ----------
-    titles : iterable of str
-    rows : iterable of sequences of str
-    right : container of str
-        The titles of the columns that are aligned to the right.
-    **options
-        Of ``rich.table.Table``.
+    ``right``: the titles of the columns that are aligned to the right. ``options``: of ``rich.table.Table``.
     """
     from rich import box
     from rich.table import Table

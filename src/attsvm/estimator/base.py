@@ -31,12 +31,8 @@ NEARLY_CHANCE = 0.9
 
 
 class SequenceClassifier(ClassifierMixin, BaseEstimator, ABC):
-    """A network with the conventions of scikit-learn. A subclass adds its parameters, its network and its attributes.
-
-    See Also
-    --------
-    attsvm.AttentionClassifier
-    attsvm.DetectorClassifier
+    """A network with the conventions of scikit-learn. A subclass adds its parameters, its network and its
+    attributes.
     """
 
     classes_: np.ndarray

@@ -14,15 +14,10 @@ class Coordinates:
     The softmax does not depend on a shift of the tokens, and the intercept absorbs it in the output. A common scale
     keeps every direction, and so every Att-SVM. Results depend on neither, and one learning rate suits all data. With
     one scale for each column, results do not depend on the units of the columns.
-
-    Attributes
-    ----------
-    centre : ndarray, shape (d,)
-    scale : float, or ndarray of shape (d,)
-        Root mean square of the centred entries, of all or of each column; 1 if they are 0.
     """
 
-    centre: np.ndarray
+    centre: np.ndarray  # shape (d,)
+    # shape (d,), root mean square of the centred entries, of all or of each column; 1 if they are 0
     scale: float | np.ndarray
 
     @classmethod

@@ -27,29 +27,17 @@ OFFSET = -2.0
 
 @dataclass(frozen=True)
 class DetectorModel:
-    """f_c(X) = b_c + Σ_k w_ck σ(max_t p_ck'x_t + o_ck).
+    """f_c(X) = b_c + Σ_k w_ck σ(max_t p_ck'x_t + o_ck)."""
 
-    Attributes
-    ----------
-    detectors : ndarray, shape (C, K, d)
-        One row of detectors for two classes.
-    offsets, weights : ndarray, shape (C, K)
-        Weights are at least 0.
-    intercept : ndarray, shape (C,)
-    """
-
-    detectors: Float[np.ndarray, "C K d"]
-    offsets: Float[np.ndarray, "C K"]
+    detectors: Float[np.ndarray, "C K d"]  # one row of detectors for two classes
+    offsets: Float[np.ndarray, "C K"]  # offsets, weights: weights are at least 0
     weights: Float[np.ndarray, "C K"]
     intercept: Float[np.ndarray, " C"]
 
     def activations(self, sequences: Sequences) -> Float[np.ndarray, "N C K"]:
         """σ(p_ck'x_t + o_ck) of every token, in float64.
 
-        Raises
-        ------
-        ProblemError
-            If a product of a token with a detector overflows.
+        Raises ProblemError if a product of a token with a detector overflows.
         """
         C, K, d = self.detectors.shape
         rows, ids = np.unique(sequences.ids, return_inverse=True)
@@ -85,12 +73,7 @@ class DetectorModel:
 
 @dataclass(frozen=True)
 class Detectors(Network):
-    """K detectors for two classes, or K for each class against the rest.
-
-    Attributes
-    ----------
-    num_detectors : int
-    """
+    """K detectors for two classes, or K for each class against the rest."""
 
     num_detectors: int
 

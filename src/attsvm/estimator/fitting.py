@@ -41,25 +41,13 @@ History = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of training.
-
-    Attributes
-    ----------
-    state : State
-    status : Status
-        ``converged``, ``finished`` or ``interrupted``.
-    kept_step : int
-        The step whose parameters are kept.
-    history : dict of str to list
-    path : dict of int to dict
-        The averaged parameters after 0, 1, 2, 4, 8, … steps, by the number of steps.
-    """
+    """The result of training."""
 
     state: State
-    status: Status
-    kept_step: int
+    status: Status  # ``converged``, ``finished`` or ``interrupted``
+    kept_step: int  # the step whose parameters are kept
     history: History
-    path: dict[int, Parameters]
+    path: dict[int, Parameters]  # the averaged parameters after 0, 1, 2, 4, 8, … steps, by the number of steps
 
 
 def train(
@@ -67,10 +55,7 @@ def train(
 ) -> Fitted:
     """Train until the validation loss, or without validation sequences the objective, no longer decreases.
 
-    Raises
-    ------
-    ProblemError
-        If training diverges.
+    Raises ProblemError if training diverges.
     """
     watched = validation or task[generator.permutation(len(task.labels))[:WATCHED]]
     began = time.perf_counter()
@@ -197,7 +182,7 @@ def _enough_memory(device: jax.Device, size: int) -> Iterator[None]:
 def _steps(
     state: State, task: Task, settings: Settings, generator: np.random.RandomState
 ) -> Iterator[tuple[State, jax.Array]]:
-    """Epochs without end."""
+    """Yield the steps of epochs without end."""
     while True:
         for reached, objective in epoch(state, task, settings, generator):
             yield reached, objective

@@ -11,46 +11,27 @@ from attsvm.errors import ProblemError
 
 @dataclass(frozen=True)
 class Model:
-    """f(X) = V X' softmax(X p) + b.
-
-    Attributes
-    ----------
-    prompt : ndarray, shape (d,)
-    head : ndarray, shape (C, d)
-        One row for two classes.
-    intercept : ndarray, shape (C,)
-    """
+    """f(X) = V X' softmax(X p) + b."""
 
     prompt: Float[np.ndarray, " d"]
-    head: Float[np.ndarray, "C d"]
+    head: Float[np.ndarray, "C d"]  # one row for two classes
     intercept: Float[np.ndarray, " C"]
 
 
 @dataclass(frozen=True)
 class Output:
-    """Outputs for n sequences of N tokens in total.
-
-    Attributes
-    ----------
-    decision : ndarray, shape (n, C)
-    attention : ndarray, shape (N,)
-        Sums to 1 in each sequence.
-    selected : int ndarray, shape (n,)
-        Position of the token with the largest logit in its sequence; the first one on ties.
-    """
+    """Outputs for n sequences of N tokens in total."""
 
     decision: Float[np.ndarray, "n C"]
-    attention: Float[np.ndarray, " N"]
+    attention: Float[np.ndarray, " N"]  # sums to 1 in each sequence
+    # position of the token with the largest logit in its sequence; the first one on ties
     selected: Int[np.ndarray, " n"]
 
 
 def forward(model: Model, sequences: Sequences) -> Output:
     """Apply a model to n sequences of at least one token each, in float64.
 
-    Raises
-    ------
-    ProblemError
-        If a product of a token with prompt or head overflows.
+    Raises ProblemError if a product of a token with prompt or head overflows.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         of_tokens = token_products(np.column_stack([model.prompt, model.head.T]), sequences)

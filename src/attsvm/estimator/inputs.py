@@ -26,34 +26,21 @@ def _one_each(argument: str, values: Any) -> Any:
 
 @dataclass(frozen=True)
 class Given:
-    """Sequences, and how to return results in the form of the input.
+    """Sequences, and how to return results in the form of the input."""
 
-    Attributes
-    ----------
-    sequences : Sequences
-        n sequences of at least one token each.
-    restore : callable
-        Maps numbers (N,) or (N, C), one row per token, to a list of (T_i,) arrays; (n, T) for padded input; (N,) for
-        ``Sequences``; the order of the rows for a table. Names of the columns follow, which only tables use.
-    positions : callable
-        Maps the position of a token in its sequence, (n,) or (n, ...), to its position in a padded row.
-    labelled : callable
-        Maps results (n,) or (n, C) of the sequences, and names of the columns, to a Series or DataFrame if the input
-        has an index, or to a table if it is one.
-    align : callable
-        Maps the name of an argument and values for each sequence to the order of the sequences.
-    labels : array or None
-        Labels that the input holds.
-    names, rows : array or None
-        The name of each sequence, and of each token in it, (N,); None for their positions.
-    """
-
-    sequences: Sequences
+    sequences: Sequences  # n sequences of at least one token each
+    # maps numbers (N,) or (N, C), one row per token, to a list of (T_i,) arrays; (n, T) for padded input; (N,) for
+    # ``Sequences``; the order of the rows for a table. Names of the columns follow, which only tables use.
     restore: Callable[..., Any]
+    # maps the position of a token in its sequence, (n,) or (n, ...), to its position in a padded row
     positions: Callable[[np.ndarray], np.ndarray] = np.array
+    # maps results (n,) or (n, C) of the sequences, and names of the columns, to a Series or DataFrame if the input has
+    # an index, or to a table if it is one
     labelled: Callable[..., Any] = _same
+    # maps the name of an argument and values for each sequence to the order of the sequences
     align: Callable[[str, Any], Any] = _one_each
-    labels: Any = None
+    labels: Any = None  # labels that the input holds
+    # names, rows: the name of each sequence, and of each token in it, (N,); None for their positions
     names: np.ndarray | None = None
     rows: np.ndarray | None = None
 
@@ -61,22 +48,12 @@ class Given:
 def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | None = None) -> Given:
     """Read sequences, and check that their tokens have as many entries as in the fit.
 
-    Parameters
-    ----------
-    estimator : BaseEstimator
-        With ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it.
-    X : list or Series of arrays (T_i, d), Sequences, array (n, T, d), array or DataFrame (n, d), table, or dict
-        A dict holds ``X``, and may hold ``mask`` and ``Y``, as torchmil's do; so may each entry of a list.
-    mask : bool or integer array, shape (n, T), optional
-        For a padded array (n, T, d): False or 0 for padding.
-    reset : bool
-    bag : str, optional
-        The column of a table that names the bag of each row.
+    ``estimator``: with ``reset`` its ``n_features_in_`` is set, otherwise the sequences are compared with it. ``X``: a
+    dict holds ``X``, and may hold ``mask`` and ``Y``, as torchmil's do; so may each entry of a list. ``mask``: shape
+    (n, T), for a padded array (n, T, d): False or 0 for padding. ``bag``: the column of a table that names the bag of
+    each row.
 
-    Raises
-    ------
-    ProblemError
-        If a sequence is not a matrix, has no token, or its tokens have another number of entries.
+    Raises ProblemError if a sequence is not a matrix, has no token, or its tokens have another number of entries.
     """
     if type(X).__name__ in ("DataFrameGroupBy", "GroupBy"):
         raise ProblemError("X: expected a table with bag=, got a GroupBy, whose order need not be that of the labels")
@@ -151,10 +128,7 @@ def read(estimator: Any, X: Any, mask: Any = None, *, reset: bool, bag: str | No
 def check_finite(argument: str, given: Given, columns: Any = None) -> None:
     """Check that the tokens that occur are finite.
 
-    Raises
-    ------
-    ProblemError
-        If one is not. It names the row and the column, and how missing values are filled.
+    Raises ProblemError if one is not. It names the row and the column, and how missing values are filled.
     """
     sequences = given.sequences
     table, ids = sequences.table, sequences.ids

@@ -18,7 +18,6 @@ class PromptAttention(Network):
     """f(X) = V X' softmax(X p) + b; the initial attention is uniform, and the initial head zero."""
 
     def initial(self, dim: int, rows: int, dtype: Any, generator: np.random.RandomState) -> Parameters:
-        """Zeros."""
         return {"p": np.zeros(dim, dtype), "V": np.zeros((rows, dim), dtype), "b": np.zeros(rows, dtype)}
 
     def value_and_gradient(self, parameters: Parameters, batch: Batch, alpha: Any) -> tuple[jax.Array, Parameters]:

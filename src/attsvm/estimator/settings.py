@@ -58,10 +58,7 @@ class Settings:
 def read_settings(estimator: Any, callback: Callback | None = None) -> Settings:
     """The parameters of an estimator.
 
-    Raises
-    ------
-    ProblemError
-        If a parameter is out of range or of the wrong type.
+    Raises ProblemError if a parameter is out of range or of the wrong type.
     """
     for name, (kind, fits, description) in _EXPECTED.items():
         value = getattr(estimator, name)

@@ -20,34 +20,19 @@ from attsvm.estimator.task import Task
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Parameters and the state of the optimizer, from which ``partial_fit`` continues.
-
-    Attributes
-    ----------
-    network : Network
-    coordinates : Coordinates
-    parameters : dict of str to ndarray
-        In these coordinates.
-    average : dict of str to ndarray
-        Their average over about the last 100 steps, which predicts, because single steps fluctuate with their batches.
-    optimizer : pytree of ndarray
-        The state of the optimizer.
-    steps : int
-        Steps made since the start.
-    num_sequences : int
-        The n of the penalty: the sequences of the fit, or ``num_sequences`` of the last call of ``partial_fit``.
-    full : int
-        Sequences of the largest batch so far, which makes a full step. Steps of smaller batches are smaller, so that a
-        sequence counts as much in a small chunk as in a large one.
-    """
+    """Parameters and the state of the optimizer, from which ``partial_fit`` continues."""
 
     network: Network
     coordinates: Coordinates
-    parameters: Parameters
+    parameters: Parameters  # in these coordinates
+    # their average over about the last 100 steps, which predicts, because single steps fluctuate with their batches
     average: Parameters
-    optimizer: Any
-    steps: int = 0
+    optimizer: Any  # the state of the optimizer
+    steps: int = 0  # steps made since the start
+    # the n of the penalty: the sequences of the fit, or ``num_sequences`` of the last call of ``partial_fit``
     num_sequences: int = 0
+    # sequences of the largest batch so far, which makes a full step. Steps of smaller batches are smaller, so that a
+    # sequence counts as much in a small chunk as in a large one.
     full: int = 0
 
     @property

@@ -21,27 +21,14 @@ FEWEST = 64
 
 
 class Batch(NamedTuple):
-    """The sequences of a step, one after the other: the vector of each distinct token once, and the tokens.
+    """The sequences of a step, one after the other: the vector of each distinct token once, and the tokens."""
 
-    Attributes
-    ----------
-    rows : Array, shape (R, d)
-        Vectors, centred and scaled; padded with zero rows.
-    places : int Array, shape (N,)
-        Rows of the tokens.
-    owners : int Array, shape (N,)
-        Sequences of the tokens, in increasing order; b for padding, which takes no part in sums and maxima.
-    labels : Array, shape (b,)
-        ±1, or class numbers.
-    weights : Array, shape (b,)
-        Divided by the number of sequences; zero for padding.
-    """
-
-    rows: Any
-    places: Any
+    rows: Any  # shape (R, d), vectors, centred and scaled; padded with zero rows
+    places: Any  # shape (N,), rows of the tokens
+    # shape (N,), sequences of the tokens, in increasing order; b for padding, which takes no part in sums and maxima
     owners: Any
-    labels: Any
-    weights: Any
+    labels: Any  # shape (b,), ±1, or class numbers
+    weights: Any  # shape (b,), divided by the number of sequences; zero for padding
 
     def total(self, of_tokens: Array) -> Array:
         """Sums over the tokens of each sequence, (N, ...) to (b, ...)."""
@@ -104,12 +91,7 @@ def objective_gradient(parameters: Parameters, batch: Batch, alpha: Any) -> tupl
     token of largest logit, e_t = exp(s_t − s_*) for the others, S = 1 + Σ e_t, D_t = ⟨V(x_* − x_t), ∂ℓ/∂o⟩ and
     r = Σ e_t D_t / S, it is r/S for the logit of the winner and (e_t/S)(r − D_t) for the others, sums of small terms.
 
-    Parameters
-    ----------
-    parameters : dict
-        ``p`` (d,), ``V`` (C, d), with C = 1 for two classes, ``b`` (C,).
-    batch : Batch
-    alpha : float
+    ``parameters``: ``p`` (d,), ``V`` (C, d), with C = 1 for two classes, ``b`` (C,).
     """
     p, V, b, owners = parameters["p"], parameters["V"], parameters["b"], batch.owners
     loss = LOSSES.find("logistic" if len(V) == 1 else "cross_entropy")

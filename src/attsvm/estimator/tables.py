@@ -15,34 +15,23 @@ from attsvm.errors import ProblemError
 
 @dataclass(frozen=True)
 class Table:
-    """The bags of a table, in the order of their first rows.
-
-    Attributes
-    ----------
-    sequences : Sequences
-    names : ndarray, shape (n,)
-        The entry of the bag column of each bag.
-    rows : ndarray, shape (N,)
-        The index of each token's row, in the order of the sequences; its position where the library has no index.
-    restore : callable
-        Maps numbers of the tokens (N,) or (N, C), and names of the columns, to the order of the rows; with pandas they
-        have the index of the rows.
-    """
+    """The bags of a table, in the order of their first rows."""
 
     sequences: Sequences
-    names: np.ndarray
+    names: np.ndarray  # shape (n,), the entry of the bag column of each bag
+    # shape (N,), the index of each token's row, in the order of the sequences; its position where the library has no
+    # index
     rows: np.ndarray
+    # maps numbers of the tokens (N,) or (N, C), and names of the columns, to the order of the rows; with pandas they
+    # have the index of the rows
     restore: Callable[..., Any]
 
 
 def read_table(estimator: Any, X: Any, bag: str, *, reset: bool) -> Table:
     """Read a table, with its columns in the order of the fit.
 
-    Raises
-    ------
-    ProblemError
-        If there is no such column or no row, columns are missing or unknown, an entry is missing or no number, or the
-        bag column mixes types.
+    Raises ProblemError if there is no such column or no row, columns are missing or unknown, an entry is missing or no
+    number, or the bag column mixes types.
     """
     bags = Bags.of(X, bag)
     names = feature_names(estimator, [name for name in bags.frame.columns if name != bag], reset=reset)
@@ -60,10 +49,7 @@ def read_table(estimator: Any, X: Any, bag: str, *, reset: bool) -> Table:
 def feature_names(estimator: Any, columns: list[str], *, reset: bool) -> list[str]:
     """The columns in the order of the fit; with ``reset`` they are kept as ``feature_names_in_``.
 
-    Raises
-    ------
-    ProblemError
-        If there are none, or they are not those of the fit.
+    Raises ProblemError if there are none, or they are not those of the fit.
     """
     if reset:
         if not columns:
@@ -84,10 +70,7 @@ def feature_names(estimator: Any, columns: list[str], *, reset: bool) -> list[st
 def check_columns(X: Any) -> None:
     """Check that no column of a table without ``bag`` holds words, which may name the bags.
 
-    Raises
-    ------
-    ProblemError
-        If one does.
+    Raises ProblemError if one does.
     """
     for name, kind in nw.from_native(X, eager_only=True).schema.items():
         if kind in (nw.String, nw.Categorical, nw.Enum):
@@ -110,10 +93,7 @@ def matrices(estimator: Any, frames: Any, *, reset: bool) -> list[np.ndarray]:
 def by_bag(argument: str, given: Any, names: np.ndarray, bag: str) -> np.ndarray:
     """Values in the order of the bags: from a dict, a pandas Series indexed by bag, or a table of bag and value.
 
-    Raises
-    ------
-    ProblemError
-        If the form has no names of bags, or a bag has no value or several.
+    Raises ProblemError if the form has no names of bags, or a bag has no value or several.
     """
     if is_pandas_series(given):
         keys, values = given.index.to_numpy(), given.to_numpy()
@@ -134,10 +114,7 @@ def by_bag(argument: str, given: Any, names: np.ndarray, bag: str) -> np.ndarray
 def align(argument: str, keys: np.ndarray, values: np.ndarray, names: np.ndarray) -> np.ndarray:
     """Values in the order of the names.
 
-    Raises
-    ------
-    ProblemError
-        If a name occurs twice among the keys, or not at all.
+    Raises ProblemError if a name occurs twice among the keys, or not at all.
     """
     place = {key: i for i, key in enumerate(keys.tolist())}
     if len(place) != len(keys):

@@ -14,22 +14,11 @@ from attsvm.errors import ProblemError
 
 @dataclass(frozen=True)
 class Task:
-    """Sequences to fit.
+    """Sequences to fit."""
 
-    Attributes
-    ----------
-    sequences : Sequences
-        n sequences.
-    labels : ndarray, shape (n,)
-        Class numbers.
-    weights : ndarray, shape (n,)
-        Their mean is 1 over the sequences of a fit, or of all calls of ``partial_fit``.
-    num_classes : int
-    """
-
-    sequences: Sequences
-    labels: np.ndarray
-    weights: np.ndarray
+    sequences: Sequences  # n sequences
+    labels: np.ndarray  # shape (n,), class numbers
+    weights: np.ndarray  # shape (n,), their mean is 1 over the sequences of a fit, or of all calls of ``partial_fit``
     num_classes: int
 
     def __getitem__(self, rows: np.ndarray) -> "Task":
@@ -62,24 +51,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Tally:
-    """Sequences of each class, in a fit or in all calls of ``partial_fit``, without those of weight 0.
+    """Sequences of each class, in a fit or in all calls of ``partial_fit``, without those of weight 0."""
 
-    Attributes
-    ----------
-    classes : ndarray, shape (C,)
-        In the order of the class numbers.
-    counts : int ndarray, shape (C,)
-    sums : ndarray, shape (C,)
-        Sums of the sample weights.
-    """
-
-    classes: np.ndarray
-    counts: np.ndarray
-    sums: np.ndarray
+    classes: np.ndarray  # shape (C,), in the order of the class numbers
+    counts: np.ndarray  # shape (C,)
+    sums: np.ndarray  # shape (C,), sums of the sample weights
 
     @classmethod
     def empty(cls, classes: np.ndarray) -> "Tally":
-        """No sequences."""
+        """Return the tally of no sequences."""
         return cls(classes, np.zeros(len(classes), int), np.zeros(len(classes)))
 
     def with_sequences(self, numbers: np.ndarray, weights: np.ndarray) -> "Tally":
@@ -113,10 +93,7 @@ class Tally:
 def read_labels(y: Any, num_sequences: int, estimator: str, is_rows: bool = False) -> np.ndarray:
     """Labels as an array, one for each sequence; ``is_rows`` says whether these are the rows of a matrix or table.
 
-    Raises
-    ------
-    ProblemError, ValueError
-        If there are none, their number does not fit, or they are not class labels.
+    Raises ProblemError, ValueError if there are none, their number does not fit, or they are not class labels.
     """
     if y is None:
         # the wording that scikit-learn tests for
@@ -134,10 +111,7 @@ def read_task(
 ) -> tuple[Task, Tally]:
     """Sequences, class numbers and weights, without sequences of weight 0; and the tally with these sequences.
 
-    Raises
-    ------
-    ProblemError
-        If there is only one class, a label is none of the classes, or all weights are zero.
+    Raises ProblemError if there is only one class, a label is none of the classes, or all weights are zero.
     """
     classes = before.classes
     if len(classes) < 2:
@@ -159,10 +133,7 @@ def read_task(
 def find_positive(classes: np.ndarray, positive: Any) -> Any:
     """The positive one of two classes; None where neither the argument nor the labels say which, or there are more.
 
-    Raises
-    ------
-    ProblemError
-        If ``positive`` is given and none of two classes.
+    Raises ProblemError if ``positive`` is given and none of two classes.
     """
     found: list[Any] = classes.tolist()
     if positive is None:

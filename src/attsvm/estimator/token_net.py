@@ -112,10 +112,7 @@ class TokenTransformer(TransformerMixin, BaseEstimator):
 def fit_token_net(token_net: Any, sequences: Sequences) -> Any:
     """A copy, fitted to the tokens if it is a transformer; a module is used as it is.
 
-    Raises
-    ------
-    ProblemError
-        If it is neither.
+    Raises ProblemError if it is neither.
     """
     if is_module(token_net):
         return copy.deepcopy(token_net).eval()

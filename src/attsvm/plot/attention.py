@@ -60,10 +60,7 @@ def attention(problem: Problem, weights: Any, *, ax: Axes | None = None) -> Axes
 def single_weights(problem: Problem, weights: Any) -> np.ndarray:
     """The weights of one problem without several heads.
 
-    Raises
-    ------
-    ProblemError
-        If there are batch axes or several heads.
+    Raises ProblemError if there are batch axes or several heads.
     """
     check_is_problem(problem)
     problem.check_one_head()

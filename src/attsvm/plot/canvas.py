@@ -23,10 +23,7 @@ COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.PURPLE, style.ORANGE
 def one_axes(ax: Axes | None) -> Axes:
     """The given axes, or those of a new figure.
 
-    Raises
-    ------
-    ProblemError
-        If several axes are given.
+    Raises ProblemError if several axes are given.
     """
     if ax is None:
         with style.applied():
@@ -37,10 +34,7 @@ def one_axes(ax: Axes | None) -> Axes:
 def several_axes(ax: Axes | Sequence[Axes] | None, number: int) -> list[Axes]:
     """The given axes, or those of a new figure side by side.
 
-    Raises
-    ------
-    ProblemError
-        If there are more or fewer than ``number``, or something else than axes is given.
+    Raises ProblemError if there are more or fewer than ``number``, or something else than axes is given.
     """
     if ax is None:
         with style.applied():
@@ -55,10 +49,7 @@ def several_axes(ax: Axes | Sequence[Axes] | None, number: int) -> list[Axes]:
 def named_runs(problem: Any, runs: "Mapping[str, Run] | Run") -> "dict[str, Run]":
     """Runs by name, a single one without a name.
 
-    Raises
-    ------
-    ProblemError
-        If the first argument is no problem, or there is no run.
+    Raises ProblemError if the first argument is no problem, or there is no run.
     """
     check_is_problem(problem)
     named = dict(runs) if isinstance(runs, Mapping) else {"": runs}

@@ -16,10 +16,7 @@ def compact_svg(svg: str) -> str:
     Numbers are rounded to 0.01 of a point. matplotlib simplifies lines up to 0.11 points, so this is not visible.
     The font of the text is a property of the whole drawing.
 
-    Parameters
-    ----------
-    svg : str
-        An SVG element of matplotlib without namespaces, its text as text.
+    ``svg``: an SVG element of matplotlib without namespaces, its text as text.
 
     Examples
     --------

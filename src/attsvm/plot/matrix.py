@@ -15,15 +15,8 @@ def drawn_matrix(
 ) -> Drawing:
     """Draw the mean ratios, (optimisers, norms).
 
-    Parameters
-    ----------
-    names, norms : sequence of str
-        The labels of rows and columns.
-    mean : ndarray, shape (optimisers, norms)
-    own : sequence of int
-        The column of each row that is framed.
-    claimed : sequence of bool
-        Whether the frame is solid; otherwise it is dashed.
+    ``names``, ``norms``: the labels of rows and columns. ``mean``: shape (optimisers, norms). ``own``: the column of
+    each row that is framed. ``claimed``: whether the frame is solid; otherwise it is dashed.
     """
     figure = Drawing(figsize=(style.WIDTH, 0.75 + 0.26 * len(names)))
     draw_matrix(figure.subplots(), names, norms, mean, own, claimed)

@@ -88,10 +88,7 @@ def draw(axis: Axes, run: Run, name: str, values: np.ndarray, number: int, label
 def history(run: Run, name: str, target: Any) -> np.ndarray:
     """One quantity at each record, (R, *batch_shape).
 
-    Raises
-    ------
-    ProblemError
-        If it is unknown, or the direction error has no target.
+    Raises ProblemError if it is unknown, or the direction error has no target.
     """
     if name == "loss":
         return run.history["loss"]

@@ -171,17 +171,8 @@ def spread(
 ) -> None:
     """Draw the median of several runs and the band of their 10-90 % range.
 
-    Parameters
-    ----------
-    axis : Axes
-    x : ndarray, shape (R,)
-    values : ndarray, shape (R, runs)
-    colour, line, label
-        Of the curve.
-    middle : callable
-        ``np.mean`` draws the mean in place of the median.
-    **options
-        Of ``axis.plot``.
+    ``x``: shape (R,). ``values``: shape (R, runs). ``colour``, ``line``, ``label``: of the curve. ``middle``:
+    ``np.mean`` draws the mean in place of the median. ``options``: of ``axis.plot``.
     """
     low, high = np.quantile(values, [0.1, 0.9], axis=1)
     band(axis, x, low, high, colour)

@@ -13,42 +13,22 @@ from attsvm.report.render import svg_element
 
 
 class Drawn(NamedTuple):
-    """A figure with its title and its caption.
+    """A figure with its title and its caption."""
 
-    Attributes
-    ----------
-    name : str
-        Name of its file, without the suffix.
-    title, caption : str
-    figure : matplotlib.figure.Figure
-    over_steps : OverSteps, optional
-        What a slider over the steps of training changes.
-    """
-
-    name: str
+    name: str  # name of its file, without the suffix
     title: str
     caption: str
     figure: Figure
-    over_steps: OverSteps | None = None
+    over_steps: OverSteps | None = None  # what a slider over the steps of training changes
 
 
 class Shown(NamedTuple):
-    """What a page shows of a figure.
+    """What a page shows of a figure."""
 
-    Attributes
-    ----------
-    name : str
-        Name of its file, without the suffix.
-    title, caption : str
-    svg : Markup
-        Empty if the figure could not be drawn; the caption says why.
-    png : bytes or None
-    """
-
-    name: str
+    name: str  # name of its file, without the suffix
     title: str
     caption: str
-    svg: Markup
+    svg: Markup  # empty if the figure could not be drawn; the caption says why
     png: bytes | None
 
 
@@ -57,10 +37,7 @@ def draw_each(drawers: Mapping[str, Callable[[], Drawn | None]]) -> list[Shown]:
 
     A figure that cannot be drawn gives a warning, and a note in its place on the page.
 
-    Parameters
-    ----------
-    drawers : mapping of str to callable
-        By name, what draws a figure. It returns None if the figure does not apply.
+    ``drawers``: by name, what draws a figure. It returns None if the figure does not apply.
 
     Examples
     --------

@@ -29,51 +29,24 @@ Row = tuple[Any, ...]
 
 
 class Panel(NamedTuple):
-    """A pair of axes with numbers on both of them.
+    """A pair of axes with numbers on both of them."""
 
-    Attributes
-    ----------
-    box : list of float
-        Left, top, right and bottom in the units of the SVG view box.
-    x, y : (str, float, float)
-        "linear" or "log", and the limits of the axis.
-    """
-
-    box: list[float]
-    x: tuple[str, float, float]
+    box: list[float]  # left, top, right and bottom in the units of the SVG view box
+    x: tuple[str, float, float]  # x, y: "linear" or "log", and the limits of the axis
     y: tuple[str, float, float]
 
 
 class Series(NamedTuple):
-    """Points of one curve, or the cells of one heat map.
+    """Points of one curve, or the cells of one heat map."""
 
-    Attributes
-    ----------
-    panel : str
-        The title of the axes, with their number if there are several.
-    name : str
-    labels : tuple of (str, str)
-        Of the two axes.
-    points : ndarray, shape (N, 2)
-        In the units of the axes.
-    rows : list of tuple
-        What the CSV file says of each point: x and y, and the value of a cell.
-    places : ndarray, shape (N, 2)
-        In the units of the SVG view box.
-    half_cell : tuple of (float, float), optional
-        Half the width and height of a cell in these units; None for points.
-    axes : int
-        The number of the axes among those of the figure, from 1.
-    """
-
-    panel: str
+    panel: str  # the title of the axes, with their number if there are several
     name: str
-    labels: tuple[str, str]
-    points: np.ndarray
-    rows: list[Row]
-    places: np.ndarray
-    half_cell: tuple[float, float] | None
-    axes: int
+    labels: tuple[str, str]  # of the two axes
+    points: np.ndarray  # shape (N, 2), in the units of the axes
+    rows: list[Row]  # what the CSV file says of each point: x and y, and the value of a cell
+    places: np.ndarray  # shape (N, 2), in the units of the SVG view box
+    half_cell: tuple[float, float] | None  # half the width and height of a cell in these units; None for points
+    axes: int  # the number of the axes among those of the figure, from 1
 
 
 def figure_series(figure: Figure) -> list[Series]:
@@ -198,16 +171,9 @@ def file_links(
 ) -> Markup:
     """The links "data (CSV)" and "SVG" of the drawing before them on a page.
 
-    Parameters
-    ----------
-    name : str
-        Of the files, without suffix.
-    table : str
-        The CSV file.
-    places : list of dict, optional
-        For each series the labels of its axes, half the size of its cells, and where its points are in the drawing.
-    panels : dict of int to Panel, optional
-        Axes that can be zoomed into, by their number.
+    ``name``: of the files, without suffix. ``table``: the CSV file. ``places``: for each series the labels of its axes,
+    half the size of its cells, and where its points are in the drawing. ``panels``: axes that can be zoomed into, by
+    their number.
     """
     href = "data:text/csv;charset=utf-8," + quote(table, safe=",.-+_")
     file = quote(name, safe="")

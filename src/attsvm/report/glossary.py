@@ -59,11 +59,7 @@ def definitions() -> dict[str, str]:
 def mentions(text: str, known: set[str]) -> Iterator[tuple[int, int, str]]:
     """The first mention of each term in a text: its begin, its end, and the term.
 
-    Parameters
-    ----------
-    text : str
-    known : set of str
-        The terms that were mentioned before; they are left out, and those that are found are added.
+    ``known``: the terms that were mentioned before; they are left out, and those that are found are added.
 
     Examples
     --------

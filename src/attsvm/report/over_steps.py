@@ -16,29 +16,16 @@ LAYER = "step-"
 
 
 class OverSteps(NamedTuple):
-    """How strongly parts of a figure are shown at recorded steps.
+    """How strongly parts of a figure are shown at recorded steps."""
 
-    Attributes
-    ----------
-    steps : sequence of int
-        The figure shows the last one.
-    shares : mapping of str to sequence of float
-        By the gid of an artist of matplotlib, its opacity at each of the steps.
-    """
-
-    steps: Sequence[int]
-    shares: Mapping[str, Sequence[float]]
+    steps: Sequence[int]  # the figure shows the last one
+    shares: Mapping[str, Sequence[float]]  # by the gid of an artist of matplotlib, its opacity at each of the steps
 
 
 def over(shares: Sequence[float], said: Sequence[str] = ()) -> Markup:
     """The attributes of an element that the slider changes: an opacity in a drawing, the shade of a cell or a word.
 
-    Parameters
-    ----------
-    shares : sequence of float
-        One for each step.
-    said : sequence of str, optional
-        The number in the element's title at each step; by default the share.
+    ``shares``: one for each step. ``said``: the number in the element's title at each step; by default the share.
 
     Examples
     --------
@@ -111,13 +98,7 @@ def all_layers(figure: Figure) -> Iterator[dict[str, int]]:
 def with_layers(svg: Markup, prefix: str, found: Mapping[str, int]) -> Markup:
     """A drawing of :func:`all_layers` behind the slider that chooses one; the drawing itself if there is no choice.
 
-    Parameters
-    ----------
-    svg : Markup
-    prefix : str
-        The ids in the drawing begin with it and a hyphen.
-    found : mapping of str to int
-        The step of each layer, by its gid.
+    ``prefix``: the ids in the drawing begin with it and a hyphen. ``found``: the step of each layer, by its gid.
     """
     steps = sorted({*found.values()})
     if len(steps) < 2:
@@ -132,12 +113,7 @@ def with_layers(svg: Markup, prefix: str, found: Mapping[str, int]) -> Markup:
 def with_slider(svg: Markup, prefix: str, given: OverSteps) -> Markup:
     """A drawing whose parts the slider in front of it changes.
 
-    Parameters
-    ----------
-    svg : Markup
-    prefix : str
-        The ids in the drawing begin with it and a hyphen.
-    given : OverSteps
+    ``prefix``: the ids in the drawing begin with it and a hyphen.
     """
     for gid, shares in given.shares.items():
         name = f'id="{prefix}-{gid}"'

@@ -21,16 +21,11 @@ from attsvm.report.papers import cited
 def render(template: str, *, package: str = "attsvm.report", **values: Any) -> str:
     """A page as HTML. Every value is escaped, except drawings.
 
-    Parameters
-    ----------
-    template : str
-        A file in the folder ``templates`` of ``package``, or of ``attsvm.report``. It extends ``base.html.j2``.
-    package : str
-        A package with a folder ``templates``.
-    **values
-        What the template shows. ``base.html.j2`` needs ``title``, ``kicker`` (the line above it), ``verdict`` (the
-        sentence below it), ``notes`` (what a reader must not overlook) and ``command``. Labels link to the definitions
-        of their terms, which the page ends with.
+    ``template``: a file in the folder ``templates`` of ``package``, or of ``attsvm.report``. It extends
+    ``base.html.j2``. ``package``: a package with a folder ``templates``. ``values``: what the template shows.
+    ``base.html.j2`` needs ``title``, ``kicker`` (the line above it), ``verdict`` (the sentence below it), ``notes``
+    (what a reader must not overlook) and ``command``. Labels link to the definitions of their terms, which the page
+    ends with.
     """
     return _environment(package).get_template(template).render(values)
 

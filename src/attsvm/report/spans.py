@@ -11,27 +11,15 @@ from attsvm.report.over_steps import over as of_slider
 
 
 class Span(NamedTuple):
-    """A part of a text.
-
-    Attributes
-    ----------
-    text : str
-    share : float or None
-        The attention that it receives; None for what lies between words.
-    opacity : float
-        By default the excess of the share over the average of the text, divided by the largest share. What is not above
-        average stays unshaded, and so does nearly uniform attention.
-    key : bool
-        Whether it is underlined.
-    over : Markup
-        Attributes for the slider over the steps, see :func:`attsvm.report.over_steps.over`.
-    """
+    """A part of a text."""
 
     text: str
-    share: float | None = None
+    share: float | None = None  # the attention that it receives; None for what lies between words
+    # by default the excess of the share over the average of the text, divided by the largest share. What is not above
+    # average stays unshaded, and so does nearly uniform attention.
     opacity: float = 0.0
-    key: bool = False
-    over: Markup = Markup("")
+    key: bool = False  # whether it is underlined
+    over: Markup = Markup("")  # attributes for the slider over the steps, see :func:`attsvm.report.over_steps.over`
 
 
 def shaded(
@@ -43,17 +31,8 @@ def shaded(
 ) -> list[Span]:
     """Split a text into its words and what lies between them.
 
-    Parameters
-    ----------
-    text : str
-    words : iterable of (int, int, float, bool)
-        Begin, end, share of the attention, and whether it is a key word; in their order.
-    between : callable
-        Applied to the text between words.
-    opacities : sequence of float, optional
-        One for each word.
-    over : sequence of Markup, optional
-        One for each word.
+    ``words``: begin, end, share of the attention, and whether it is a key word; in their order. ``between``: applied to
+    the text between words. ``opacities``: one for each word. ``over``: one for each word.
     """
     words = list(words)
     opacities = above_average([share for _, _, share, _ in words]).tolist() if opacities is None else opacities

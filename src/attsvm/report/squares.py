@@ -27,19 +27,8 @@ def attention_square(
 ) -> tuple[list[str], Square]:
     """The tokens that some query may attend to, and the cells.
 
-    Parameters
-    ----------
-    names : list of str
-        Of the T tokens.
-    positions : ndarray
-        Of the queries; −1 where there is none.
-    probabilities, allowed : ndarrays
-    selected : ndarray
-        The token that each query selects.
-    support : ndarray, optional
-        Support tokens, which get a dot.
-    over : ndarray, optional
-        The probabilities at the steps of a slider.
+    ``names``: of the T tokens. ``positions``: of the queries; −1 where there is none. ``selected``: the token that each
+    query selects. ``support``: support tokens, which get a dot. ``over``: the probabilities at the steps of a slider.
 
     Examples
     --------

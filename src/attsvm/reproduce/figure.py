@@ -167,10 +167,7 @@ NEEDED = ("name", "paper", "title", "claim", "criterion", "full", "quick")
 def checked_figure(found: object) -> Figure:
     """A complete figure: ``found`` itself, or an instance of it if it is a class.
 
-    Raises
-    ------
-    ProblemError
-        If it is no figure, or lacks a method or an attribute; the message names what is missing.
+    Raises ProblemError if it is no figure, or lacks a method or an attribute; the message names what is missing.
     """
     kind = found if isinstance(found, type) else type(found)
     if not issubclass(kind, Figure):

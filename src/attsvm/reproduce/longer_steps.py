@@ -13,20 +13,13 @@ from attsvm.optimizers.scales import Tree
 
 @dataclass(frozen=True)
 class LongerSteps(Transformation):
-    """Multiply step k of one parameter by (1 + k/50)^power; it must not share its scale with another one.
-
-    Parameters
-    ----------
-    name : str
-    power : float
-    """
+    """Multiply step k of one parameter by (1 + k/50)^power; it must not share its scale with another one."""
 
     name: str
     power: float = field(compare=False)
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """The power."""
         return {"power": self.power}
 
     def init(self, params: Tree) -> Any:

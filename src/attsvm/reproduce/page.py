@@ -30,41 +30,22 @@ class Card:
     """What the page and the terminal show of an outcome.
 
     Its drawing is text, so that a process can send a card to another one.
-
-    Attributes
-    ----------
-    name, paper, title, claim, criterion : str
-        Of the figure.
-    kind : SizeKind
-        Whose sizes it has.
-    standing : Standing
-    why : str
-    rows : list of Row
-    sizes : str
-        The sizes, the seconds of the measurement, and what was read from files of an earlier run.
-    seconds : float
-    command : str
-        The command that makes this figure alone.
-    drawing : Markup
-        An SVG element.
-    numbers : dict
-        The outcome as JSON-able numbers.
     """
 
-    name: str
+    name: str  # name, paper, title, claim, criterion: of the figure
     paper: str
     title: str
     claim: str
     criterion: str
-    kind: SizeKind
+    kind: SizeKind  # whose sizes it has
     standing: Standing
     why: str
     rows: list[Row]
-    sizes: str
+    sizes: str  # the sizes, the seconds of the measurement, and what was read from files of an earlier run
     seconds: float
-    command: str
-    drawing: Markup
-    numbers: dict[str, Any]
+    command: str  # the command that makes this figure alone
+    drawing: Markup  # an SVG element
+    numbers: dict[str, Any]  # the outcome as JSON-able numbers
 
     @property
     def words(self) -> str:
@@ -80,11 +61,7 @@ class Card:
 def card(outcome: Outcome, command: str) -> Card:
     """The card of an outcome.
 
-    Parameters
-    ----------
-    outcome : Outcome
-    command : str
-        The command that was run.
+    ``command``: the command that was run.
     """
     figure = outcome.figure
     reused = f", {outcome.reused} of {outcome.pieces} pieces from an earlier run" if outcome.reused else ""
@@ -110,12 +87,7 @@ def card(outcome: Outcome, command: str) -> Card:
 def page(cards: Sequence[Card], command: str) -> str:
     """The whole page as HTML, self-contained.
 
-    Parameters
-    ----------
-    cards : sequence of Card
-        All of one kind of sizes.
-    command : str
-        The command that was run.
+    ``cards``: all of one kind of sizes. ``command``: the command that was run.
     """
     kind = cards[0].kind
     sizes = "" if kind is SizeKind.FULL else f" · {_SIZES[kind].lower()}"

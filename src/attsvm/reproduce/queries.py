@@ -52,7 +52,6 @@ class CrossAndSelf(Figure):
         """Draw one part."""
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
-        """Both parts."""
         found: Arrays = {}
         for query in sizes["queries"]:
             own = self.measure_one(_sizes_of(sizes, query), query == "self", partial(_in_folder, piece, query))

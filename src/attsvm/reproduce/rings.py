@@ -30,13 +30,8 @@ def ring_steps(steps: Int[np.ndarray, " R"]) -> list[int]:
 def draw_rings(axis: Axes, paths: Sequence[Recorded], steps: Sequence[int]) -> None:
     """Draw a ring on each path at each of the steps. The rings of the last step are shown.
 
-    Parameters
-    ----------
-    axis : Axes
-    paths : sequence of (int ndarray, ndarray)
-        A path without a record at a step has its ring at the record before.
-    steps : sequence of int
-        The same ones for all axes of a figure, for example of :func:`ring_steps`.
+    ``paths``: a path without a record at a step has its ring at the record before. ``steps``: the same ones for all
+    axes of a figure, for example of :func:`ring_steps`.
     """
     number = axis.figure.figure.axes.index(axis)  # the whole figure, not a part of it
     for step in steps:

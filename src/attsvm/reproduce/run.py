@@ -164,10 +164,7 @@ def chosen(names: Iterable[str]) -> dict[str, Figure]:
 def claim(out: Path, figures: Iterable[Figure]) -> None:
     """Create the folder of the results, or take one that is empty or holds pieces of an earlier run.
 
-    Raises
-    ------
-    ProblemError
-        If ``out`` is anything else, if one of the files cannot be replaced, or if it is not writable.
+    Raises ProblemError if ``out`` is anything else, if one of the files cannot be replaced, or if it is not writable.
     """
     check_folder(out)
     pieces = out / PIECES

@@ -16,28 +16,14 @@ from attsvm.errors import ProblemError
 
 @dataclass(frozen=True)
 class Blocks:
-    """Sizes of a stack of transformer blocks.
+    """Sizes of a stack of transformer blocks."""
 
-    Attributes
-    ----------
-    width : int
-        Dimension d of the state of a token.
-    layers, heads : int
-        ``heads`` divides ``width``.
-    hidden : int
-        Units of the feed-forward part of a block.
-    dropout : float
-        Applied to attention, to the result of each part and to the embedded tokens.
-    bias : bool
-        Whether layers and norms have biases. The paper's text classifiers have none.
-    """
-
-    width: int
-    layers: int
+    width: int  # dimension d of the state of a token
+    layers: int  # layers, heads: ``heads`` divides ``width``
     heads: int
-    hidden: int
-    dropout: float = 0.0
-    bias: bool = False
+    hidden: int  # units of the feed-forward part of a block
+    dropout: float = 0.0  # applied to attention, to the result of each part and to the embedded tokens
+    bias: bool = False  # whether layers and norms have biases. The paper's text classifiers have none.
 
     def __post_init__(self) -> None:
         if min(self.width, self.layers, self.heads, self.hidden) < 1 or self.width % self.heads:

@@ -9,15 +9,9 @@ from attsvm.errors import ProblemError
 class Board:
     """Writes the numbers of each epoch to TensorBoard files.
 
-    Parameters
-    ----------
-    folder : Path or None
-        None writes nothing.
+    ``folder``: None writes nothing.
 
-    Raises
-    ------
-    ProblemError
-        If TensorBoard is not installed.
+    Raises ProblemError if TensorBoard is not installed.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -37,7 +31,6 @@ class Board:
             self._writer.flush()
 
     def close(self) -> None:
-        """Close the files."""
         if self._writer is not None:
             self._writer.close()
 
@@ -45,10 +38,7 @@ class Board:
 def check_tensorboard() -> None:
     """Check that TensorBoard is installed.
 
-    Raises
-    ------
-    ProblemError
-        If it is not.
+    Raises ProblemError if it is not.
     """
     try:
         import torch.utils.tensorboard  # noqa: F401

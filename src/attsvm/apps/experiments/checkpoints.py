@@ -21,27 +21,16 @@ MODEL, OPTIMIZER, GENERATOR = "model/", "optimizer/", "generator/"
 
 @dataclass
 class Position:
-    """How far a run is.
+    """How far a run is."""
 
-    Attributes
-    ----------
-    epoch, batch : int
-        The next batch to train on.
-    step : int
-        Updates made.
-    loss, correct, seen : float, int, int
-        Sum of the losses, number of right answers and number of rows so far in this epoch.
-    seconds : float
-        Time so far, evaluations included.
-    """
-
-    epoch: int = 0
+    epoch: int = 0  # epoch, batch: the next batch to train on
     batch: int = 0
-    step: int = 0
+    step: int = 0  # updates made
+    # loss, correct, seen: sum of the losses, number of right answers and number of rows so far in this epoch
     loss: float = 0.0
     correct: int = 0
     seen: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # time so far, evaluations included
 
 
 def save_checkpoint(
@@ -55,10 +44,7 @@ def save_checkpoint(
 ) -> None:
     """Write weights, optimizer state, random generators, position, history and records to one file, atomically.
 
-    Parameters
-    ----------
-    identity : mapping
-        JSON-able values that must be equal for a run to resume from this checkpoint.
+    ``identity``: JSON-able values that must be equal for a run to resume from this checkpoint.
     """
     from safetensors.torch import save
 
@@ -93,17 +79,9 @@ def load_checkpoint(
 ) -> tuple[Position, list[dict[str, Any]], list[tuple[int, Any]]]:
     """Restore model, optimizer and random generators from a checkpoint.
 
-    Returns
-    -------
-    position : Position
-    history : list of dict
-    records : list of (int, Any)
-        None in checkpoints of earlier versions.
+    Returns ``position``, ``history`` and ``records`` (None in checkpoints of earlier versions).
 
-    Raises
-    ------
-    ProblemError
-        If the file is not a checkpoint, or belongs to another run.
+    Raises ProblemError if the file is not a checkpoint, or belongs to another run.
     """
     with reading(path, "not a checkpoint of attsvm"):
         meta, tensors = _read(path)

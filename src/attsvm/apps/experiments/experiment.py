@@ -31,19 +31,9 @@ MEASURED_ROWS = 100
 def make_options(preset: Preset[Any], optimizer: str, learning_rate: float | None = None, **changes: Any) -> Options:
     """The options of a run with a preset.
 
-    Parameters
-    ----------
-    preset : Preset
-    optimizer : str
-    learning_rate : float, optional
-        By default that of the preset.
-    **changes
-        Other attributes of :class:`Options`.
+    ``learning_rate``: by default that of the preset. ``changes``: other attributes of :class:`Options`.
 
-    Raises
-    ------
-    ProblemError
-        If an option is out of range, or the preset has no learning rate for the optimizer.
+    Raises ProblemError if an option is out of range, or the preset has no learning rate for the optimizer.
     """
     if learning_rate is None:
         find_optimizer(optimizer)
@@ -65,14 +55,7 @@ SCHEMA = "attsvm.experiment/1"
 
 @dataclass(frozen=True)
 class Experiment:
-    """A preset of a task with its data.
-
-    Attributes
-    ----------
-    task : Task
-    preset_name : str
-    data : Data
-    """
+    """A preset of a task with its data."""
 
     task: Task[Any]
     preset_name: str
@@ -90,10 +73,7 @@ class Experiment:
     ) -> "Experiment":
         """Load the data of a preset; arguments as for :meth:`attsvm.apps.experiments.task.Task.load`.
 
-        Raises
-        ------
-        ProblemError
-            If there is no such task or preset, or its data cannot be read.
+        Raises ProblemError if there is no such task or preset, or its data cannot be read.
         """
         found = find_task(task)
         preset = found.preset(preset_name)
@@ -109,7 +89,6 @@ class Experiment:
 
     @property
     def preset(self) -> Preset[Any]:
-        """The preset."""
         return self.task.preset(self.preset_name)
 
     def run(
@@ -117,20 +96,11 @@ class Experiment:
     ) -> dict[str, Any]:
         """Train one model and measure it.
 
-        Parameters
-        ----------
-        options : Options
-        folder : Path
-            An existing folder for the checkpoint.
-        resume : bool
-            Continue from the checkpoint in ``folder``, if there is one.
-        callback : callable, optional
-            Called with a :class:`attsvm.Progress` after every step. If it returns True, the run stops.
+        ``folder``: an existing folder for the checkpoint. ``resume``: continue from the checkpoint in ``folder``, if
+        there is one. ``callback``: called with a :class:`attsvm.Progress` after every step. If it returns True, the run
+        stops.
 
-        Returns
-        -------
-        dict
-            What ``result.json`` holds for a run.
+        Returns what ``result.json`` holds for a run.
         """
         task, preset, data = self.task, self.preset, self.data
         seed_everything(options.seed)
@@ -176,16 +146,8 @@ class Experiment:
     ) -> dict[str, Any]:
         """What ``result.json`` holds.
 
-        Parameters
-        ----------
-        runs : list of dict
-            From :meth:`run`.
-        command : str
-        seed : int
-        threads : int or None
-        device : str
-        earlier : iterable of dict
-            What ``result.json`` holds of other experiments of the task, for the table of published accuracies.
+        ``runs``: from :meth:`run`. ``earlier``: what ``result.json`` holds of other experiments of the task, for the
+        table of published accuracies.
         """
         shape, data = self.preset.shape, self.data
         names = ("layers", "heads", "width", "hidden", "dropout", "bias")

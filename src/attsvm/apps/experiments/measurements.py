@@ -20,11 +20,7 @@ NEGLIGIBLE = 1e-4
 def evenness(values: Tensor, count: Tensor | int) -> Tensor:
     """‖a‖₁²/(T‖a‖₂²) along the last axis: 1 if all T entries are equal in size, 1/T if only one is not zero.
 
-    Parameters
-    ----------
-    values : Tensor, shape (..., T)
-    count : int or Tensor, shape (...)
-        T, without padding.
+    ``values``: shape (..., T). ``count``: shape (...), T, without padding.
     """
     values = values.double()
     squares = values.square().sum(-1)
@@ -63,16 +59,9 @@ def key_query_norms(model: Classifier) -> list[float]:
 def attention_evenness(model: Classifier, inputs: Tensor) -> dict[str, list[float]]:
     """‖a‖₁²/(T‖a‖₂²) for every layer, averaged over heads and inputs; small if attention is sparse.
 
-    Parameters
-    ----------
-    model : Classifier
-    inputs : Tensor
-        A batch for the model that fits into memory together with its attention maps.
+    ``inputs``: a batch for the model that fits into memory together with its attention maps.
 
-    Returns
-    -------
-    dict
-        "all": over all queries that are no padding; "class": for the query of the class token.
+    Returns "all": over all queries that are no padding; "class": for the query of the class token.
     """
     maps = model.attention_maps(inputs)
     present = model.present(inputs)

@@ -19,20 +19,11 @@ PICTURE_MEAN, PICTURE_DEVIATION = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 
 @dataclass(frozen=True)
 class TextShape:
-    """Sizes of a text classifier.
-
-    Attributes
-    ----------
-    blocks : Blocks
-    length : int
-        Largest number of tokens of a text, [CLS] included.
-    vocabulary : int
-        Number of tokens.
-    """
+    """Sizes of a text classifier."""
 
     blocks: Blocks
-    length: int
-    vocabulary: int = 30_522
+    length: int  # largest number of tokens of a text, [CLS] included
+    vocabulary: int = 30_522  # number of tokens
 
     def build(self) -> "TextClassifier":
         """The model, with weights drawn from PyTorch's generator."""
@@ -41,21 +32,11 @@ class TextShape:
 
 @dataclass(frozen=True)
 class PictureShape:
-    """Sizes of a picture classifier.
-
-    Attributes
-    ----------
-    blocks : Blocks
-    size : int
-        Width and height of the pictures.
-    patch : int
-        Width and height of the square patches; it divides ``size``.
-    classes : int
-    """
+    """Sizes of a picture classifier."""
 
     blocks: Blocks
-    size: int
-    patch: int
+    size: int  # width and height of the pictures
+    patch: int  # width and height of the square patches; it divides ``size``
     classes: int = 10
 
     def __post_init__(self) -> None:
@@ -72,11 +53,7 @@ class Classifier(nn.Module, ABC):
 
     The last layer has one query that matters, over many tokens, as in the Att-SVM.
 
-    Parameters
-    ----------
-    blocks : Blocks
-    outputs : int
-        1 for two classes (the logit of the second), otherwise the number of classes.
+    ``outputs``: 1 for two classes (the logit of the second), otherwise the number of classes.
     """
 
     def __init__(self, blocks: Blocks, outputs: int) -> None:
@@ -105,17 +82,11 @@ class Classifier(nn.Module, ABC):
 
     @torch.no_grad()
     def attention_maps(self, inputs: Tensor) -> list[Tensor]:
-        """Attention of every layer, without dropout.
+        """Compute the attention of every layer, without dropout.
 
-        Parameters
-        ----------
-        inputs : Tensor
-            As for :meth:`forward`.
-
-        Returns
-        -------
-        list of Tensor, shape (b, heads, T, T)
-            One per layer. Rows are queries and sum to one; padded keys have zeros.
+        ``inputs``: as for :meth:`forward`. The maps, one for each layer, have shape (b, heads, T, T). Rows are queries
+        and
+        sum to one; padded keys have zeros.
         """
         training = self.training
         maps: list[Tensor] = []
@@ -135,9 +106,8 @@ class TextClassifier(Classifier):
 
     Inputs are token numbers (b, T), T at most ``shape.length``; 0 is padding. The output (b,) is the logit of class 1.
 
-    References
-    ----------
-    Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, experiments on reviews.
+    References: Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, experiments on
+    reviews.
     """
 
     def __init__(self, shape: TextShape) -> None:
@@ -164,9 +134,8 @@ class PictureClassifier(Classifier):
 
     Inputs are pictures (b, 3, size, size) of bytes. The output is (b, classes).
 
-    References
-    ----------
-    Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, experiments on CIFAR-10.
+    References: Julistiono, Tarzanagh and Azizan (2025), *Optimizing Attention with Mirror Descent*, experiments on
+    CIFAR-10.
     """
 
     mean: Tensor

@@ -57,7 +57,6 @@ class Builtin(Kind):
 
     @property
     def spelling(self) -> str:
-        """Its name."""
         return self.name
 
     def reads(self, name: str) -> bool:
@@ -76,10 +75,7 @@ OPTIMIZERS: tuple[Kind, ...] = (Mirror(), Builtin("sgd", torch.optim.SGD), Built
 def find_optimizer(name: str) -> Kind:
     """The kind of optimizer that a name belongs to.
 
-    Raises
-    ------
-    ProblemError
-        If there is none.
+    Raises ProblemError if there is none.
     """
     for kind in OPTIMIZERS:
         if kind.reads(name):

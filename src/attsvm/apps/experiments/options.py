@@ -19,46 +19,25 @@ NOT_IDENTITY = ("checkpoint_every", "device", "tensorboard")
 class Options:
     """How a model is trained.
 
-    Attributes
-    ----------
-    optimizer : str
-        A name that :data:`attsvm.apps.experiments.optimizers.OPTIMIZERS` knows: "mirror-P" for ℓp mirror descent with
-        p = P, "sgd" or "adam".
-    learning_rate : float
-    epochs, batch, seed : int
-    reduction : {"sum", "mean"}
-        Of the losses of a batch.
-    stop_at : float, optional
-        Training ends after an epoch whose training accuracy, measured during training, reaches this value.
-    checkpoint_every : int
-        Steps between checkpoints; there is also one after every epoch.
-    precision : {"float32", "bf16"}
-        bf16: products in bfloat16 by autocast, weights and mirror variables in float32.
-    compile : bool
-        Compile the model.
-    device : str
-        As for :func:`attsvm.train`; kept under PyTorch's name.
-    tensorboard : bool
-        Write TensorBoard files.
-
-    Raises
-    ------
-    ProblemError
-        If an option is out of range.
+    Raises ProblemError if an option is out of range.
     """
 
+    # a name that :data:`attsvm.apps.experiments.optimizers.OPTIMIZERS` knows: "mirror-P" for ℓp mirror descent with p =
+    # P, "sgd" or "adam"
     optimizer: str
     learning_rate: float
     epochs: int
     batch: int
     seed: int = 0
-    reduction: Reduction = "sum"
+    reduction: Reduction = "sum"  # {"sum", "mean"}, of the losses of a batch
+    # training ends after an epoch whose training accuracy, measured during training, reaches this value
     stop_at: float | None = None
-    checkpoint_every: int = 100
+    checkpoint_every: int = 100  # steps between checkpoints; there is also one after every epoch
+    # {"float32", "bf16"}, bf16: products in bfloat16 by autocast, weights and mirror variables in float32
     precision: Precision = "float32"
-    compile: bool = False
-    device: str = "cpu"
-    tensorboard: bool = False
+    compile: bool = False  # compile the model
+    device: str = "cpu"  # as for :func:`attsvm.train`; kept under PyTorch's name
+    tensorboard: bool = False  # write TensorBoard files
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "checkpoint_every"):

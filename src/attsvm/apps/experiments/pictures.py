@@ -23,17 +23,10 @@ def load_pictures(
 ) -> tuple[Rows, Rows]:
     """Read pictures (n, 3, height, width) of bytes to train on and to test on.
 
-    Parameters
-    ----------
-    source : str
-        As for :func:`read_splits`; columns ``img`` (encoded pictures) and ``label``.
-    train_rows, test_rows, validation_rows
-        As for :func:`attsvm.apps.experiments.reviews.load_reviews`.
+    ``source``: as for :func:`read_splits`; columns ``img`` (encoded pictures) and ``label``. ``train_rows``,
+    ``test_rows``, ``validation_rows``: as for :func:`attsvm.apps.experiments.reviews.load_reviews`.
 
-    Raises
-    ------
-    ProblemError
-        If the data cannot be read, pictures are not of one size, or there are more than ten classes.
+    Raises ProblemError if the data cannot be read, pictures are not of one size, or there are more than ten classes.
     """
     train, test = read_splits(source, "img")
     for split in (train, test):

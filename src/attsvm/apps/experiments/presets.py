@@ -12,39 +12,22 @@ Shape = TypeVar("Shape", TextShape, PictureShape)
 
 @dataclass(frozen=True)
 class Preset(Generic[Shape]):
-    """Which model is trained, on how many rows, for how long.
-
-    Attributes
-    ----------
-    shape : TextShape or PictureShape
-    epochs, batch : int
-    reduction : {"sum", "mean"}
-        Of the losses of a batch. The paper sums them on the reviews, so its learning rates there are for sums.
-    stop_at : float or None
-        Training ends after an epoch whose training accuracy reaches this value.
-    train_rows, test_rows : int or None
-        Number of rows, drawn with a fixed seed; None takes all.
-    augment : bool
-        Flip and shift pictures at random.
-    learning_rates : dict of str to float
-        Default learning rates, by the name of the optimizer.
-    published : dict of str to float
-        Test accuracy at the best epoch that the paper reports for these sizes, by the name of the optimizer.
-    scale : str
-        How the preset differs from the sizes that ``published`` is for; empty if it does not.
-    """
+    """Which model is trained, on how many rows, for how long."""
 
     shape: Shape
     epochs: int
     batch: int
+    # {"sum", "mean"}, of the losses of a batch. The paper sums them on the reviews, so its learning rates there are for
+    # sums.
     reduction: Reduction
-    learning_rates: dict[str, float]
-    stop_at: float | None = None
-    train_rows: int | None = None
+    learning_rates: dict[str, float]  # default learning rates, by the name of the optimizer
+    stop_at: float | None = None  # training ends after an epoch whose training accuracy reaches this value
+    train_rows: int | None = None  # train_rows, test_rows: number of rows, drawn with a fixed seed; None takes all
     test_rows: int | None = None
-    augment: bool = False
+    augment: bool = False  # flip and shift pictures at random
+    # test accuracy at the best epoch that the paper reports for these sizes, by the name of the optimizer
     published: dict[str, float] = field(default_factory=dict)
-    scale: str = ""
+    scale: str = ""  # how the preset differs from the sizes that ``published`` is for; empty if it does not
 
 
 def _paper_reviews(depth: int, published: tuple[float, float, float], **learning_rates: float) -> Preset[TextShape]:

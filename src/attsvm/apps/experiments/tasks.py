@@ -123,10 +123,7 @@ TASKS: dict[str, Task[Any]] = {task.name: task for task in (Reviews(), Pictures(
 def find_task(name: str) -> Task[Any]:
     """The task of this name.
 
-    Raises
-    ------
-    ProblemError
-        If there is none.
+    Raises ProblemError if there is none.
     """
     if name not in TASKS:
         raise ProblemError(f"task: expected {' or '.join(TASKS)}, got {name!r}")

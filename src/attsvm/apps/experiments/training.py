@@ -37,49 +37,31 @@ CHECKPOINT = "checkpoint.safetensors"
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions that the training loop calls.
+    """Functions that the training loop calls."""
 
-    Attributes
-    ----------
-    augment : callable, optional
-        Changes a batch of inputs, with randomness from PyTorch's generator only.
-    measure : callable, optional
-        Called with the model before the first epoch and after every epoch; its result is added to the history.
-    record : callable, optional
-        Called with the model after 0, 1, 2, 4, 8, … steps; what it returns is JSON-able, and kept in checkpoints, too.
-    callback : callable, optional
-        Called with a :class:`attsvm.Progress` after every step. If it returns True, training stops.
-    """
-
+    # changes a batch of inputs, with randomness from PyTorch's generator only
     augment: Callable[[Tensor], Tensor] | None = None
+    # called with the model before the first epoch and after every epoch; its result is added to the history
     measure: Callable[[nn.Module], dict[str, Any]] | None = None
+    # called with the model after 0, 1, 2, 4, 8, … steps; what it returns is JSON-able, and kept in checkpoints, too
     record: Callable[[nn.Module], Any] | None = None
+    # called with a :class:`attsvm.Progress` after every step. If it returns True, training stops.
     callback: Callback | None = None
 
 
 @dataclass
 class Outcome:
-    """The result of a run.
+    """The result of a run."""
 
-    Attributes
-    ----------
-    status : Status
-        ``finished``; ``interrupted`` by Ctrl-C or by the callback; or ``non_finite`` if a loss or a gradient was not
-        finite, and then the weights are those before that step.
-    history : list of dict
-        One entry per epoch: epoch, step, seconds, train_loss, train_accuracy, test_loss, test_accuracy, and the result
-        of :attr:`Hooks.measure`. Losses are means over rows; those of training are measured during training.
-    step : int
-    seconds : float
-        Over all parts of a resumed run.
-    records : list of (int, Any)
-        The results of :attr:`Hooks.record`, each with its step.
-    """
-
+    # ``finished``; ``interrupted`` by Ctrl-C or by the callback; or ``non_finite`` if a loss or a gradient was not
+    # finite, and then the weights are those before that step
     status: Status
+    # one entry per epoch: epoch, step, seconds, train_loss, train_accuracy, test_loss, test_accuracy, and the result of
+    # :attr:`Hooks.measure`. Losses are means over rows; those of training are measured during training.
     history: list[dict[str, Any]] = field(default_factory=list)
     step: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # over all parts of a resumed run
+    # the results of :attr:`Hooks.record`, each with its step
     records: list[tuple[int, Any]] = field(default_factory=list)
 
     @property
@@ -104,30 +86,14 @@ def fit(
     Call :func:`attsvm.apps.experiments.seeding.seed_everything` before the model is created: its initial weights come
     from PyTorch's generator.
 
-    Parameters
-    ----------
-    model : Module
-        Trained in place.
-    train, test : Rows
-        ``test`` is evaluated after every epoch.
-    options : Options
-    folder : Path
-        An existing folder for the checkpoint and for TensorBoard files.
-    resume : bool
-        Continue from the checkpoint in ``folder``, if there is one.
-    identity : dict, optional
-        Further values that must be equal to resume, such as the hash of the data.
-    hooks : Hooks, optional
+    ``model``: trained in place. ``test``: evaluated after every epoch. ``folder``: an existing folder for the
+    checkpoint
+    and for TensorBoard files. ``resume``: continue from the checkpoint in ``folder``, if there is one. ``identity``:
+    further values that must be equal to resume, such as the hash of the data.
 
-    Returns
-    -------
-    Outcome
-        ``interrupted`` after Ctrl-C, which completes the step and saves a checkpoint; a second Ctrl-C ends at once.
+    Ctrl-C completes the step and saves a checkpoint; the status is then ``interrupted``. A second Ctrl-C ends at once.
 
-    Raises
-    ------
-    ProblemError
-        If there are no rows, the checkpoint belongs to another run, or TensorBoard is not installed.
+    Raises ProblemError if there are no rows, the checkpoint belongs to another run, or TensorBoard is not installed.
     """
     if not len(train) or not len(test):
         raise ProblemError(f"rows: expected at least 1 to train on and 1 to test on, got {len(train)} and {len(test)}")
@@ -198,7 +164,6 @@ class _Run:
         return Status.FINISHED
 
     def save(self) -> None:
-        """Write a checkpoint."""
         self.position.seconds = self.seconds()
         save_checkpoint(self.path, self.model, self.optimizer, self.position, self.history, self.records, self.known)
 

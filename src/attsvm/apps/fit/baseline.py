@@ -15,17 +15,9 @@ PENALTIES = np.logspace(-3, 2, 6)
 
 
 def baseline_accuracy(train: Problem, test: Problem | None) -> dict[str, float]:
-    """Accuracy of logistic regression on the mean token, with a cross-validated penalty.
+    """Measure the accuracy of logistic regression on the mean token, with a cross-validated penalty.
 
-    Parameters
-    ----------
-    train : Problem
-    test : Problem or None
-
-    Returns
-    -------
-    dict
-        ``train`` and, if there is a test part, ``test``.
+    Returns the accuracy on ``train`` and, if there is a test part, on ``test``.
     """
     parts = {"train": train} if test is None else {"train": train, "test": test}
     return accuracy_on({name: (mean_tokens(part), counted_labels(part)) for name, part in parts.items()})
@@ -34,10 +26,7 @@ def baseline_accuracy(train: Problem, test: Problem | None) -> dict[str, float]:
 def fixed_features(problem: Problem) -> dict[str, Float[np.ndarray, "n F"]]:
     """Features of all tokens without attention, by their names.
 
-    Parameters
-    ----------
-    problem : Problem
-        Sequences of equally many tokens, without masks and queries.
+    ``problem``: sequences of equally many tokens, without masks and queries.
     """
     tokens = problem.tokens
     return {
@@ -50,10 +39,7 @@ def fixed_features(problem: Problem) -> dict[str, Float[np.ndarray, "n F"]]:
 def accuracy_on(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
     """Accuracy of logistic regression on features, with the penalty chosen by three-fold cross-validation.
 
-    Parameters
-    ----------
-    parts : dict
-        Features (N, F) and labels (N,) of ``train`` and of any other parts.
+    ``parts``: features (N, F) and labels (N,) of ``train`` and of any other parts.
     """
     features, labels = parts["train"]
     scale = np.abs(features).max() or 1.0

@@ -19,42 +19,21 @@ RIGHT_TOKEN = "the right token alone"
 
 
 class Scores(NamedTuple):
-    """What a classifier reached on the test sequences, for each seed.
-
-    Attributes
-    ----------
-    accuracy : ndarray, shape (S,)
-    right : ndarray, shape (S,), or None
-        Share of the sequences in which the token that decides the label has the largest attention; None without
-        attention.
-    """
+    """What a classifier reached on the test sequences, for each seed."""
 
     accuracy: Float[np.ndarray, " S"]
+    # share of the sequences in which the token that decides the label has the largest attention; None without attention
     right: Float[np.ndarray, " S"] | None
 
 
 class Comparison(NamedTuple):
-    """Several classifiers on the same training and test sequences.
+    """Several classifiers on the same training and test sequences."""
 
-    Attributes
-    ----------
-    seeds : tuple of int
-        S seeds.
-    num_test : int
-        Test sequences of each seed.
-    scores : dict of str to Scores
-        By classifier.
-    seconds : float
-        Wall time of the comparison, without the training of the first layer.
-    interrupted : bool
-        Whether the user stopped it: the remaining seeds are left out.
-    """
-
-    seeds: tuple[int, ...]
-    num_test: int
-    scores: dict[str, Scores]
-    seconds: float
-    interrupted: bool
+    seeds: tuple[int, ...]  # S seeds
+    num_test: int  # test sequences of each seed
+    scores: dict[str, Scores]  # by classifier
+    seconds: float  # wall time of the comparison, without the training of the first layer
+    interrupted: bool  # whether the user stopped it: the remaining seeds are left out
 
 
 def compare(
@@ -67,24 +46,10 @@ def compare(
 ) -> Comparison:
     """Train and test every classifier on what is drawn for each seed.
 
-    Parameters
-    ----------
-    first : Layer
-        The layer that was trained for the first seed.
-    plan : Plan
-        How layers are trained.
-    draw : callable
-        From a seed to a drawing with ``test_rows`` and ``relevant``.
-    seeds : sequence of int
-        If training is interrupted, the remaining seeds are left out.
-    callback : callable, optional
-        Of the steps of all draws, as :func:`attsvm._utils.progress.in_draws` counts them.
-    keep : callable, optional
-        Called after each draw with the comparison of the finished draws, as it is if nothing follows.
-
-    Returns
-    -------
-    Comparison
+    ``first``: the layer that was trained for the first seed. ``plan``: how layers are trained. ``draw``: from a seed to
+    a drawing with ``test_rows`` and ``relevant``. ``seeds``: if training is interrupted, the remaining seeds are left
+    out. ``callback``: of the steps of all draws, as :func:`attsvm._utils.progress.in_draws` counts them. ``keep``:
+    called after each draw with the comparison of the finished draws, as it is if nothing follows.
     """
     began = time.perf_counter()
     found: list[dict[str, tuple[float, float | None]]] = []

@@ -11,21 +11,11 @@ from attsvm.problem import Problem
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Predictions and attention of a layer on a problem, for its N unmasked queries.
+    """Predictions and attention of a layer on a problem, for its N unmasked queries."""
 
-    Attributes
-    ----------
-    margins : ndarray, shape (N,)
-        Label times output.
-    largest : ndarray, shape (N,)
-        Largest softmax probability of the query.
-    attention : ndarray, shape (n, Q, T)
-        Softmax probabilities; 0 at masked tokens.
-    """
-
-    margins: Float[np.ndarray, " N"]
-    largest: Float[np.ndarray, " N"]
-    attention: Float[np.ndarray, "n Q T"]
+    margins: Float[np.ndarray, " N"]  # label times output
+    largest: Float[np.ndarray, " N"]  # largest softmax probability of the query
+    attention: Float[np.ndarray, "n Q T"]  # softmax probabilities; 0 at masked tokens
 
     @property
     def correct(self) -> Bool[np.ndarray, " N"]:
@@ -42,18 +32,8 @@ class Evaluation:
 def evaluate(problem: Problem, weights: np.ndarray, head: np.ndarray, intercept: float = 0.0) -> Evaluation:
     """Evaluate a layer with these weights and this head on a problem.
 
-    Parameters
-    ----------
-    problem : Problem
-        With labels ±1 and no batch axes.
-    weights : ndarray, shape (d_k, d_q), or (d_k,) for a prompt
-    head : ndarray, shape (d,)
-    intercept : float
-        Added to the output.
-
-    Returns
-    -------
-    Evaluation
+    ``problem``: with labels ±1 and no batch axes. ``weights``: shape (d_k, d_q), or (d_k,). ``head``: shape (d,).
+    ``intercept``: added to the output.
     """
     active = problem.canonical.active
     attention = attention_of(problem, weights)

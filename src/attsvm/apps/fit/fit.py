@@ -41,42 +41,21 @@ def fit(
     weights have a penalty, and a tenth of the training sequences decides when to stop. Otherwise a problem without a
     head gets logistic regression on the mean token, scaled to unit norm, as its initial head.
 
-    Parameters
-    ----------
-    problem : Problem or Drawing
-        With labels ±1 and no batch axes; n sequences. A drawing may name its test sequences, and the token of each
-        sequence that decides its label.
-    train_head : bool, optional
-        Whether to train the head together with the attention, which predicts better. By default it is trained if the
-        problem has no head. With a fixed head the theory of training the attention alone applies.
-    test_fraction : float
-        Share of each class that is set apart for testing, in [0, 1), unless a drawing names its test sequences.
-    seed : int
-        Seed of the split and of the classifier.
-    steps : int, optional
-        Steps of normalized gradient descent, or the most that the classifier makes; by default 5,000; 100,000 with a
-        fixed head, if the tokens are at most 200,000 numbers.
-    learning_rate : float, optional
-        Step size η; by default 0.01 for the classifier (Adam), otherwise 0.1. With a fixed head step k has size η (1 +
-        k/100), because the direction converges like 1/‖p‖. With a trained one W and head, or prompt and head if there
-        are keys, are each normalized by their own norm.
-    device, callback : optional
-        Passed on to the training.
-    keep : callable, optional
-        Called with the run before anything is computed from it.
+    ``problem``: with labels ±1 and no batch axes; n sequences. A drawing may name its test sequences, and the token of
+    each sequence that decides its label. ``train_head``: whether to train the head together with the attention, which
+    predicts better. By default it is trained if the problem has no head. With a fixed head the theory of training the
+    attention alone applies. ``test_fraction``: share of each class that is set apart for testing, in [0, 1), unless a
+    drawing names its test sequences. ``seed``: seed of the split and of the classifier. ``steps``: steps of normalized
+    gradient descent, or the most that the classifier makes; by default 5,000; 100,000 with a fixed head, if the tokens
+    are at most 200,000 numbers. ``learning_rate``: step size η; by default 0.01 for the classifier (Adam), otherwise
+    0.1. With a fixed head step k has size η (1 + k/100), because the direction converges like 1/‖p‖. With a trained one
+    W and head, or prompt and head if there are keys, are each normalized by their own norm. ``device``, ``callback``:
+    passed on to the training. ``keep``: called with the run before anything is computed from it.
 
-    Returns
-    -------
-    Fit
+    Raises ProblemError if the problem cannot be trained on, or an argument is out of range.
 
-    Raises
-    ------
-    ProblemError
-        If the problem cannot be trained on, or an argument is out of range.
-
-    References
-    ----------
-    Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Theorem 3 (fixed head).
+    References: Tarzanagh, Li, Zhang and Oymak (2023), *Max-Margin Token Selection in Attention Mechanism*, Theorem 3
+    (fixed head).
     """
     start = time.perf_counter()
     drawing = problem if isinstance(problem, Drawing) else Drawing(problem)
@@ -131,26 +110,10 @@ def compare_seeds(
 ) -> Comparison:
     """Compare a fit with other classifiers, over several draws of its source.
 
-    Parameters
-    ----------
-    done : Fit
-        Of the drawing for ``seed``.
-    source : Source
-        Its drawings name the test sequences and the tokens that decide the labels.
-    seed : int
-        The first seed.
-    number : int
-        How many seeds.
-    device : optional
-        Passed on to the training.
-    callback : callable, optional
-        Of the steps of all draws, as :func:`attsvm._utils.progress.in_draws` counts them.
-    keep : callable, optional
-        Called with the comparison of the finished draws, as in :func:`attsvm.apps.fit.comparison.compare`.
-
-    Returns
-    -------
-    Comparison
+    ``done``: of the drawing for ``seed``. ``source``: its drawings name the test sequences and the tokens that decide
+    the labels. ``seed``: the first seed. ``number``: how many seeds. ``device``: passed on to the training.
+    ``callback``: of the steps of all draws, as :func:`attsvm._utils.progress.in_draws` counts them. ``keep``: called
+    with the comparison of the finished draws, as in :func:`attsvm.apps.fit.comparison.compare`.
     """
     settings = done.settings
     plan = make_plan(done.train, settings["head"] == "trained", settings["steps"], settings["learning_rate"], device)

@@ -45,21 +45,10 @@ def recorded_attention(
 ) -> tuple[Int[np.ndarray, " R"], Float[np.ndarray, "R m Q T"]]:
     """The attention that some sequences had at recorded steps.
 
-    Parameters
-    ----------
-    run : Run
-    part : Problem
-        Its sequences; not necessarily those that were trained on.
-    rows : int ndarray
-        Their numbers.
-    most : int
-        Of the records, at most so many are used; the first and the last are among them.
+    ``part``: its sequences; not necessarily those that were trained on. ``rows``: their numbers. ``most``: of the
+    records, at most so many are used; the first and the last are among them.
 
-    Returns
-    -------
-    steps : int ndarray
-    attention : ndarray
-        Softmax probabilities; 0 at masked tokens.
+    Returns ``steps`` and ``attention`` (softmax probabilities; 0 at masked tokens).
     """
     records, shown = _records(run), sequences(part, rows)
     chosen = np.unique(np.linspace(0, len(records["steps"]) - 1, most).round().astype(int))

@@ -34,17 +34,9 @@ def kernel_mean_accuracy(
     and the penalty are chosen by three-fold cross-validation on the training sequences; the features themselves do not
     depend on the data.
 
-    Parameters
-    ----------
-    tokens, test_tokens : ndarrays, shapes (n, T, d) and (m, T, d)
-        Sequences without masks.
-    labels, truth : ndarrays, shapes (n,) and (m,)
-    seed : int
-        Of the random features.
+    ``tokens``, ``test_tokens``: sequences without masks. ``seed``: of the random features.
 
-    References
-    ----------
-    Rahimi and Recht (2007), *Random Features for Large-Scale Kernel Machines*.
+    References: Rahimi and Recht (2007), *Random Features for Large-Scale Kernel Machines*.
     """
     unit = 1 / _median_squared_distance(tokens, seed)
     best: tuple[float, float] | None = None

@@ -24,26 +24,13 @@ RECORDS = 81
 
 @dataclass(frozen=True)
 class Plan:
-    """How to train.
+    """How to train."""
 
-    Attributes
-    ----------
-    attention : str
-        ``combined`` for a problem with queries, otherwise ``prompt``.
-    train_head : bool
-    classifier : bool
-        Whether the layer is an AttentionClassifier: a prompt over the tokens themselves that is trained with its head.
-    head_from : str
-        Where the initial head comes from.
-    steps : int
-    learning_rate : float
-    device : str or None
-    """
-
-    attention: str
+    attention: str  # ``combined`` for a problem with queries, otherwise ``prompt``
     train_head: bool
+    # whether the layer is an AttentionClassifier: a prompt over the tokens themselves that is trained with its head
     classifier: bool
-    head_from: str
+    head_from: str  # where the initial head comes from
     steps: int
     learning_rate: float
     device: str | None = None
@@ -88,16 +75,9 @@ def make_plan(
 
 @dataclass(frozen=True)
 class Layer:
-    """A trained layer on both parts of the data.
+    """A trained layer on both parts of the data."""
 
-    Attributes
-    ----------
-    train, test : Problem or None
-        With the final head.
-    run : Run
-    """
-
-    train: Problem
+    train: Problem  # train, test: with the final head
     test: Problem | None
     run: Run
 

@@ -18,53 +18,33 @@ SOFT_BELOW = 0.99
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained attention classifier; with a fixed head also how close its weights came to an Att-SVM.
+    """A trained attention classifier; with a fixed head also how close its weights came to an Att-SVM."""
 
-    Attributes
-    ----------
-    train, test : Problem or None
-        The two parts of the data, with the final head; ``test`` is None if the test fraction is 0.
-    test_rows : int ndarray
-        Indices of the test sequences in the source.
-    relevant : dict of str to int ndarray, or None
-        The token that decides the label, of each ``train`` and ``test`` sequence; None if it is not known.
-    run : Run
-        The training run.
-    on_train, on_test : Evaluation
-        Predictions and attention at the end of training.
-    baseline : dict
-        Accuracy of logistic regression on the mean token, with a cross-validated penalty: ``train``, ``test``.
-    optimal_tokens : int ndarray, shape (n[, Q])
-        The token of each training query with the highest score under the final head.
-    optimal, chosen, relevant_svm : Solution or None
-        Att-SVMs of the optimal tokens, of the trained selection, and of the tokens that decide the labels; None if the
-        head was trained, and the last one if these tokens are not known.
-    history : dict of str to ndarray
-        One entry for each recorded step: ``steps``, ``loss``, ``train_accuracy``, ``test_accuracy``, ``largest_low``,
-        ``largest_median``, ``largest_high`` (10, 50 and 90 % quantiles), ``norm``, ``changed`` (queries whose
-        selection differs from the final one), and ``direction_error`` to ``chosen`` (NaN at zero weights), unless the
-        attention is not saturated or there is no solution.
-    settings : dict
-        How the layer was trained.
-    seconds : dict
-        Wall time of ``training`` and of ``everything``.
-    """
-
+    # train, test: the two parts of the data, with the final head; ``test`` is None if the test fraction is 0
     train: Problem
     test: Problem | None
-    test_rows: Int[np.ndarray, " n_test"]
+    test_rows: Int[np.ndarray, " n_test"]  # indices of the test sequences in the source
+    # the token that decides the label, of each ``train`` and ``test`` sequence; None if it is not known
     relevant: dict[str, Int[np.ndarray, " n"]] | None
-    run: Run
-    on_train: Evaluation
+    run: Run  # the training run
+    on_train: Evaluation  # on_train, on_test: predictions and attention at the end of training
     on_test: Evaluation | None
+    # accuracy of logistic regression on the mean token, with a cross-validated penalty: ``train``, ``test``
     baseline: dict[str, float]
+    # the token of each training query with the highest score under the final head
     optimal_tokens: Int[np.ndarray, "*queries"]
+    # optimal, chosen, relevant_svm: Att-SVMs of the optimal tokens, of the trained selection, and of the tokens that
+    # decide the labels; None if the head was trained, and the last one if these tokens are not known
     optimal: Solution | None
     chosen: Solution | None
     relevant_svm: Solution | None
+    # one entry for each recorded step: ``steps``, ``loss``, ``train_accuracy``, ``test_accuracy``, ``largest_low``,
+    # ``largest_median``, ``largest_high`` (10, 50 and 90 % quantiles), ``norm``, ``changed`` (queries whose selection
+    # differs from the final one), and ``direction_error`` to ``chosen`` (NaN at zero weights), unless the attention is
+    # not saturated or there is no solution
     history: dict[str, np.ndarray]
-    settings: dict[str, Any]
-    seconds: dict[str, float]
+    settings: dict[str, Any]  # how the layer was trained
+    seconds: dict[str, float]  # wall time of ``training`` and of ``everything``
 
     @property
     def median_largest(self) -> float:

@@ -18,21 +18,10 @@ PENALTIES = np.logspace(-2, 2, 9)
 
 
 def mean_token_accuracy(train: Sequences, labels: np.ndarray, test: Sequences, truth: np.ndarray) -> dict[str, float]:
-    """Accuracy of logistic regression on the mean word vector of a text.
+    """Measure the accuracy of logistic regression on the mean word vector of a text, on ``train`` and ``test``.
 
     The means are scaled to unit variance in each coordinate. The penalty is chosen by three-fold cross-validation on
     the training texts.
-
-    Parameters
-    ----------
-    train, test : Sequences
-        n and m texts.
-    labels, truth : str ndarrays, shapes (n,) and (m,)
-
-    Returns
-    -------
-    dict
-        ``train`` and ``test``.
     """
     pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     regression, _ = tuned(pipeline, {"logisticregression__C": PENALTIES}, mean_tokens(train), labels)
@@ -52,20 +41,10 @@ def mean_tokens(sequences: Sequences) -> Float[np.ndarray, "n d"]:
 
 
 def tf_idf_accuracy(train: Texts, test: Texts, min_documents: int) -> dict[str, float]:
-    """Accuracy of logistic regression on TF-IDF weights of whole texts.
+    """Measure the accuracy of logistic regression on TF-IDF weights of whole texts, on ``train`` and ``test``.
 
-    The penalty is chosen by three-fold cross-validation on the training texts.
-
-    Parameters
-    ----------
-    train, test : Texts
-    min_documents : int
-        Number of training texts that a word must occur in to count, as in the vocabulary of the word vectors.
-
-    Returns
-    -------
-    dict
-        ``train`` and ``test``.
+    The penalty is chosen by three-fold cross-validation on the training texts. ``min_documents``: number of training
+    texts that a word must occur in to count, as in the vocabulary of the word vectors.
     """
     weights = TfidfVectorizer(analyzer=_words, min_df=min_documents)
     of_train = weights.fit_transform(train.texts)

@@ -20,18 +20,10 @@ OTHER = "‹other›"
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents as word numbers.
+    """Documents as word numbers."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        K names: the words of the vocabulary, the most frequent first, and :data:`OTHER`.
-    documents : tuple of int ndarray
-        Each of at least one word.
-    """
-
-    names: tuple[str, ...]
-    documents: tuple[Int[np.ndarray, " k"], ...]
+    names: tuple[str, ...]  # K names: the words of the vocabulary, the most frequent first, and :data:`OTHER`
+    documents: tuple[Int[np.ndarray, " k"], ...]  # each of at least one word
 
     @property
     def positions(self) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]:
@@ -43,17 +35,10 @@ class Corpus:
 def read_corpus(path: str, column: str = "text") -> list[str]:
     """Read texts: one on each line of a file ``.txt``, or a column of a table.
 
-    Parameters
-    ----------
-    path : str
-        A file ``.txt``, or of a format of :func:`attsvm.apps.texts.text.read_texts`.
-    column : str
-        The column of the texts in a table.
+    ``path``: a file ``.txt``, or of a format of :func:`attsvm.apps.texts.text.read_texts`. ``column``: the column of
+    the texts in a table.
 
-    Raises
-    ------
-    ProblemError
-        If the file is missing or cannot be read, its ending is unknown, or it contains no words.
+    Raises ProblemError if the file is missing or cannot be read, its ending is unknown, or it contains no words.
     """
     source = Path(path)
     ending = source.suffix.lower()

@@ -35,33 +35,18 @@ MARGIN_SAMPLE = 50
 class TextOptions:
     """How texts are split and turned into tokens.
 
-    Parameters
-    ----------
-    test_fraction : float
-        Share of each class that is set apart for testing if no test texts are given, in (0, 1).
-    seed : int
-        Seed of the split and of the word vectors.
-    dim, min_documents, max_length : int
-        Arguments of :func:`attsvm.apps.texts.words.learn_word_vectors`.
-    embed : path, optional
-        A pretrained transformer, whose states replace the word vectors (see
-        :func:`attsvm.apps.texts.states.load_states`).
-    device : str, optional
-        Where it runs; the CPU by default.
-
-    Raises
-    ------
-    ProblemError
-        If one of them is out of range.
+    Raises ProblemError if one of them is out of range.
     """
 
+    # share of each class that is set apart for testing if no test texts are given, in (0, 1)
     test_fraction: float = 0.25
-    seed: int = 0
-    dim: int = 200
+    seed: int = 0  # seed of the split and of the word vectors
+    dim: int = 200  # dim, min_documents, max_length: arguments of :func:`attsvm.apps.texts.words.learn_word_vectors`
     min_documents: int = 5
     max_length: int = MAX_LENGTH
+    # a pretrained transformer, whose states replace the word vectors (see :func:`attsvm.apps.texts.states.load_states`)
     embed: str | os.PathLike[str] | None = None
-    device: str | None = None
+    device: str | None = None  # where it runs; the CPU by default
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -80,26 +65,12 @@ def fit_text(
 ) -> TextFit:
     """Learn word vectors and attention from texts, and evaluate them on test texts.
 
-    Parameters
-    ----------
-    texts : Texts
-        To train on. Without ``test``, a part of them is set apart for testing.
-    test : Texts, optional
-        Test texts, with labels among those of ``texts``.
-    options : TextOptions, optional
-    classifier : AttentionClassifier, optional
-        An unfitted classifier; by default that of :func:`text_classifier` with the seed of ``options``.
-    callback : callable, optional
-        As for :meth:`attsvm.AttentionClassifier.fit`.
+    ``texts``: to train on. Without ``test``, a part of them is set apart for testing. ``test``: test texts, with labels
+    among those of ``texts``. ``classifier``: an unfitted classifier; by default that of :func:`text_classifier` with
+    the seed of ``options``. ``callback``: as for :meth:`attsvm.AttentionClassifier.fit`.
 
-    Returns
-    -------
-    TextFit
-
-    Raises
-    ------
-    ProblemError
-        If a test label is not among the training labels, the vocabulary is too small, or an argument is out of range.
+    Raises ProblemError if a test label is not among the training labels, the vocabulary is too small, or an argument is
+    out of range.
     """
     options = options or TextOptions()
     clock = _Clock()
@@ -140,20 +111,12 @@ def text_classifier(
 ) -> AttentionClassifier:
     """Make the classifier that :func:`fit_text` uses, with defaults for what is not given.
 
-    Parameters
-    ----------
-    optimizer : str, optional
-        Optimizer of :class:`attsvm.AttentionClassifier`, a registered name or an import path; by default mirror descent
-        if ``p`` is given, otherwise Adam.
-    p : float, optional
-        The option p of the optimizer, p > 1 for mirror descent.
-    max_steps, learning_rate, seed, device
-        Parameters of the classifier.
+    ``optimizer``: optimizer of :class:`attsvm.AttentionClassifier`, a registered name or an import path; by default
+    mirror descent if ``p`` is given, otherwise Adam. ``p``: the option p of the optimizer, p > 1 for mirror descent.
+    ``max_steps``, ``learning_rate``, ``seed``, ``device``: parameters of the classifier.
 
-    Raises
-    ------
-    ProblemError
-        If ``p`` is given and the optimizer has no such option, or it is missing and the optimizer has it.
+    Raises ProblemError if ``p`` is given and the optimizer has no such option, or it is missing and the optimizer has
+    it.
     """
     optimizer = optimizer or ("adam" if p is None else "mirror_descent")
     if ("p" in optimizer_options(optimizer)) != (p is not None):

@@ -12,18 +12,9 @@ from attsvm.estimator.forward import forward
 def recorded_attention(fit: TextFit, rows: Sequence[int]) -> tuple[list[int], list[Float[np.ndarray, "R T"]]]:
     """The attention that some test texts had at recorded steps, up to the step whose parameters are kept.
 
-    Parameters
-    ----------
-    fit : TextFit
-    rows : sequence of int
-        Numbers of test texts.
+    ``rows``: numbers of test texts.
 
-    Returns
-    -------
-    steps : list of int
-        R steps; the last one is the kept step.
-    attention : list of ndarray, shape (R, T)
-        Of each text, for its T words.
+    Returns ``steps`` (R steps; the last one is the kept step) and ``attention`` (of each text, for its T words).
     """
     path, texts = fit.classifier.path_, fit.test.sequences[np.asarray(rows, dtype=int)]
     of_all = [forward(model, texts).attention for model in path.values()]

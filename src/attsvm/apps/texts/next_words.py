@@ -30,39 +30,17 @@ Contexts = list[Int[np.ndarray, " t"]]
 class NextWordOptions:
     """How a corpus is read and attention is trained on it.
 
-    Parameters
-    ----------
-    vocabulary : int
-        Number of words; all others become one symbol.
-    length : int
-        Number of words in the longest context.
-    words : int
-        Number of last words, the most frequent ones.
-    contexts : int
-        Largest number of training contexts of a last word, drawn at random.
-    dim : int or None
-        Length of the word vectors that are learnt from the corpus; None for orthonormal ones.
-    steps : int
-        Steps of gradient descent with momentum.
-    learning_rate : float
-    test_fraction : float
-        Share of the texts that is set apart.
-    seed : int
-
-    Raises
-    ------
-    ProblemError
-        If one of them is out of range.
+    Raises ProblemError if one of them is out of range.
     """
 
-    vocabulary: int = 200
-    length: int = 32
-    words: int = 8
-    contexts: int = 4000
-    dim: int | None = None
-    steps: int = 2000
+    vocabulary: int = 200  # number of words; all others become one symbol
+    length: int = 32  # number of words in the longest context
+    words: int = 8  # number of last words, the most frequent ones
+    contexts: int = 4000  # largest number of training contexts of a last word, drawn at random
+    dim: int | None = None  # length of the word vectors that are learnt from the corpus; None for orthonormal ones
+    steps: int = 2000  # steps of gradient descent with momentum
     learning_rate: float = 0.5
-    test_fraction: float = 0.25
+    test_fraction: float = 0.25  # share of the texts that is set apart
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -76,59 +54,29 @@ class NextWordOptions:
 
 
 class Selected(NamedTuple):
-    """What held-out contexts of a last word select, as word numbers; −1 where there is no answer.
+    """What held-out contexts of a last word select, as word numbers; −1 where there is no answer."""
 
-    Attributes
-    ----------
-    next_word : int ndarray, shape (n,)
-        The word that follows.
-    contains : bool ndarray, shape (n,)
-        Whether the context contains it.
-    ordered : bool ndarray, shape (n,)
-        Whether the graph orders the words of the context.
-    chosen : dict of str to int ndarray, shape (n,)
-        By ``attention``, ``prediction``, ``recent``, ``frequent`` and ``bigram``.
-    """
-
-    next_word: Int[np.ndarray, " n"]
-    contains: Bool[np.ndarray, " n"]
-    ordered: Bool[np.ndarray, " n"]
+    next_word: Int[np.ndarray, " n"]  # the word that follows
+    contains: Bool[np.ndarray, " n"]  # whether the context contains it
+    ordered: Bool[np.ndarray, " n"]  # whether the graph orders the words of the context
+    # by ``attention``, ``prediction``, ``recent``, ``frequent`` and ``bigram``
     chosen: dict[str, Int[np.ndarray, " n"]]
 
 
 @dataclass(frozen=True)
 class LastWord:
-    """One last word: its graph, the limit that theory predicts, and the attention that was trained.
+    """One last word: its graph, the limit that theory predicts, and the attention that was trained."""
 
-    Attributes
-    ----------
-    number : int
-        The number of the word.
-    graph : TokenGraph
-        Of the training contexts.
-    followed : int ndarray, shape (K,)
-        How often each word was the next one in the contexts of the graph.
-    solution : Solution
-        The graph-SVM.
-    finite : FiniteMinimiser
-    scores : ndarray, shape (K,)
-        The logits of the trained attention.
-    loss : float
-        Of the trained attention, over the contexts of the graph.
-    held_out : list of int ndarray
-    attention, predicted : list of ndarray
-        The shares of each word of each held-out context. ``predicted`` is empty if the graph-SVM has no solution.
-    selected : Selected
-    """
-
-    number: int
-    graph: TokenGraph
-    followed: Int[np.ndarray, " K"]
-    solution: Solution
+    number: int  # the number of the word
+    graph: TokenGraph  # of the training contexts
+    followed: Int[np.ndarray, " K"]  # how often each word was the next one in the contexts of the graph
+    solution: Solution  # the graph-SVM
     finite: FiniteMinimiser
-    scores: Float[np.ndarray, " K"]
-    loss: float
+    scores: Float[np.ndarray, " K"]  # the logits of the trained attention
+    loss: float  # of the trained attention, over the contexts of the graph
     held_out: Contexts
+    # attention, predicted: the shares of each word of each held-out context. ``predicted`` is empty if the graph-SVM
+    # has no solution.
     attention: list[np.ndarray]
     predicted: list[np.ndarray]
     selected: Selected
@@ -152,26 +100,13 @@ def fit_next_words(
 
     Attention on a last word k depends on W only through W x_k, so each last word trains a vector of its own.
 
-    Parameters
-    ----------
-    texts : list of str
-    options : NextWordOptions, optional
-    callback : callable, optional
-        Called after each last word.
+    ``callback``: called after each last word.
 
-    Returns
-    -------
-    NextWords
+    Raises ProblemError if there are fewer than two texts, no last word has contexts that contain their next word and
+    another one, or the learning rate is so large that the loss is not finite.
 
-    Raises
-    ------
-    ProblemError
-        If there are fewer than two texts, no last word has contexts that contain their next word and another one, or
-        the learning rate is so large that the loss is not finite.
-
-    References
-    ----------
-    Li, Huang, Ildiz, Rawat and Oymak (2024), *Mechanics of Next Token Prediction with Self-Attention*, AISTATS.
+    References: Li, Huang, Ildiz, Rawat and Oymak (2024), *Mechanics of Next Token Prediction with Self-Attention*,
+    AISTATS.
     """
     options = options or NextWordOptions()
     begin = time.perf_counter()
@@ -298,10 +233,7 @@ def _trained(
 ) -> tuple[Float[np.ndarray, " K"], float]:
     """Logits of all words and the loss, after gradient descent with momentum on −log of the attention on the label.
 
-    Raises
-    ------
-    ProblemError
-        If the steps are so long that the loss is not finite.
+    Raises ProblemError if the steps are so long that the loss is not finite.
     """
     contexts = graph.contexts
     assert contexts is not None

@@ -22,28 +22,15 @@ NORMAL = 1.959963985
 
 @dataclass(frozen=True)
 class Part:
-    """The training texts or the test texts, with predictions and attention of the classifier.
-
-    Attributes
-    ----------
-    texts : Texts
-    sequences : Sequences
-        n texts as tokens, N in all.
-    words : int ndarray, shape (N,)
-        The index of each token's word; the size of the vocabulary for the token of a text without known words.
-    predicted : str ndarray, shape (n,)
-    probability : ndarray, shape (n,)
-        Probability of the predicted class.
-    attention : ndarray, shape (N,)
-        Attention of each token.
-    """
+    """The training texts or the test texts, with predictions and attention of the classifier."""
 
     texts: Texts
-    sequences: Sequences
+    sequences: Sequences  # n texts as tokens, N in all
+    # the index of each token's word; the size of the vocabulary for the token of a text without known words
     words: Int[np.ndarray, " N"]
-    predicted: np.ndarray
-    probability: Float[np.ndarray, " n"]
-    attention: Float[np.ndarray, " N"]
+    predicted: np.ndarray  # shape (n,)
+    probability: Float[np.ndarray, " n"]  # probability of the predicted class
+    attention: Float[np.ndarray, " N"]  # attention of each token
 
     @property
     def accuracy(self) -> float:
@@ -67,32 +54,16 @@ class Part:
 
 @dataclass(frozen=True)
 class TextFit:
-    """An attention classifier on texts, its baselines, and what it attends to.
+    """An attention classifier on texts, its baselines, and what it attends to."""
 
-    Attributes
-    ----------
-    encoder : Encoder
-        It turns texts into tokens. Word vectors are learnt from the training texts alone.
-    classifier : AttentionClassifier
-    train, test : Part
-    words : WordAttention
-        Attention that each word receives over the test texts.
-    baselines : dict
-        Accuracy of ``mean_token`` and ``tf_idf``, each on ``train`` and ``test``.
-    margins : MarginReport
-        Margins of the selected words in a sample of the training texts.
-    seconds : dict
-        Wall time of ``words``, ``training``, ``baselines``, ``margins`` and ``everything``.
-    """
-
-    encoder: Encoder
+    encoder: Encoder  # it turns texts into tokens. Word vectors are learnt from the training texts alone.
     classifier: AttentionClassifier
     train: Part
     test: Part
-    words: WordAttention
-    baselines: dict[str, dict[str, float]]
-    margins: MarginReport
-    seconds: dict[str, float]
+    words: WordAttention  # attention that each word receives over the test texts
+    baselines: dict[str, dict[str, float]]  # accuracy of ``mean_token`` and ``tf_idf``, each on ``train`` and ``test``
+    margins: MarginReport  # margins of the selected words in a sample of the training texts
+    seconds: dict[str, float]  # wall time of ``words``, ``training``, ``baselines``, ``margins`` and ``everything``
 
     @property
     def classes(self) -> list[str]:

@@ -28,19 +28,11 @@ PROBE = "A short text."
 
 @dataclass(frozen=True)
 class States:
-    """A pretrained transformer whose last hidden states are the tokens.
+    """A pretrained transformer whose last hidden states are the tokens."""
 
-    Attributes
-    ----------
-    model, tokenizer
-        A model and a tokenizer of the transformers package.
-    max_length : int
-        Largest number of tokens that are kept of a text, from its beginning.
-    """
-
-    model: Any
+    model: Any  # model, tokenizer: a model and a tokenizer of the transformers package
     tokenizer: Any
-    max_length: int
+    max_length: int  # largest number of tokens that are kept of a text, from its beginning
 
     tokens: ClassVar[str] = "states of a transformer"
     min_documents: ClassVar[None] = None
@@ -57,24 +49,13 @@ class States:
         return [(number, begin, end) for number, (begin, end) in places]
 
     def encode(self, texts: Sequence[str]) -> tuple[Sequences, Int[np.ndarray, " N"]]:
-        """Texts as sequences of states, one per token. The tokens that a tokenizer adds around a text are left out.
+        """Encode texts as sequences of states, one per token. Tokens that a tokenizer adds around a text are left out.
 
-        Parameters
-        ----------
-        texts : sequence of str
-            n texts.
+        Returns n sequences of at least one and at most ``max_length`` states, and the index of each token in the
+        vocabulary.
+        A text without tokens has one zero state, whose index is V.
 
-        Returns
-        -------
-        Sequences
-            n sequences of at least one and at most ``max_length`` states. A text without tokens has one zero state.
-        words : int ndarray, shape (N,)
-            The index of each token in the vocabulary; V for the state of a text without tokens.
-
-        Raises
-        ------
-        ProblemError
-            If the states would take more than 4 GiB.
+        Raises ProblemError if the states would take more than 4 GiB.
         """
         numbers = self._tokenized(list(texts), special=False)["input_ids"]
         lengths = np.array([max(len(of_text), 1) for of_text in numbers])
@@ -135,19 +116,12 @@ class States:
 def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH, device: str | None = None) -> States:
     """Load a transformer whose states are the tokens.
 
-    Parameters
-    ----------
-    path : path
-        A folder with a Hugging Face model and its fast tokenizer.
-    max_length : int
-        Largest number of tokens that are kept of a text. It is lowered to what the model accepts.
-    device : str, optional
-        Where the model runs, as for :func:`attsvm.train`; the CPU by default.
+    ``path``: a folder with a Hugging Face model and its fast tokenizer. ``max_length``: largest number of tokens that
+    are kept of a text. It is lowered to what the model accepts. ``device``: where the model runs, as for
+    :func:`attsvm.train`; the CPU by default.
 
-    Raises
-    ------
-    ProblemError
-        If transformers is not installed (extra ``inspect``), or the folder does not contain such a model.
+    Raises ProblemError if transformers is not installed (extra ``inspect``), or the folder does not contain such a
+    model.
     """
     if max_length < 1:
         raise ProblemError(f"max_length: expected an integer >= 1, got {max_length}")

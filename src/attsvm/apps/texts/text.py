@@ -33,21 +33,11 @@ UNSUITABLE = {"Cc", "Cs"}
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts and their labels.
+    """Texts and their labels."""
 
-    Attributes
-    ----------
-    texts : tuple of str
-        n texts that are not empty.
-    labels : str ndarray, shape (n,)
-        Labels as strings: the number 1 and the string "1" are the same label.
-    source : str
-        Where they came from, for error messages.
-    """
-
-    texts: tuple[str, ...]
-    labels: np.ndarray
-    source: str
+    texts: tuple[str, ...]  # n texts that are not empty
+    labels: np.ndarray  # shape (n,), labels as strings: the number 1 and the string "1" are the same label
+    source: str  # where they came from, for error messages
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -89,28 +79,16 @@ def read_texts(
 ) -> Texts:
     """Read labelled texts.
 
-    Parameters
-    ----------
-    path : path
-        A file ``.parquet`` (with the extra ``text``), ``.csv``, ``.tsv``, ``.jsonl`` or ``.ndjson``; or a folder with
-        one folder per label, whose files are the texts. Files are encoded in UTF-8.
-    text, label : str
-        Names of the columns of a file. Labels are strings, whole numbers or booleans.
-    names : mapping of str to str, optional
-        Names of labels, which replace them. The names of classes in a Parquet file of the Hugging Face hub replace its
-        numbers first.
+    ``path``: a file ``.parquet`` (with the extra ``text``), ``.csv``, ``.tsv``, ``.jsonl`` or ``.ndjson``; or a folder
+    with one folder per label, whose files are the texts. Files are encoded in UTF-8. ``text``, ``label``: names of the
+    columns of a file. Labels are strings, whole numbers or booleans. ``names``: names of labels, which replace them.
+    The names of classes in a Parquet file of the Hugging Face hub replace its numbers first.
 
-    Returns
-    -------
-    Texts
-        In the order of the file; for a folder, sorted by label and file name.
+    The texts are in the order of the file; of a folder, they are sorted by label and file name.
 
-    Raises
-    ------
-    ProblemError
-        If the file is missing, cannot be read, is not UTF-8 or has no such column; if it has no rows, a row without
-        text or label, or only one label; if a name is for a label that does not occur; or if pyarrow is needed and not
-        installed.
+    Raises ProblemError if the file is missing, cannot be read, is not UTF-8 or has no such column; if it has no rows, a
+    row without text or label, or only one label; if a name is for a label that does not occur; or if pyarrow is needed
+    and not installed.
     """
     source = Path(path)
     if source.is_dir():
@@ -136,23 +114,10 @@ def read_texts(
 def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Split texts into a training part and a test part, with the same proportion of each class.
 
-    Parameters
-    ----------
-    texts : Texts
-    test_fraction : float
-        In (0, 1). At least one text of each label is left to train on.
-    seed : int
-        Seed of the split.
+    ``test_fraction``: in (0, 1). At least one text of each label is left to train on. Returns indices of the texts in
+    ascending order; together they are all texts, each once.
 
-    Returns
-    -------
-    train, test : int ndarrays
-        Indices of the texts in ascending order; together they are all texts, each once.
-
-    Raises
-    ------
-    ProblemError
-        If the fraction is out of range, or no text is left to test on.
+    Raises ProblemError if the fraction is out of range, or no text is left to test on.
     """
     check_number("test_fraction", test_fraction, "a number in (0, 1)", lambda x: 0 < x < 1)
     check_seed(seed)

@@ -8,29 +8,18 @@ from jaxtyping import Float, Int
 
 @dataclass(frozen=True)
 class WordAttention:
-    """The attention that every word of a vocabulary receives over a set of texts.
+    """The attention that every word of a vocabulary receives over a set of texts."""
 
-    Attributes
-    ----------
-    documents : int ndarray, shape (V,)
-        Number of texts that the word occurs in.
-    frequency : ndarray, shape (V,)
-        Its share of a text's tokens, averaged over all texts. This is the attention that it would receive if all tokens
-        of a text received the same.
-    attention : ndarray, shape (V,)
-        Its attention in a text, averaged over all texts.
-    error : ndarray, shape (V,)
-        Standard error of ``over_frequency``, from the differences between the texts that the word occurs in; NaN for a
-        word that occurs in fewer than two.
-    by_class : ndarray, shape (V, C)
-        How that attention is divided among the classes, if all classes had the same size. Rows sum to 1; they are NaN
-        for a word that does not occur.
-    """
-
-    documents: Int[np.ndarray, " V"]
+    documents: Int[np.ndarray, " V"]  # number of texts that the word occurs in
+    # its share of a text's tokens, averaged over all texts. This is the attention that it would receive if all tokens
+    # of a text received the same.
     frequency: Float[np.ndarray, " V"]
-    attention: Float[np.ndarray, " V"]
+    attention: Float[np.ndarray, " V"]  # its attention in a text, averaged over all texts
+    # standard error of ``over_frequency``, from the differences between the texts that the word occurs in; NaN for a
+    # word that occurs in fewer than two
     error: Float[np.ndarray, " V"]
+    # how that attention is divided among the classes, if all classes had the same size. Rows sum to 1; they are NaN for
+    # a word that does not occur.
     by_class: Float[np.ndarray, "V C"]
 
     @property
@@ -52,18 +41,8 @@ def word_attention(
 ) -> WordAttention:
     """Sum attention by word.
 
-    Parameters
-    ----------
-    words : int ndarray, shape (N,)
-        The words of n texts, concatenated, as indices 0..V−1.
-    lengths : int ndarray, shape (n,)
-        Number of words of each text.
-    attention : ndarray, shape (N,)
-        Attention of each word; it sums to 1 in every text.
-    labels : int ndarray, shape (n,)
-        The class of each text, in 0..C−1.
-    num_words, num_classes : int
-        V and C.
+    ``words``: the words of n texts, concatenated, as indices 0..V−1. ``lengths``: number of words of each text.
+    ``attention``: attention of each word; it sums to 1 in every text. ``labels``: the class of each text, in 0..C−1.
     """
     document = np.repeat(np.arange(len(lengths)), lengths)
     uniform = (1 / lengths)[document]

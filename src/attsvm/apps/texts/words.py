@@ -32,24 +32,14 @@ def words(text: str) -> list[tuple[str, int, int]]:
 
 @dataclass(frozen=True)
 class WordVectors:
-    """A vocabulary and a vector for each of its words.
+    """A vocabulary and a vector for each of its words."""
 
-    Attributes
-    ----------
-    vocabulary : tuple of str
-        V words, the most frequent first.
-    table : float32 ndarray, shape (V + 1, d)
-        Their vectors. The last row is zero: it is the only token of a text without known words.
-    max_length : int
-        Largest number of words that are kept of a text, from its beginning. Words outside the vocabulary do not count.
-    min_documents : int
-        Number of texts that each word occurred in at least.
-    """
-
-    vocabulary: tuple[str, ...]
+    vocabulary: tuple[str, ...]  # V words, the most frequent first
+    # their vectors. The last row is zero: it is the only token of a text without known words.
     table: Float[np.ndarray, "V+1 d"]
+    # largest number of words that are kept of a text, from its beginning. Words outside the vocabulary do not count.
     max_length: int = MAX_LENGTH
-    min_documents: int = 1
+    min_documents: int = 1  # number of texts that each word occurred in at least
 
     tokens: ClassVar[str] = "word vectors"
 
@@ -75,18 +65,7 @@ class WordVectors:
         return sequences, sequences.ids
 
     def sequences(self, texts: Iterable[str]) -> Sequences:
-        """Texts as sequences of word vectors.
-
-        Parameters
-        ----------
-        texts : iterable of str
-            n texts.
-
-        Returns
-        -------
-        Sequences
-            n sequences of at least one and at most ``max_length`` tokens.
-        """
+        """Encode texts as sequences of word vectors, of at least one and at most ``max_length`` tokens."""
         blank = len(self.vocabulary)
         return _sequences(self.table, [[number for number, *_ in self.known(text)] or [blank] for text in texts])
 
@@ -105,28 +84,12 @@ def learn_word_vectors(
     The vectors are the singular value decomposition of the smoothed positive pointwise mutual information of words and
     their neighbours.
 
-    Parameters
-    ----------
-    texts : sequence of str
-    dim : int
-        Length d of a vector. It is smaller if the vocabulary is smaller.
-    min_documents : int
-        Number of texts that a word must occur in to be in the vocabulary.
-    window : int
-        Words at most this far apart are neighbours.
-    max_length : int
-        Largest number of words of a text in its sequence. The vectors are learnt from whole texts.
-    seed : int
-        Seed of the truncated singular value decomposition. The same texts and seed give the same vectors.
+    ``dim``: length d of a vector. It is smaller if the vocabulary is smaller. ``min_documents``: number of texts that a
+    word must occur in to be in the vocabulary. ``window``: words at most this far apart are neighbours. ``max_length``:
+    largest number of words of a text in its sequence. The vectors are learnt from whole texts. ``seed``: seed of the
+    truncated singular value decomposition. The same texts and seed give the same vectors.
 
-    Returns
-    -------
-    WordVectors
-
-    Raises
-    ------
-    ProblemError
-        If fewer than two words occur in enough texts, or an argument is out of range.
+    Raises ProblemError if fewer than two words occur in enough texts, or an argument is out of range.
     """
     for name, value in (
         ("dim", dim),

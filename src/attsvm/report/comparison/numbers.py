@@ -16,14 +16,7 @@ def comparison_numbers(
 ) -> dict[str, Any]:
     """The result as documented in docs/guide/results.md.
 
-    Parameters
-    ----------
-    series : Series
-    source : dict
-        Models and text, as given.
-    command : str
-    threads : int, optional
-    seconds : float
+    ``source``: models and text, as given.
     """
     first = series.inspections[0]
     return command_result(

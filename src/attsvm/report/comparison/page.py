@@ -19,17 +19,9 @@ def write_comparison(
 ) -> None:
     """Write ``index.html``, ``figures/*.png`` and ``result.json``.
 
-    Parameters
-    ----------
-    folder : Path
-        An existing folder, from :func:`attsvm.report.claim.claim_folder`.
-    series : Series
-    result : dict
-        Of :func:`attsvm.report.comparison.numbers.comparison_numbers`.
-    tokens : list of list of str
-        The tokens of every sequence as text.
-    sentence : int, optional
-        The sequence whose attention is drawn, counted from 0.
+    ``folder``: an existing folder, from :func:`attsvm.report.claim.claim_folder`. ``result``: of
+    :func:`attsvm.report.comparison.numbers.comparison_numbers`. ``tokens``: the tokens of every sequence as text.
+    ``sentence``: the sequence whose attention is drawn, counted from 0.
     """
     drawn = draw_comparison(series)
     write_page(folder, comparison_page(series, result, drawn, tokens, sentence), drawn, result)

@@ -30,13 +30,8 @@ MOST_LINES = 12
 def changed_heads(series: "Series", tokens: list[list[str]], sentence: int | None) -> list[dict[str, Any]]:
     """For each of the heads that changed most: its squares before and after, and its changed queries.
 
-    Parameters
-    ----------
-    series : Series
-    tokens : list of list of str
-        The tokens of every sequence as text.
-    sentence : int, optional
-        The sequence to draw, counted from 0. By default the one in which most queries of the head changed.
+    ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence to draw, counted from 0. By default the
+    one in which most queries of the head changed.
     """
     changed = [one for one in series.total.heads if one.changed > 0][:MOST_HEADS]
     layers = sorted({one.layer for one in changed})

@@ -34,7 +34,6 @@ def model_names(series: "Series") -> list[str]:
 
 
 def heading(series: "Series") -> str:
-    """What is compared."""
     names = model_names(series)
     if len(names) == 2:
         return f"{names[0]} and {names[1]}"

@@ -23,12 +23,8 @@ KIND_NAMES = {"key": "keys", "query": "queries", "value": "values"}
 def draw_experiment(result: dict[str, Any], pictures: np.ndarray | None = None) -> list[Shown]:
     """Draw every figure that applies to the runs.
 
-    Parameters
-    ----------
-    result : dict
-        ``result.json``.
-    pictures : uint8 ndarray, shape (n, height, width, 3), optional
-        The first test pictures; attention is drawn beside them.
+    ``result``: ``result.json``. ``pictures``: shape (n, height, width, 3), the first test pictures; attention is drawn
+    beside them.
     """
     runs, shown = by_attention(result["runs"])
     drawers: dict[str, Callable[[], Drawn | None]] = {

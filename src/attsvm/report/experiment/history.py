@@ -14,16 +14,9 @@ def at_common_steps(runs: list[dict[str, Any]]) -> tuple[list[int], list[list[li
 
     A run that ended before a step has the attention of its end there.
 
-    Parameters
-    ----------
-    runs : list of dict
-        Of ``result.json``.
+    ``runs``: of ``result.json``.
 
-    Returns
-    -------
-    steps : list of int
-    attention : list
-        For each run and each step the attention to each sentence or picture.
+    Returns ``steps`` and ``attention`` (for each run and each step the attention to each sentence or picture).
 
     Examples
     --------

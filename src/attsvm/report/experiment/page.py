@@ -85,12 +85,7 @@ def tables_of(result: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]
 def experiment_page(result: dict[str, Any], drawn: list[Shown]) -> str:
     """The whole page as HTML.
 
-    Parameters
-    ----------
-    result : dict
-        ``result.json``.
-    drawn : list of Shown
-        Of :func:`attsvm.report.experiment.figures.draw_experiment`.
+    ``result``: ``result.json``. ``drawn``: of :func:`attsvm.report.experiment.figures.draw_experiment`.
     """
     data, runs, command = result["data"], result["runs"], result["command"]
     title = f"{TITLES[result['task']]}: {listed([name_of(run['optimizer']) for run in runs])}"

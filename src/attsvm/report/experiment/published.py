@@ -26,16 +26,9 @@ class Comparison(NamedTuple):
 def read_results(folders: Iterable[str | os.PathLike[str]], task: str) -> list[dict[str, Any]]:
     """The results of earlier experiments of a task.
 
-    Parameters
-    ----------
-    folders : iterable of path
-        Each with the ``result.json`` of an experiment.
-    task : str
+    ``folders``: each with the ``result.json`` of an experiment.
 
-    Raises
-    ------
-    ProblemError
-        If a folder has no result of this task.
+    Raises ProblemError if a folder has no result of this task.
     """
     found = []
     for folder in folders:

@@ -29,11 +29,7 @@ PICKS = 5
 def draw_all(fit: Fit, source: Source | None = None) -> list[Shown]:
     """Draw every figure that applies to a fit.
 
-    Parameters
-    ----------
-    fit : Fit
-    source : Source, optional
-        Where the data came from. If it has pictures, they are shown.
+    ``source``: where the data came from. If it has pictures, they are shown.
     """
     drawers: dict[str, Callable[[Fit, Source | None], Drawn | None]] = {
         "picks": _picks,
@@ -48,7 +44,7 @@ def draw_all(fit: Fit, source: Source | None = None) -> list[Shown]:
 
 
 def weights_symbol(fit: Fit) -> str:
-    """W or p."""
+    """Return "W" or "p"."""
     return "W" if fit.train.has_queries else "p"
 
 

@@ -15,17 +15,9 @@ def write_folder(folder: Path, fit: Fit, result: dict[str, Any], command: str, s
 
     An interrupted fit gets no figures: drawing them takes longer than a user waits after Ctrl-C.
 
-    Parameters
-    ----------
-    folder : Path
-        An existing folder, from :func:`attsvm.report.claim.claim_folder`.
-    fit : Fit
-    result : dict
-        Of :func:`attsvm.report.fit.numbers`.
-    command : str
-        The command that was run.
-    source : Source, optional
-        Where the data came from: it names the page, and its pictures are shown.
+    ``folder``: an existing folder, from :func:`attsvm.report.claim.claim_folder`. ``result``: of
+    :func:`attsvm.report.fit.numbers`. ``command``: the command that was run. ``source``: where the data came from: it
+    names the page, and its pictures are shown.
     """
     drawn = [] if result["interrupted"] else draw_all(fit, source)
     write_page(folder, page(fit, result, drawn, command, source), drawn, result)
@@ -35,9 +27,6 @@ def write_folder(folder: Path, fit: Fit, result: dict[str, Any], command: str, s
 def interrupted_files(fit: Fit, result: dict[str, Any], command: str, source: Source | None = None) -> dict[str, bytes]:
     """The files that an interrupted fit leaves beside its run, by their names: the page without figures, the result.
 
-    Parameters
-    ----------
-    fit, result, command, source
-        As in :func:`write_folder`.
+    ``fit``, ``result``, ``command``, ``source``: as in :func:`write_folder`.
     """
     return page_files(page(fit, result, [], command, source), [], result)

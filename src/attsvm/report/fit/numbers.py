@@ -31,18 +31,8 @@ def numbers(
 ) -> dict[str, Any]:
     """The result of a fit as JSON-able numbers; NaN and infinity become None.
 
-    Parameters
-    ----------
-    fit : Fit
-    problem : Problem
-        All data, before the split.
-    source, command : str
-        The source of the data, and the command that was run.
-    seed : int
-    threads : int, optional
-        The limit on threads, if there is one.
-    classes : tuple of two, optional
-        Names of the labels +1 and −1.
+    ``problem``: all data, before the split. ``source``, ``command``: the source of the data, and the command that was
+    run. ``threads``: the limit on threads, if there is one. ``classes``: names of the labels +1 and −1.
     """
     part, run = fit.train, fit.run
     kept = part.canonical.active.reshape(part.query_shape)
@@ -82,11 +72,7 @@ def numbers(
 def with_comparison(result: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
     """The result of a fit together with a comparison with other classifiers, which adds to its time.
 
-    Parameters
-    ----------
-    result : dict
-        Of :func:`numbers`.
-    comparison : Comparison
+    ``result``: of :func:`numbers`.
     """
     return {
         **result,

@@ -24,17 +24,8 @@ from attsvm.report.words import number, percent, rate
 def page(fit: Fit, result: dict[str, Any], drawn: list[Shown], command: str, source: Source | None = None) -> str:
     """The whole page as HTML.
 
-    Parameters
-    ----------
-    fit : Fit
-    result : dict
-        Of :func:`attsvm.report.fit.numbers`.
-    drawn : list of Shown
-        The figures, in their order.
-    command : str
-        The command that was run.
-    source : Source, optional
-        Where the data came from; the title begins with its title.
+    ``result``: of :func:`attsvm.report.fit.numbers`. ``drawn``: the figures, in their order. ``command``: the command
+    that was run. ``source``: where the data came from; the title begins with its title.
     """
     data, training, theory = result["data"], result["training"], result["theory"]
     kicker = (

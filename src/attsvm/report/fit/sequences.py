@@ -19,18 +19,11 @@ ROWS = 12
 
 
 def single_sequences(fit: Fit, classes: Sequence[Any] | None = None) -> dict[str, Any] | None:
-    """The first queries of the test sequences, or of the training sequences if there are none.
+    """Show the first queries of the test sequences, or of the training sequences if there are none.
 
-    Parameters
-    ----------
-    fit : Fit
-    classes : sequence of two, optional
-        Names of the labels +1 and −1.
+    ``classes``: names of the labels +1 and −1.
 
-    Returns
-    -------
-    dict or None
-        ``columns`` and ``rows`` for ``squares.html.j2``, ``slider`` and ``links``; None if sequences are too long.
+    Returns ``columns`` and ``rows`` for ``squares.html.j2``, ``slider`` and ``links``; None if sequences are too long.
     """
     part, name = (fit.train, "training") if fit.test is None else (fit.test, "test")
     if part.num_tokens > WIDEST:

@@ -14,13 +14,7 @@ Words = Callable[[list[int]], list[str]]
 def directions_of(view: "HeadView", texts: list[list[str]], words: Words | None) -> list[dict[str, Any]]:
     """For each direction its share of ‖W‖², and a row of words at both ends for queries, keys and the vocabulary.
 
-    Parameters
-    ----------
-    view : HeadView
-    texts : list of list of str
-        The tokens of every sequence.
-    words : callable, optional
-        From numbers of tokens of the vocabulary to their names.
+    ``texts``: the tokens of every sequence. ``words``: from numbers of tokens of the vocabulary to their names.
     """
 
     def placed(places: Any) -> str:

@@ -33,12 +33,7 @@ def draw_inspection(
 
     There are none of the heads if fewer than half of them are inspected, or only one: they would be nearly empty.
 
-    Parameters
-    ----------
-    inspection, twin : Inspection
-    steps : sequence of (int, Inspection)
-    known : dict, optional
-        Figures that were drawn before; those that are drawn now are added.
+    ``known``: figures that were drawn before; those that are drawn now are added.
     """
     known = {} if known is None else known
     keys: dict[str, tuple[object, ...]] = {}

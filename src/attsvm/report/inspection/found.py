@@ -8,21 +8,12 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """The inspections of a model, of its randomly initialised twin, and of its checkpoints by training step.
-
-    Attributes
-    ----------
-    done : Inspection
-    twin : Inspection or None
-    steps : list of (int, Inspection)
-    tests : tuple of TestedReason
-        Of the head in detail.
-    """
+    """The inspections of a model, of its randomly initialised twin, and of its checkpoints by training step."""
 
     done: "Inspection"
     twin: "Inspection | None" = None
     steps: "tuple[tuple[int, Inspection], ...]" = ()
-    tests: "tuple[TestedReason, ...]" = ()
+    tests: "tuple[TestedReason, ...]" = ()  # of the head in detail
 
     def with_twin(self, twin: "Inspection") -> "Found":
         """The same with the randomly initialised twin."""

@@ -28,16 +28,7 @@ def inspection_numbers(
 ) -> dict[str, Any]:
     """The result as documented in docs/guide/results.md.
 
-    Parameters
-    ----------
-    found : Found
-    source : dict
-        Model, text, number of texts.
-    command : str
-    threads : int, optional
-    seconds : float
-    interrupted : bool
-        Whether something is missing in ``found``.
+    ``source``: model, text, number of texts. ``interrupted``: whether something is missing in ``found``.
     """
     inspection, twin, steps, tests = found
     return command_result(

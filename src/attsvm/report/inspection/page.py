@@ -35,14 +35,8 @@ if TYPE_CHECKING:
 class InspectionFiles:
     """The files of an inspection, made again while margins are solved; what did not change is not made again.
 
-    Parameters
-    ----------
-    tokens : list of list of str
-        The tokens of every sequence as text.
-    sentence : int
-        The sequence that is shown for the head in detail.
-    words : callable, optional
-        From numbers of tokens of the vocabulary to their names.
+    ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence that is shown for the head in detail.
+    ``words``: from numbers of tokens of the vocabulary to their names.
     """
 
     def __init__(self, tokens: list[list[str]], sentence: int, words: Words | None = None) -> None:
@@ -54,15 +48,9 @@ class InspectionFiles:
     def of(self, found: Found, result: dict[str, Any], state: str = "", *, draws: bool = True) -> dict[str, bytes]:
         """``index.html``, ``figures/*.png`` and ``result.json`` by their names.
 
-        Parameters
-        ----------
-        found : Found
-        result : dict
-            Of :func:`attsvm.report.inspection.numbers.inspection_numbers`.
-        state : str
-            "running" or "interrupted" if something is missing.
-        draws : bool
-            Whether to draw figures. Otherwise the page has those that were drawn before.
+        ``result``: of :func:`attsvm.report.inspection.numbers.inspection_numbers`. ``state``: "running" or
+        "interrupted" if something is missing. ``draws``: whether to draw figures. Otherwise the page has those that
+        were drawn before.
         """
         if draws:
             self._drawn = draw_inspection(found.done, found.twin, found.steps, self._known)

@@ -21,36 +21,18 @@ LEVELS = 255
 
 
 class AttentionMaps(NamedTuple):
-    """The part of the picker that does not depend on the margins.
+    """The part of the picker that does not depend on the margins."""
 
-    Attributes
-    ----------
-    sequences : list of int
-        Those that are shown, the chosen one first.
-    tokens : list of ndarray
-        The tokens of each that are shown: padding is not.
-    queries : dict of int to list of list of int
-        By layer: the places of the queries among the tokens of each sequence.
-    heads : dict of (int, int) to dict
-        By layer and head: ``maps`` and ``selected`` of each sequence.
-    """
-
-    sequences: list[int]
-    tokens: list[np.ndarray]
-    queries: dict[int, list[list[int]]]
-    heads: dict[tuple[int, int], dict[str, Any]]
+    sequences: list[int]  # those that are shown, the chosen one first
+    tokens: list[np.ndarray]  # the tokens of each that are shown: padding is not
+    queries: dict[int, list[list[int]]]  # by layer: the places of the queries among the tokens of each sequence
+    heads: dict[tuple[int, int], dict[str, Any]]  # by layer and head: ``maps`` and ``selected`` of each sequence
 
 
 def attention_maps(inspection: "Inspection", tokens: list[list[str]], sentence: int) -> AttentionMaps | None:
     """The attention on as many sequences as there is room for; None if not even one is small enough.
 
-    Parameters
-    ----------
-    inspection : Inspection
-    tokens : list of list of str
-        The tokens of every sequence as text.
-    sentence : int
-        The sequence that comes first.
+    ``tokens``: the tokens of every sequence as text. ``sentence``: the sequence that comes first.
     """
     heads = inspection.heads
     order = sorted(range(inspection.num_sequences), key=lambda i: i != sentence)
@@ -103,12 +85,7 @@ def _logits(layer: "Layer", head: int) -> np.ndarray:
 def picker(maps: AttentionMaps, inspection: "Inspection", tokens: list[list[str]]) -> dict[str, Any]:
     """What the script of the page reads, as JSON-able values.
 
-    Parameters
-    ----------
-    maps : AttentionMaps
-    inspection : Inspection
-    tokens : list of list of str
-        The tokens of every sequence as text.
+    ``tokens``: the tokens of every sequence as text.
     """
     shown, kept = maps.sequences, maps.tokens
     measures = [one for one in inspection.measures if not np.isnan(inspection.measure(one.name)).all()]

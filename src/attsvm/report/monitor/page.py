@@ -17,13 +17,8 @@ from attsvm.report.write import write_page
 def write_monitor(folder: Path, records: Records, result: dict[str, Any]) -> None:
     """Write ``index.html``, ``figures/*.png`` and ``result.json``.
 
-    Parameters
-    ----------
-    folder : Path
-        An existing folder, from :func:`attsvm.report.claim.claim_folder`.
-    records : Records
-    result : dict
-        Of :func:`attsvm.report.monitor.words.monitor_numbers`.
+    ``folder``: an existing folder, from :func:`attsvm.report.claim.claim_folder`. ``result``: of
+    :func:`attsvm.report.monitor.words.monitor_numbers`.
     """
     curves, maps = draw_curves(records), draw_maps(records)
     write_page(folder, monitor_page(records, result, curves, maps), [*curves, *maps], result)

@@ -29,21 +29,11 @@ Cells = dict[str, dict[tuple[int, str], float]]
 
 
 class Records(NamedTuple):
-    """Measures of every head at some steps.
+    """Measures of every head at some steps."""
 
-    Attributes
-    ----------
-    steps : int ndarray, shape (R,)
-        In ascending order.
-    heads : list of str
-        "layer.head".
-    values : dict of str to ndarray, shape (R, heads)
-        By the name of the measure; NaN where it was not recorded.
-    """
-
-    steps: Int[np.ndarray, " R"]
-    heads: list[str]
-    values: dict[str, Float[np.ndarray, "R heads"]]
+    steps: Int[np.ndarray, " R"]  # in ascending order
+    heads: list[str]  # "layer.head"
+    values: dict[str, Float[np.ndarray, "R heads"]]  # by the name of the measure; NaN where it was not recorded
 
 
 def read_records(path: str | Path) -> Records:
@@ -51,10 +41,7 @@ def read_records(path: str | Path) -> Records:
 
     TensorBoard keeps numbers in float32. Of several values at a step, as after a restart, the last one counts.
 
-    Raises
-    ------
-    ProblemError
-        If there is none, it has another form, or it holds no records.
+    Raises ProblemError if there is none, it has another form, or it holds no records.
     """
     place = Path(path)
     with reading(path, "not what an AttentionMonitor writes"):
@@ -72,10 +59,7 @@ def read_records(path: str | Path) -> Records:
 def joined(heads: list[str], records: list[tuple[int, dict[str, np.ndarray]]]) -> Records:
     """The records of a monitor.
 
-    Raises
-    ------
-    ProblemError
-        If there are none.
+    Raises ProblemError if there are none.
 
     Examples
     --------

@@ -28,15 +28,8 @@ def next_word_numbers(
 ) -> dict[str, Any]:
     """The result as JSON-able numbers.
 
-    Parameters
-    ----------
-    done : NextWords
-    source, sha256 : str
-        The source of the texts, and their hash.
-    command : str
-        The command that was run.
-    threads : int, optional
-        The limit on threads, if there is one.
+    ``source``, ``sha256``: the source of the texts, and their hash. ``command``: the command that was run. ``threads``:
+    the limit on threads, if there is one.
     """
     options = done.options
     flat = np.concatenate(done.train.documents)

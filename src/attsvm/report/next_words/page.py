@@ -19,15 +19,8 @@ EXAMPLES = 4
 def write_next_word_folder(folder: Path, done: NextWords, result: dict[str, Any], command: str) -> None:
     """Write ``index.html`` and ``result.json``.
 
-    Parameters
-    ----------
-    folder : Path
-        An existing folder, from :func:`attsvm.report.claim.claim_folder`.
-    done : NextWords
-    result : dict
-        Of :func:`attsvm.report.next_words.numbers.next_word_numbers`.
-    command : str
-        The command that was run.
+    ``folder``: an existing folder, from :func:`attsvm.report.claim.claim_folder`. ``result``: of
+    :func:`attsvm.report.next_words.numbers.next_word_numbers`. ``command``: the command that was run.
     """
     data = result["data"]
     agreement = result["held_out"]["agreement"]

@@ -22,21 +22,11 @@ NO_VALUE = "without a value, and left out"
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of the grid.
+    """An axis of the grid."""
 
-    Attributes
-    ----------
-    name : str
-        Its key in the grid.
-    label : str
-        Its long name with units.
-    values : list
-        Numbers or strings, in the order of the grid.
-    """
-
-    name: str
-    label: str
-    values: list[Any]
+    name: str  # its key in the grid
+    label: str  # its long name with units
+    values: list[Any]  # numbers or strings, in the order of the grid
 
     @property
     def numeric(self) -> bool:
@@ -52,57 +42,29 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """An estimate of one output of a measure, for each cell of the grid.
+    """An estimate of one output of a measure, for each cell of the grid."""
 
-    Attributes
-    ----------
-    measure : str
-        Name of the variable of the store.
-    title : str
-        Its long name with units.
-    name : str
-        Which code or coordinate of the output it is; empty if there is only one.
-    is_share : bool
-        Whether it is a share of trials, with a Wilson interval; otherwise a mean with a bootstrap interval.
-    estimate : Estimate
-        Of the shape of the grid.
-    left_out : mapping of str to int
-        Finished trials that the estimate does not use, by the reason, unless only some trials have a value by
-        definition; those of the code "undecided", which it uses.
-    """
-
-    measure: str
-    title: str
-    name: str
+    measure: str  # name of the variable of the store
+    title: str  # its long name with units
+    name: str  # which code or coordinate of the output it is; empty if there is only one
+    # whether it is a share of trials, with a Wilson interval; otherwise a mean with a bootstrap interval
     is_share: bool
-    estimate: Estimate
+    estimate: Estimate  # of the shape of the grid
+    # finished trials that the estimate does not use, by the reason, unless only some trials have a value by definition;
+    # those of the code "undecided", which it uses
     left_out: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is shown of a sweep.
-
-    Attributes
-    ----------
-    axes : list of Axis
-    series : list of Series
-    done : int ndarray
-        Finished trials of each cell.
-    trials : int
-        Trials of a cell, if it is complete.
-    errors : list of dict
-        Failed chunks: "cell", "trials", "attempts", "error".
-    attributes : dict
-        Of the store: version, command, seed, hash, name.
-    """
+    """What is shown of a sweep."""
 
     axes: list[Axis]
     series: list[Series]
-    done: np.ndarray
-    trials: int
-    errors: list[dict[str, Any]]
-    attributes: dict[str, Any]
+    done: np.ndarray  # finished trials of each cell
+    trials: int  # trials of a cell, if it is complete
+    errors: list[dict[str, Any]]  # failed chunks: "cell", "trials", "attempts", "error"
+    attributes: dict[str, Any]  # of the store: version, command, seed, hash, name
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -119,12 +81,7 @@ class Summary:
 def summarize(dataset: "xr.Dataset", level: float = LEVEL) -> Summary:
     """Estimate every output of every measure in every cell, from its finished trials.
 
-    Parameters
-    ----------
-    dataset : xarray.Dataset
-        Of :func:`attsvm.sweeps.open_sweep`.
-    level : float
-        The confidence level of the intervals.
+    ``dataset``: of :func:`attsvm.sweeps.open_sweep`. ``level``: the confidence level of the intervals.
     """
     names = [str(name) for name in dataset["done"].dims if name != "trial"]
     axes = [_axis(dataset, name) for name in names]

@@ -15,24 +15,12 @@ WIDEST = 14
 
 
 class Cell(NamedTuple):
-    """A cell of a map.
+    """A cell of a map."""
 
-    Attributes
-    ----------
-    text : str
-        The number, if there is room for it.
-    hover : str
-        The values of the axes, the estimate with its interval, and the number of trials.
-    shade : float or None
-        Of the colour, in [0, 1]; None without a value.
-    whole : bool
-        Whether all trials are finished.
-    """
-
-    text: str
-    hover: str
-    shade: float | None
-    whole: bool
+    text: str  # the number, if there is room for it
+    hover: str  # the values of the axes, the estimate with its interval, and the number of trials
+    shade: float | None  # of the colour, in [0, 1]; None without a value
+    whole: bool  # whether all trials are finished
 
 
 class HeatMap(NamedTuple):

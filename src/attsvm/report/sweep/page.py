@@ -27,13 +27,8 @@ NARROW = 7
 def write_sweep(folder: Path, summary: Summary, result: dict[str, Any]) -> None:
     """Write ``index.html``, ``table.csv`` and ``result.json``.
 
-    Parameters
-    ----------
-    folder : Path
-        An existing folder, from :func:`attsvm.report.claim.claim_folder`.
-    summary : Summary
-    result : dict
-        Of :func:`attsvm.report.sweep.numbers.sweep_numbers`.
+    ``folder``: an existing folder, from :func:`attsvm.report.claim.claim_folder`. ``result``: of
+    :func:`attsvm.report.sweep.numbers.sweep_numbers`.
     """
     write_page(folder, sweep_page(summary, result), [], result)
     with atomic_write(folder / "table.csv") as stream:

@@ -11,16 +11,9 @@ DECADES = 2.0
 
 @dataclass(frozen=True)
 class Scale:
-    """From numbers to [0, 1].
+    """From numbers to [0, 1]."""
 
-    Attributes
-    ----------
-    low, high : float
-        What is shown at 0 and at 1.
-    log : bool
-    """
-
-    low: float
+    low: float  # low, high: what is shown at 0 and at 1
     high: float
     log: bool
 

@@ -12,15 +12,8 @@ from attsvm.report.write import write_page
 def write_text_folder(folder: Path, fit: TextFit, result: dict[str, Any], command: str) -> None:
     """Write ``index.html``, ``figures/*.png`` and ``result.json``.
 
-    Parameters
-    ----------
-    folder : Path
-        An existing folder, from :func:`attsvm.report.claim.claim_folder`.
-    fit : TextFit
-    result : dict
-        Of :func:`attsvm.report.texts.numbers.text_numbers`.
-    command : str
-        The command that was run.
+    ``folder``: an existing folder, from :func:`attsvm.report.claim.claim_folder`. ``result``: of
+    :func:`attsvm.report.texts.numbers.text_numbers`. ``command``: the command that was run.
     """
     drawn = draw_text_figures(fit)
     write_page(folder, text_page(fit, result, drawn, command), drawn, result)

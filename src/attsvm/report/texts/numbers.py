@@ -20,16 +20,8 @@ def text_numbers(
 ) -> dict[str, Any]:
     """The result of a fit on texts as JSON-able numbers; NaN and infinity become None.
 
-    Parameters
-    ----------
-    fit : TextFit
-    source, test : str
-        The source of the texts; ``test`` is None if the test texts are a part of it.
-    command : str
-        The command that was run.
-    seed : int
-    threads : int, optional
-        The limit on threads, if there is one.
+    ``source``, ``test``: the source of the texts; ``test`` is None if the test texts are a part of it. ``command``: the
+    command that was run. ``threads``: the limit on threads, if there is one.
     """
     effective, largest = fit.test.effective, fit.test.largest
     low, median, high = np.quantile(effective, [0.1, 0.5, 0.9])
@@ -80,7 +72,6 @@ def _accuracy(fit: TextFit) -> dict[str, Any]:
 
 
 def word_row(fit: TextFit, word: int) -> dict[str, Any]:
-    """One word's numbers."""
     favoured = int(fit.words.by_class[word].argmax())
     return {
         "word": fit.encoder.vocabulary[word],

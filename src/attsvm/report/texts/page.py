@@ -26,15 +26,8 @@ _TAG = re.compile(r"\s*</?[a-z][^<>]*>\s*", re.IGNORECASE)
 def text_page(fit: TextFit, result: dict[str, Any], drawn: list[Shown], command: str) -> str:
     """The whole page as HTML.
 
-    Parameters
-    ----------
-    fit : TextFit
-    result : dict
-        Of :func:`attsvm.report.texts.numbers.text_numbers`.
-    drawn : list of Shown
-        The figures, in their order.
-    command : str
-        The command that was run.
+    ``result``: of :func:`attsvm.report.texts.numbers.text_numbers`. ``drawn``: the figures, in their order.
+    ``command``: the command that was run.
     """
     data, training = result["data"], result["training"]
     title = f"{data['source'].rstrip('/').rsplit('/', 1)[-1]}: attention over {data['tokens']}"

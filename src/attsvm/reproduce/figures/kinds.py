@@ -78,11 +78,8 @@ def _continued(
 ) -> Iterator[tuple[np.ndarray, Problem, np.ndarray]]:
     """Continue the runs that ended at no local optimum, from their last weights.
 
-    Yields
-    ------
-    tuple
-        For all runs that are padded to the same dimension, and continued in one batch: the cells of the runs, their
-        problems, and their weights.
+    Yields for all runs that are padded to the same dimension, and continued in one batch: the cells of the runs, their
+    problems, and their weights.
     """
     cells, trials = np.nonzero(found["kind"] == KINDS.index(Kind.NOT_LOCAL))
     padded_dims = np.array([_padded_dim(dim) for dim in definition.grid["dim"]])[cells]

@@ -49,29 +49,16 @@ CONVERGED: dict[str, Any] = {"ns_coeffs": (2.0, -1.5, 0.5), "ns_steps": 12}
 
 @dataclass(frozen=True)
 class Way:
-    """An optimiser, the norm of the Att-SVM that it is expected to converge to, and its step sizes.
-
-    Attributes
-    ----------
-    norm : str
-    constant : callable
-        The optimiser with steps of one length.
-    decaying : callable
-        From the number of steps to the optimiser whose steps decay relative to the weights: they grow more slowly
-        than the weights, shrink, or are a decreasing fraction of them.
-    expected : bool
-        Whether its own norm must be the largest of its row.
-    attention : str
-    part : float
-        Of the steps of the figure, those that this optimiser makes.
-    """
+    """An optimiser, the norm of the Att-SVM that it is expected to converge to, and its step sizes."""
 
     norm: str
-    constant: Callable[[], Any]
+    constant: Callable[[], Any]  # the optimiser with steps of one length
+    # from the number of steps to the optimiser whose steps decay relative to the weights: they grow more slowly than
+    # the weights, shrink, or are a decreasing fraction of them
     decaying: Callable[[int], Any]
-    expected: bool = True
+    expected: bool = True  # whether its own norm must be the largest of its row
     attention: str = "combined"
-    part: float = 1.0
+    part: float = 1.0  # of the steps of the figure, those that this optimiser makes
 
 
 def _growing(power: float) -> Callable[[Any], Any]:

@@ -83,8 +83,6 @@ def _over_bound(p: float, found: Arrays, name: str) -> float:
 
 
 class RatesOfConvergence(Figure):
-    """Rates of convergence."""
-
     name = "rates"
     paper = Paper.MIRROR_DESCENT
     order = 3.5
