@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
+from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import Progress
-from attsvm._utils.storage import atomic_write
 from attsvm.apps.experiments.experiment import Experiment, make_options
 from attsvm.apps.experiments.sentences import SENTENCES
 from attsvm.apps.experiments.tasks import find_task

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
+from attsvm._utils.files import atomic_write
 from attsvm._utils.progress import Progress
-from attsvm._utils.storage import atomic_write
 from attsvm.apps.experiments.experiment import Experiment, make_options
 from attsvm.apps.experiments.options import Options
 from attsvm.report.experiment.folder import run_folder, write_experiment

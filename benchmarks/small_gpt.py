@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attsvm._utils.storage import atomic_write
+from attsvm._utils.files import atomic_write
 from attsvm.plot import style
 from small_gpt_figure import Runs, draw, table
 from small_gpt_heads import measure, measure_together

@@ -28,7 +28,7 @@ from harness.mutations import pick
 FILES = 50
 SECONDS = 10.0
 COMMAND_SECONDS = 100.0
-MEMORY = 3 << 30
+MEMORY = 2 << 30
 """What a reader may take, in bytes, beyond what the process has."""
 
 

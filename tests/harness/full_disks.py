@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attsvm
-from attsvm._utils.reading import read_npz
+from attsvm._utils.archives import read_npz
 from attsvm.cli.main import main
 from harness.campaign import Campaign, Outcome
 

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -123,15 +123,15 @@ class Signals(Campaign):
                 if not (runs := command.next_runs(work)):
                     # complete before the last signal: the machine is less busy than when the reference was made
                     failures += _wrong_files(command, work, reference)
-                    _clear(work)
+                    _remove(work.iterdir())
                     seconds *= 0.7
                     runs = command.next_runs(work)
                 moment, pause = generator.uniform(0.0, seconds), generator.uniform(0.0, 0.4)
-                earlier = set(work.rglob(_UNFINISHED))  # of a command that was killed
                 ended = _disturb(runs[0], work, way, moment, pause)
                 where = f"{command.name}, {way.name} after {moment:.2f} of {seconds:.2f} s (status {ended.status}): "
-                new = {path.name for path in set(work.rglob(_UNFINISHED)) - earlier}
-                failures += [where + failure for failure in _wrong_end(ended, way, new)]
+                failures += [where + failure for failure in _wrong_end(ended, way, _unfinished(work))]
+                if way.signal == signal.SIGKILL:  # what it leaves is removed by hand
+                    _remove(work.rglob(_UNFINISHED))
                 counts[f"{command.name}: {ended.seen(way)}"] += 1
                 counts["signals"] += ended.sent
                 if ended.sent:
@@ -140,7 +140,7 @@ class Signals(Campaign):
         return Outcome(counts.pop("signals"), tuple(failures), counts)
 
 
-def _wrong_end(ended: Ended, way: Way, left: set[str]) -> Iterator[str]:
+def _wrong_end(ended: Ended, way: Way, left: list[str]) -> Iterator[str]:
     """What is wrong with the exit status, the time, the output and the processes."""
     complaints = [word for word in ("Traceback", "Exception ignored", "leaked", "Segmentation") if word in ended.output]
     by_signal = {-way.signal, 128 + way.signal}
@@ -177,7 +177,7 @@ def _wrong_files(command: Command, work: Path, reference: Path) -> Iterator[str]
             if done.returncode != 0:
                 yield f"attsvm {' '.join(again)} ended with {done.returncode}: {said[-600:]!r}"
                 return
-    if left := [path.name for path in work.rglob(_UNFINISHED)]:
+    if left := _unfinished(work):
         yield f"{command.name}: the next run left {', '.join(left)}"
     for difference in differences(reference, work, command.compare):
         yield f"{command.name}: {difference}"
@@ -318,8 +318,12 @@ def _reference(command: Command) -> tuple[Path, float]:
         return folder, json.loads(took.read_text())
 
 
-def _clear(folder: Path) -> None:
-    for entry in folder.iterdir():
+def _unfinished(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob(_UNFINISHED)]
+
+
+def _remove(entries: Iterable[Path]) -> None:
+    for entry in list(entries):
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 

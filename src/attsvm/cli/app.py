@@ -8,9 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attsvm._utils.compiled_programs import keep_programs
-from attsvm._utils.temporaries import remove_unfinished
 from attsvm.cli.exits import run_command
-from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.messages import with_level
 from attsvm.errors import ProblemError
 
@@ -145,7 +143,6 @@ app = typer.Typer(
 
 def run() -> None:
     """Run the command line. An error gives one line on stderr; docs/guide/results.md lists the exit statuses."""
-    on_interruption(cleanup=remove_unfinished)
     keep_programs()
     run_command(app)
 

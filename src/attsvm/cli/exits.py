@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from attsvm._utils.interruption import is_interrupted
 from attsvm.cli.messages import is_verbose
 from attsvm.errors import ProblemError
 from attsvm.results import Status
@@ -50,6 +51,8 @@ def run_command(app: Callable[..., Any]) -> NoReturn:
         ended = app(prog_name="attsvm", standalone_mode=False)
         sys.stdout.flush()
     except (_UsageError, ProblemError, OSError, MemoryError) as error:
+        if is_interrupted():
+            raise
         if is_verbose():
             traceback.print_exc()
         if message := " ".join(_message(error).split()):

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm._utils.interruption import on_interruption
 from attsvm.cli.exits import INTERRUPTED, exit_status
-from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.options import Device, Json, Threads
 from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress
 from attsvm.errors import ProblemError

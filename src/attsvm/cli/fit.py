@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.interruption import Interrupted, on_interruption
 from attsvm.cli import completion
 from attsvm.cli.exits import INTERRUPTED, exit_status
-from attsvm.cli.kept import Kept
 from attsvm.cli.options import (
     Device,
     ForceFolder,
@@ -21,7 +21,7 @@ from attsvm.cli.options import (
     named_option,
     named_values,
 )
-from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder, result_text
+from attsvm.cli.shared import command_line, finish, limit_threads, print_result, progress, result_folder
 from attsvm.datasets.source import source_help
 from attsvm.errors import ProblemError
 
@@ -130,62 +130,68 @@ def fit(
         from attsvm.apps.fit.fit import fit as train_and_compare
 
         if folder:
-            from attsvm.report.fit.folder import interrupted_files, write_folder
+            from attsvm.report.fit.folder import write_folder
 
         draws = (seeds or found.draws) if drawing.relevant is not None else 1
-        kept = Kept(folder, out)
+        result: dict[str, Any] | None = None
+        comparison: Comparison | None = None
+        holds, stopped = "", None  # what an interrupted command keeps
 
         def keep_run(run: "Run") -> None:
+            nonlocal holds
             if folder:
                 run.save(folder / "run.npz")
-            kept.keep(f"run.npz, the run up to step {int(run.step):,}")
+                holds = f"run.npz, the run up to step {int(run.step):,}"
 
-        def keep_result(result: dict[str, Any], covers: str) -> None:
-            files = interrupted_files(done, result, command, found) if folder else None
-            text = result_text(result, json, tables(done, result), verdict(done, result), notes(done, result))
-            kept.keep(f"the run and {covers}, without figures" if out else covers, files, text)
+        def keep_comparison(so_far: "Comparison") -> None:
+            nonlocal comparison, holds
+            comparison, holds = so_far, _covered(so_far, draws)
 
-        with progress(stops=True) as callback:
-            done = train_and_compare(
-                drawing,
-                train_head=train_head,
-                test_fraction=test_fraction,
-                seed=seed,
-                steps=steps,
-                learning_rate=learning_rate,
-                device=device,
-                callback=in_draws(callback, 0, draws),
-                keep=keep_run,
-            )
-            result = numbers(
-                done,
-                drawing.problem,
-                source=source,
-                command=command,
-                seed=seed,
-                threads=threads,
-                classes=found.label_names(),
-            )
-            compares = drawing.relevant is not None and not done.interrupted
-            keep_result({**result, "interrupted": result["interrupted"] or compares}, "its result")
-            if compares:
-                alone = result
-                comparison = compare_seeds(
-                    done,
-                    found,
-                    seed,
-                    draws,
-                    device,
-                    callback,
-                    lambda so_far: keep_result(with_comparison(alone, so_far), _covered(so_far, draws)),
+        try:
+            with progress(stops=True) as callback:
+                done = train_and_compare(
+                    drawing,
+                    train_head=train_head,
+                    test_fraction=test_fraction,
+                    seed=seed,
+                    steps=steps,
+                    learning_rate=learning_rate,
+                    device=device,
+                    callback=in_draws(callback, 0, draws),
+                    keep=keep_run,
                 )
-                result = with_comparison(alone, comparison)
-        if folder:
-            write_folder(folder, done, result, command, found)
-    kept.done()
-    print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
+                alone = numbers(
+                    done,
+                    drawing.problem,
+                    source=source,
+                    command=command,
+                    seed=seed,
+                    threads=threads,
+                    classes=found.label_names(),
+                )
+                result, holds = alone, "its result"
+                if drawing.relevant is not None and not done.interrupted:
+                    comparison = compare_seeds(done, found, seed, draws, device, callback, keep_comparison)
+                    result = with_comparison(alone, comparison)
+            if folder:
+                write_folder(folder, done, result, command, found)
+        except Interrupted as interrupted:
+            if not holds:
+                raise
+            stopped = interrupted
+            if result is not None:
+                result = {**(with_comparison(alone, comparison) if comparison else alone), "interrupted": True}
+                holds = f"the run and {holds}, without figures" if out else holds
+                if folder:
+                    write_folder(folder, done, result, command, found)
+    if result is not None:
+        print_result(result, json, tables(done, result), verdict(done, result), notes(done, result))
+    if stopped is not None:
+        on_interruption(lambda: f"{out} holds {holds}" if out else f"the result covers {holds}")
+        raise stopped
+    assert result is not None
     wrote = "interrupted; wrote index.html, result.json and run.npz"
-    if compares and comparison.interrupted:
+    if comparison is not None and comparison.interrupted:
         print(f"attsvm: warning: interrupted: the result covers {_covered(comparison, draws)}", file=sys.stderr)
         finish(out, f"{wrote}; --force starts again", INTERRUPTED)
     if out is not None and done.interrupted:

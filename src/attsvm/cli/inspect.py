@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
+from attsvm._utils.interruption import Interrupted, on_interruption
 from attsvm.cli import completion, messages
-from attsvm.cli.growing import SECONDS_A_PAGE, Growing, Report
+from attsvm.cli.growing import SECONDS_A_PAGE, Growing
 from attsvm.cli.options import Device, ForceFolder, Json, OutFolder, Threads, head_place
 from attsvm.cli.shared import command_line, finish, limit_threads, updated_folder
 from attsvm.cli.tables import columns_table, pairs_table
@@ -177,14 +178,23 @@ def inspect(
         with_twin = heads is None if twin is None else twin
         # without margins, a page before the others are inspected would only delay them
         wait = SECONDS_A_PAGE if not margins and (with_twin or checkpoints) else 0.0
-        growing = Growing(out, update, report, wait)
-        found = _inspected(subject, place, with_twin, options, growing.keep)
-        growing.finish(found)
+        growing: Growing[Found] = Growing(update, report.files, wait)
+        try:
+            found = _inspected(subject, place, with_twin, options, growing.keep)
+            growing.write(found, "")
+        except Interrupted:
+            latest = growing.latest
+            if latest is None:
+                raise
+            growing.write(latest, "interrupted")
+            report.show(latest, "interrupted")
+            on_interruption(lambda: f"{out or 'the result'} holds {report.holds(latest)}")
+            raise
     report.show(found, "")
     finish(out, "index.html, figures and result.json")
 
 
-class _Report(Report["Found"]):
+class _Report:
     """How an inspection is shown: files and the terminal.
 
     ``sentence``: the sequence that is shown for the head in detail. ``start``: when the command began. ``about``: more

@@ -7,13 +7,13 @@ import os
 import sys
 from typing import Any
 
-from attsvm.cli.interrupts import interruptible
+from attsvm._utils import interruption
 
 
 def main() -> None:
     """Run the command line. An error gives one line on stderr; docs/guide/results.md lists the exit statuses."""
     _open_streams()
-    with interruptible():
+    with interruption.command():
         from attsvm.cli.app import run
 
         run()

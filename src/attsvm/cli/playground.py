@@ -28,7 +28,7 @@ def playground(
     check_file(out, force)
 
     if out is not None:
-        from attsvm._utils.storage import atomic_write
+        from attsvm._utils.files import atomic_write
         from attsvm.playground import page
 
         with atomic_write(out) as stream:

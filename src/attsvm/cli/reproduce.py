@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attsvm._utils.interruption import on_interruption
 from attsvm._utils.progress import duration
 from attsvm.cli import completion
-from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.options import Device, Json, Threads, named_values
 from attsvm.cli.shared import command_line, finish, limit_threads, progress
 from attsvm.errors import ProblemError
@@ -75,8 +75,8 @@ def reproduce(
 
     from rich.console import Console
 
+    from attsvm._utils.files import atomic_write
     from attsvm._utils.jax_devices import find_device
-    from attsvm._utils.storage import atomic_write
     from attsvm.report.plain import command_result, dumps
     from attsvm.reproduce.page import page
     from attsvm.reproduce.run import chosen, claim

@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from attsvm._utils.checks import check_integer
+from attsvm._utils.interruption import check_interrupted, keeping_steps, on_interruption
 from attsvm.cli import messages
-from attsvm.cli.interrupts import end_steps, on_interruption, take_steps
 
 
 def command_line() -> str:
@@ -34,8 +34,8 @@ def limit_threads(threads: int | None) -> None:
 
 
 def announce(out: Path | None) -> None:
-    """What to say of ``--out`` when the command is interrupted."""
-    from attsvm._utils.temporaries import is_finished
+    """Say of ``--out``, when the command is interrupted, whether it is complete."""
+    from attsvm._utils.files import is_finished
 
     if out is not None:
         nothing = f"nothing was written to {out}, run the command again"
@@ -68,15 +68,10 @@ def updated_folder(
 def progress(name: str = "training", *, stops: bool = False) -> Iterator[Callable[[Any], object]]:
     """Show progress on stderr, and yield the callback that updates it.
 
-    If it ``stops``, it returns True after Ctrl-C, and the command writes the result of the steps that were made.
+    If it ``stops``, Ctrl-C ends the loop that calls it, and the command writes the result of the steps that were made.
     """
-
-    def stopped(at: Any) -> bool:
-        return stops and at.step > 0 and take_steps()
-
-    with messages.progress(name, stopped) as update:
+    with keeping_steps(stops), messages.progress(name, lambda _: check_interrupted()) as update:
         yield update
-    end_steps()
 
 
 def print_result(
@@ -87,31 +82,19 @@ def print_result(
     notes: Iterable[str],
 ) -> None:
     """Print a result on stdout: as JSON, or as its tables, its verdict, and notes that must not be overlooked."""
-    sys.stdout.write(result_text(result, json, tables, verdict, notes))
-
-
-def result_text(
-    result: dict[str, Any],
-    json: bool,
-    tables: Iterable[tuple[str, list[tuple[str, str]]]],
-    verdict: str,
-    notes: Iterable[str],
-) -> str:
-    """Return the text that :func:`print_result` prints."""
     from rich.console import Console
 
     from attsvm.cli.tables import grouped_table
     from attsvm.report.plain import dumps
 
     if json:
-        return f"{dumps(result)}\n"
+        print(dumps(result))
+        return
     console = Console()
-    with console.capture() as text:
-        console.print(grouped_table(tables))
-        console.print(verdict, highlight=False)
-        for note in notes:
-            console.print(note, style="bold yellow", highlight=False)
-    return text.get()
+    console.print(grouped_table(tables))
+    console.print(verdict, highlight=False)
+    for note in notes:
+        console.print(note, style="bold yellow", highlight=False)
 
 
 def finish(out: Path | None, written: str, exit_status: int = 0) -> None:

@@ -140,7 +140,7 @@ def _selection(problem: "Problem", text: str) -> "np.ndarray":
 
 def _array(path: str, name: str) -> "np.ndarray":
     """The array of an ``.npy`` file, or of that name in an ``.npz`` archive."""
-    from attsvm._utils.reading import read_npy, read_npz
+    from attsvm._utils.archives import read_npy, read_npz
 
     if not path.endswith(".npz"):
         return read_npy(path)

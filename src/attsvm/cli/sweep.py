@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from attsvm._utils.interruption import on_interruption
 from attsvm._utils.progress import counted, duration
 from attsvm.cli import completion
-from attsvm.cli.interrupts import on_interruption
 from attsvm.cli.messages import say
 from attsvm.cli.options import Device, Json
 from attsvm.cli.shared import command_line, progress

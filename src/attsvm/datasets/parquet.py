@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from attsvm._utils.reading import reading, regular_file
+from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
 
 SHOWN_COLUMNS = 8

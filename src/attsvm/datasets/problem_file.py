@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from attsvm._utils.reading import read_arrays
+from attsvm._utils.archives import read_arrays
 from attsvm.datasets.arrays import check_labelled
 from attsvm.datasets.source import SOURCES, Source, option
 from attsvm.errors import ProblemError

@@ -3,11 +3,11 @@
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from attsvm._utils.storage import kind_of
-from attsvm._utils.temporaries import finish, make_folder, remove_empty, take_back, unfinished
+from attsvm._utils.files import finish, kind_of, make_folder, moved_aside, remove_empty, unfinished
 from attsvm.errors import ProblemError
 from attsvm.report.outputs import check_folder_kind, check_not_read
 from attsvm.report.write import write_files
@@ -41,14 +41,8 @@ def claim_folder(out: str | os.PathLike[str], force: bool = False, inputs: Itera
     OSError
         If a file of the folder cannot be written; it has the name that the file would have in ``out``.
     """
-    target = Path(os.path.realpath(out))
-    check_replaceable(out, force)
-    check_not_read(out, inputs)
-    with _parents(target.parent, out), _hidden(target, out) as hidden:
-        try:
-            yield hidden
-        except OSError as error:
-            raise _renamed(error, hidden, Path(out)) from error
+    with _target(out, force, inputs) as target, _hidden_folder(target, out) as hidden:
+        yield hidden
         check_replaceable(out, force)
         _move(hidden, target, out)
 
@@ -59,7 +53,8 @@ def claim_updates(
 ) -> Iterator[Callable[[Mapping[str, bytes]], None]]:
     """Yield a function that makes ``out`` a folder of the given files; it may be called again and again.
 
-    Each call replaces the folder as a whole, in one step. After an error in the block, ``out`` is as it was before.
+    Each call replaces the folder as a whole. After an error in the block, ``out`` is as it was before. If the command
+    is interrupted (SystemExit), the files of the last call stay.
 
     Parameters
     ----------
@@ -73,30 +68,28 @@ def claim_updates(
     OSError
         By the function, if a file of the folder cannot be written.
     """
-    target = Path(os.path.realpath(out))
-    check_replaceable(out, force)
-    check_not_read(out, inputs)
-    with _parents(target.parent, out), _hidden(target, out) as first:
-        is_first = True
+    is_first = True
+    with _target(out, force, inputs) as target, contextlib.ExitStack() as earlier:
+        with _hidden_folder(target, out):
+            pass  # fails early
 
         def update(files: Mapping[str, bytes]) -> None:
             nonlocal is_first
-            with contextlib.nullcontext(first) if is_first else _hidden(target, out) as hidden:
-                try:
-                    write_files(hidden, files)
-                except OSError as error:
-                    raise _renamed(error, hidden, Path(out)) from error
+            with _hidden_folder(target, out) as hidden:
+                write_files(hidden, files)
                 check_replaceable(out, force or not is_first)
+                if is_first and target.is_dir():
+                    earlier.enter_context(moved_aside(target))  # until the block ends
                 _move(hidden, target, out)
             is_first = False
 
         try:
             yield update
-        except BaseException:
+        except Exception:
             if not is_first:
-                with contextlib.suppress(ProblemError, OSError):
+                with contextlib.suppress(ProblemError):
                     check_replaceable(out, True)
-                    take_back(first, target)  # it was exchanged with the earlier result, if there was one
+                    shutil.rmtree(target, ignore_errors=True)  # the earlier result is moved back
             raise
 
 
@@ -121,7 +114,7 @@ def check_replaceable(out: str | os.PathLike[str], force: bool) -> None:
 
 
 def is_result(path: Path) -> bool:
-    """Whether a file is the ``result.json`` of a command."""
+    """Return whether a file is the ``result.json`` of a command."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
@@ -130,7 +123,7 @@ def is_result(path: Path) -> bool:
 
 
 def only_figures(folder: Path) -> bool:
-    """Whether a folder holds PNG files only."""
+    """Return whether a folder holds PNG files only."""
     return all(kind_of(entry) == "a file" and entry.suffix == ".png" for entry in folder.iterdir())
 
 
@@ -141,41 +134,44 @@ def _of_a_result(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _parents(parent: Path, out: str | os.PathLike[str]) -> Iterator[None]:
-    """Create the missing parents of ``out``, and remove them again after an error."""
+def _target(out: str | os.PathLike[str], force: bool, inputs: Iterable[object]) -> Iterator[Path]:
+    """Check ``out`` and create its missing parents, which are removed again after an error; yield its real path."""
+    check_replaceable(out, force)
+    check_not_read(out, inputs)
+    target = Path(os.path.realpath(out))
     made: list[Path] = []
     try:
-        try:
-            made = make_folder(parent)
-        except OSError as error:
-            raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
-        yield
+        with _cannot_be_written(out):
+            made = make_folder(target.parent)
+        yield target
     except BaseException:
         remove_empty(made)
         raise
 
 
 @contextlib.contextmanager
-def _hidden(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
-    """An empty hidden folder beside the target, which is removed unless it has been renamed."""
-    with contextlib.ExitStack() as stack:
+def _hidden_folder(target: Path, out: str | os.PathLike[str]) -> Iterator[Path]:
+    """Make an empty hidden folder beside the target. An error names the file as it would be called in ``out``."""
+    with unfinished(target) as hidden:
+        with _cannot_be_written(out):
+            hidden.mkdir()
         try:
-            hidden = stack.enter_context(unfinished(target, folder=True))
+            yield hidden
         except OSError as error:
-            raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
-        yield hidden
+            place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+            if error.errno is None or place is None or not place.is_relative_to(hidden):
+                raise
+            raise OSError(error.errno, os.strerror(error.errno), str(Path(out) / place.relative_to(hidden))) from error
 
 
 def _move(hidden: Path, target: Path, out: str | os.PathLike[str]) -> None:
-    try:
+    with _cannot_be_written(out):
         finish(hidden, target)
+
+
+@contextlib.contextmanager
+def _cannot_be_written(out: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ProblemError(f"{out}: cannot be written ({error.strerror or error})") from error
-
-
-def _renamed(error: OSError, hidden: Path, out: Path) -> OSError:
-    """An error about a file of the hidden folder, with the name that the file would have had."""
-    place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
-    if error.errno is None or place is None or not place.is_relative_to(hidden):
-        return error
-    return OSError(error.errno, os.strerror(error.errno), str(out / place.relative_to(hidden)))

@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from attsvm._utils.storage import file_to_write, kind_of
+from attsvm._utils.files import file_to_write, kind_of
 from attsvm.errors import ProblemError
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attsvm._utils.storage import atomic_write
+from attsvm._utils.files import atomic_write
 from attsvm.report.plain import dumps
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from attsvm._utils.archives import read_npz, write_npz
 from attsvm._utils.jax_devices import default_device
-from attsvm._utils.reading import read_npz
-from attsvm._utils.storage import write_npz
 from attsvm.errors import ProblemError
 from attsvm.reproduce.figure import Arrays
 from attsvm.svm.threads import threads_for

@@ -12,9 +12,8 @@ from typing import Any
 
 from matplotlib.figure import Figure as Drawing
 
+from attsvm._utils.files import atomic_write, file_to_write, make_folder
 from attsvm._utils.jax_devices import find_device, name_of, on_device
-from attsvm._utils.storage import atomic_write, file_to_write
-from attsvm._utils.temporaries import make_folder
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.report.outputs import check_folder, check_holds_files

@@ -8,8 +8,8 @@ from typing import Any
 
 from attsvm._utils.compiled_programs import keep_programs
 from attsvm._utils.jax_devices import find_device
-from attsvm._utils.processes import side_by_side
 from attsvm._utils.progress import Progress
+from attsvm._utils.workers import side_by_side
 from attsvm.reproduce.figure import Figure
 from attsvm.reproduce.figures import FIGURES
 from attsvm.reproduce.page import Card, card

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attsvm._utils.checks import check_integer
-from attsvm._utils.interruptions import blocked
+from attsvm._utils.interruption import blocked
 from attsvm._utils.jax_devices import find_device, name_of
-from attsvm._utils.processes import silent_trackers
 from attsvm.errors import ProblemError
 from attsvm.sweeps import local_worker
 from attsvm.sweeps.store import Task
@@ -32,6 +31,12 @@ SELDOM = {
 """How often Dask observes its own processes, which share the cores with the trials.
 
 By default it looks at the Python stacks 100 times, at the event loops 50 times and at the memory 10 times a second.
+"""
+
+MEMORY = {"MALLOC_MMAP_THRESHOLD_": 2**25, "MALLOC_TRIM_THRESHOLD_": 2**28}
+"""Environment of the workers, in which glibc keeps freed memory for the next block.
+
+Dask has it return the memory at once; each block then causes 15,000 page faults and more.
 """
 
 
@@ -172,10 +177,7 @@ def local_cluster(workers: int) -> Any:
     from distributed import LocalCluster
 
     preload = [*dask.config.get("distributed.worker.preload", ()), local_worker.__name__]
-    settings = SELDOM | {"distributed.worker.preload": preload}
-    with (
-        silent_trackers(),
-        blocked(),
-        dask.config.set(settings),
-    ):  # Ctrl-C ends this process, and its workers end with it
+    spawn = dict(dask.config.get("distributed.nanny.pre-spawn-environ", {})) | MEMORY
+    settings = SELDOM | {"distributed.worker.preload": preload, "distributed.nanny.pre-spawn-environ": spawn}
+    with blocked(), dask.config.set(settings):  # Ctrl-C ends this process, and its workers end with it
         return LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0")

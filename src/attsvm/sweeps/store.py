@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attsvm._utils.checks import check_flag
+from attsvm._utils.files import atomic_write, kind_of
 from attsvm._utils.progress import counted
-from attsvm._utils.storage import atomic_write, kind_of
 from attsvm._version import __version__
 from attsvm.errors import ProblemError
 from attsvm.sweeps.arrays import create_array, create_group, plain

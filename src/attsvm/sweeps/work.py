@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import os
 import traceback
@@ -112,19 +111,11 @@ def one_thread() -> Iterator[None]:
             os.environ["ATTSVM_THREADS"] = before
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-
-
 @cache
 def _prepare_worker() -> None:
-    """Compute on one thread, keep compiled programs and freed memory, and end without delay."""
+    """Compute on one thread, keep compiled programs, and end without delay."""
     keep_programs()
     atexit.register(gc.freeze)  # the last collections take seconds with JAX
     # for good, because a worker may have several threads
     os.environ["ATTSVM_THREADS"] = "1"
     threadpool_limits(1, user_api="blas")
-    # Dask has glibc return freed memory at once; each block then causes 15,000 page faults and more
-    with contextlib.suppress(AttributeError, TypeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, 2**25)
-        mallopt(_M_TRIM_THRESHOLD, 2**28)

@@ -1,5 +1,6 @@
 """Conditions under which the training loss has no stationary point at finite weights."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -52,6 +53,7 @@ class LandscapeConditions(Batched):
     """
 
     kind: ClassVar[str] = "landscape conditions"
+    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
 
     holds: bool | np.ndarray = per_trial()
     all_support: bool | np.ndarray = per_trial()

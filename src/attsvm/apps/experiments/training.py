@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attsvm._utils.interruptions import interruptions
+from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import Callback, Progress
 from attsvm._utils.recording import is_recorded
 from attsvm._utils.torch_devices import enough_memory
@@ -101,8 +101,8 @@ def fit(
     run = _Run(model, train, test, options, folder, known, hooks or Hooks())
     if resume:
         run.restore()
+    run.start()
     with interruptions() as requested:
-        run.start()
         status = run.train(requested)
     if status is Status.INTERRUPTED:
         run.save()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from attsvm._utils.reading import read_text
+from attsvm._utils.files import read_text
 from attsvm.apps.texts.text import READERS
 from attsvm.apps.texts.words import words
 from attsvm.errors import ProblemError

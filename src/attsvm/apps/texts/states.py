@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from attsvm._utils.reading import reading
+from attsvm._utils.files import reading
 from attsvm._utils.torch_devices import enough_memory, find_device
 from attsvm.apps.texts.words import MAX_LENGTH
 from attsvm.datasets.sequences import Sequences

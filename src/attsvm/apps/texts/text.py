@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from attsvm._utils.checks import check_number, check_seed
-from attsvm._utils.reading import read_text, reason
+from attsvm._utils.files import read_text, reason
 from attsvm.datasets.parquet import check_columns, class_names, read_columns
 from attsvm.errors import ProblemError
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm._utils.storage import kind_of
-from attsvm._utils.temporaries import make_folder
+from attsvm._utils.files import ENDING, kind_of, make_folder
 from attsvm.errors import ProblemError
 from attsvm.report.claim import only_figures
 from attsvm.report.experiment.page import drawn_page
@@ -73,7 +72,7 @@ def check_experiment(out: str | os.PathLike[str], resume: bool, force: bool, inp
 
 def _of_an_experiment(entry: Path) -> bool:
     """Whether an entry of a folder is one that an experiment writes."""
-    if entry.name.startswith((".index.html.", ".result.json.")):  # of a process that was killed
+    if entry.name.endswith(ENDING):  # of a process that was killed
         return True
     if entry.is_symlink() or entry.name not in CONTENTS or kind_of(entry) != CONTENTS[entry.name]:
         return False
@@ -83,9 +82,7 @@ def _of_an_experiment(entry: Path) -> bool:
 
 
 def _only_a_run(run: Path) -> bool:
-    # a process that was killed leaves a temporary checkpoint
-    temporary = f".{CHECKPOINT}."
-    return all(entry.name in (CHECKPOINT, BOARD) or entry.name.startswith(temporary) for entry in run.iterdir())
+    return all(entry.name in (CHECKPOINT, BOARD) or entry.name.endswith(ENDING) for entry in run.iterdir())
 
 
 def run_folder(folder: Path, name: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from attsvm._utils.reading import reading, regular_file
+from attsvm._utils.files import reading, regular_file
 from attsvm.errors import ProblemError
 from attsvm.report.experiment.names import short_name_of
 

@@ -7,7 +7,7 @@ from attsvm.apps.fit.result import Fit
 from attsvm.datasets import Source
 from attsvm.report.fit.figures import draw_all
 from attsvm.report.fit.page import page
-from attsvm.report.write import page_files, write_page
+from attsvm.report.write import write_page
 
 
 def write_folder(folder: Path, fit: Fit, result: dict[str, Any], command: str, source: Source | None = None) -> None:
@@ -22,11 +22,3 @@ def write_folder(folder: Path, fit: Fit, result: dict[str, Any], command: str, s
     drawn = [] if result["interrupted"] else draw_all(fit, source)
     write_page(folder, page(fit, result, drawn, command, source), drawn, result)
     fit.run.save(folder / "run.npz")
-
-
-def interrupted_files(fit: Fit, result: dict[str, Any], command: str, source: Source | None = None) -> dict[str, bytes]:
-    """The files that an interrupted fit leaves beside its run, by their names: the page without figures, the result.
-
-    ``fit``, ``result``, ``command``, ``source``: as in :func:`write_folder`.
-    """
-    return page_files(page(fit, result, [], command, source), [], result)

@@ -66,6 +66,8 @@ def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
             f"Interrupted: training was stopped at step {training['steps_done']:,} of {training['steps']:,}. All "
             "numbers describe the partial run."
         )
+    elif result["interrupted"] and fit.relevant is None:
+        yield "Interrupted: the figures were not drawn."
     elif result["interrupted"]:
         compared = result["comparison"]
         covers = f"covers {_seeds(compared)}" if compared else "was not finished for any draw"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.reading import read_text, reading
+from attsvm._utils.files import read_text, reading
 from attsvm.errors import ProblemError
 
 COLUMNS = ["step", "head", "measure", "value"]

@@ -4,7 +4,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from attsvm._utils.storage import atomic_write
+from attsvm._utils.files import atomic_write
 from attsvm.report.figure_data import file_links
 from attsvm.report.render import render
 from attsvm.report.sweep import curves

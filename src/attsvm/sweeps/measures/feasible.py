@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.results import Status
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import MISSING, YES_NO, Output
-from attsvm.sweeps.measure import Measure
+from attsvm.sweeps.measure import MEASURES, Measure
 
 STATUSES = tuple(status.value for status in (Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE))
 
@@ -40,3 +40,6 @@ class Feasible(Measure):
             "gap": np.asarray(solution.gap),
             "bound": np.where(status == Status.INFEASIBLE, solution.bound, np.nan),
         }
+
+
+MEASURES.register(Feasible.name, Feasible)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attsvm._utils.reading import read_text, reading, regular_file
+from attsvm._utils.files import read_text, reading, regular_file
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained, quiet_transformers
 from attsvm.torch.inspection.families.base import Family

@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import nn
 
 from attsvm._utils.checks import check_integer, check_number, check_seed
-from attsvm._utils.interruptions import interruptions
+from attsvm._utils.interruption import interruptions
 from attsvm._utils.progress import reports
 from attsvm.errors import ProblemError
 from attsvm.results import Status

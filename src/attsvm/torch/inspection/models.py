@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attsvm._utils.reading import reading
+from attsvm._utils.files import reading
 from attsvm.errors import ProblemError
 from attsvm.pretrained import load_pretrained_model, quiet_transformers
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a command at once, whatever Python is doing."""
+"""Ctrl-C and SIGTERM end a command, whatever Python is doing."""
 
 import signal
 import subprocess
@@ -29,6 +29,7 @@ import gc
 def run():
     gc.callbacks.append(lambda phase, _: press())
     gc.collect()
+    time.sleep(20)
 call(run)
 """
 
@@ -36,7 +37,10 @@ IN_A_FINALIZER = """
 class Finalized:
     def __del__(self):
         press()
-call(lambda: Finalized() and None)
+def run():
+    Finalized()
+    time.sleep(20)
+call(run)
 """
 
 DURING_IMPORTS = """
@@ -49,11 +53,34 @@ attsvm.cli.main.main()
 """
 
 WHILE_A_LIBRARY_IS_SILENCED = """
-from attsvm._utils.reading import silent
+from attsvm.pretrained import silent
 def run():
     with silent():
         press()
 call(run)
+"""
+
+AND_IS_SWALLOWED = """
+from attsvm.cli.shared import progress
+def run():
+    with progress() as callback:
+        try:
+            press()
+        except BaseException:
+            pass
+        callback(None)
+        time.sleep(20)
+call(run)
+"""
+
+AND_BECOMES_ANOTHER_ERROR = """
+from attsvm.cli.exits import run_command
+def app(**_):
+    try:
+        press()
+    except BaseException:
+        raise OSError("a consequence")
+call(lambda: run_command(app))
 """
 
 WHILE_A_PROGRAM_WAITS = "call(lambda: press(signal.{name}))"
@@ -73,6 +100,8 @@ def outcome(moment):
         IN_A_FINALIZER,
         DURING_IMPORTS,
         WHILE_A_LIBRARY_IS_SILENCED,
+        AND_IS_SWALLOWED,
+        AND_BECOMES_ANOTHER_ERROR,
         WHILE_A_PROGRAM_WAITS.format(name="SIGINT"),
     ],
 )
@@ -86,48 +115,48 @@ def test_termination_ends_with_one_line():
 
 
 STEPS = """
-from attsvm.cli.interrupts import on_interruption, take_steps
+from attsvm._utils.interruption import interruptions, keeping_steps, on_interruption
 
 def run():
     on_interruption(lambda: "nothing was written")
-    take_steps()
-    os.kill(os.getpid(), signal.SIGINT)
-    while not take_steps():
-        pass
+    with keeping_steps({keeps}), interruptions() as requested:
+        os.kill(os.getpid(), signal.SIGINT)
+        while not requested.is_set():
+            pass
     {then}
 call(run)
 """
 
 
 def test_steps_are_stopped_and_their_result_is_written():
-    assert outcome(STEPS.format(then="sys.exit('written')")) == (1, "written\n")
+    assert outcome(STEPS.format(keeps=True, then="sys.exit('written')")) == (1, "written\n")
 
 
-@pytest.mark.parametrize("then", ["time.sleep(20)", "press()"])
-def test_a_result_that_takes_too_long_or_a_second_ctrl_c_ends_the_command(then):
-    assert outcome(STEPS.format(then=then)) == (130, "attsvm: interrupted; nothing was written\n")
+@pytest.mark.parametrize(("keeps", "then"), [(True, "press()"), (False, "sys.exit('written')")])
+def test_a_second_ctrl_c_ends_the_command_and_so_does_the_first_where_no_steps_are_kept(keeps, then):
+    assert outcome(STEPS.format(keeps=keeps, then=then)) == (130, "attsvm: interrupted; nothing was written\n")
 
 
-WHILE_A_LIBRARY_HOLDS_THE_INTERPRETER_LOCK = """
-import ctypes
-from attsvm.cli.interrupts import on_interruption
-
-def clean():
-    for _ in range(6):
-        time.sleep(.001)
-    os.write(1, b"cleaned")
+UNFINISHED = """
+from pathlib import Path
+from attsvm._utils.files import unfinished
 
 def run():
-    on_interruption(cleanup=clean)
-    os.kill(os.getpid(), signal.SIGINT)
-    for _ in range(40):
-        ctypes.PyDLL(None).usleep(200_000)
+    with unfinished({target!r}) as folder:
+        folder.mkdir()
+        (folder / "half").touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            time.sleep(20)
+        finally:
+            if {twice}:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(20)
 call(run)
 """
 
 
-def test_there_is_time_to_clean_up_after_a_call_that_holds_the_interpreter_lock():
-    moment = WHILE_A_LIBRARY_HOLDS_THE_INTERPRETER_LOCK
-    run = [sys.executable, "-c", COMMAND.format(moment=moment)]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=15, check=False)
-    assert (done.returncode, done.stdout) == (130, "cleaned")
+@pytest.mark.parametrize("twice", [False, True])
+def test_what_is_unfinished_is_removed(tmp_path, twice):
+    assert outcome(UNFINISHED.format(target=str(tmp_path / "out"), twice=twice))[0] == 143
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,146 @@
+"""NumPy archives of named arrays and meta data, without pickle; and arrays in JSON."""
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from attsvm._utils.files import atomic_write, read_text, reading, reason, regular_file
+from attsvm._version import __version__
+from attsvm.errors import ProblemError
+
+META = "__meta__"
+"""The array of an archive that holds its meta data, as JSON."""
+
+
+def write_npz(
+    path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any] | None = None
+) -> None:
+    """Write ``arrays`` and JSON-able ``meta`` to ``path`` as one archive of the given ``kind``."""
+    header = {"kind": kind, "version": __version__, **(meta or {})}
+    encoded = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    # in memory first: a ZipFile whose file fails prints a traceback of its own when it is deleted
+    archive = io.BytesIO()
+    np.savez_compressed(archive, **{META: encoded}, **arrays)  # type: ignore[arg-type]
+    with atomic_write(path) as stream:
+        stream.write(archive.getbuffer())
+
+
+def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
+    """Read the array of an ``.npy`` file, without pickled objects.
+
+    Raises
+    ------
+    ProblemError
+        If the file cannot be read.
+    """
+    with reading(path, "not a readable .npy file"), _without_pickle():
+        found = np.load(regular_file(path), allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            found.close()
+            raise ValueError("expected a single array, got an archive")
+        return _plain(found)
+
+
+def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read the arrays and the meta data of an archive.
+
+    Parameters
+    ----------
+    path : path
+        An ``.npz`` file.
+    kind : str, optional
+        The expected content ("problem", "run", "solution"). None accepts any archive.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray
+    meta : dict
+        Empty for an archive that attsvm did not write.
+
+    Raises
+    ------
+    ProblemError
+        If the file cannot be read, holds pickled objects or another kind of result.
+    """
+    with reading(path, "not a readable .npz archive"), _without_pickle():
+        found = np.load(regular_file(path), allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            raise ValueError("expected an archive of named arrays, got a single array")
+        with found as archive:
+            arrays = {name: _plain(archive[name]) for name in archive.files}
+    meta: dict[str, Any] = {}
+    if META in arrays:
+        with reading(path, "its meta data cannot be read"):
+            meta = dict(json.loads(arrays.pop(META).astype(np.uint8, casting="no").tobytes()))
+    if kind is not None and meta.get("kind", kind) != kind:
+        raise ProblemError(f"{path}: expected a file of kind {kind!r}, got {reason(ValueError(repr(meta['kind'])))}")
+    if kind is not None and kind != "problem" and "kind" not in meta:
+        raise ProblemError(f"{path}: expected a file of kind {kind!r} written by attsvm, got another archive")
+    return arrays, meta
+
+
+def read_arrays(path: str | os.PathLike[str], kind: str) -> dict[str, np.ndarray]:
+    """Read the arrays of an archive, or of a JSON object whose values are nested lists.
+
+    The value of the key "playground" of a JSON object, which the page of the playground writes for itself, is left out.
+
+    Parameters
+    ----------
+    path : path
+        An ``.npz`` or a JSON file; the content decides.
+    kind : str
+        The expected content, such as "problem".
+
+    Raises
+    ------
+    ProblemError
+        If the file cannot be read, or holds something else.
+    """
+    with regular_file(path).open("rb") as stream:
+        is_json = stream.read(1) == b"{"
+    if not is_json:
+        return read_npz(path, kind)[0]
+    with reading(path, "not a readable JSON object"):
+        found = json.loads(read_text(path))
+        if found.pop("kind", kind) != kind:
+            raise ValueError(f"expected the kind {kind!r}")
+        found.pop("playground", None)
+    return {name: _of_lists(values, f"{path}: {name}") for name, values in found.items()}
+
+
+@contextlib.contextmanager
+def _without_pickle() -> Iterator[None]:
+    """Replace NumPy's errors that advise to load pickles."""
+    try:
+        yield
+    except ValueError as error:
+        if "allow_pickle" in str(error):
+            raise ValueError("neither an archive nor an array of numbers; pickles are never loaded") from None
+        raise
+
+
+def _plain(array: Any) -> np.ndarray:
+    """Check that an array holds numbers, booleans or strings."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufU":
+        raise ValueError(f"expected numbers, booleans or strings, got {getattr(array, 'dtype', type(array).__name__)}")
+    return array
+
+
+def _of_lists(values: Any, name: str) -> np.ndarray:
+    """Return the array of nested lists of numbers."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ProblemError(
+            f"{name}: expected nested lists of equal lengths, got different lengths; pad them and give a mask, "
+            "or use attsvm.Problem.from_sequences"
+        ) from None
+    if array.dtype.kind not in "bif":
+        got = {"U": "text", "O": "null or an object"}.get(array.dtype.kind, str(array.dtype))
+        raise ProblemError(f"{name}: expected nested lists of numbers, got {got}")
+    return array
