@@ -109,7 +109,7 @@ class Falling(Hypentropy):
     ("options", "words"),
     [
         ({}, "p: expected a value for mirror_descent, got none"),
-        ({"p": 2, "potential": OURS}, "potential: expected no p beside it"),
+        ({"p": 2, "potential": OURS}, "potential: expected either potential or p, got both"),
         ({"potential": NotInverse()}, r"potential: NotInverse: expected inverse\(gradient\(x\)\) = x"),
         ({"potential": Falling()}, "potential: Falling: expected the gradient of a strictly convex function"),
         ({"potential": 3}, "potential: expected a Potential"),

@@ -1,4 +1,4 @@
-"""scikit-learn's data set of handwritten digits, in a module of its own that is loaded on first use.
+"""scikit-learn's data set of handwritten digits, in a separate module that is loaded on first use.
 
 Importing scikit-learn takes a second. A lazy module for ``sklearn`` itself would make Python load the submodule that is
 imported next twice, with classes that differ from those of the first copy.

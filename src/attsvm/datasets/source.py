@@ -1,4 +1,4 @@
-"""What a data source of ``attsvm fit`` provides, and how one is found."""
+"""The base class of data sources of ``attsvm fit``, and how they are found by name."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Unit tests of the multiple-instance assumption: bags that a model which breaks it gets wrong."""
+"""Unit tests of the multiple-instance assumption: bags that a model gets wrong if it violates the assumption."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

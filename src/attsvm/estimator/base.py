@@ -1,4 +1,4 @@
-"""What the classifiers of sequences share: reading, training, prediction."""
+"""The base class of the classifiers of sequences: reading, training, prediction."""
 
 import warnings
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""What a fit is trained on: sequences with class numbers and weights."""
+"""The training data of a fit: sequences with class numbers and weights."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a prediction head provides: its parameters, and the output of a query from its pooled token."""
+"""The base class of prediction heads: parameters, and the output of a query from its pooled token."""
 
 from abc import ABC, abstractmethod
 

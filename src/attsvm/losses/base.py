@@ -1,4 +1,4 @@
-"""What a loss provides: its value and the logarithm of its slope."""
+"""The base class of losses: the value and the logarithm of the slope."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The token-priority graph of a corpus, and the Att-SVM that it asks for."""
+"""The token-priority graph of a corpus and its Att-SVM."""
 
 import itertools
 import warnings

@@ -1,4 +1,4 @@
-"""The order that the edges of a directed graph ask for: components, their levels, and the edges that suffice."""
+"""The order given by the edges of a directed graph: components, their levels, and the edges that suffice."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a norm provides: its value, its dual norm, and at least one of three maps."""
+"""The base class of norms: value, dual norm, and at least one of three maps."""
 
 import math
 from abc import ABCMeta, abstractmethod

@@ -1,4 +1,4 @@
-"""Tests of a norm on random matrices: is it a norm, and do its dual, its proximal map and its directions agree?"""
+"""Tests of a norm on random matrices: the axioms of a norm, its dual, its proximal map and its directions."""
 
 import importlib
 from collections.abc import Callable, Iterator

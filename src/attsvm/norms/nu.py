@@ -137,7 +137,7 @@ class DualNu(Norm):
 
 
 def bound_by_atoms(atoms: Atoms, x: np.ndarray) -> float | None:
-    """The size of the atoms times a number, if they sum nearly to x with it, and what is known of ν of the rest."""
+    """Bound ν(x) by the size of the multiple of the atoms nearest to x plus a bound on ν of the rest."""
     whole = atoms.sum
     square = float(np.vdot(whole, whole))
     factor = float(np.vdot(whole, x)) / (square or 1.0)

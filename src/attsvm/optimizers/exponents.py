@@ -1,4 +1,4 @@
-"""Weights of any size: floats beside an integer exponent for each trial, so that their norm may leave the floats.
+"""Weights of any size: floats with an integer exponent for each trial, beyond the range of the floats.
 
 The weights of a trial are 2^exponent · params. The exponent is 0 while their largest entry is inside a window of the
 floats. Outside it, the largest entry of params stays at the border of the window. Products with powers of two are

@@ -1,4 +1,4 @@
-"""Optimizers that do not use scales: any of optax's."""
+"""Optimizers that do not use scales, such as those of optax."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""What theorems about gradient descent need to know of its steps."""
+"""The size of the steps of gradient descent, which theorems assume to be constant."""
 
 from dataclasses import dataclass
 from typing import Any

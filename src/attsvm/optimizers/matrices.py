@@ -1,4 +1,4 @@
-"""What is one matrix: each parameter (d, m, H) of H heads by itself, its heads side by side, or all parameters."""
+"""Which entries form one matrix: each parameter (d, m, H) of H heads by itself, its heads side by side, or all."""
 
 from collections.abc import Callable
 from itertools import accumulate

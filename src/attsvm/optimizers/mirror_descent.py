@@ -76,7 +76,7 @@ def mirror_descent(
     )
     if potential is not None:
         if p is not None:
-            raise ProblemError(f"potential: expected no p beside it, got p = {p!r}")
+            raise ProblemError(f"potential: expected either potential or p, got both (p = {p!r})")
         return chain(*before, MirrorOf(read_potential(potential)), name="mirror_descent")
     if p is None:
         raise ProblemError("p: expected a value for mirror_descent, got none")

@@ -1,4 +1,4 @@
-"""What steps on keys and queries are compared with: the norm that they induce on W = KQ'.
+"""The norm on W = KQ' that steps on keys and queries induce, with which they are compared.
 
 Steepest descent in max(N(K), N(Q)) is conjectured to maximise the margin in the least max(N(K), N(Q))² over W = KQ'.
 Steps that change logits by much more than 1 serve one support token each, whose gradient has rank one: they are

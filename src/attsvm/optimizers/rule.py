@@ -1,4 +1,4 @@
-"""What an optimizer's step is: the extension point behind every optimizer."""
+"""The base class of the rules that make a step from a gradient: the extension point behind every optimizer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping

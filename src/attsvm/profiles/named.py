@@ -67,7 +67,7 @@ def _of_torch_class(found: Any, name: str, learning_rate: float | None) -> Stepp
 
 
 def _of_function(function: Callable[..., Any], name: str, learning_rate: float | None) -> Stepped:
-    """What the result of a function tells: it is called with a schedule, with a number, and with parameters."""
+    """Wrap what a function makes when it is called with a schedule, with a number, or with parameters."""
     make = _by_keyword(function)
     rate = _rate(function) if learning_rate is None else learning_rate
     failures: list[Exception] = []

@@ -1,4 +1,4 @@
-"""What a profile holds."""
+"""The result of a margin profile."""
 
 from dataclasses import dataclass
 from textwrap import wrap

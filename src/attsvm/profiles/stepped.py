@@ -1,4 +1,4 @@
-"""What a profile needs of an optimizer."""
+"""The interface of an optimizer in a margin profile."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping

@@ -85,7 +85,7 @@ class Outcome:
 
     @property
     def clear(self) -> bool:
-        """Whether the norm is told apart from the second: by more than what its own ratio lacks."""
+        """Whether the lead over the second norm is large compared with the distance of the ratio from 1."""
         return self.mean - self.second_mean >= _CLEAR_LEAD * (1 - self.mean)
 
     @property

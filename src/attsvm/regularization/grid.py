@@ -1,4 +1,4 @@
-"""The radii that a path visits: those asked for, and others between and before them."""
+"""The radii of a path: the given ones, and others between and before them."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the minimiser needs of a function: its value and derivatives."""
+"""The interface of a function for the minimiser: its value and derivatives."""
 
 from typing import NamedTuple, Protocol, Self
 

@@ -1,4 +1,4 @@
-"""How far a path is, for its callback."""
+"""The progress of a path, for its callback."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What ``regularization_path`` and ``penalty_path`` return."""
+"""The results of ``regularization_path`` and ``penalty_path``."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

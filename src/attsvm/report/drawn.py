@@ -1,4 +1,4 @@
-"""Figures one by one, so that one that cannot be drawn does not discard a result."""
+"""Draw figures one by one, so that one that cannot be drawn does not discard a result."""
 
 import warnings
 from collections.abc import Callable, Mapping

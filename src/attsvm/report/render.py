@@ -24,7 +24,7 @@ def render(template: str, *, package: str = "attsvm.report", **values: Any) -> s
     ``template``: a file in the folder ``templates`` of ``package``, or of ``attsvm.report``. It extends
     ``base.html.j2``. ``package``: a package with a folder ``templates``. ``values``: what the template shows.
     ``base.html.j2`` needs ``title``, ``kicker`` (the line above it), ``verdict`` (the sentence below it), ``notes``
-    (what a reader must not overlook) and ``command``. Labels link to the definitions of their terms, which the page
+    (the warnings above the results) and ``command``. Labels link to the definitions of their terms, which the page
     ends with.
     """
     return _environment(package).get_template(template).render(values)

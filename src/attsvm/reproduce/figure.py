@@ -1,4 +1,4 @@
-"""What a figure or table is: its claim, its sizes, its measurement, and the criterion that judges it."""
+"""The base class of figures and tables: claim, sizes, measurement, and the criterion that judges it."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""How figures over several shapes (n, T) tell them apart."""
+"""How figures distinguish several shapes (n, T)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Where paths in a plane are at some steps: one of them is shown, and the slider of the page chooses which."""
+"""Marks on paths in a plane at some steps; the slider of the page chooses the step that is shown."""
 
 from collections.abc import Sequence
 

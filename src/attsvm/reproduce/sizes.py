@@ -1,4 +1,4 @@
-"""Sizes of a figure that the user gives in place of its own."""
+"""Sizes of a figure that the user gives."""
 
 import json
 import operator

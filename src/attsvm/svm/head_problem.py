@@ -1,4 +1,4 @@
-"""The tokens, queries and weights of one attention head. Processes that solve for margins need no PyTorch for them."""
+"""The tokens, queries and weights of one attention head. Computing its margin does not import PyTorch."""
 
 from typing import NamedTuple
 

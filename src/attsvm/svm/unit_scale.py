@@ -1,4 +1,4 @@
-"""Problems whose numbers leave the floats when they are squared: solved at unit scale, and returned at their own."""
+"""Problems whose squares overflow or underflow: solved at unit scale, and the answer scaled back."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""What a sweep computes: its grid, its trials and its measures. Where it is computed changes no result."""
+"""The definition of a sweep: grid, trials and measures. The result does not depend on where it is computed."""
 
 import hashlib
 import json

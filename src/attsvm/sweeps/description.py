@@ -1,4 +1,4 @@
-"""The values of a sweep as JSON: equal for equal values in every process, different for different ones."""
+"""The values of a sweep as JSON: equal values have equal descriptions in every process."""
 
 import functools
 import hashlib

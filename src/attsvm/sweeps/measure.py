@@ -1,4 +1,4 @@
-"""What is measured in the trials of a sweep."""
+"""The base class of the measures of a sweep."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Whether the values of a sweep can be used, before anything is computed."""
+"""Checks of the values of a sweep, before anything is computed."""
 
 from attsvm.errors import ProblemError
 from attsvm.heads import parse_head

@@ -1,4 +1,4 @@
-"""How fast a run approaches its predicted direction, and how fast theory says it must."""
+"""Observed rates of convergence to the predicted direction, and the proved ones."""
 
 from collections.abc import Callable
 from functools import partial, singledispatch

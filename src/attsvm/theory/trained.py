@@ -1,4 +1,4 @@
-"""A run as one of the parameters that it trained: the problem whose Att-SVM it converges to."""
+"""The problem whose Att-SVM a run converges to, given which parameters the run trained."""
 
 from collections.abc import Callable
 from typing import NamedTuple

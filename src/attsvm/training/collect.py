@@ -1,4 +1,4 @@
-"""Collects the run of a session."""
+"""Collect the run of a session."""
 
 from math import prod
 from typing import Any

@@ -1,4 +1,4 @@
-"""What training returns."""
+"""The result of training."""
 
 import math
 from dataclasses import dataclass

@@ -65,7 +65,7 @@ def train(
     callback: Callback | None = None,
     progress: bool = False,
 ) -> Run:
-    """Train a softmax attention layer, as far as the limit that the theorems describe.
+    """Train a softmax attention layer until the direction of its weights converges.
 
     Minimises (1/N) Σ ℓ(y f) over the N unmasked queries, f = h(Σ_t softmax(s)_t x_t). The gradient keeps its relative
     accuracy however saturated the softmax is, and normalized steps continue where the gradient itself underflows.

@@ -1,4 +1,4 @@
-"""Losses of rows, and what a model answers."""
+"""Losses and predictions of a model on rows."""
 
 import contextlib
 from typing import Any

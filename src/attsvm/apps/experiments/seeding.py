@@ -1,4 +1,4 @@
-"""What is random in a run: everything follows from its seed."""
+"""The random numbers of a run, all derived from its seed."""
 
 import random
 

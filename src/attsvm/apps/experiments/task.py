@@ -1,4 +1,4 @@
-"""What a task of the experiments provides: its data, and what is measured besides weights and attention."""
+"""The base class of the tasks of experiments: data, and measures besides weights and attention."""
 
 import hashlib
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""What a layer with given weights does on a problem."""
+"""Evaluate a layer with given weights on a problem."""
 
 from dataclasses import dataclass
 

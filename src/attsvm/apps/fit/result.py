@@ -1,4 +1,4 @@
-"""What a fit found."""
+"""The result of a fit."""
 
 from dataclasses import dataclass
 from typing import Any

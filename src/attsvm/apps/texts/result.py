@@ -1,4 +1,4 @@
-"""What a fit on texts found."""
+"""The result of a fit on texts."""
 
 from dataclasses import dataclass
 

@@ -113,7 +113,7 @@ def _grew(change: "HeadChange") -> bool:
 
 
 def notes(series: "Series") -> list[str]:
-    """What a reader must not overlook."""
+    """Return the warnings shown above the results."""
     found = []
     first = series.inspections[0]
     if first.sampled:

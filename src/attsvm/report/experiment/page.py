@@ -33,7 +33,7 @@ def verdict(result: dict[str, Any]) -> str:
 
 
 def notes(result: dict[str, Any]) -> list[str]:
-    """What a reader must not overlook."""
+    """Return the warnings shown above the results."""
     ends = {
         "interrupted": "was interrupted; continue it with --resume",
         "non_finite": "diverged: its loss or gradient was not finite. The numbers are from the last finite step",

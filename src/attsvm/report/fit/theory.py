@@ -1,4 +1,4 @@
-"""Which theorem speaks of a fit, and which of its hypotheses were found to hold."""
+"""The theorem that applies to a fit, and which of its hypotheses hold."""
 
 from collections.abc import Iterator
 from typing import Any

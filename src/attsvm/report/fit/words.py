@@ -59,7 +59,7 @@ def _rows(result: dict[str, Any], part: str) -> tuple[int, str]:
 
 
 def notes(fit: Fit, result: dict[str, Any]) -> Iterator[str]:
-    """What a reader must not overlook."""
+    """Return the warnings shown above the results."""
     training = result["training"]
     if fit.interrupted:
         yield (
@@ -187,7 +187,7 @@ def about_comparison(comparison: dict[str, Any]) -> str:
         "classifier sees the same training and test sequences. The penalties of logistic regression, and the width of "
         "the kernel that the random Fourier features approximate, are chosen by three-fold cross-validation on the "
         "training sequences. The last row "
-        "is told which token decides the label, so it shows what a perfect selection allows."
+        "uses the token that decides the label: an upper bound for any selection."
     )
 
 

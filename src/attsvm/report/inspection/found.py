@@ -1,4 +1,4 @@
-"""What ``attsvm inspect`` has found so far."""
+"""The results of ``attsvm inspect`` so far."""
 
 from typing import TYPE_CHECKING, NamedTuple
 

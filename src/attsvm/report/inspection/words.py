@@ -50,7 +50,7 @@ def verdict(inspection: "Inspection", twin: "Inspection | None") -> str:
 
 
 def notes(inspection: "Inspection", twin: "Inspection | None" = None) -> list[str]:
-    """What a reader must not overlook, and the named sets of heads."""
+    """Return the warnings shown above the results, and the named sets of heads."""
     found = [sets_words(inspection)]
     if inspection.rotary:
         found.append(

@@ -1,4 +1,4 @@
-"""What the page and the terminal say of a sweep."""
+"""The sentences about a sweep, for the terminal and the page."""
 
 from typing import Any
 

@@ -43,7 +43,7 @@ def accuracy_of(result: dict[str, Any], baseline: str | None = None) -> str:
 
 
 def notes(result: dict[str, Any]) -> Iterator[str]:
-    """What a reader must not overlook."""
+    """Return the warnings shown above the results."""
     data = result["data"]
     for part in ("train", "test"):
         name = "training" if part == "train" else "test"

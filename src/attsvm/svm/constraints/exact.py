@@ -1,4 +1,4 @@
-"""A(W) and A*(λ) of one problem without rounding errors, in integers: for answers that rounding leaves in doubt."""
+"""A(W) and A*(λ) of one problem in integers, for answers whose status rounding errors leave open."""
 
 from typing import Any, NamedTuple
 

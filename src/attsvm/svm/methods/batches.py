@@ -1,4 +1,4 @@
-"""One solver for one problem and for many: which problems of a batch are left to solve, and how many at a time."""
+"""Run one solver on a batch: which problems are left to solve, and how many at a time."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The settings that a solver gets and the candidate that it returns, which is not trusted until it is certified."""
+"""The settings of a solver and the candidate that it returns, which is certified afterwards."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A batch of problems solved one after the other, in a norm whose value and dual norm are programs of their own."""
+"""A batch of problems solved one after the other, in a norm whose value and dual norm need an optimisation."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -73,10 +73,10 @@ def solver_of(norm: Norm) -> Solver:
 
 
 def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
-    """The candidate that the solver of a norm returns.
+    """Return the candidate that the solver of a norm finds.
 
-    If the numbers of a problem break its solver down (a factorisation fails, or there are infinities), the candidate is
-    that of the Frobenius norm, or weights of 0. It is certified like any other.
+    If the solver fails numerically (a factorisation fails, or there are infinities), return the candidate of the
+    Frobenius norm, or weights of 0. It is certified like any other.
 
     Raises ProblemError if no solver is registered for the norm, or it has no method of this name.
     """
@@ -90,7 +90,7 @@ def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, met
         usual = ((norms > USUAL_NORMS[0]) & (norms < USUAL_NORMS[1])).all()
         if usual and not isinstance(error, np.linalg.LinAlgError):
             raise
-        why = f"it broke down ({error})"
+        why = f"it failed numerically ({error})"
     if constraints.batch_shape:
         each = [
             find_candidate(constraints[index], norm, settings.of_problem(k, constraints.batch_shape), method)

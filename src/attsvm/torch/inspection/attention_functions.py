@@ -1,4 +1,4 @@
-"""The attention functions of ``transformers`` that call no scaled_dot_product_attention, as FlashAttention.
+"""The attention functions of ``transformers`` that do not call scaled_dot_product_attention, such as FlashAttention.
 
 An attention module hands its queries and keys to the function that is registered under the name of its implementation.
 Masks are arguments of that function: the padding, whether it is causal, the length of a sliding window.

@@ -1,4 +1,4 @@
-"""Runs a model and records what enters its attention layers, a few layers and a few sequences at a time."""
+"""Run a model and record the inputs of its attention layers, a few layers and a few sequences at a time."""
 
 import contextlib
 from collections.abc import Iterator

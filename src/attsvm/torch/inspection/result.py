@@ -1,4 +1,4 @@
-"""What an inspection returns: numbers for every head, and how sure they are."""
+"""The result of an inspection: numbers for every head."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field

@@ -1,4 +1,4 @@
-"""Where an inspection comes from: the model and the batch, to look at them again."""
+"""The model and the batch of an inspection, kept to run them again."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Gradients before a step: whether they can be used, and by what they are multiplied; and the refusal of a step."""
+"""Gradients before a step: their checks and factors, and skipping a step."""
 
 import math
 import warnings

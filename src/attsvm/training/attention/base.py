@@ -1,4 +1,4 @@
-"""What a parametrization of the logits provides."""
+"""The base class of parametrizations of the logits."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

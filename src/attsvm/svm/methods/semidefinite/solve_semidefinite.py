@@ -67,9 +67,9 @@ def solve_semidefinite(
 ) -> Candidate:
     """Minimise N(W) under the constraints, for a norm that is a semidefinite program.
 
-    ``cone``: the cone of the norm, given d_k. ``method``: "semidefinite"; None tries the splitting on large problems.
-    Others start on the face that the Frobenius norm suggests, unless somebody watches or limits the steps; the interior
-    point solves the rest.
+    ``cone``: the cone of the norm, given d_k. ``method``: "semidefinite"; by default, large problems use
+    Douglas-Rachford splitting. Small ones start with Newton's method on the face that the Frobenius solution suggests,
+    except with a callback or a limit of steps; the interior-point method solves those on which it fails.
 
     In the nuclear norm the weights have their true rank. In both norms they lie in the span of the queries.
     """

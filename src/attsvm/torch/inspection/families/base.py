@@ -1,4 +1,4 @@
-"""What a family of transformers provides: how its attention modules are recognised, and how they are read."""
+"""The base class of families of transformers: how attention modules are recognised and read."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
