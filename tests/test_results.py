@@ -20,14 +20,13 @@ class Inner(Result):
 class Outer(Result):
     kind: ClassVar[str] = "outer"
     schema: ClassVar[int] = 3
-    nested: ClassVar = {"solution": Inner}
 
     weights: Any = per_trial()
     step: Any = per_trial()
     parameters: Any = per_trial()
     history: Any = per_record()
     limit: Any = per_trial()  # None without being the default
-    solution: Any = per_trial(None)
+    solution: Inner | None = per_trial(None)
     radius: float = shared(1.0, write=lambda x: {"hex": x.hex()}, read=lambda x: float.fromhex(x["hex"]))
     seed: int | None = shared(None)
     live: Any = unsaved()

@@ -1,18 +1,32 @@
-"""What all results share: their status, the progress that callbacks see, and saving, loading and indexing."""
+"""Results: their status, the fields that they declare, and saving, loading, indexing, plots and summaries."""
 
+import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from enum import StrEnum
+from html import escape
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from attsvm._utils.archives import read_npz, write_npz
+from attsvm._utils.extensions import import_object
+from attsvm._utils.field_checks import alternatives, check_fields, words_of
 from attsvm._utils.files import reason
-from attsvm.declarations import check_fields
-from attsvm.displays import Displayed
 from attsvm.errors import ProblemError
+
+PLOTS = {
+    "inspection": "attsvm.plot.inspection:inspection",
+    "margin profile": "attsvm.plot.profile:profile",
+    "path": "attsvm.plot.path:regularization_path",
+    "penalty path": "attsvm.plot.path:penalty_path",
+    "prediction": "attsvm.plot.solution:prediction",
+    "problem": "attsvm.plot.problem:problem",
+    "run": "attsvm.plot.run:run",
+    "solution": "attsvm.plot.solution:solution",
+}
+"""Where the plot of each kind of object is: a function of the object, of options, and of ``ax``."""
 
 
 class Status(StrEnum):
@@ -65,17 +79,17 @@ class Status(StrEnum):
 _ROLE = "attsvm.role"
 
 
-def per_trial(default: Any = MISSING, *, words: type[StrEnum] | None = None) -> Any:
-    """A field with the batch axes in front: an array, a number, a dict of these, a :class:`Batched`, or None.
+def per_trial(default: Any = MISSING) -> Any:
+    """Declare a field with the batch axes in front: an array, a number, a dict of these, a :class:`Batched`, or None.
 
     Entries of a dict that have no axes, such as a string, belong to all trials. Without batch axes, a string is a
-    member of ``words``, by default of :class:`Status`.
+    member of the enumeration that the field declares.
     """
-    return field(default=default, metadata={_ROLE: "trial", "words": words or Status})
+    return field(default=default, metadata={_ROLE: "trial"})
 
 
 def per_record(default: Any = MISSING) -> Any:
-    """A field with an array, a dict of arrays, or None: axis 0 counts records and the batch axes follow.
+    """Declare a field with an array, a dict of arrays, or None: axis 0 counts records and the batch axes follow.
 
     The entry ``"steps"`` of a dict has axis 0 only.
     """
@@ -83,20 +97,79 @@ def per_record(default: Any = MISSING) -> Any:
 
 
 def shared(
-    default: Any = MISSING,
-    *,
-    default_factory: Any = MISSING,
-    write: Callable[[Any], Any] | None = None,
-    read: Callable[[Any], Any] | None = None,
+    default: Any = MISSING, *, write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any] | None = None
 ) -> Any:
-    """A field that is the same for all trials. ``write`` makes it JSON-able and ``read`` is its inverse."""
-    options = {"default_factory": default_factory} if default_factory is not MISSING else {"default": default}
-    return field(metadata={_ROLE: "shared", "write": write, "read": read}, **options)
+    """Declare a field that is the same for all trials. ``write`` makes it JSON-able and ``read`` is its inverse."""
+    return field(default=default, metadata={_ROLE: "shared", "write": write, "read": read})
 
 
 def unsaved(default: Any = None) -> Any:
-    """A field that is not written to files; it is ``default`` after loading."""
+    """Declare a field that is not written to files; it is ``default`` after loading."""
     return field(default=default, metadata={_ROLE: "unsaved"})
+
+
+class Displayed:
+    """What has a plot and a summary in notebooks. The plot is that of its ``kind`` in :data:`PLOTS`."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    def _kind(cls) -> str:
+        return cls.kind
+
+    def plot(self, *args: Any, ax: Any = None, **options: Any) -> Any:
+        """Draw it with Matplotlib. The function of this kind in :mod:`attsvm.plot` lists the options.
+
+        Parameters
+        ----------
+        *args, **options
+            Of the function in :mod:`attsvm.plot`.
+        ax : Axes or sequence of Axes, optional
+            What to draw on; by default a new figure.
+
+        Returns
+        -------
+        Axes, or ndarray of Axes
+
+        Raises
+        ------
+        ProblemError
+            If there is no plot of this kind.
+
+        See Also
+        --------
+        attsvm.plot.compare, attsvm.plot.paths
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> axes = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).plot()
+        """
+        if self._kind() not in PLOTS:
+            raise ProblemError(f"plot: expected one of {', '.join(PLOTS)}, got {self._kind()!r}")
+        draw: Any = import_object(PLOTS[self._kind()])
+        return draw(self, *args, ax=ax, **options)
+
+    def _rows(self) -> Iterable[tuple[str, str]]:
+        """Names and values of the summary."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        cell = "text-align: left; padding: .15em .8em .15em 0; vertical-align: top"
+        rows = "".join(
+            f'<tr><th style="{cell}; font-weight: 400; opacity: .7">{escape(name)}</th>'
+            f'<td style="{cell}">{escape(value)}</td></tr>'
+            for name, value in self._rows()
+        )
+        table = f'<table style="border-collapse: collapse; margin: 0"><caption style="{cell}">'
+        table += f"<b>{escape(type(self).__name__)}</b></caption>{rows}</table>"
+        small_figure: Any = import_object("attsvm.plot.canvas:small_figure")
+        figure = ""
+        if self._kind() in PLOTS:
+            with contextlib.suppress(ProblemError):  # there may be nothing to draw
+                figure = small_figure(self)
+        return f'<div style="display: flex; flex-wrap: wrap; gap: 1.5em; align-items: center">{table}{figure}</div>'
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,9 +186,6 @@ class Batched(Displayed):
 
     schema: ClassVar[int] = 1
     """Version of the file format. It grows when a field is renamed or changes its meaning."""
-
-    nested: ClassVar[Mapping[str, type["Batched"]]] = {}
-    """Per-trial fields that hold a result themselves, and its class."""
 
     equal_shapes: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Groups of fields whose arrays have equal shapes, behind the axis of records. None counts for no shape."""
@@ -160,7 +230,7 @@ class Batched(Displayed):
         for entry in fields(self):
             value, role = getattr(self, entry.name), _role(entry)
             if role == "trial":
-                changed[entry.name] = _at(value, index, entry.metadata["words"])
+                changed[entry.name] = _at(value, index, words_of(entry.type))
             elif role == "record" and value is not None:
                 changed[entry.name] = (
                     {name: x if name == "steps" else _records_at(x, index) for name, x in value.items()}
@@ -404,7 +474,7 @@ class Batched(Displayed):
             if role == "unsaved":
                 continue
             if name in arrays:
-                given[name] = _single(arrays[name], entry.metadata.get("words", Status))
+                given[name] = _single(arrays[name], words_of(entry.type))
             elif meta.get(name, MISSING) is MISSING:
                 if entry.default is MISSING and entry.default_factory is MISSING:
                     raise KeyError(name)
@@ -418,7 +488,10 @@ class Batched(Displayed):
             else:
                 start = f"{name}/"
                 inside = {key.removeprefix(start): array for key, array in arrays.items() if key.startswith(start)}
-                given[name] = cls.nested[name]._read(inside, meta[name]) if name in cls.nested else _of_dict(inside)
+                held = _result_of(entry.type)
+                given[name] = (
+                    held._read(inside, meta[name]) if held else {key: plain(array) for key, array in inside.items()}
+                )
         found = cls(**given)
         read = [(entry.name, _role(entry), getattr(found, entry.name), entry.type) for entry in fields(cls)]
         check_fields(read, found.batch_shape, cls.equal_shapes)
@@ -517,7 +590,7 @@ def _role(entry: "Field[Any]") -> str:
     return str(entry.metadata[_ROLE])
 
 
-def _at(value: Any, index: Any, words: type[StrEnum]) -> Any:
+def _at(value: Any, index: Any, words: type[StrEnum] | None) -> Any:
     if value is None:
         return None
     if isinstance(value, Batched):
@@ -532,14 +605,15 @@ def _records_at(records: np.ndarray, index: Any) -> np.ndarray:
     return np.moveaxis(np.moveaxis(records, 0, -1)[index], -1, 0)
 
 
-def _of_dict(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    return {name: plain(array) for name, array in arrays.items()}
-
-
-def _single(value: Any, words: type[StrEnum] = Status) -> Any:
-    """What a field holds without batch axes: a Python number, a member of ``words``, or the array itself."""
+def _single(value: Any, words: type[StrEnum] | None) -> Any:
+    """Return what a field holds without batch axes: a number, a member of ``words``, or the array itself."""
     found = plain(value)
-    return words(found) if isinstance(found, str) else found
+    return words(found) if words and isinstance(found, str) else found
+
+
+def _result_of(declared: Any) -> type[Batched] | None:
+    """Return the class of result among the declared types, if there is one."""
+    return next((x for x in alternatives(declared) if isinstance(x, type) and issubclass(x, Batched)), None)
 
 
 def _json(value: Any) -> Any:

@@ -10,7 +10,7 @@ SMALL = {"num_sequences": 6, "num_tokens": 5, "dim": 40, "num_test": 30}
 
 
 def test_a_trial_is_drawn_from_its_generator_alone():
-    draw = SOURCES.find("noise")
+    draw = SOURCES["noise"]
     drawn = draw([np.random.default_rng(seed) for seed in (3, 4)], label_noise=0.4, **SMALL)
     alone = signal_noise(6, 5, 40, label_noise=0.4, num_test=30, seed=4)
     for part, whole in ((alone.train, drawn.problem), (alone.test, drawn.test)):

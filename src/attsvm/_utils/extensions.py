@@ -124,25 +124,8 @@ class Registry(Generic[T]):
             owners = ", ".join(sorted(point.dist.name if point.dist else point.value for point in points))
             raise ProblemError(f"{self.kind}: the name {name!r} is given by several installed packages: {owners}")
         if points:
-            return self._checked(name, points[0].load)
-        if ":" in name:
-            return self._checked(name, lambda: import_object(name))
-        raise ProblemError(
-            f"{self.kind}: expected one of {', '.join(self.names())}, or package.module:name, got {name!r}"
-            + did_you_mean(name, self.names())
-        )
-
-    def _checked(self, name: str, load: Callable[[], object]) -> T:
-        try:
-            found = load()
-        except Exception as error:  # an extension may fail on import in any way
-            raise ProblemError(f"{self.kind}: {name!r} cannot be imported ({type(error).__name__}: {error})") from error
-        if self._check is None:
-            return found  # type: ignore[return-value]  # without a check every object is an extension
-        try:
-            return self._check(found)
-        except ProblemError as error:
-            raise ProblemError(f"{self.kind}: {name}: {error}") from None
+            return _load(self.kind, name, points[0].load, self._check)
+        return _import(self.kind, name, self.names(), self._check)
 
     def _discover(self) -> None:
         if self._discovered:
@@ -161,6 +144,51 @@ class Registry(Generic[T]):
 
     def _installed(self) -> dict[str, tuple[EntryPoint, ...]]:
         return _entry_points(self.group, tuple(sys.path))
+
+
+def find_named(kind: str, known: Mapping[str, T], name: str, check: Callable[[object], T] | None = None) -> T:
+    """Return what a name of ``known`` or an import path refers to, without entry points.
+
+    Parameters
+    ----------
+    kind, check
+        As for a :class:`Registry`.
+    known : mapping of str to object
+    name : str
+        A name of ``known``, or ``package.module:name``.
+
+    Raises
+    ------
+    ProblemError
+        If there is no such name, or it cannot be imported or is of another kind.
+
+    Examples
+    --------
+    >>> from attsvm._utils.extensions import find_named
+    >>> find_named("shape", {"square": 4}, "square")
+    4
+    """
+    return known[name] if name in known else _import(kind, name, known, check)
+
+
+def _import(kind: str, name: str, known: Iterable[str], check: Callable[[object], T] | None) -> T:
+    if ":" in name:
+        return _load(kind, name, lambda: import_object(name), check)
+    expected = f"expected one of {', '.join(known)}, or package.module:name, got {name!r}"
+    raise ProblemError(f"{kind}: {expected}{did_you_mean(name, known)}")
+
+
+def _load(kind: str, name: str, load: Callable[[], object], check: Callable[[object], T] | None) -> T:
+    try:
+        found = load()
+    except Exception as error:  # an extension may fail on import in any way
+        raise ProblemError(f"{kind}: {name!r} cannot be imported ({type(error).__name__}: {error})") from error
+    if check is None:
+        return found  # type: ignore[return-value]  # without a check every object is an extension
+    try:
+        return check(found)
+    except ProblemError as error:
+        raise ProblemError(f"{kind}: {name}: {error}") from None
 
 
 def kind_check(base: type) -> Callable[[object], Any]:

@@ -2,26 +2,24 @@
 
 import importlib
 from collections.abc import Callable
+from operator import attrgetter
 
 
-def names_of(module: str, registry: str) -> Callable[[str], list[str]]:
-    """Complete the names of a registry, which is imported when a shell asks for them.
-
-    ``module``, ``registry``: the registry is the attribute of this name of the module.
-    """
+def names_of(module: str, names: str) -> Callable[[str], list[str]]:
+    """Complete the names that a function of a module returns. The module is imported when a shell asks for them."""
 
     def complete(incomplete: str) -> list[str]:
-        names = getattr(importlib.import_module(module), registry)
-        return [name for name in names.names() if name.startswith(incomplete)]
+        known = attrgetter(names)(importlib.import_module(module))()
+        return [name for name in known if name.startswith(incomplete)]
 
     return complete
 
 
-NORMS = names_of("attsvm.norms.registry", "NORMS")
-OPTIMIZERS = names_of("attsvm.optimizers", "OPTIMIZERS")
-LOSSES = names_of("attsvm.losses", "LOSSES")
-HEADS = names_of("attsvm.heads", "HEADS")
-SOURCES = names_of("attsvm.datasets.source", "SOURCES")
-FIGURES = names_of("attsvm.reproduce", "FIGURES")
-SWEEPS = names_of("attsvm.sweeps", "READY")
-FAMILIES = names_of("attsvm.torch.inspection.families", "FAMILIES")
+NORMS = names_of("attsvm.norms.registry", "NORMS.names")
+OPTIMIZERS = names_of("attsvm.optimizers", "OPTIMIZERS.names")
+LOSSES = names_of("attsvm.losses", "LOSSES.names")
+HEADS = names_of("attsvm.heads", "HEADS.names")
+SOURCES = names_of("attsvm.datasets.source", "SOURCES.names")
+FIGURES = names_of("attsvm.reproduce", "FIGURES.names")
+SWEEPS = names_of("attsvm.sweeps", "READY.keys")
+FAMILIES = names_of("attsvm.torch.inspection.families", "FAMILIES.names")

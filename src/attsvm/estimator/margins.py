@@ -1,6 +1,5 @@
 """The Att-SVM of the tokens that a fitted prompt selects."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -67,7 +66,6 @@ class MarginReport(Batched):
     """
 
     kind: ClassVar[str] = "margin report"
-    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
 
     separable: bool = per_trial()
     num_sequences: int = per_trial()

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attsvm.displays import PLOTS, Displayed
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.problem import check_is_problem
+from attsvm.results import Displayed
 
 if TYPE_CHECKING:
     from attsvm.training import Run
@@ -66,11 +66,11 @@ def check_run(run: Any, name: str = "run", others: str = "") -> None:
         raise ProblemError(f"{name}: expected a Run{others}, got {type(run).__name__}")
 
 
-def small_figure(shown: Displayed, kind: str) -> str:
-    """The plot of an object of this kind as a small SVG element."""
+def small_figure(shown: Displayed) -> str:
+    """Return the plot of an object as a small SVG element."""
     with style.applied():
         figure = Figure(figsize=(style.WIDTH, 2.2))
-        PLOTS.find(kind)(shown, ax=figure.subplots())
+        shown.plot(ax=figure.subplots())
     return style.to_svg(figure, f"attsvm-{id(shown):x}").replace("<svg", '<svg style="max-width: 24em"', 1)
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm.displays import PLOTS
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.plot.canvas import one_axes
@@ -42,6 +41,3 @@ def inspection(inspection: object, measure: str | None = None, *, ax: Axes | Non
         axis.set_xlabel("head")
         axis.set_ylabel("layer")
     return axis
-
-
-PLOTS.register("inspection", inspection)

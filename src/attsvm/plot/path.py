@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm.displays import PLOTS
 from attsvm.plot import style
 from attsvm.plot.canvas import line, one_axes
 from attsvm.regularization import PenaltyPath, RegularizationPath
@@ -50,7 +49,3 @@ def _draw(x: np.ndarray, errors: np.ndarray, label: str, ax: Axes | None) -> Axe
         axis.set_xlabel(label)
         axis.set_ylabel("direction error")
     return axis
-
-
-PLOTS.register(RegularizationPath.kind, regularization_path)
-PLOTS.register(PenaltyPath.kind, penalty_path)

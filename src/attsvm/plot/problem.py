@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm.displays import PLOTS
 from attsvm.plot import style
 from attsvm.plot.canvas import COLOURS, one_axes
 from attsvm.problem import Problem
@@ -56,6 +55,3 @@ def _in_the_plane(tokens: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, tup
     _, _, directions = np.linalg.svd(tokens[used] - centre, full_matrices=False)
     directions = np.concatenate([directions, np.zeros((2, tokens.shape[-1]))])[:2]
     return (tokens - centre) @ directions.T, ("first principal component", "second principal component")
-
-
-PLOTS.register(Problem.kind, problem)

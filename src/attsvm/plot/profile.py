@@ -2,7 +2,6 @@
 
 from matplotlib.axes import Axes
 
-from attsvm.displays import PLOTS
 from attsvm.plot import style
 from attsvm.plot.canvas import one_axes
 from attsvm.plot.matrix import draw_matrix
@@ -23,6 +22,3 @@ def profile(profile: MarginProfile, *, ax: Axes | None = None) -> Axes:
     with style.applied():
         draw_matrix(axis, profile.schedules, profile.norms, profile.mean, largest, rests)
     return axis
-
-
-PLOTS.register(MarginProfile.kind, profile)

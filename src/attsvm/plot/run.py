@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from attsvm._utils.checks import weights_of
-from attsvm.displays import PLOTS
 from attsvm.errors import ProblemError
 from attsvm.measures import direction_error
 from attsvm.plot import style
@@ -102,6 +101,3 @@ def history(run: Run, name: str, target: Any) -> np.ndarray:
     weights = run.history["weights"]
     own = weights.ndim - 1 - len(run.batch_shape)
     return np.asarray(direction_error(weights, direction, axis=tuple(range(-own, 0))))
-
-
-PLOTS.register(Run.kind, run)

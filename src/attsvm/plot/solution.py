@@ -3,7 +3,6 @@
 import numpy as np
 from matplotlib.axes import Axes
 
-from attsvm.displays import PLOTS
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.plot.canvas import one_axes
@@ -65,7 +64,3 @@ def _draw(solution: Solution, direction: np.ndarray, ax: Axes | None) -> Axes:
             axis.set_xlabel("entry of the query")
             axis.set_ylabel("entry of the key")
     return axis
-
-
-PLOTS.register(Solution.kind, solution)
-PLOTS.register(Prediction.kind, prediction)

@@ -1,12 +1,13 @@
 """Sweeps: grids of trials, computed on all cores or a cluster, and stored as they finish.
 
-A new source of problems, a new measure and a new ready sweep are one new file each, in this package or outside it.
+A new source of problems, a new measure and a new ready sweep of another package are named by their import paths.
 """
 
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.definition import Definition
 from attsvm.sweeps.format import Drawn, Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
+from attsvm.sweeps.measures import MEASURES
 from attsvm.sweeps.memory import measured
 from attsvm.sweeps.ready import READY
 from attsvm.sweeps.sources import SOURCES

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from attsvm._utils.extensions import import_object
+from attsvm._utils.extensions import find_named, import_object
 from attsvm.errors import ProblemError
 from attsvm.optimizers import optimizer_options, parse_optimizer
 from attsvm.optimizers.registry import DEFAULT
@@ -40,7 +40,7 @@ def find_source(data: str | Callable[..., Any]) -> Callable[..., Any]:
 
     Raises ProblemError if its first parameter is not ``generators``.
     """
-    found = data if callable(data) else SOURCES.find(data)
+    found = data if callable(data) else find_named("source", SOURCES, data)
     first = next(iter(inspect.signature(found).parameters), "none")
     if first != "generators":
         raise ProblemError(f"data: expected a function draw(generators, ...), got one whose first parameter is {first}")

@@ -15,7 +15,8 @@ from attsvm.errors import ProblemError
 from attsvm.sweeps.arguments import Arguments, group_of
 from attsvm.sweeps.description import described
 from attsvm.sweeps.format import check_names
-from attsvm.sweeps.measure import Measure, parse_measure
+from attsvm.sweeps.measure import Measure
+from attsvm.sweeps.measures import parse_measure
 
 MOST_BLOCK = 256
 """Trials of a block by default: enough for the speed of batches, few enough for small memory."""

@@ -6,9 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from attsvm._utils.extensions import Registry, kind_check
 from attsvm.errors import ProblemError
-from attsvm.sweeps.arguments import read_function
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.description import described
 from attsvm.sweeps.format import Output
@@ -26,7 +24,7 @@ class Measure(ABC):
     Examples
     --------
     >>> from attsvm.sweeps import MEASURES, Measure
-    >>> measure = MEASURES.find("feasible")
+    >>> measure = MEASURES["feasible"]
     >>> issubclass(measure, Measure), measure.name
     (True, 'feasible')
     """
@@ -85,30 +83,3 @@ class OfFunction(Measure):
     def described(self) -> Any:
         """Its name and its source."""
         return described(self.function, self.name)
-
-
-MEASURES: Registry[type[Measure] | Measure] = Registry(
-    "measure", group="attsvm.sweep_measures", package="attsvm.sweeps.measures", check=kind_check(Measure)
-)
-
-
-def parse_measure(measure: "str | Measure | type[Measure] | Callable[..., Any]") -> Measure:
-    """Read a measure: a name, ``NAME=ARGUMENTS``, the import path of a function, a function or a measure.
-
-    Raises ProblemError if there is no such measure, or it has other arguments.
-    """
-    if isinstance(measure, str):
-        name, equals, text = measure.partition("=")
-        if ":" in name and not equals:
-            return parse_measure(read_function(name))
-        found = MEASURES.find(name)
-        if equals:
-            return (found if isinstance(found, type) else type(found)).from_text(text)
-        return found() if isinstance(found, type) else found
-    if isinstance(measure, Measure):
-        return measure
-    if isinstance(measure, type) and issubclass(measure, Measure):
-        return measure()
-    if callable(measure):
-        return OfFunction(measure)
-    raise ProblemError(f"measures: expected names, measures or functions, got {measure!r}")

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attsvm._utils.checks import check_callback, check_integer
+from attsvm._utils.extensions import find_named, kind_check
 from attsvm._utils.progress import counted, reports
 from attsvm.errors import ProblemError
 from attsvm.sweeps.definition import Definition
@@ -221,7 +222,7 @@ def define(
         if measures is None:
             raise ProblemError("measures: expected at least one, got none")
         return Definition(grid, measures, **options)
-    definition = grid if isinstance(grid, Definition) else READY.find(grid)
+    definition = grid if isinstance(grid, Definition) else find_named("sweep", READY, grid, kind_check(Definition))
     changes = {**options, **({} if measures is None else {"measures": measures})}
     return definition.changed(**changes) if changes else definition
 

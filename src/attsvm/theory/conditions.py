@@ -1,6 +1,5 @@
 """Conditions under which gradient descent converges to the optimal tokens."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -85,7 +84,6 @@ class GlobalConditions(Batched):
 
     kind: ClassVar[str] = "global conditions"
     schema: ClassVar[int] = 2
-    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
 
     holds: bool | np.ndarray = per_trial()
     feasible: bool | np.ndarray = per_trial()

@@ -1,6 +1,5 @@
 """Whether weights exist that keep a selection."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,7 +40,6 @@ class Feasibility(Batched):
     """
 
     kind: ClassVar[str] = "feasibility"
-    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
 
     feasible: bool | np.ndarray = per_trial()
     solution: Solution = per_trial()

@@ -1,6 +1,5 @@
 """The separability conditions of training the head together with the attention: on labels, slack and swapped tokens."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -59,7 +58,6 @@ class JointConditions(Batched):
     """
 
     kind: ClassVar[str] = "joint conditions"
-    nested: ClassVar[Mapping[str, type[Batched]]] = {"head": Solution, "solution": Solution}
 
     holds: bool | np.ndarray = per_trial()
     label_margin: float | np.ndarray = per_trial()

@@ -78,7 +78,7 @@ class Classification(Batched):
     (<Kind.GLOBAL: 'global'>, array([3, 1, 0]))
     """
 
-    kind: Kind | np.ndarray = per_trial(words=Kind)  # type: ignore[assignment, misc]  # the field hides the base's name of files
+    kind: Kind | np.ndarray = per_trial()  # type: ignore[assignment, misc]  # the field hides the base's name of files
     breaking: Bool[np.ndarray, "*queries T"] = per_trial()
     selected: Int[np.ndarray, "*queries"] = per_trial()
     largest_dropped: float | np.ndarray = per_trial()

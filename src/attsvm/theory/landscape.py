@@ -1,6 +1,5 @@
 """Conditions under which the training loss has no stationary point at finite weights."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -53,7 +52,6 @@ class LandscapeConditions(Batched):
     """
 
     kind: ClassVar[str] = "landscape conditions"
-    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
 
     holds: bool | np.ndarray = per_trial()
     all_support: bool | np.ndarray = per_trial()

@@ -1,6 +1,6 @@
 """How errors decrease: like a power of the number of steps, or of its logarithm."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -116,7 +116,6 @@ class Rates(Batched):
     """
 
     kind: ClassVar[str] = "rates"
-    nested: ClassVar[Mapping[str, type[Batched]]] = {"power": Rate, "polylog": Rate}
 
     power: Rate = per_trial()
     polylog: Rate = per_trial()

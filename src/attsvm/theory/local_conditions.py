@@ -1,7 +1,6 @@
 """The cone around a locally optimal direction that gradient descent does not leave, computed from the data."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -69,7 +68,6 @@ class LocalConditions(Batched):
     """
 
     kind: ClassVar[str] = "local conditions"
-    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
 
     holds: bool | np.ndarray = per_trial()
     locally_optimal: bool | np.ndarray = per_trial()

@@ -1,6 +1,6 @@
 """Whether a nonlinear head prefers one token of each sequence to all mixtures: the condition for the Att-SVM limit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -61,7 +61,6 @@ class MixtureConditions(Batched):
     """
 
     kind: ClassVar[str] = "mixture conditions"
-    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution}
 
     holds: bool | np.ndarray = per_trial()
     feasible: bool | np.ndarray = per_trial()

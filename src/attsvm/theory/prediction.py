@@ -1,6 +1,6 @@
 """The limit that theory and measurements predict for a run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -88,7 +88,6 @@ class Prediction(Batched):
     """
 
     kind: ClassVar[str] = "prediction"
-    nested: ClassVar[Mapping[str, type[Batched]]] = {"solution": Solution, "head": Solution}
 
     solution: Solution = per_trial()
     norm: Norm = shared(write=written_norm, read=read_norm)

@@ -21,7 +21,7 @@ from attsvm.sweeps.measures.feasible import STATUSES
 def _phase(n: int, T: int, dims: list[int], number: int, seed: int, self_attention: bool) -> Arrays:
     """The ready sweep ``phase-feasible`` with these sizes."""
     fixed = {"num_sequences": n, "num_tokens": T, "self_attention": self_attention}
-    phase = READY.find("phase-feasible").changed(grid={"dim": dims}, fixed=fixed, trials=number, seed=seed)
+    phase = READY["phase-feasible"].changed(grid={"dim": dims}, fixed=fixed, trials=number, seed=seed)
     found = measured(phase)
     undecided = found["feasibility_status"] == STATUSES.index(Status.INACCURATE)
     return {"feasible": (found["feasible"] == 1).mean(axis=1), "undecided": undecided.mean(axis=1)}

@@ -136,7 +136,7 @@ def _shares(
         "steps": steps,
         "record": 1,
     }
-    definition = READY.find("phase-global").changed(
+    definition = READY["phase-global"].changed(
         grid={"dim": dims},
         fixed={
             **_fixed(n, T, self_attention),

@@ -58,7 +58,6 @@ class Combined(Batched):
     """
 
     kind: ClassVar[str] = "combined prediction"
-    nested: ClassVar = {"finite": FinitePart, "solution": Solution}
 
     radius: float | np.ndarray = per_trial()
     weights: np.ndarray = per_trial()

@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.results import Status
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import MISSING, YES_NO, Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 
 
 class AllSupport(Measure):
@@ -28,6 +28,3 @@ class AllSupport(Measure):
         counts = solution.support.reshape(len(solution.support), -1).sum(axis=1)
         inaccurate = np.asarray(solution.status) == Status.INACCURATE
         return {"all_support": np.where(inaccurate, MISSING, counts == others)}
-
-
-MEASURES.register(AllSupport.name, AllSupport)

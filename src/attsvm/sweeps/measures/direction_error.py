@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.measures import direction_error
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 
 
 class DirectionError(Measure):
@@ -25,6 +25,3 @@ class DirectionError(Measure):
         axes = (-2, -1) if block.trained_problem.has_queries else -1
         error = direction_error(block.trained_weights, np.nan_to_num(solution.direction), axis=axes)
         return {"direction_error": np.where(block.comparable(solution), error, np.nan)}
-
-
-MEASURES.register(DirectionError.name, DirectionError)

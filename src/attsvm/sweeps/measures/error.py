@@ -10,7 +10,7 @@ from attsvm.measures import attention_of
 from attsvm.problem import Problem
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 from attsvm.training import Run
 
 
@@ -46,6 +46,3 @@ def _share_wrong(problem: Problem, run: Run) -> Any:
     labels = problem.labels if problem.has_query_axis else problem.labels[..., None]
     active = problem.canonical.active
     return np.sum(active & (labels * outputs <= 0), axis=(1, 2)) / active.sum(axis=(1, 2))
-
-
-MEASURES.register(Error.name, Error)

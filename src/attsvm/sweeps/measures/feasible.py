@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.results import Status
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import MISSING, YES_NO, Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 
 STATUSES = tuple(status.value for status in (Status.OPTIMAL, Status.INACCURATE, Status.INFEASIBLE))
 
@@ -40,6 +40,3 @@ class Feasible(Measure):
             "gap": np.asarray(solution.gap),
             "bound": np.where(status == Status.INFEASIBLE, solution.bound, np.nan),
         }
-
-
-MEASURES.register(Feasible.name, Feasible)

@@ -7,7 +7,7 @@ import numpy as np
 
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 from attsvm.theory.kinds import Kind, classify
 
 KINDS = tuple(kind.value for kind in Kind)
@@ -22,6 +22,3 @@ class KindOfConvergence(Measure):
     def measure(self, block: Block) -> dict[str, np.ndarray]:
         kinds = classify(block.problem, block.run, block.norm).kind
         return {"kind": np.argmax(np.asarray(kinds)[..., None] == np.array(KINDS), axis=-1)}
-
-
-MEASURES.register(KindOfConvergence.name, KindOfConvergence)

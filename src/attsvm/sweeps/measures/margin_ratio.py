@@ -11,7 +11,7 @@ from attsvm.norms import parse_norm
 from attsvm.norms.registry import norms_in
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,3 @@ class MarginRatio(Measure):
     def from_text(cls, text: str) -> Self:
         """Norms, divided by semicolons, or by commas unless the whole text names one norm."""
         return cls(tuple(norms_in(text)))
-
-
-MEASURES.register(MarginRatio.name, MarginRatio)

@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 
 
 class NoiseSelected(Measure):
@@ -31,6 +31,3 @@ class NoiseSelected(Measure):
         with np.errstate(invalid="ignore"):
             of_flipped = (noise & flipped).sum(axis=-1) / number
         return {"noise_selected": noise.mean(axis=-1), "noise_selected_flipped": of_flipped}
-
-
-MEASURES.register(NoiseSelected.name, NoiseSelected)

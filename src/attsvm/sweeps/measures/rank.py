@@ -8,7 +8,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 
 RELATIVE = 1e-6
 """Singular values below this fraction of the largest do not count."""
@@ -34,6 +34,3 @@ class Rank(Measure):
             "rank": np.sum((values > RELATIVE * values[..., :1]) & (values > 0), axis=-1),
             "effective_rank": np.where(total[..., 0] > 0, np.exp(entropy), 0.0),
         }
-
-
-MEASURES.register(Rank.name, Rank)

@@ -7,7 +7,7 @@ import numpy as np
 
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import MISSING, Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 
 
 class SupportCount(Measure):
@@ -23,6 +23,3 @@ class SupportCount(Measure):
         solution = block.solution()
         counts = solution.support.reshape(len(solution.support), -1).sum(axis=1)
         return {"support_count": np.where(block.comparable(solution), counts, MISSING)}
-
-
-MEASURES.register(SupportCount.name, SupportCount)

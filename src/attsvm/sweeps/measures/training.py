@@ -7,7 +7,7 @@ import numpy as np
 
 from attsvm.sweeps.block import Block
 from attsvm.sweeps.format import Output
-from attsvm.sweeps.measure import MEASURES, Measure
+from attsvm.sweeps.measure import Measure
 
 
 class Loss(Measure):
@@ -32,7 +32,3 @@ class Steps(Measure):
 
     def measure(self, block: Block) -> dict[str, np.ndarray]:
         return {"decision_step": block.trained.decided, "steps": np.asarray(block.run.step)}
-
-
-MEASURES.register(Loss.name, Loss)
-MEASURES.register(Steps.name, Steps)

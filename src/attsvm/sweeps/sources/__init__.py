@@ -1,4 +1,4 @@
-"""Sources of the problems of a sweep, one file each: a new source is one new file, here or outside the package.
+"""Sources of the problems of a sweep by name, one file each.
 
 A source is a function ``draw(generators, *, ...)`` that returns a :class:`~attsvm.Problem` with one batch axis, or a
 :class:`attsvm.sweeps.Drawn`. It draws trial i from ``generators[i]`` alone.
@@ -7,8 +7,6 @@ A source is a function ``draw(generators, *, ...)`` that returns a :class:`~atts
 from collections.abc import Callable
 from typing import Any
 
-from attsvm._utils.extensions import Registry
+from attsvm.sweeps.sources import noise, random
 
-SOURCES: Registry[Callable[..., Any]] = Registry(
-    "source", group="attsvm.sweep_sources", package="attsvm.sweeps.sources"
-)
+SOURCES: dict[str, Callable[..., Any]] = {"noise": noise.draw, "random": random.draw}

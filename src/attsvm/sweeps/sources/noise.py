@@ -7,7 +7,6 @@ import numpy as np
 from attsvm.datasets.signal_noise import signal_noise
 from attsvm.problem import Problem
 from attsvm.sweeps.format import Drawn
-from attsvm.sweeps.sources import SOURCES
 
 
 def draw(
@@ -55,6 +54,3 @@ def draw(
 def _stacked(problems: list[Problem]) -> Problem:
     arrays = {name: np.stack([getattr(one, name) for one in problems]) for name in ("tokens", "labels", "head")}
     return Problem(**arrays)
-
-
-SOURCES.register("noise", draw)

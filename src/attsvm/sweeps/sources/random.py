@@ -8,7 +8,6 @@ from attsvm._utils.checks import check_flag, check_integer
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem
 from attsvm.sweeps.format import Drawn
-from attsvm.sweeps.sources import SOURCES
 
 
 def draw(
@@ -66,6 +65,3 @@ def padded(problem: Problem, dim: int) -> Problem:
 def _unit(vectors: np.ndarray) -> np.ndarray:
     scaled: np.ndarray = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     return scaled
-
-
-SOURCES.register("random", draw)

@@ -1,4 +1,4 @@
-"""Checks of what a result file holds against the declared types of the fields of the result."""
+"""Checks of what a file holds against the declared types of the fields of a result."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -8,6 +8,16 @@ from typing import Any, Union, get_args, get_origin
 import numpy as np
 
 from attsvm.errors import ProblemError
+
+
+def alternatives(declared: Any) -> tuple[Any, ...]:
+    """Return the types that a declaration such as ``float | None`` allows."""
+    return get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
+
+
+def words_of(declared: Any) -> type[StrEnum] | None:
+    """Return the enumeration of words among the declared types, if there is one."""
+    return next((kind for kind in alternatives(declared) if isinstance(kind, type) and issubclass(kind, StrEnum)), None)
 
 
 def check_fields(
@@ -33,123 +43,84 @@ def check_fields(
     records: dict[str, Any] = {}
     for name, role, value, declared in read:
         if role == "shared" or value is None:
-            check_value(name, value, declared)
+            _check_value(name, value, declared)
             continue
-        check_is_dict(name, isinstance(value, Mapping), declared)
+        _check_is_dict(name, isinstance(value, Mapping), declared)
         if isinstance(value, np.ndarray):
             shapes[name] = value.shape[role == "record" :]
         if role == "record":
             records |= value if isinstance(value, Mapping) else {name: value}
         elif isinstance(value, Mapping):
-            check_entries(name, value, batch)
+            _check_entries(name, value, batch)
         elif hasattr(value, "batch_shape"):
             if value.batch_shape != batch:
                 raise ProblemError(f"{name}: expected the batch axes {batch}, got {value.batch_shape}")
         elif role == "trial":
-            check_per_trial(name, value, declared, batch)
-    check_records("records", records, batch)
+            _check_per_trial(name, np.asarray(value), declared, batch)
+    _check_records(records, batch)
     for group in equal_shapes:
         found = {name: shapes[name] for name in group if name in shapes}
         if len(set(found.values())) > 1:
             raise ProblemError(f"{', '.join(found)}: expected arrays that fit each other, got shapes {found}")
 
 
-def check_value(name: str, value: Any, declared: Any) -> None:
-    """Check the type of a value that all trials share.
-
-    Raises
-    ------
-    ProblemError
-        If it is none of the declared types.
-    """
+def _check_value(name: str, value: Any, declared: Any) -> None:
+    """Check the type of a value that all trials share."""
     if isinstance(value, np.ndarray):
         _check_numbers(name, value)
         if not value.ndim or not value.size:
             raise ProblemError(f"{name}: expected an array with entries, got shape {value.shape}")
-    if not any(_fits(value, kind) for kind in _alternatives(declared)):
+    if not any(_fits(value, kind) for kind in alternatives(declared)):
         raise ProblemError(f"{name}: expected {_in_words(declared)}, got {type(value).__name__}")
 
 
-def check_is_dict(name: str, found: bool, declared: Any) -> None:
-    """Check that there is a dict of arrays where one is declared, and an array where not.
-
-    Raises
-    ------
-    ProblemError
-        If there is the other of the two.
-    """
-    kinds = {get_origin(kind) or kind for kind in _alternatives(declared)} - {type(None)}
+def _check_is_dict(name: str, found: bool, declared: Any) -> None:
+    """Check that there is a dict of arrays where one is declared, and an array where not."""
+    kinds = {get_origin(kind) or kind for kind in alternatives(declared)} - {type(None)}
     if Any not in kinds and found != (kinds == {dict}):
         raise ProblemError(f"{name}: expected {_in_words(declared)}, got {'a dict' if found else 'an array'}")
 
 
-def check_per_trial(name: str, value: Any, declared: Any, batch: tuple[int, ...]) -> None:
-    """Check a number or an array for each trial: its type, and that the batch axes are in front.
-
-    A field that is declared to be a number, or one of a set of words, has no other axes.
-
-    Raises
-    ------
-    ProblemError
-        If it is something else.
-    """
-    kinds = _alternatives(declared)
-    array = np.asarray(value)
-    words = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)]
+def _check_per_trial(name: str, array: np.ndarray, declared: Any, batch: tuple[int, ...]) -> None:
+    """Check that the batch axes are in front. What is declared to be a number or a word has no other axes."""
+    kinds, words = alternatives(declared), words_of(declared)
     if words:
-        known = [word.value for word in words[0]]
+        known = [word.value for word in words]
         if array.dtype.kind != "U" or not np.isin(array, known).all():
             raise ProblemError(f"{name}: expected some of {', '.join(known)}, got other entries")
     elif Any not in kinds:
         _check_numbers(name, array)
-    single = bool(words) or any(kind in kinds for kind in (bool, int, float))
+    single = words is not None or any(kind in kinds for kind in (bool, int, float))
     axes = array.shape[len(batch) :]
     if array.shape[: len(batch)] != batch or (single and axes) or (np.ndarray in kinds and not single and not axes):
         expected = ", ".join(map(str, batch)) + ("" if single else ", ..." if batch else "...")
         raise ProblemError(f"{name}: expected shape ({expected}), got {array.shape}")
 
 
-def check_entries(name: str, entries: Mapping[str, Any], batch: tuple[int, ...]) -> None:
-    """Check a dict of numbers and arrays for each trial. Entries without axes belong to all trials.
-
-    Raises
-    ------
-    ProblemError
-        If the batch axes are not in front of an array.
-    """
+def _check_entries(name: str, entries: Mapping[str, Any], batch: tuple[int, ...]) -> None:
+    """Check that the batch axes are in front of the arrays of a dict. Entries without axes belong to all trials."""
     for key, value in entries.items():
         if np.shape(value)[: len(batch)] != batch and np.shape(value):
             raise ProblemError(f"{name}/{key}: expected the batch axes {batch}, got shape {np.shape(value)}")
 
 
-def check_records(name: str, records: Mapping[str, Any], batch: tuple[int, ...]) -> None:
-    """Check that arrays have the same number of records, and then the batch axes. ``steps`` has no batch axes.
-
-    Raises
-    ------
-    ProblemError
-        If they have not.
-    """
+def _check_records(records: Mapping[str, Any], batch: tuple[int, ...]) -> None:
+    """Check that arrays have the same number of records, and then the batch axes. ``steps`` has no batch axes."""
     counts = set()
     for key, value in records.items():
         array = np.asarray(value)
-        _check_numbers(f"{name}/{key}", array)
+        _check_numbers(f"records/{key}", array)
         lead = () if key == "steps" else batch
         if not array.ndim or array.shape[1 : 1 + len(lead)] != lead:
-            raise ProblemError(f"{name}/{key}: expected records with the batch axes {lead}, got shape {array.shape}")
+            raise ProblemError(f"records/{key}: expected records with the batch axes {lead}, got shape {array.shape}")
         counts.add(len(array))
     if len(counts) > 1:
-        raise ProblemError(f"{name}: expected arrays with equally many records, got {sorted(counts)}")
+        raise ProblemError(f"records: expected arrays with equally many records, got {sorted(counts)}")
 
 
 def _check_numbers(name: str, array: np.ndarray) -> None:
     if array.dtype.kind not in "biuf":
         raise ProblemError(f"{name}: expected numbers or booleans, got {array.dtype}")
-
-
-def _alternatives(declared: Any) -> tuple[Any, ...]:
-    """The types that a declaration such as ``float | None`` allows."""
-    return get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,)
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -164,4 +135,4 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _in_words(declared: Any) -> str:
-    return " or ".join(getattr(get_origin(kind) or kind, "__name__", str(kind)) for kind in _alternatives(declared))
+    return " or ".join(getattr(get_origin(kind) or kind, "__name__", str(kind)) for kind in alternatives(declared))
