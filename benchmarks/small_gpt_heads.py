@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import attsvm
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.norms import FusedHeads, JointNorm, MaxOfHeads, Nuclear, Spectral, SumOfHeads
 from small_gpt_training import Size, logits_of
 

@@ -67,7 +67,7 @@ def bare(trials):
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     from attsvm.sweeps import SOURCES
 
-    draw, definition = SOURCES.find("random"), training(1, trials)
+    draw, definition = SOURCES["random"], training(1, trials)
     sizes = {name: SIZES[name] for name in ("num_sequences", "num_tokens", "dim")}
     rate = attsvm.optimizers.normalized_gradient_descent(0.1)
     for count in (1, definition.num_blocks):  # the first block compiles

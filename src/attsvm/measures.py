@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm._utils.checks import selection_of, weights_of
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
 from attsvm.problem import Problem, check_is_problem

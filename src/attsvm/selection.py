@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import parameters_of, selection_of, weights_of
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.problem import Problem, check_is_problem
 

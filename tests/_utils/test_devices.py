@@ -10,10 +10,11 @@ import pytest
 
 import attsvm
 from attsvm._utils import devices
-from attsvm._utils.devices import Needs, out_of_memory, parse_device
+from attsvm._utils.devices import parse_device
 from attsvm.apps.fit.fit import fit
 from attsvm.training import memory, session
 from attsvm.training.engine import program
+from attsvm.training.memory import Needs, out_of_memory
 
 PROBLEM = attsvm.datasets.random_problem(3, 4, 5, seed=0)
 

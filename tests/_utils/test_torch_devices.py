@@ -3,7 +3,7 @@
 import pytest
 
 import attsvm
-from attsvm._utils.torch_devices import enough_memory, find_device
+from attsvm._utils.devices import enough_memory, find_torch_device
 from attsvm.errors import ProblemError
 
 torch = pytest.importorskip("torch")
@@ -13,12 +13,12 @@ CPU = torch.device("cpu")
 
 def test_the_names_are_those_of_train(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    found = [str(find_device(name)) for name in (None, "gpu", "cuda", "cuda:1", "cpu")]
+    found = [str(find_torch_device(name)) for name in (None, "gpu", "cuda", "cuda:1", "cpu")]
     assert found == ["cuda:0", "cuda:0", "cuda:0", "cuda:1", "cpu"]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert find_device(None) == CPU
+    assert find_torch_device(None) == CPU
     with pytest.raises(ProblemError, match="device: expected one that exists here, 'cpu', got 'gpu'"):
-        find_device("gpu")
+        find_torch_device("gpu")
 
 
 def allocate_too_much():

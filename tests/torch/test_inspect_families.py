@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import attsvm
 import attsvm.torch
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.torch.inspection import models
 from attsvm.torch.inspection.capture import capture
 from attsvm.torch.inspection.families import Family, LayerInputs, allowed_tokens, projections_of

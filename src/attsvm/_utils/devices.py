@@ -1,17 +1,24 @@
 """Devices by name, and one error for a device that does not exist and for memory that does not suffice.
 
-Nothing here imports JAX or PyTorch, whose devices it names: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1".
+The names are those of JAX and of PyTorch: "cpu", "gpu" or "cuda" for the first GPU, "cuda:1". JAX is not imported here,
+and PyTorch inside functions only.
 """
 
 import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from attsvm.errors import ProblemError
 
+if TYPE_CHECKING:
+    import torch
+
 GPU_NAMES = ("gpu", "cuda")
+_OF_THE_CPU = "DefaultCPUAllocator"
+"""What PyTorch's error says if main memory does not suffice; it has no type of its own."""
+
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -23,19 +30,9 @@ class Named(NamedTuple):
 
 
 def parse_device(name: str, number_of_gpus: int) -> Named:
-    """The device of a name.
+    """Return the device of a name: "cpu", "gpu" or "cuda", the latter with ":N" for the N-th GPU, counted from 0.
 
-    Parameters
-    ----------
-    name : str
-        "cpu", "gpu" or "cuda", the latter with ":N" for the N-th GPU, counted from 0.
-    number_of_gpus : int
-        GPUs that can be used here.
-
-    Raises
-    ------
-    ProblemError
-        If there is no such device. The message names those that exist.
+    Raises ProblemError, which names the devices that exist, if there is no such device.
 
     Examples
     --------
@@ -53,11 +50,45 @@ def parse_device(name: str, number_of_gpus: int) -> Named:
     raise ProblemError(f"device: expected one that exists here, {' or '.join(map(repr, existing))}, got {name!r}")
 
 
-class Needs(NamedTuple):
-    """Bytes of memory that a computation needs: for all trials together, and for each of them."""
+def find_torch_device(name: str | None) -> "torch.device":
+    """Return PyTorch's device of a name. Without a name it is the first GPU, or the CPU if there is none.
 
-    shared: int
-    each: int
+    Examples
+    --------
+    >>> from attsvm._utils.devices import find_torch_device
+    >>> find_torch_device("cpu")
+    device(type='cpu')
+    """
+    import torch
+
+    gpus = torch.cuda.device_count()
+    if name is None:
+        name = "gpu" if gpus else "cpu"
+    found = parse_device(name, gpus)
+    return torch.device("cpu") if found.kind == "cpu" else torch.device("cuda", found.number)
+
+
+@contextlib.contextmanager
+def enough_memory(device: "torch.device", what: str, size: int) -> Iterator[None]:
+    """Raise :func:`batch_out_of_memory` for each of PyTorch's errors of memory that does not suffice."""
+    import torch
+
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        lacks = isinstance(error, MemoryError | torch.OutOfMemoryError) or _OF_THE_CPU in str(error)
+        if not lacks:
+            raise
+        raise batch_out_of_memory(str(device), _available(device), what, size) from error
+
+
+def _available(device: "torch.device") -> int:
+    """Bytes that a device has free; 0 if unknown."""
+    if device.type == "cpu":
+        return free_memory()
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0]
 
 
 def free_memory() -> int:
@@ -105,43 +136,10 @@ def _statistic(path: Path, name: str) -> int:
     return next((int(row[1]) for row in rows if row[0] == name), 0)
 
 
-def out_of_memory(where: str, available: int, needs: Needs, trials: int) -> MemoryError:
-    """The error of a computation that does not fit, which says what would.
-
-    Parameters
-    ----------
-    where : str
-        The device.
-    available : int
-        Bytes; 0 if unknown.
-    needs : Needs
-    trials : int
-        The number of trials that were asked for.
-    """
-    asked = "1 trial needs" if trials == 1 else f"{trials:,} trials need"
-    needed = f"{asked} about {in_bytes(needs.shared + trials * needs.each)} on {where}"
-    if not available:
-        return MemoryError(needed)
-    fitting = max(0, (available - needs.shared) // max(1, needs.each))
-    most = f"about {fitting:,} would fit" if fitting else "not even one would fit"
-    # an estimate that fits was too low
-    most = most if fitting < trials else f"fewer would fit: try {max(1, trials // 2):,}"
-    return MemoryError(f"{needed}, which has {in_bytes(available)} available; {most}")
-
-
 def batch_out_of_memory(where: str, available: int, what: str, size: int) -> MemoryError:
-    """The error of a batch that does not fit, which says which size to try.
+    """Return the error of ``size`` things that do not fit, such as "sequences of a batch": it says which size to try.
 
-    Parameters
-    ----------
-    where : str
-        The device.
-    available : int
-        Bytes; 0 if unknown.
-    what : str
-        What needs the memory, in the plural, such as "sequences of a batch".
-    size : int
-        How many there are.
+    ``where`` names the device, and ``available`` is the number of its free bytes, 0 if unknown.
     """
     room = f", which has {in_bytes(available)} available" if available else ""
     tried = f"try {size // 2:,}" if size > 1 else "not even one fits"

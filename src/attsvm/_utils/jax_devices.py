@@ -9,22 +9,9 @@ import jax
 
 from attsvm._utils.devices import free_memory, parse_device
 
-_EXHAUSTED = "RESOURCE_EXHAUSTED"
-"""How the message of XLA's error begins if memory does not suffice."""
-
 
 def find_device(name: str | None) -> jax.Device:
-    """JAX's device of a name; its default device if there is no name.
-
-    Parameters
-    ----------
-    name : str or None
-        "cpu", "gpu" or "cuda" for the first GPU, "cuda:1" for the second.
-
-    Raises
-    ------
-    ProblemError
-        If there is no such device.
+    """Return JAX's device of a name; its default device if there is no name.
 
     Examples
     --------
@@ -74,7 +61,7 @@ def name_of(device: jax.Device) -> str:
 
 def exhausted(error: Exception) -> bool:
     """Whether an error of JAX says that memory does not suffice."""
-    return _EXHAUSTED in str(error)
+    return "RESOURCE_EXHAUSTED" in str(error)
 
 
 def available(device: jax.Device) -> int:

@@ -98,7 +98,7 @@ def compare(
         raise ProblemError(f"MODEL: expected two models, or a folder with checkpoints, got one model: {models[0]}")
     check_models(models, pictures=images is not None)
 
-    from attsvm._utils.torch_devices import find_device
+    from attsvm._utils.devices import find_torch_device
     from attsvm.report.comparison.numbers import comparison_numbers
     from attsvm.report.plain import dumps
 
@@ -110,7 +110,7 @@ def compare(
             "margins": margins,
             "seed": seed,
             "family": family,
-            "device": str(find_device(device)),
+            "device": str(find_torch_device(device)),
         }
         series, tokens = _compared(models, text, images, sentence, options)
         result = comparison_numbers(

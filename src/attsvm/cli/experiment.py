@@ -96,7 +96,7 @@ def experiment(
     if threads is not None:
         torch.set_num_threads(threads)
 
-    from attsvm._utils.torch_devices import find_device
+    from attsvm._utils.devices import find_torch_device
     from attsvm.apps.experiments.experiment import Experiment, make_options
     from attsvm.apps.experiments.tasks import find_task
     from attsvm.report.experiment.folder import check_experiment, claim_experiment, write_experiment
@@ -115,7 +115,7 @@ def experiment(
         "checkpoint_every": checkpoint_every,
         "precision": precision,
         "compile": compile_model,
-        "device": str(find_device(device)),
+        "device": str(find_torch_device(device)),
         "tensorboard": tensorboard,
     }
     if epochs is not None:

@@ -153,7 +153,7 @@ def inspect(
     if held_out is not None and (text is None or place is None):
         raise ProblemError("--held-out: expected --text and a head in detail by --head or --view, got none")
 
-    from attsvm._utils.torch_devices import find_device
+    from attsvm._utils.devices import find_torch_device
 
     with updated_folder(out, force, (model, text, images, checkpoints, held_out)) as update:
         subject = _loaded(model, text, images, family, checkpoints, held_out)
@@ -167,7 +167,7 @@ def inspect(
             "margins": margins,
             "seed": seed,
             "family": family,
-            "device": str(find_device(device)),
+            "device": str(find_torch_device(device)),
         }
         about = {
             "source": {"model": model, "text": text and str(text), "images": images and str(images)},

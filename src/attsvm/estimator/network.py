@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.datasets.sequences import Sequences
 from attsvm.estimator.coordinates import Coordinates
 from attsvm.estimator.steps import Batch, Parameters

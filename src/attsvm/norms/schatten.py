@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attsvm._utils.stacks import singular_values
+from attsvm._utils.linear_algebra import singular_values
 from attsvm.norms.base import Norm
 from attsvm.norms.lp import Lp, shrunk_to_sum_one
 from attsvm.norms.registry import NORMS

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attsvm._utils.devices import find_torch_device
 from attsvm._utils.progress import Progress
-from attsvm._utils.torch_devices import find_device
 from attsvm.errors import ProblemError
 from attsvm.profiles.stepped import Arrays, Factor, Look, Stepped, Task
 from attsvm.training import LossGradient
@@ -87,7 +87,7 @@ class OfTorch(Stepped):
         import torch
 
         began = time.perf_counter()
-        home = find_device(task.device or "cpu")
+        home = find_torch_device(task.device or "cpu")
         number = len(next(iter(task.start.values())))
         parameters = _of_problems(task.start, home)
         optimizers = self._optimizers(parameters, together=self._steps_each_alone(task.start))

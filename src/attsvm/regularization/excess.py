@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 from scipy.special import logsumexp
 
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.problem import Problem
 from attsvm.regularization.objectives import Curvature, Expansion
 from attsvm.regularization.scalar import Scalar

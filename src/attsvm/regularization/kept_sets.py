@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.regularization.excess import Excess
 from attsvm.regularization.nonlinear import KEPT, HeadExcess
 from attsvm.regularization.objectives import Curvature, Expansion

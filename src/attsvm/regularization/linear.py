@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import logsumexp
 
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.problem import Problem
 from attsvm.regularization.excess import Excess, Scaled, active_queries
 from attsvm.regularization.objectives import Curvature, Expansion

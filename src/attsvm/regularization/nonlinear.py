@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.heads import Head, Linear
 from attsvm.problem import Problem

@@ -3,12 +3,12 @@
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from attsvm._utils.devices import Needs, out_of_memory
+from attsvm._utils.devices import in_bytes
 from attsvm._utils.jax_devices import available, exhausted, name_of
 from attsvm.problem import Problem
 from attsvm.training.setup import Setup
@@ -21,6 +21,13 @@ ARRAYS_OF_POOLED = 6
 
 ARRAYS_OF_PARAMETERS = 8
 """Parameters, their gradient, the state of the optimizer, and the new and the old of each."""
+
+
+class Needs(NamedTuple):
+    """Bytes of memory that a computation needs: for all trials together, and for each of them."""
+
+    shared: int
+    each: int
 
 
 @contextlib.contextmanager
@@ -48,6 +55,19 @@ def needs(setup: Setup) -> Needs:
     working = (ARRAYS_OF_LOGITS * logits + ARRAYS_OF_POOLED * pooled + ARRAYS_OF_PARAMETERS * of_trial) * size
     # the data of a batch of problems belong to its trials
     return Needs(data, working) if one == 1 else Needs(0, working + data // one)
+
+
+def out_of_memory(where: str, available: int, needs: Needs, trials: int) -> MemoryError:
+    """Return the error of a training that does not fit, which says what would. ``available``: bytes, 0 if unknown."""
+    asked = "1 trial needs" if trials == 1 else f"{trials:,} trials need"
+    needed = f"{asked} about {in_bytes(needs.shared + trials * needs.each)} on {where}"
+    if not available:
+        return MemoryError(needed)
+    fitting = max(0, (available - needs.shared) // max(1, needs.each))
+    most = f"about {fitting:,} would fit" if fitting else "not even one would fit"
+    # an estimate that fits was too low
+    most = most if fitting < trials else f"fewer would fit: try {max(1, trials // 2):,}"
+    return MemoryError(f"{needed}, which has {in_bytes(available)} available; {most}")
 
 
 def _arrays(problem: Problem) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from attsvm._utils.checks import check_integer, check_positive, check_seed
-from attsvm._utils.torch_devices import find_device
+from attsvm._utils.devices import find_torch_device
 from attsvm.apps.experiments.optimizers import find_optimizer
 from attsvm.errors import ProblemError
 
@@ -47,7 +47,7 @@ class Options:
         for name, values in (("reduction", get_args(Reduction)), ("precision", get_args(Precision))):
             if getattr(self, name) not in values:
                 raise ProblemError(f"{name}: expected {' or '.join(map(repr, values))}, got {getattr(self, name)!r}")
-        object.__setattr__(self, "device", str(find_device(self.device)))
+        object.__setattr__(self, "device", str(find_torch_device(self.device)))
         find_optimizer(self.optimizer)
 
     def identity(self) -> dict[str, Any]:

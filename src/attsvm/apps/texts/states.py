@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
+from attsvm._utils.devices import enough_memory, find_torch_device
 from attsvm._utils.files import reading
-from attsvm._utils.torch_devices import enough_memory, find_device
 from attsvm.apps.texts.words import MAX_LENGTH
 from attsvm.datasets.sequences import Sequences
 from attsvm.errors import ProblemError
@@ -131,7 +131,7 @@ def load_states(path: str | os.PathLike[str], max_length: int = MAX_LENGTH, devi
     tokenizer = load_pretrained("AutoTokenizer", path, "the tokenizer", local_files_only=True)
     if not tokenizer.is_fast:
         raise ProblemError(f"{path}: expected a fast tokenizer, which reports the positions of tokens, got a slow one")
-    model.to(find_device(device or "cpu"))
+    model.to(find_torch_device(device or "cpu"))
     with reading(path, "the model cannot be used"):
         longest = getattr(model.config, "max_position_embeddings", None) or max_length
         around = tokenizer.num_special_tokens_to_add()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.report.comparison.words import model_names
 from attsvm.report.squares import WIDEST, attention_square
 from attsvm.report.words import percent

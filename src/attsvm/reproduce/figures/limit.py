@@ -5,7 +5,7 @@ from typing import ClassVar
 import numpy as np
 from matplotlib.figure import Figure as Drawing
 
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.datasets import random_problem
 from attsvm.measures import direction_error
 from attsvm.plot import style

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import SubFigure
 from scipy.stats import spearmanr
 
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.heads import MLP
 from attsvm.measures import direction_error
 from attsvm.plot import style

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm._utils.stacks import orthonormal
+from attsvm._utils.linear_algebra import orthonormal
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.unit_rows import Chosen, RowVector, UnitRows
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from attsvm._utils.softmax import softmax
+from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.svm.threads import threads_for
 from attsvm.torch.inspection.attention_functions import attention_functions

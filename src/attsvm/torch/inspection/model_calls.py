@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from attsvm._utils.torch_devices import enough_memory, find_device
+from attsvm._utils.devices import enough_memory, find_torch_device
 from attsvm.errors import ProblemError
 
 SPECIAL = "special_tokens_mask"
@@ -119,7 +119,7 @@ def placed(model: nn.Module, device: str | None) -> Iterator[None]:
     if device is None:
         yield
         return
-    before, home = device_of(model), find_device(device)
+    before, home = device_of(model), find_torch_device(device)
     with enough_memory(home, "models", 1):
         model.to(home)
     try:

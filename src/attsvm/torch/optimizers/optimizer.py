@@ -18,7 +18,7 @@ from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from attsvm._utils.torch_devices import enough_memory
+from attsvm._utils.devices import enough_memory
 from attsvm.torch.optimizers import compiled, eager
 from attsvm.torch.optimizers.batches import Batch, Given, Shaped, descend, descend_along, full_precision
 from attsvm.torch.optimizers.finiteness import all_finite, is_finite

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from attsvm._utils.stacks import diagonal_of
+from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.iteration import Point

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool
 
-from attsvm._utils.stacks import singular_values
+from attsvm._utils.linear_algebra import singular_values
 from attsvm.svm.constraints.pair_rows import Block
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.iteration import Point

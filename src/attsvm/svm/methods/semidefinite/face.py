@@ -28,7 +28,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm._utils.stacks import diagonal_of, solve_definite, svd
+from attsvm._utils.linear_algebra import diagonal_of, solve_definite, svd
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.linalg.lapack import dpotrf
 
-from attsvm._utils.stacks import diagonal_of, eigh, eigvalsh
+from attsvm._utils.linear_algebra import diagonal_of, eigh, eigvalsh
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.methods.candidate import Report
 from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from attsvm._utils.stacks import diagonal_of
+from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Norm, Nuclear
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block

@@ -1,10 +1,13 @@
-"""Factorisations of stacked matrices. One matrix goes to LAPACK without NumPy's wrapper, which takes half the time."""
+"""Factorisations of stacked matrices and the softmax, in NumPy.
+
+One matrix goes to LAPACK without NumPy's wrapper, which takes half the time.
+"""
 
 import math
 
 import numpy as np
 import scipy
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 Stack = Float[np.ndarray, "N rows columns"]
 Vectors = Float[np.ndarray, "N k"]
@@ -78,6 +81,39 @@ def diagonal_of(matrices: Stack) -> Vectors:
     """The diagonals of square matrices, as a view."""
     size, K, _ = matrices.shape
     return matrices.reshape(size, K * K)[:, :: K + 1]
+
+
+def softmax(
+    logits: Float[np.ndarray, "*shape T"], allowed: Bool[np.ndarray, "*shape T"] | None = None
+) -> Float[np.ndarray, "*shape T"]:
+    """Probabilities over the last axis.
+
+    Parameters
+    ----------
+    logits : ndarray, shape (..., T)
+    allowed : bool ndarray, shape (..., T), optional
+        The entries that take part; all of them by default.
+
+    Returns
+    -------
+    ndarray, shape (..., T)
+        0 where not allowed. A row in which nothing is allowed is zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attsvm._utils.linear_algebra import softmax
+    >>> softmax(np.array([1.0, 1.0, 5.0]), np.array([True, True, False]))
+    array([0.5, 0.5, 0. ])
+    """
+    if allowed is None:
+        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
+    logits = np.where(allowed, logits, -np.inf)
+    largest = logits.max(axis=-1, keepdims=True)
+    exponentials = np.exp(logits - np.where(np.isfinite(largest), largest, 0.0))
+    total = exponentials.sum(axis=-1, keepdims=True)
+    return np.asarray(np.divide(exponentials, total, out=np.zeros_like(exponentials), where=total > 0))
 
 
 def _check(failed: int) -> None:
