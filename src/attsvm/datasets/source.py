@@ -321,7 +321,7 @@ def _expected() -> str:
 
 
 def _hint(text: str) -> str:
-    """What was meant by a text that is no source, if that can be seen; the end of an error message."""
+    """Suggest the source that a text may mean; the end of an error message."""
     if Path(text).suffix.lower() in TABLES:
         return (
             "; for labelled texts use attsvm fit-text, for a table with one row per token "

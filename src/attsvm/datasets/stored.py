@@ -13,7 +13,7 @@ def is_stored(given: Any) -> bool:
 
 
 class StoredTable:
-    """The vectors of an array (..., d) of zarr or Dask as the rows of a matrix, of which only those asked for are read.
+    """The vectors of an array (..., d) of zarr or Dask as the rows of a matrix; only requested rows are read.
 
     Rows are NumPy arrays. Float32 and float64 are kept; other types are converted to float64.
 

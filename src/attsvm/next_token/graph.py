@@ -35,8 +35,8 @@ MOST_TOKENS = 2_000_000
 class TokenGraph:
     """Which tokens of a context must get more attention than which others, for each last token of the context.
 
-    A context whose next token is y asks the query of its last token to attend to y rather than to the other tokens of
-    the context: edges from y to each of them. If edges contradict each other, their tokens are in one strongly
+    A context whose next token is y requires the query of its last token to attend to y rather than to the other tokens
+    of the context: edges from y to each of them. If edges contradict each other, their tokens are in one strongly
     connected component. Training keeps the tokens of the highest component of a context. It separates the components
     in the direction of the Att-SVM, the graph-SVM, and gives the tokens of one component a finite share each.
 
@@ -140,7 +140,7 @@ class TokenGraph:
 
     @property
     def contradictory(self) -> Bool[np.ndarray, " E"]:
-        """The edges inside a component: other edges ask for the opposite order."""
+        """The edges inside a component: other edges require the opposite order."""
         component = self.priorities.component[self._ends]
         return np.asarray(component[:, 0] == component[:, 1])
 
@@ -196,7 +196,7 @@ class TokenGraph:
         Raises
         ------
         ProblemError
-            If the vocabulary has another shape or is not finite, or if no edge asks for anything.
+            If the vocabulary has another shape or is not finite, or if there are no constraints.
 
         Examples
         --------

@@ -250,7 +250,7 @@ class Norm(metaclass=_Made):
         return np.array(numbers).reshape(lead)
 
     def _value_at_usual_scale(self, x: np.ndarray) -> float:
-        """The norm of one matrix or vector whose powers may leave the floats; powers of two change no digit."""
+        """The norm of one matrix or vector whose powers may overflow or underflow; powers of two change no digit."""
         exponent = int(np.frexp(np.abs(x).max(initial=0.0))[1])
         if abs(exponent) <= USUAL_EXPONENT:
             return float(self.value(x))

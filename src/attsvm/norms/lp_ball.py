@@ -15,7 +15,7 @@ def project_on_lp_ball(sizes: Float[np.ndarray, "*batch D"], q: float) -> Float[
 
     The nearest point satisfies x + μ x^(q−1) = s in each entry. Its largest entry m determines μ, lies between
     D^(−1/q) and 1, and ‖x‖_q grows with it: Newton's method with a bracket finds the m at which ‖x‖_q = 1. No power
-    of these numbers leaves the floats, however large s or q is.
+    of these numbers overflows or underflows, however large s or q is.
     """
     shape = sizes.shape
     sizes = sizes.reshape(-1, shape[-1])

@@ -68,7 +68,7 @@ class Rule(ABC):
         """The degree to which updates are homogeneous in the weights; None if they are not, or it is not known.
 
         0: updates do not depend on the weights' size; 1: they are proportional to it. With a degree, training takes
-        powers of two out of weights that would leave the floats. Without one it ends there, ``non_finite``.
+        powers of two out of weights that would overflow or underflow. Without one it ends there, ``non_finite``.
         """
         return None
 

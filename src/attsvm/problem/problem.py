@@ -394,7 +394,7 @@ class Problem(Displayed):
         Raises
         ------
         ProblemError
-            If the head does not fit, or "mean" is asked for a problem without labels of both classes ±1 or with several
+            If the head does not fit, or "mean" is given for a problem without labels of both classes ±1 or with several
             attention heads.
 
         See Also

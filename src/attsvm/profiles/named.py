@@ -77,7 +77,7 @@ def _of_function(function: Callable[..., Any], name: str, learning_rate: float |
             made = make(argument)
             if isinstance(made, optax.GradientTransformation):
                 _check_steps(made)
-        except Exception as error:  # a function of somebody else may fail in any way
+        except Exception as error:  # a user's function may fail in any way
             failures.append(error)
             continue
         if isinstance(made, optax.GradientTransformation):

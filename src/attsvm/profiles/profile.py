@@ -274,7 +274,7 @@ class _MarginRatios:
 
 
 def _overall(callback: Callback | None, steps: int, place: int, stage: str) -> Callback | None:
-    """A callback for one of the runs, whose steps count those of the runs before it as if none ended early."""
+    """Return a callback for one of the runs, which counts the steps of the runs before it as if none ended early."""
     if callback is None:
         return None
     total = (len(SCHEDULES) + 1) * steps

@@ -29,7 +29,7 @@ from attsvm.svm.variants.rank import check_rank, solve_rank
 from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
 
 USUAL_ROWS = 1e-90, 1e90
-"""Norms of the longest row between which neither their squares nor those of the weights leave the floats."""
+"""Norms of the longest row between which neither their squares nor those of the weights overflow or underflow."""
 
 NO_METHODS: Sequence[str] = ()
 
@@ -141,7 +141,7 @@ def solve_svm(
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)
     options = _Options(parse_norm(norm), relaxed, slack, rank, tol, max_steps, callback, method)
-    # what leaves the floats is seen by the certificate
+    # the certificate detects overflow
     with np.errstate(all="ignore"), threads_for(_multiplications(problem)), _enough_memory(problem):
         return _solve(problem, selection_of(selected), options, warm_start)
 

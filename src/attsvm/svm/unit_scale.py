@@ -30,7 +30,7 @@ class UnitScale(NamedTuple):
 def unit_scale(problem: Problem, slack: float | None) -> UnitScale | None:
     """The problem with a largest key and query between 1/2 and 1.
 
-    None if its scale is usual, or if C would leave the floats or would not be the same for a whole batch.
+    None if its scale is usual, or if C would overflow or underflow or would not be the same for a whole batch.
     """
     keys, queries = problem.tokens if problem.keys is None else problem.keys, problem.queries
     exponents = [_exponent(keys, 3)]

@@ -161,7 +161,7 @@ def predict_direction(problem: Problem, run: Run, norm: str | float | Norm | Non
     - *measured* if steps of this kind reached a mean margin ratio of at least 0.95, and the number of steps, the change
       of a logit in a step, the batch and the decay are within the range that was measured. The default run is of this
       kind. The table is ``attsvm/theory/standings.toml``.
-    - *conjecture* outside of that range, and for losses and schedules of one's own. ``source`` says which steps were
+    - *conjecture* outside of that range, and for custom losses and schedules. ``source`` says which steps were
       measured.
     - *none* if nothing is predicted: after at most one step, where mini-batches or decay lead elsewhere or were not
       measured, where the loss increases, where the selection is not locally optimal, or if ``norm`` is not that of the

@@ -39,7 +39,7 @@ class Run(Result):
     log_scale : float, or ndarray, shape (*batch_shape,)
         0 as long as the largest entry of the weights is between about 1e-153 and 1e153 (1e-18 and 1e18 in float32).
         Beyond, the weights stay at that border, where every softmax is saturated (or uniform), and their scale is kept
-        here. Thus their norm may leave the floats.
+        here. Thus their norm may exceed the range of floats.
     selected : int ndarray, shape (*batch_shape, n[, Q])
         The token of largest logit, the lowest index on ties; -1 for padded queries.
     probability : ndarray, shape (*batch_shape, n[, Q])
@@ -86,7 +86,7 @@ class Run(Result):
     loss_name : str
         "custom" for a function or an object.
     learning_rate : float or None
-        That of the first step; None if it is not known, as for a schedule of one's own.
+        That of the first step; None if it is not known, as for a custom schedule.
     schedule : str
         "constant", the text of a :class:`attsvm.optimizers.Decaying`, or "custom"; ", relative" follows if the weights
         multiply or divide the steps.

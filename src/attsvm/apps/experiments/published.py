@@ -1,4 +1,4 @@
-"""Measured test accuracies beside those that the mirror-descent paper reports."""
+"""Compare measured test accuracies with those that the mirror-descent paper reports."""
 
 import math
 from collections.abc import Iterable

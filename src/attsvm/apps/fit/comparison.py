@@ -1,4 +1,4 @@
-"""The layer beside other classifiers on the same sequences, over several seeds."""
+"""Compare the layer with other classifiers on the same sequences, over several seeds."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -104,7 +104,7 @@ def _one(
         found[name] = accuracy_on(parts)["test"], None
     train, test = ((problem.tokens[rows], labels[rows]) for rows in (train_rows, test_rows))
     found[KERNEL_MEANS] = kernel_mean_accuracy(*train, *test, seed), None
-    # the classifier that is told the right token comes last
+    # the classifier that uses the right token comes last
     found[RIGHT_TOKEN] = found.pop(RIGHT_TOKEN)
     return found
 

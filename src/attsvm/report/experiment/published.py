@@ -1,4 +1,4 @@
-"""Measured test accuracies beside the published ones, as one table over the folders of several experiments."""
+"""Compare measured test accuracies with the published ones, in one table over the folders of several experiments."""
 
 import json
 import os

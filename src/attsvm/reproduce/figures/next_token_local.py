@@ -96,7 +96,7 @@ class NextTokenLocal(Figure):
     seconds = 40
     claim = (
         "With the squared loss, gradient descent can converge locally: to the graph-SVM of the tokens that the weights "
-        "end up keeping, which need not be those that the labels ask for. Where the two differ, W has the direction of "
+        "end up keeping, which need not be those that the labels require. Where the two differ, W has the direction of "
         "the former. Where one token of each context is kept, it converges. Where several share the attention of a "
         "context, W − W_fin stays at about 0.98. There the slope of the loss does not vanish. In a context that keeps "
         "its label alone, it vanishes with the attention on the other tokens. So a gradient falls like exp(−margin) in "
@@ -108,7 +108,7 @@ class NextTokenLocal(Figure):
         "Instances count if every probability is above 1e-2 or below 1e-3, some token is dropped, and both graph-SVMs "
         "are feasible; at least 20 count. If just the label of each context is kept, the selection is locally optimal "
         "(every other token has a smaller score), and the correlation with the graph-SVM exceeds 0.99. Some instances "
-        "keep other tokens than the labels ask for, where dropped tokens have the same score and no theorem applies; "
+        "keep other tokens than the labels require, where dropped tokens have the same score and no theorem applies; "
         "each of these correlates more with the graph-SVM of the kept tokens than with that of the labels. For "
         "instances that keep several tokens and all labels, the growth between 20,000 and 200,000 plain steps has a "
         "median correlation above 0.999 with the graph-SVM whose margins are 2 in contexts with several tokens, and "
@@ -149,7 +149,7 @@ class NextTokenLocal(Figure):
         nearer = kept[differs] > labels[differs]
         passed = {
             "an instance that keeps its labels is off the graph-SVM": bool(single.min() > 0.99),
-            "all instances keep what the labels ask for": bool(differs.any()),
+            "all instances keep what the labels require": bool(differs.any()),
             "an instance is nearer to the graph-SVM of the labels": bool(nearer.all()),
             "the growth is off the graph-SVM with margins 1 and 2": bool(np.median(twice) > 0.999),
             "the growth is near the graph-SVM with equal margins": bool(np.median(once) < 0.99),
@@ -158,7 +158,7 @@ class NextTokenLocal(Figure):
             passed,
             f"{len(kept)} instances count, {len(single)} of them keep just the labels. Correlation of these "
             f"with the graph-SVM of the kept tokens: median {np.median(single):.4f}, lowest {single.min():.4f}. "
-            f"{int(differs.sum())} keep other tokens than the labels ask for; {int(nearer.sum())} of these are nearer "
+            f"{int(differs.sum())} keep other tokens than the labels require; {int(nearer.sum())} of these are nearer "
             f"to the graph-SVM of the kept tokens. Growth of {len(twice)} that keep several tokens: median 1 − "
             f"correlation {1 - np.median(twice):.1e} with margins 1 and 2, {1 - np.median(once):.1e} with equal ones.",
         )

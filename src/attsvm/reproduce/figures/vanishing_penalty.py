@@ -1,4 +1,4 @@
-"""Penalties that vanish, beside balls that grow: the same limits, for W, (K, Q) and ℓp."""
+"""Vanishing penalties compared with growing balls: the same limits, for W, (K, Q) and ℓp."""
 
 from typing import Any, ClassVar
 
@@ -69,12 +69,12 @@ def _kind(kind: str, sizes: Sizes) -> Arrays:
 
 
 class VanishingPenalty(Figure):
-    """Penalties that vanish, beside balls that grow."""
+    """Vanishing penalties compared with growing balls."""
 
     name = "vanishing-penalty"
     paper = Paper.TRANSFORMERS
     order = 1.5
-    title = "Penalties that vanish, beside balls that grow"
+    title = "Vanishing penalties compared with growing balls"
     seconds = 15
     claim = (
         "The minimisers of the loss plus λ‖W‖² converge to the Frobenius Att-SVM as λ → 0, those of the loss plus "

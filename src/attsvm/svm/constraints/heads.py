@@ -31,7 +31,7 @@ def stacked_heads(constraints: Constraints) -> Constraints:
         return stacked
     joined = Given(each(given.keys), _joined(each(given.queries)), _joined(each(given.first)))
     if not ExactConstraints.affordable(replace(stacked, given=joined)):
-        return stacked  # nobody uses them, and the blocks are H times as large as the keys
+        return stacked  # they are not used, and the blocks are H times as large as the keys
     return replace(stacked, given=joined._replace(keys=_in_blocks(joined.keys)))
 
 

@@ -16,7 +16,7 @@ Chosen = Bool[np.ndarray, " N"] | Int[np.ndarray, " some"]
 class UnitRows(NamedTuple):
     """Rows of N problems divided by their norms; row k of each is at ``position[k]`` of the flattened (n, Q, T)."""
 
-    # which problems have the row. Otherwise it stands for a row of zeros with right side −1, which always holds.
+    # which problems have the row. Otherwise it represents a row of zeros with right side −1, which always holds.
     there: Bool[np.ndarray, "N m"]
     right: RowVector  # shape (N, m), b divided by the norms of the rows
     equality: Bool[np.ndarray, "N m"]

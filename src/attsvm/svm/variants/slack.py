@@ -160,7 +160,7 @@ def _soft_gap(
     excess = np.maximum(excess_of(short - error), excess_of(short + error)).sum(axis=-1) + 0.5 * apart**2
     with np.errstate(divide="ignore", invalid="ignore"):
         gap = np.where(excess == 0, 0.0, excess / least)
-    # of rows whose norms leave the floats, nothing is proved
+    # nothing is proved if norms of rows overflow or underflow
     return np.where(np.isnan(gap), np.inf, gap), objective
 
 

@@ -98,7 +98,7 @@ class LogitSplit:
         return f"LogitSplit(head {self.head}: {len(self.origins)} origins, sum of the parts to {self.error:.0e})"
 
     def logits(self, query: str | None = None, key: str | None = None) -> Float[np.ndarray, "n Q T"]:
-        """The part of the logits with these origins; None stands for all origins.
+        """The part of the logits with these origins; None means all origins.
 
         Raises
         ------

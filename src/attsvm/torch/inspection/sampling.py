@@ -34,7 +34,7 @@ class Sampler:
     ) -> Int[np.ndarray, "b q"]:
         """Positions of the chosen queries, and −1 elsewhere.
 
-        If all Q columns fit, a query stands in the column of its own position; a sample fills columns from the first.
+        If all Q columns fit, a query is in the column of its position; a sample fills columns from the first.
 
         Parameters
         ----------

@@ -74,7 +74,7 @@ class Program:
 
     @property
     def takes_powers_out(self) -> bool:
-        """Whether weights may leave the floats: the objective depends on their direction alone once they are large.
+        """Whether weights may overflow: the objective of large weights depends on their direction alone.
 
         A trained head is not of this kind, nor is a penalty.
         """
