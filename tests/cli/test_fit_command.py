@@ -571,7 +571,7 @@ def test_a_source_outside_the_package_is_read_and_shown(tmp_path, fit_here, refu
 
 def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
     from attsvm.report.claim import claim_folder
-    from attsvm.report.fit import folder as fit_folder
+    from attsvm.report.fit import page
 
     problem = attsvm.Problem(**saturating_problem())
     from attsvm.apps.fit.fit import fit
@@ -579,7 +579,7 @@ def test_a_crash_while_writing_leaves_nothing(tmp_path, monkeypatch):
 
     done = fit(problem, steps=20)
     result = numbers(done, problem, source="here", command="attsvm fit", seed=0)
-    monkeypatch.setattr(fit_folder, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
+    monkeypatch.setattr(page, "draw_all", lambda *_: (_ for _ in ()).throw(RuntimeError("no ink")))
     with pytest.raises(RuntimeError, match="no ink"), claim_folder(tmp_path / "out") as folder:
-        fit_folder.write_folder(folder, done, result, "attsvm fit")
+        page.write_folder(folder, done, result, "attsvm fit")
     assert list(tmp_path.iterdir()) == []

@@ -17,8 +17,8 @@ from attsvm.apps.fit.history import recorded_attention
 from attsvm.datasets import find_source
 from attsvm.measures import attention_of
 from attsvm.report.figure_data import figure_series
-from attsvm.report.fit.folder import write_folder
 from attsvm.report.fit.numbers import numbers
+from attsvm.report.fit.page import write_folder
 from attsvm.report.render import svg_element
 from attsvm.reproduce.rings import draw_rings, ring_steps
 

@@ -14,8 +14,8 @@ from attsvm.apps.fit.fit import fit
 from attsvm.apps.texts.fit_text import TextOptions, fit_text, text_classifier
 from attsvm.apps.texts.text import Texts
 from attsvm.report.fit import figures
-from attsvm.report.fit.folder import write_folder
 from attsvm.report.fit.numbers import numbers
+from attsvm.report.fit.page import write_folder
 from attsvm.report.fit.words import tables
 from attsvm.report.texts.figures import draw_text_figures
 from attsvm.report.texts.numbers import text_numbers

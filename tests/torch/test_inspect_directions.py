@@ -11,7 +11,7 @@ import torch
 import attsvm.torch
 from attsvm.torch.inspection.attention_only import AttentionOnly
 from attsvm.torch.inspection.factor_change import factor_change
-from attsvm.torch.inspection.minimal_set import minimal_set
+from attsvm.torch.inspection.reasons import minimal_set
 from attsvm.torch.inspection.weights import Projections
 
 

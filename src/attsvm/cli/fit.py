@@ -130,7 +130,7 @@ def fit(
         from attsvm.apps.fit.fit import fit as train_and_compare
 
         if folder:
-            from attsvm.report.fit.folder import write_folder
+            from attsvm.report.fit.page import write_folder
 
         draws = (seeds or found.draws) if drawing.relevant is not None else 1
         result: dict[str, Any] | None = None

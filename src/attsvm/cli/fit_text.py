@@ -106,7 +106,7 @@ def fit_text(
             done = train_and_compare(given, test_texts, options, classifier=classifier, callback=callback)
         result = text_numbers(done, source=texts, test=test, command=command, seed=seed, threads=threads)
         if folder:
-            from attsvm.report.texts.folder import write_text_folder
+            from attsvm.report.texts.page import write_text_folder
 
             write_text_folder(folder, done, result, command)
     print_result(result, json, tables(result), verdict(result), notes(result))

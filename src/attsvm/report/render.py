@@ -1,5 +1,6 @@
 """Pages from Jinja2 templates: self-contained HTML files, light and dark."""
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -11,11 +12,23 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from attsvm.plot import style
-from attsvm.report.contents import with_contents
 from attsvm.report.figure_data import data_links
 from attsvm.report.glossary import with_terms
 from attsvm.report.over_steps import all_layers, with_layers
-from attsvm.report.papers import cited
+
+FEWEST = 4
+"""Fewest sections of a page with a table of contents."""
+
+_HEADING = re.compile(r"<h2(?: id=\"(?P<id>[^\"]*)\")?>(?P<text>.*?)</h2>", re.DOTALL)
+
+CITATIONS = {
+    "Tarzanagh, Li, Zhang and Oymak (2023)": "2306.13596",
+    "Tarzanagh, Li, Thrampoulidis and Oymak (2023)": "2308.16898",
+    "mirror-descent paper": "2410.14581",
+}
+"""arXiv numbers by how a page names the paper."""
+
+_CITED = re.compile("|".join([*map(re.escape, CITATIONS), r"\b\d{4}\.\d{5}\b"]))
 
 
 def render(template: str, *, package: str = "attsvm.report", **values: Any) -> str:
@@ -73,3 +86,44 @@ def dark_shade(share: float) -> bool:
     (False, True)
     """
     return style.ink_on(share * np.array(to_rgb(style.BLUE)) + 1 - share) == "white"
+
+
+def with_contents(html: str) -> Markup:
+    """The body of a page behind a list of links to its sections, unless it has such a list or few sections.
+
+    Examples
+    --------
+    >>> from attsvm.report.render import with_contents
+    >>> page = with_contents("<h2>Words</h2><h2>Examples</h2><h2>Figures</h2><h2>Numbers</h2>")
+    >>> '<a href="#section-2">Examples</a>' in page, '<h2 id="section-2">Examples</h2>' in page
+    (True, True)
+    """
+    if 'class="contents"' in html or len(_HEADING.findall(html)) < FEWEST:
+        return Markup(html)
+    links: list[str] = []
+
+    def numbered(heading: re.Match[str]) -> str:
+        name = heading["id"] or f"section-{len(links) + 1}"
+        title = re.sub(r"<[^>]*>", "", heading["text"])
+        links.append(f'<li><a href="#{name}">{title}</a></li>')
+        return f'<h2 id="{name}">{heading["text"]}</h2>'
+
+    body = _HEADING.sub(numbered, html)
+    listed = "\n".join(links)
+    return Markup(f'<details class="contents"><summary>Contents</summary>\n<ol>\n{listed}\n</ol>\n</details>\n{body}')
+
+
+def cited(text: str) -> Markup:
+    """A text as HTML whose citations and arXiv numbers are links to arXiv.
+
+    Examples
+    --------
+    >>> from attsvm.report.render import cited
+    >>> print(cited("p < 2 (2308.16898)"))
+    p &lt; 2 (<a href="https://arxiv.org/abs/2308.16898">2308.16898</a>)
+    """
+
+    def link(found: re.Match[str]) -> str:
+        return f'<a href="https://arxiv.org/abs/{CITATIONS.get(found[0], found[0])}">{found[0]}</a>'
+
+    return Markup(_CITED.sub(link, str(escape(text))))

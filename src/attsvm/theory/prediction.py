@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool
@@ -11,6 +11,7 @@ from attsvm._utils.checks import check_kind
 from attsvm.errors import ProblemError
 from attsvm.losses import Keeps
 from attsvm.measures import attention_of
+from attsvm.next_token.of_problem import ProblemGraph
 from attsvm.norms import Norm, Nuclear, read_norm, written_norm
 from attsvm.optimizers import Limit
 from attsvm.problem import Problem, check_is_problem
@@ -21,7 +22,6 @@ from attsvm.theory.hypotheses import NO_PENALTY, SAME_NORM, Theorem, of_loss, of
 from attsvm.theory.hypothesis import Hypothesis, read_hypotheses, written_hypotheses
 from attsvm.theory.joint import joint_direction
 from attsvm.theory.judgement import Judgement, Model, judge
-from attsvm.theory.label_components import label_components
 from attsvm.theory.limit_of_run import EUCLIDEAN, known_limit, norm_for, rank_for
 from attsvm.theory.penalised import Minimiser, penalised_minimiser
 from attsvm.theory.standing import Standing
@@ -300,3 +300,32 @@ def _penalised(limit: Minimiser | None, rows: list[Hypothesis]) -> Judgement:
 def _kept_sets(problem: Problem, run: Run) -> Bool[np.ndarray, "*queries T"]:
     kept = problem.canonical.allowed & (attention_of(problem, run.weights) > KEPT)
     return kept if problem.has_query_axis else kept[..., 0, :]
+
+
+class LabelComponents(NamedTuple):
+    """The kept sets of the graph-SVM, the finite part for the ℓ2 norm, and whether a graph has a cycle."""
+
+    selected: Bool[np.ndarray, "*queries T"]
+    finite: np.ndarray | None
+    cyclic: bool
+
+
+def label_components(problem: Problem, run: Run, part: Trained, used: Norm) -> LabelComponents:
+    """What the graphs of the problems predict for a run, in its trained parameters ``part``.
+
+    Raises ProblemError if equal tokens have different keys, or a context does not contain its label.
+    """
+    batch = problem.batch_shape
+    graphs = {index: ProblemGraph.of(problem[index] if batch else problem) for index in np.ndindex(batch)}
+    first = next(iter(graphs.values()))
+    selected = np.empty((*batch, *first.shape), bool)
+    finite = np.zeros((*batch, *part.history.shape[1 + len(run.batch_shape) :]))
+    for index, graph in graphs.items():
+        selected[index] = graph.kept()
+        minimiser = graph.finite_minimiser(part.problem[index] if batch else part.problem)
+        finite[index] = minimiser.weights.reshape(finite.shape[len(batch) :])
+    return LabelComponents(
+        np.broadcast_to(selected, (*run.batch_shape, *first.shape)),
+        np.broadcast_to(finite, (*run.batch_shape, *finite.shape[len(batch) :])) if used == EUCLIDEAN else None,
+        any(graph.graph.is_cyclic for graph in graphs.values()),
+    )

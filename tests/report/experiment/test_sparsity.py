@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attsvm.report.experiment.sparsity import draw_sparsity
+from attsvm.report.experiment.figures import draw_sparsity
 
 
 def test_lines_are_the_layers_and_their_mean():

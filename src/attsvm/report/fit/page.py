@@ -1,11 +1,12 @@
 """The page of ``attsvm fit``."""
 
+from pathlib import Path
 from typing import Any
 
 from attsvm.apps.fit.result import Fit
 from attsvm.datasets import Source
 from attsvm.report.drawn import Shown
-from attsvm.report.fit.figures import weights_symbol
+from attsvm.report.fit.figures import draw_all, weights_symbol
 from attsvm.report.fit.sequences import single_sequences
 from attsvm.report.fit.words import (
     about_comparison,
@@ -19,6 +20,7 @@ from attsvm.report.fit.words import (
 )
 from attsvm.report.render import render
 from attsvm.report.words import number, percent, rate
+from attsvm.report.write import write_page
 
 
 def page(fit: Fit, result: dict[str, Any], drawn: list[Shown], command: str, source: Source | None = None) -> str:
@@ -108,3 +110,17 @@ def _cards(fit: Fit, result: dict[str, Any]) -> list[tuple[str, str, str]]:
             ("Direction error", number(errors["final"]), "to the Att-SVM of the trained selection"),
         ]
     return cards
+
+
+def write_folder(folder: Path, fit: Fit, result: dict[str, Any], command: str, source: Source | None = None) -> None:
+    """Write ``index.html``, ``figures/*.png``, ``result.json`` and ``run.npz``.
+
+    An interrupted fit gets no figures: drawing them takes longer than a user waits after Ctrl-C.
+
+    ``folder``: an existing folder, from :func:`attsvm.report.claim.claim_folder`. ``result``: of
+    :func:`attsvm.report.fit.numbers`. ``command``: the command that was run. ``source``: where the data came from: it
+    names the page, and its pictures are shown.
+    """
+    drawn = [] if result["interrupted"] else draw_all(fit, source)
+    write_page(folder, page(fit, result, drawn, command, source), drawn, result)
+    fit.run.save(folder / "run.npz")

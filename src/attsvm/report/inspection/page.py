@@ -1,5 +1,6 @@
 """The page of ``attsvm inspect``: the heads by every measure, a table of the heads, and one head in detail."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,6 @@ import numpy as np
 
 from attsvm.report.drawn import Shown
 from attsvm.report.figure_data import file_links
-from attsvm.report.inspection.directions import Words, directions_of
 from attsvm.report.inspection.figures import Known, draw_inspection
 from attsvm.report.inspection.found import Found
 from attsvm.report.inspection.origins import origins_of, tests_of
@@ -25,11 +25,13 @@ from attsvm.report.inspection.words import (
 )
 from attsvm.report.render import render
 from attsvm.report.squares import WIDEST, attention_square, square_table
-from attsvm.report.words import short
+from attsvm.report.words import percent, short
 from attsvm.report.write import page_files
 
 if TYPE_CHECKING:
     from attsvm.torch.inspection import HeadView, Inspection
+
+Words = Callable[[list[int]], list[str]]
 
 
 class InspectionFiles:
@@ -126,3 +128,25 @@ def _heads(inspection: "Inspection") -> dict[str, Any]:
             cells += ["not solved yet", "-", "-", "-"]
         rows.append(cells)
     return {"columns": columns, "rows": rows}
+
+
+def directions_of(view: "HeadView", texts: list[list[str]], words: Words | None) -> list[dict[str, Any]]:
+    """For each direction its share of ‖W‖², and a row of words at both ends for queries, keys and the vocabulary.
+
+    ``texts``: the tokens of every sequence. ``words``: from numbers of tokens of the vocabulary to their names.
+    """
+
+    def placed(places: Any) -> str:
+        return " · ".join(texts[i][place] for i, place in places.tolist())
+
+    found = []
+    for number, one in enumerate(view.directions, 1):
+        rows = [
+            ("queries of the text", *map(placed, one.query_ends)),
+            ("keys of the text", *map(placed, one.key_ends)),
+        ]
+        if words is not None and one.vocabulary_ends is not None:
+            ends = (" · ".join(words(end.tolist())) for end in one.vocabulary_ends)
+            rows.append(("keys of the vocabulary", *ends))
+        found.append({"title": f"Direction {number}: {percent(one.share)} of ‖W‖²", "rows": rows})
+    return found

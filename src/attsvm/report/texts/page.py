@@ -1,18 +1,23 @@
 """The page of ``attsvm fit-text``."""
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from attsvm.apps.texts.history import recorded_attention
 from attsvm.apps.texts.result import Part, TextFit
+from attsvm.estimator.forward import forward
 from attsvm.report.drawn import Shown
 from attsvm.report.over_steps import slider
 from attsvm.report.render import render
 from attsvm.report.spans import Span, above_average, over_steps, shaded
+from attsvm.report.texts.figures import draw_text_figures
 from attsvm.report.texts.words import accuracy_of, notes, number_of_words, tables, verdict
 from attsvm.report.words import number, short
+from attsvm.report.write import write_page
 
 SHORT, LONG = 30, 120
 """Fewest and most words of an example, if there are enough such texts."""
@@ -133,3 +138,25 @@ def _example(fit: TextFit, row: int, at_steps: np.ndarray) -> dict[str, Any]:
         ),
         "spans": spans,
     }
+
+
+def recorded_attention(fit: TextFit, rows: Sequence[int]) -> tuple[list[int], list[Float[np.ndarray, "R T"]]]:
+    """The attention that some test texts had at recorded steps, up to the step whose parameters are kept.
+
+    ``rows``: numbers of test texts.
+
+    Returns ``steps`` (R steps; the last one is the kept step) and ``attention`` (of each text, for its T words).
+    """
+    path, texts = fit.classifier.path_, fit.test.sequences[np.asarray(rows, dtype=int)]
+    of_all = [forward(model, texts).attention for model in path.values()]
+    return list(path), np.split(np.array(of_all), texts.offsets[1:-1], axis=1)
+
+
+def write_text_folder(folder: Path, fit: TextFit, result: dict[str, Any], command: str) -> None:
+    """Write ``index.html``, ``figures/*.png`` and ``result.json``.
+
+    ``folder``: an existing folder, from :func:`attsvm.report.claim.claim_folder`. ``result``: of
+    :func:`attsvm.report.texts.numbers.text_numbers`. ``command``: the command that was run.
+    """
+    drawn = draw_text_figures(fit)
+    write_page(folder, text_page(fit, result, drawn, command), drawn, result)

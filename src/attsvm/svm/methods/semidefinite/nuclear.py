@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.norms import Norm, Nuclear
@@ -28,8 +28,7 @@ from attsvm.svm.methods.semidefinite.cone import (
     measure,
     start_slack,
 )
-from attsvm.svm.methods.semidefinite.face import Face
-from attsvm.svm.methods.semidefinite.nuclear_face import NuclearFace
+from attsvm.svm.methods.semidefinite.face import Face, Singular
 from attsvm.svm.methods.semidefinite.solve_semidefinite import METHODS, solve_semidefinite
 
 BLOCKED_ROWS = 128
@@ -40,6 +39,44 @@ NEGLIGIBLE = 1e-6
 
 LEFT_OUT = np.zeros((1, 1, 1))
 """Placeholder for the change of D, which follows from that of λ."""
+
+
+class NuclearFace:
+    """The face on which A*(λ) has r singular values 1 and W has rank r.
+
+    U₁'A*(λ)V₁ = I up to a rotation, and S is unknown.
+    """
+
+    mix: ClassVar[float] = 4.5
+    ridge: ClassVar[float] = 0.1
+
+    def mixed(self, weights: Block, pull: Block) -> Block:
+        """Return A*(λ), which is X."""
+        return np.asarray(self.mix * weights + pull)
+
+    def first_size(self, value: Values) -> Values:
+        return np.ones(len(value))
+
+    def sizes(self, core: Singular, rest: Singular) -> tuple[Singular, Singular]:
+        """W is U₁SV₁' on a face of the nuclear norm."""
+        return core, rest
+
+    def free(self, inside: Bool[np.ndarray, " d"], sums: Bool[np.ndarray, "d c"]) -> Bool[np.ndarray, "d c"]:
+        """The symmetric part of U₁'WV₁."""
+        return np.asarray(sums & inside[:, None] & inside[: sums.shape[1]])
+
+    def gather(self, diagonal: np.ndarray, inside: np.ndarray, pull: Singular | None = None) -> None:
+        """The singular values of W are independent."""
+
+    def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
+        """Do nothing, as in ``gather``."""
+
+    def size(self, before: Values, weights: Block) -> Values:
+        return before
+
+    def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:
+        """Their sum and the largest."""
+        return weights.sum(axis=-1), pull[:, 0]
 
 
 @dataclass(frozen=True)
