@@ -11,8 +11,9 @@ from sklearn.preprocessing import FunctionTransformer
 
 import attsvm
 from attsvm import Progress
-from attsvm._utils import progress
-from attsvm._utils.progress import Lines, shown, words
+from attsvm._utils import progress, progress_display
+from attsvm._utils.progress import shown, words
+from attsvm._utils.progress_display import Lines
 
 NAN = float("nan")
 
@@ -25,8 +26,8 @@ def clock(monkeypatch):
     return now
 
 
-def run(clock, display, steps, total, loss=0.5, stage=lambda step: None):
-    with shown(display, "training") as callback:
+def run(clock, steps, total, loss=0.5, stage=lambda step: None, seconds=10.0):
+    with shown(True, "training", seconds_a_line=seconds) as callback:
         for step in range(1, steps + 1):
             clock.seconds += 1
             callback(Progress(step, total, loss=loss, stage=stage(step)))
@@ -40,7 +41,7 @@ def lines(capsys):
 
 
 def test_off_a_terminal_there_is_a_line_every_ten_seconds_with_the_time_left(clock, capsys):
-    run(clock, True, 25, 100)
+    run(clock, 25, 100)
     # the time is that of the steps after the second call: 90 steps of a second are left after step 10
     assert lines(capsys) == [
         "10/100, loss 0.5, 90 s left",
@@ -50,18 +51,18 @@ def test_off_a_terminal_there_is_a_line_every_ten_seconds_with_the_time_left(clo
 
 
 def test_a_new_stage_is_a_line_and_a_short_computation_is_none(clock, capsys):
-    run(clock, True, 6, 6, stage=lambda step: f"epoch {(step + 2) // 3} of 2")
+    run(clock, 6, 6, stage=lambda step: f"epoch {(step + 2) // 3} of 2")
     assert lines(capsys) == [
         "epoch 1 of 2, 1/6, loss 0.5",
         "epoch 2 of 2, 4/6, loss 0.5, 2 s left",
         "epoch 2 of 2, 6/6, loss 0.5",
     ]
-    run(clock, True, 9, 100)
+    run(clock, 9, 100)
     assert not lines(capsys)
 
 
 def test_what_is_not_known_is_not_shown(clock, capsys):
-    run(clock, lambda name: Lines(name, 1.0), 3, None, loss=NAN)
+    run(clock, 3, None, loss=NAN, seconds=1.0)
     assert lines(capsys) == ["1", "2", "3"]
     assert words(Progress(0, 5, loss=None, gap=NAN), None) == "0/5"
 
@@ -76,7 +77,7 @@ def test_in_a_terminal_there_is_a_bar_that_is_removed(clock, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     for total in (100, None):
-        run(clock, True, 25, total)
+        run(clock, 25, total)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
     assert "25/100, loss 0.5, 75 s left" in plain
     assert "━" in plain
@@ -88,19 +89,20 @@ def test_a_notebook_has_a_bar_that_replaces_itself(clock, monkeypatch, capsys):
     made = []
 
     class Handle:
-        update = staticmethod(made.append)
+        update = staticmethod(lambda shown, raw: made.append(shown))
 
-    def display(shown, display_id):
-        assert display_id is True
+    def display(shown, raw, display_id):
+        assert raw is display_id is True
         made.append(shown)
         return Handle
 
     kernel = SimpleNamespace(config={"IPKernelApp": {}})
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: kernel))
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
-    run(clock, True, 3, 10)
-    run(clock, True, 1, None)
-    html = [one._repr_html_() for one in made]
+    run(clock, 3, 10)
+    run(clock, 1, None)
+    html = [one["text/html"] for one in made]
+    assert made[2]["text/plain"] == "training: 3/10, loss 0.5, 7 s left"
     assert len(html) == 4
     assert '<progress max="10" value="3"' in html[2]
     assert "training: 3/10, loss 0.5, 7 s left" in html[2]
@@ -112,10 +114,10 @@ def test_functions_show_their_progress_and_still_call_back(monkeypatch):
     seen, called = [], []
 
     class Kept(Lines):
-        def show(self, at, seconds_left):
+        def show(self, at):
             seen.append((self.name, at.step, at.steps))
 
-    monkeypatch.setattr(progress, "find_display", Kept)
+    monkeypatch.setattr(progress_display, "find_display", Kept)
     problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
     run = attsvm.train(problem, steps=30, progress=True, callback=called.append)
     assert seen[-1] == ("training", 30, 30)

@@ -14,7 +14,7 @@ import pytest
 from scipy.optimize import linprog
 
 import attsvm
-from attsvm._utils.progress import Lines
+from attsvm._utils import progress_display
 from attsvm.errors import ProblemError
 from attsvm.sweeps import Measure, Output
 from attsvm.sweeps.block import Block, drawn_block
@@ -264,8 +264,8 @@ def test_a_chunk_that_fails_three_times_is_recorded_and_tried_again_by_the_next_
 
 def test_the_command_estimates_runs_and_refuses(command, tmp_path, monkeypatch):
     # a line at each change, not after seconds
-    monkeypatch.setattr("attsvm._utils.progress._SECONDS_A_STAGE", 0.0)
-    monkeypatch.setattr("attsvm.cli.messages.Lines", lambda name, seconds: Lines(name, 0.0))
+    monkeypatch.setattr(progress_display, "SECONDS_A_STAGE", 0.0)
+    monkeypatch.setattr("attsvm.cli.messages.SECONDS_A_LINE", 0.0)
     options = ["--grid", "dim=1,2", "--measure", "feasible", "--trials", 20, "--set", "num_tokens=3", "--workers", 0]
     status, printed, _ = command("sweep", *options, "--dry-run")
     assert status == 0

@@ -1,17 +1,10 @@
-"""How far a computation is, shown while it runs: a bar in a terminal or a notebook, plain lines elsewhere.
-
-Whatever is shown goes to stderr, or below the cell of a notebook.
-"""
+"""How far a computation is: what callbacks receive, and how functions show it while they run."""
 
 import contextlib
-import html
 import math
-import os
-import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -22,14 +15,10 @@ from attsvm._utils.checks import check_callback, check_flag
 P = ParamSpec("P")
 R = TypeVar("R")
 
-terminal_bar = lazy_loader.load(
-    "attsvm._utils.terminal_bar", suppress_warning=True
-)  # rich takes as long as SciPy to import
+progress_display = lazy_loader.load("attsvm._utils.progress_display", suppress_warning=True)
 
 SECONDS_A_LINE = 10.0
-"""Off a terminal, there is a line at least this often, and one for each new stage that comes a second after another."""
-
-_SECONDS_A_STAGE = 1.0
+"""Off a terminal, there is a line at least this often."""
 
 _SECONDS_A_CHANGE = 0.1
 
@@ -91,127 +80,13 @@ Callback = Callable[[Progress], object]
 """Called with a :class:`Progress`; a true return value stops the computation."""
 
 
-class Display(ABC):
-    """Where progress is shown.
-
-    Parameters
-    ----------
-    name : str
-        What is computed, such as "training".
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @abstractmethod
-    def show(self, at: Progress, seconds_left: float | None) -> None:
-        """Show the progress."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """The computation has ended."""
-
-
-class Lines(Display):
-    """Plain lines with the time of day, for a file, a pipe or the log of a cluster.
-
-    Parameters
-    ----------
-    name : str
-    seconds : float
-        The time between two lines of a stage.
-    """
-
-    def __init__(self, name: str, seconds: float = SECONDS_A_LINE) -> None:
-        super().__init__(name)
-        self.seconds = seconds
-        self.stage: str | None = None
-        self.printed = time.monotonic()
-        self.ahead, self.any = "", False
-
-    def show(self, at: Progress, seconds_left: float | None) -> None:
-        """Print a line if the stage is new or enough time has passed."""
-        now = time.monotonic()
-        self.ahead = words(at, seconds_left)
-        if now - self.printed >= (self.seconds if at.stage == self.stage else _SECONDS_A_STAGE):
-            self.stage, self.printed = at.stage, now
-            self._print()
-
-    def close(self) -> None:
-        """Print where it has ended, if there were lines before."""
-        if self.any and self.ahead:
-            self._print()
-
-    def _print(self) -> None:
-        print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.name}: {self.ahead}", file=sys.stderr, flush=True)
-        self.ahead, self.any = "", True
-
-
-class Cell(Display):
-    """A bar below the cell of a notebook, which replaces itself. It needs IPython alone."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.handle: Any = None
-
-    def show(self, at: Progress, seconds_left: float | None) -> None:
-        """Show the bar, or move it."""
-        found = _Drawn(self.name, at, words(at, seconds_left))
-        if self.handle is None:
-            self.handle = sys.modules["IPython.display"].display(found, display_id=True)
-        else:
-            self.handle.update(found)
-
-    def close(self) -> None:
-        """Leave the last state there."""
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """A bar as a notebook draws it."""
-
-    name: str
-    at: Progress
-    words: str
-
-    def _repr_html_(self) -> str:
-        known = "" if self.at.steps is None else f' max="{self.at.steps}" value="{self.at.step}"'
-        text = html.escape(f"{self.name}: {self.words}")
-        return f'<div><progress{known} style="width: 12em" aria-hidden="true"></progress> {text}</div>'
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.words}"
-
-
-def find_display(name: str) -> Display:
-    """The display that suits where the program runs."""
-    if _in_notebook():
-        return Cell(name)
-    if not in_terminal():
-        return Lines(name)
-    bar: Display = terminal_bar.Bar(name)
-    return bar
-
-
 @contextlib.contextmanager
 def shown(
-    wanted: bool | Callable[[str], Display], name: str, callback: Callable[[Any], object] | None = None
+    wanted: bool, name: str, callback: Callable[[Any], object] | None = None, seconds_a_line: float = SECONDS_A_LINE
 ) -> Iterator[Callable[[Any], object] | None]:
-    """Show the progress of the block.
+    """Show the progress of the block if it is wanted. ``name``: what is computed.
 
-    Parameters
-    ----------
-    wanted : bool or callable
-        True for the display of :func:`find_display`, False for none; or what makes one from the name.
-    name : str
-        What is computed.
-    callback : callable, optional
-        Of the caller, which is called, too.
-
-    Yields
-    ------
-    callable or None
-        The callback for the computation: it shows its progress, and returns what the callback of the caller returns.
+    It yields the callback for the computation, which returns what the callback of the caller returns.
 
     Examples
     --------
@@ -220,19 +95,17 @@ def shown(
     ...     callback("at step 1")
     at step 1
     """
-    if wanted is False:
+    if not wanted:
         yield callback
         return
-    display = find_display(name) if wanted is True else wanted(name)
-    clock, last = _Clock(), -_SECONDS_A_CHANGE
+    display, last = progress_display.find_display(name, seconds_a_line), -math.inf
 
     def update(at: Any) -> object:
         nonlocal last
-        clock.count(at.step)
         now = time.monotonic()
         if now - last >= _SECONDS_A_CHANGE or at.step == at.steps:
             last = now
-            display.show(at, clock.seconds_left(at.step, at.steps))
+            display.show(at)
         return callback(at) if callback is not None else None
 
     try:
@@ -266,27 +139,6 @@ def reports(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return call
 
     return decorate
-
-
-@dataclass
-class _Clock:
-    """The time that is left, from the speed since the second call: what was before it is start and compilation."""
-
-    first: int | None = None
-    start: tuple[int, float] | None = field(default=None)
-
-    def count(self, step: int) -> None:
-        """Take note of a step."""
-        if self.first is None:
-            self.first = step
-        elif self.start is None and step > self.first:
-            self.start = step, time.monotonic()
-
-    def seconds_left(self, step: int, steps: int | None) -> float | None:
-        """The seconds for the remaining steps; None while it cannot be known."""
-        if steps is None or step >= steps or self.start is None or step <= self.start[0]:
-            return None
-        return (steps - step) * (time.monotonic() - self.start[1]) / (step - self.start[0])
 
 
 def in_draws(
@@ -335,7 +187,7 @@ def words(at: Progress, seconds_left: float | None) -> str:
     '12'
     """
     count = f"{at.step:,}" if at.steps is None else f"{at.step:,}/{at.steps:,}"
-    left = "" if seconds_left is None else f"{duration(seconds_left)} left"
+    left = f"{duration(seconds_left)} left" if seconds_left else ""
     return ", ".join(part for part in (at.stage, count, *at.details(), left) if part)
 
 
@@ -366,12 +218,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def in_terminal() -> bool:
-    """Whether stderr is a terminal in which a line can be replaced."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+def is_recorded(step: int) -> bool:
+    """Return whether a training loop records a step for pages: 0 and powers of two, 21 records in a million steps.
 
-
-def _in_notebook() -> bool:
-    """Whether the program runs in a kernel of Jupyter."""
-    find_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
-    return "IPKernelApp" in getattr(find_shell(), "config", ())
+    Examples
+    --------
+    >>> from attsvm._utils.progress import is_recorded
+    >>> [step for step in range(10) if is_recorded(step)]
+    [0, 1, 2, 4, 8]
+    """
+    return step.bit_count() <= 1

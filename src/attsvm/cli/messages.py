@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from attsvm._utils.progress import Display, Lines, find_display, in_terminal, shown
+from attsvm._utils.progress import SECONDS_A_LINE, shown
 from attsvm.errors import ProblemError
 
 
@@ -23,7 +23,6 @@ class Level(IntEnum):
     VERBOSE = 2
 
 
-_SECONDS_A_LINE = {Level.NORMAL: 10.0, Level.VERBOSE: 1.0}
 _level = Level.NORMAL
 
 
@@ -40,20 +39,8 @@ def say(line: str) -> None:
 
 @contextlib.contextmanager
 def progress(name: str, callback: Callable[[Any], object]) -> Iterator[Callable[[Any], object]]:
-    """Show the progress of the block, unless the command is quiet; yield the callback that shows it.
-
-    Parameters
-    ----------
-    name : str
-        What is computed.
-    callback : callable
-        It is called, too, and what it returns is returned.
-    """
-
-    def display(name: str) -> Display:
-        return find_display(name) if in_terminal() else Lines(name, _SECONDS_A_LINE[_level])
-
-    with shown(display if _level > Level.QUIET else False, name, callback) as update:
+    """Show the progress of the block, unless the command is quiet. It yields what shows it and calls the callback."""
+    with shown(_level > Level.QUIET, name, callback, 1.0 if is_verbose() else SECONDS_A_LINE) as update:
         yield update or callback
 
 

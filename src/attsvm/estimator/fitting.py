@@ -14,8 +14,7 @@ import optax
 
 from attsvm._utils.devices import batch_out_of_memory
 from attsvm._utils.jax_devices import available, default_device, exhausted, name_of
-from attsvm._utils.progress import Progress
-from attsvm._utils.recording import is_recorded
+from attsvm._utils.progress import Progress, is_recorded
 from attsvm.errors import ProblemError
 from attsvm.estimator.network import Network
 from attsvm.estimator.settings import Settings

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from attsvm._utils.devices import enough_memory
 from attsvm._utils.interruption import interruptions
-from attsvm._utils.progress import Callback, Progress
-from attsvm._utils.recording import is_recorded
+from attsvm._utils.progress import Callback, Progress, is_recorded
 from attsvm.apps.experiments.board import Board
 from attsvm.apps.experiments.checkpoints import Position, load_checkpoint, save_checkpoint
 from attsvm.apps.experiments.evaluation import EVALUATION_BATCH, answers, evaluate, in_precision, losses
