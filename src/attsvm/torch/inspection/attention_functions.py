@@ -56,22 +56,12 @@ def _kept(function: Callable[..., Any], keep: Callable[[FusedCall], object]) -> 
 def fused_call(module: nn.Module, query: Tensor, key: Tensor, mask: Any, options: dict[str, Any]) -> FusedCall:
     """The call of scaled_dot_product_attention that does what an attention function does.
 
-    Parameters
-    ----------
-    module : Module
-        Its ``is_causal`` counts if the options have none.
-    query : Tensor, shape (b, H, Q, d_h)
-    key : Tensor, shape (b, G, T, d_h)
-    mask : Tensor or None
-        Of padding, shape (b, T), where 0 is padding; or of all pairs, shape (b, 1 or H, Q, T), which leaves nothing to
-        the options.
-    options : dict
-        Among them ``is_causal``, ``sliding_window``, ``scaling``, and ``position_ids`` of packed sequences.
+    ``module``: its ``is_causal`` counts if the options have none. ``query``: shape (b, H, Q, d_h). ``key``: shape (b,
+    G, T, d_h). ``mask``: of padding, shape (b, T), where 0 is padding; or of all pairs, shape (b, 1 or H, Q, T), which
+    leaves nothing to the options. ``options``: among them ``is_causal``, ``sliding_window``, ``scaling``, and
+    ``position_ids`` of packed sequences.
 
-    Raises
-    ------
-    ProblemError
-        If the mask or an option cannot be read.
+    Raises ProblemError if the mask or an option cannot be read.
     """
     scaling, window = options.get("scaling"), options.get("sliding_window")
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)

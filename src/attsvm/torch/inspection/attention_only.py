@@ -9,13 +9,7 @@ ROTARY_BASE = 100.0
 
 
 class Attention(nn.Module):
-    """Causal self-attention, with rotary positions or none.
-
-    Parameters
-    ----------
-    size, heads : int
-    rotary : bool
-    """
+    """Causal self-attention, with rotary positions or none."""
 
     def __init__(self, size: int, heads: int, rotary: bool) -> None:
         super().__init__()
@@ -42,19 +36,10 @@ class AttentionOnly(nn.Module):
     With two layers it learns induction: heads of the first layer copy the previous token, and heads of the second layer
     look for a place whose previous token is the present one.
 
-    Parameters
-    ----------
-    vocabulary, length : int
-        Tokens, and the longest sequence.
-    size, heads, layers : int
-    rotary : bool
-        Rotary positions instead of learned ones.
-    norm : bool
-        Whether a layer norm precedes each layer and the output.
+    ``vocabulary``, ``length``: tokens, and the longest sequence. ``rotary``: rotary positions instead of learned ones.
+    ``norm``: whether a layer norm precedes each layer and the output.
 
-    References
-    ----------
-    Elhage et al. (2021), *A Mathematical Framework for Transformer Circuits*.
+    References: Elhage et al. (2021), *A Mathematical Framework for Transformer Circuits*.
     """
 
     def __init__(
@@ -109,11 +94,8 @@ def repeated_sequences(
     The start of the period and its length, from an eighth to a half of the sequence, are random. Therefore positions
     alone do not predict the next token.
 
-    Returns
-    -------
-    tokens : Tensor of int64, shape (count, length)
-    repeated : Tensor of bool, shape (count, length)
-        Where the token and the one after it are repetitions of earlier ones.
+    Returns ``tokens`` (shape (count, length)) and ``repeated`` (shape (count, length), where the token and the one
+    after it are repetitions of earlier ones).
     """
     period = torch.randint(length // 8, length // 2 + 1, (count, 1), generator=generator)
     start = (torch.rand(count, 1, generator=generator) * (length - 2 * period + 1)).long()
@@ -133,11 +115,7 @@ def induction_loss(logits: Tensor, tokens: Tensor, repeated: Tensor) -> Tensor:
 def trained_on_repetitions(model: AttentionOnly, steps: int = 1500, batch: int = 64, seed: int = 0) -> float:
     """Train a model on fresh repeated sequences by AdamW; returns the loss on 256 more sequences.
 
-    Parameters
-    ----------
-    model : AttentionOnly
-        It is changed.
-    steps, batch, seed : int
+    ``model``: it is changed.
     """
     generator = torch.Generator().manual_seed(seed)
     vocabulary = model.embedding.num_embeddings

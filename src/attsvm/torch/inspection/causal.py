@@ -134,40 +134,22 @@ Streams = tuple[Tensor | None, Tensor | None]
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """A model on sequences that it was not explained on, and the attention of some heads of one layer there.
-
-    Attributes
-    ----------
-    heads : Heads
-    residual : Residual
-    targets : Tensor, shape (n, heads, Q, T)
-        The tokens that the heads decide for.
-    places : Tensor, shape (tokens, 2)
-        Sequence and place of every token.
-    means : (Tensor, Tensor), shapes (d_q,) and (d,)
-        Of what the queries and the keys are made from.
-    measure : callable or None
-    score, resampled : float
-        As those of :class:`CausalTest`.
-    """
+    """A model on sequences that it was not explained on, and the attention of some heads of one layer there."""
 
     heads: Heads
     residual: Residual
-    targets: Tensor
-    places: Tensor
-    means: tuple[Tensor, Tensor]
+    targets: Tensor  # shape (n, heads, Q, T), the tokens that the heads decide for
+    places: Tensor  # shape (tokens, 2), sequence and place of every token
+    means: tuple[Tensor, Tensor]  # shapes (d_q,) and (d,), of what the queries and the keys are made from
     measure: Callable[[Any], float] | None
-    score: float = 0.0
+    score: float = 0.0  # score, resampled: as those of :class:`CausalTest`
     resampled: float = 0.0
 
     @classmethod
     def of(cls, heads: Heads, measure: Callable[[Any], float] | None, seed: int) -> "Running":
         """Run a model as it is, and with every origin resampled.
 
-        Raises
-        ------
-        ProblemError
-            If that makes no difference, so that there is no reason to test.
+        Raises ProblemError if that makes no difference, so that there is no reason to test.
         """
         layer, targets = decisions_of(*heads)
         seen = layer.allowed.any(axis=1)

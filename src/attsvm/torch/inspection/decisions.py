@@ -30,10 +30,7 @@ def decisions(
 def pattern_of(name: str | None, layer: Layer, tokens: Int[np.ndarray, "n T"] | None) -> Pattern | None:
     """The tokens (n, Q, T) that follow a pattern from each query.
 
-    Raises
-    ------
-    ProblemError
-        If there is no such pattern, or the tokens are not known.
+    Raises ProblemError if there is no such pattern, or the tokens are not known.
     """
     if name is None:
         return None

@@ -40,24 +40,10 @@ def factor_change(
 ) -> FactorChange | None:
     """The smallest change of the factors of a head without rotary positions.
 
-    Parameters
-    ----------
-    tokens : ndarray, shape (n, T, d)
-    queries : ndarray, shape (n, Q, d_q)
-        With the constant coordinate 1 of the biases.
-    projections : Projections
-    head : int
-    allowed : bool ndarray, shape (n, Q, T)
-    selected : int ndarray, shape (n, Q)
-        −1 where there is no query.
+    ``queries``: with the constant coordinate 1 of the biases. ``selected``: −1 where there is no query.
 
-    Returns
-    -------
-    FactorChange or None
-        None if no query has a choice.
+    None if no query has a choice.
 
-    Notes
-    -----
     With x = x_α − x_t and margin m = x'KQ'z, a change of K alone needs ‖ΔK‖ = m/(‖x‖‖Q'z‖) and one of Q alone
     ‖ΔQ‖ = m/(‖K'x‖‖z‖); the smaller one is the upper bound. In general the margin falls by
     −x'ΔK Q'z − x'K ΔQ'z − x'ΔK ΔQ'z ≤ δ √(‖x‖²‖Q'z‖² + ‖K'x‖²‖z‖²) + δ²‖x‖‖z‖/2 with δ = ‖(ΔK, ΔQ)‖_F, because

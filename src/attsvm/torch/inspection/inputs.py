@@ -22,29 +22,18 @@ UNLIMITED = 100_000
 
 
 class Input(NamedTuple):
-    """The arguments of a model, and the names of its tokens.
-
-    Attributes
-    ----------
-    batch : dict
-    tokens : list of list of str
-        For each sequence, padding included.
-    words : callable or None
-        From numbers of tokens of the vocabulary to their names; None without a vocabulary.
-    """
+    """The arguments of a model, and the names of its tokens."""
 
     batch: dict[str, torch.Tensor]
-    tokens: list[list[str]]
+    tokens: list[list[str]]  # for each sequence, padding included
+    # from numbers of tokens of the vocabulary to their names; None without a vocabulary
     words: Callable[[list[int]], list[str]] | None = None
 
 
 def read_texts(path: str | Path) -> list[str]:
     """The lines of a text file that are not empty.
 
-    Raises
-    ------
-    ProblemError
-        If there are none, or the file is not UTF-8 text.
+    Raises ProblemError if there are none, or the file is not UTF-8 text.
     """
     texts = [line.strip() for line in read_text(path).splitlines() if line.strip()]
     if not texts:
@@ -61,19 +50,10 @@ def has_tokenizer(name: str) -> bool:
 def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
     """Texts as the input of a model, by the tokenizer saved with it.
 
-    Parameters
-    ----------
-    name : str
-        Folder of the model, or its name on the Hugging Face hub.
-    texts : list of str
-    model : PreTrainedModel
-    family : Family
-        It knows how many tokens the model takes.
+    ``name``: folder of the model, or its name on the Hugging Face hub. ``family``: it knows how many tokens the model
+    takes.
 
-    Raises
-    ------
-    ProblemError
-        If there is no tokenizer, it does not fit the model, or a text is longer than the model takes.
+    Raises ProblemError if there is no tokenizer, it does not fit the model, or a text is longer than the model takes.
     """
     if not has_tokenizer(name):
         raise ProblemError(f"{name}: no tokenizer is saved with the model ({'*, '.join(TOKENIZER_FILES)}*)")
@@ -101,10 +81,7 @@ def tokenized(name: str, texts: list[str], model: Any, family: Family) -> Input:
 def read_pictures(name: str, folder: str | Path, model: Any) -> Input:
     """The pictures of a folder as the input of a model, by the image processor saved with it.
 
-    Raises
-    ------
-    ProblemError
-        If there are no pictures, or no image processor.
+    Raises ProblemError if there are no pictures, or no image processor.
     """
     from PIL import Image
 

@@ -151,45 +151,20 @@ def inspect(
 
 @dataclass
 class _Work:
-    """An inspection under way.
-
-    Attributes
-    ----------
-    source : Source
-    chosen : dict of int to list of int
-        Heads by layer; an empty list means all of them.
-    view_of : (int, int) or None
-        The head in detail.
-    special : bool ndarray, shape (n, T), or None
-    gap : float
-    max_steps : int or None
-    solves : SolveSettings or None
-        None if margins are not requested.
-    heads : dict of (int, int) to Head
-        Those that are measured, layer by layer.
-    total : int
-        How many there will be.
-    first : Layer or None
-        The first layer that is inspected, once it is known.
-    view : HeadView or None
-        Once it is examined.
-    supports : dict of (int, int) to int ndarray or None
-        Of the heads that are solved.
-    start : float
-    """
+    """An inspection under way."""
 
     source: Source
-    chosen: dict[int, list[int]]
-    view_of: tuple[int, int] | None
+    chosen: dict[int, list[int]]  # heads by layer; an empty list means all of them
+    view_of: tuple[int, int] | None  # the head in detail
     special: Bool[np.ndarray, "n T"] | None
     gap: float
     max_steps: int | None
-    solves: SolveSettings | None
-    heads: dict[tuple[int, int], Head] = field(default_factory=dict)
-    total: int = 0
-    first: Layer | None = None
-    view: HeadView | None = None
-    supports: dict[tuple[int, int], Support | None] = field(default_factory=dict)
+    solves: SolveSettings | None  # None if margins are not requested
+    heads: dict[tuple[int, int], Head] = field(default_factory=dict)  # those that are measured, layer by layer
+    total: int = 0  # how many there will be
+    first: Layer | None = None  # the first layer that is inspected, once it is known
+    view: HeadView | None = None  # once it is examined
+    supports: dict[tuple[int, int], Support | None] = field(default_factory=dict)  # of the heads that are solved
     start: float = field(default_factory=time.perf_counter)
 
     def stages(self) -> Iterator[HeadProgress]:

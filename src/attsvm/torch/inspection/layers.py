@@ -21,16 +21,9 @@ class AttentionLayer:
 def attention_layers(model: nn.Module, family: str | Family | type[Family] | None = None) -> list[AttentionLayer]:
     """The attention layers of a model, in the order of its modules.
 
-    Parameters
-    ----------
-    model : Module
-    family : str, Family or subclass of Family, optional
-        How they are read; by default every family of :data:`FAMILIES` is tried.
+    ``family``: how they are read; by default every family of :data:`FAMILIES` is tried.
 
-    Raises
-    ------
-    ProblemError
-        If there is no such family, or the model has no layer of it.
+    Raises ProblemError if there is no such family, or the model has no layer of it.
     """
     if not isinstance(model, nn.Module):
         raise ProblemError(f"model: expected a torch.nn.Module, got {type(model).__name__}")

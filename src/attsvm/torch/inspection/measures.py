@@ -87,20 +87,11 @@ MEASURES = (
 
 
 class Attention(NamedTuple):
-    """Attention of one head.
+    """Attention of one head."""
 
-    Attributes
-    ----------
-    selected : int ndarray, shape (n, Q)
-        The token with the largest probability, −1 where there is no query.
-    probabilities : ndarray, shape (n, Q, T)
-    numbers : dict of str to float or None
-        The measures; None where one is not defined.
-    """
-
-    selected: Int[np.ndarray, "n Q"]
+    selected: Int[np.ndarray, "n Q"]  # the token with the largest probability, −1 where there is no query
     probabilities: Float[np.ndarray, "n Q T"]
-    numbers: dict[str, float | None]
+    numbers: dict[str, float | None]  # the measures; None where one is not defined
 
 
 HEAD_SETS = {
@@ -123,19 +114,10 @@ def attention_of(
 ) -> Attention:
     """The tokens that a head selects, and the measures of its attention.
 
-    Parameters
-    ----------
-    problem : HeadProblem
-    allowed : bool ndarray, shape (n, Q, T)
-    special : bool ndarray, shape (n, T), optional
-        Which tokens are special; None if it is not known.
-    own : int ndarray, shape (n, Q), optional
-        Position of each query's own token, −1 where there is no query. None in cross-attention.
-    tokens : int ndarray, shape (n, T), optional
-        Which token of the vocabulary each is; None if it is not known.
+    ``special``: which tokens are special; None if it is not known. ``own``: position of each query's own token, −1
+    where there is no query. None in cross-attention. ``tokens``: which token of the vocabulary each is; None if it is
+    not known.
 
-    Notes
-    -----
     Means are taken over the queries that may attend to at least two tokens.
     """
     probabilities = softmax(problem.logits(), allowed)

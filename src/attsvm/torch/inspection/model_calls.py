@@ -22,10 +22,7 @@ CHUNK_LOGITS = 2**24
 def num_sequences(batch: Any) -> int | None:
     """Sequences of a batch; None for a batch that is passed to the model in one piece.
 
-    Raises
-    ------
-    ProblemError
-        If the batch holds no tensor, or is empty.
+    Raises ProblemError if the batch holds no tensor, or is empty.
     """
     if isinstance(batch, Mapping):
         first = _first_tensor(batch)
@@ -59,10 +56,7 @@ def chunks(batch: Any) -> Iterator[Any]:
 def call_model(model: nn.Module, batch: Any) -> Any:
     """The output of the model for a batch: by name, in order, or with one argument.
 
-    Raises
-    ------
-    ProblemError
-        If the model does not accept the batch.
+    Raises ProblemError if the model does not accept the batch.
     """
     sequences = num_sequences(batch) or 1
     try:

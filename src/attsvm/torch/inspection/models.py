@@ -15,10 +15,7 @@ from attsvm.pretrained import load_pretrained_model, quiet_transformers
 def load_model(name: str) -> nn.Module:
     """A model in float32, from a folder or by its name on the Hugging Face hub.
 
-    Raises
-    ------
-    ProblemError
-        If there is no such model, or it cannot be loaded.
+    Raises ProblemError if there is no such model, or it cannot be loaded.
     """
     with quiet_transformers():
         _check_folder(name)
@@ -56,10 +53,7 @@ def random_twin(model: Any, seed: int) -> nn.Module:
 def checkpoints(folder: str | Path) -> list[tuple[int, Path]]:
     """The models in subfolders whose names end with a training step, such as checkpoint-500, ordered by that step.
 
-    Raises
-    ------
-    ProblemError
-        If there are none, or it is no folder.
+    Raises ProblemError if there are none, or it is no folder.
     """
     if not Path(folder).is_dir():
         raise ProblemError(f"{folder}: no such folder")

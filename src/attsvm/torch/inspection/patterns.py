@@ -24,9 +24,7 @@ def duplicate_tokens(own: Int[np.ndarray, "n Q"], tokens: Int[np.ndarray, "n T"]
 def induction_tokens(own: Int[np.ndarray, "n Q"], tokens: Int[np.ndarray, "n T"]) -> Pattern:
     """Tokens that follow an earlier occurrence of the query's token, for all earlier occurrences.
 
-    References
-    ----------
-    Olsson et al. (2022), *In-context Learning and Induction Heads*.
+    References: Olsson et al. (2022), *In-context Learning and Induction Heads*.
     """
     earlier = duplicate_tokens(own, tokens)
     following = np.zeros_like(earlier)

@@ -84,29 +84,16 @@ def reasons_of(
 ) -> Reasons | None:
     """The reasons for the selection of a head.
 
-    Parameters
-    ----------
-    problem : HeadProblem
-    allowed : bool ndarray, shape (n, Q, T)
-    selected : int ndarray, shape (n, Q)
-        The argmax of the head's logits; −1 where there is no query.
-    multipliers : ndarray, shape (n, Q, T)
-        Of the Att-SVM of this selection, 0 where there is no constraint.
+    ``selected``: the argmax of the head's logits; −1 where there is no query. ``multipliers``: of the Att-SVM of this
+    selection, 0 where there is no constraint.
 
-    Returns
-    -------
-    Reasons or None
-        None if W is zero, or if there are no rows or no positive multipliers.
+    None if W is zero, or if there are no rows or no positive multipliers.
 
-    Notes
-    -----
     A change D of W flips a row r = (x_α − x_t) z' if ⟨r, D⟩ ≤ −⟨r, W⟩, so ‖D‖_F ≥ ⟨r, W⟩/‖r‖_F, with equality for
     D = −⟨r, W⟩ r/‖r‖_F². The smallest change is the minimum over all rows. It has rank one. Therefore it is also the
     smallest change of any rank, and in every Schatten norm.
 
-    References
-    ----------
-    Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
+    References: Tarzanagh, Li, Thrampoulidis and Oymak (2023), *Transformers as Support Vector Machines*, (Att-SVM).
     """
     logits, norms = problem.logits(), _row_norms(problem, selected)
     margins = np.take_along_axis(logits, np.maximum(selected, 0)[..., None], axis=-1) - logits
@@ -152,7 +139,7 @@ def _row_norms(problem: HeadProblem, selected: Int[np.ndarray, "n Q"]) -> Float[
 def _combined(
     problem: HeadProblem, selected: Int[np.ndarray, "n Q"], multipliers: Float[np.ndarray, "n Q T"]
 ) -> Float[np.ndarray, "d_k d_q"]:
-    """Σ λ_iqt (x_iα − x_it) z_iq'."""
+    """Compute Σ λ_iqt (x_iα − x_it) z_iq'."""
     coefficients = -multipliers
     at = np.maximum(selected, 0)[..., None]
     of_selected = np.take_along_axis(coefficients, at, axis=-1) + multipliers.sum(axis=-1, keepdims=True)
@@ -168,16 +155,8 @@ def minimal_set(
 ) -> Int[np.ndarray, " m"]:
     """Indices of linearly independent rows (x_α − x_t) z' with the same positive combination as all rows.
 
-    Parameters
-    ----------
-    differences : ndarray, shape (k, d_k)
-        x_α − x_t of each row.
-    queries : ndarray, shape (k, d_q)
-    multipliers : ndarray, shape (k,)
-        Positive.
+    ``differences``: x_α − x_t of each row. ``multipliers``: positive.
 
-    Notes
-    -----
     All rows have margin 1 at the Att-SVM. Therefore the Att-SVM of a subset of rows is the same if and only if it is in
     the cone of the subset. While the rows are linearly dependent, moving the multipliers along a dependence until the
     first one vanishes removes a row (Carathéodory's theorem). The multipliers of independent rows are unique, so none

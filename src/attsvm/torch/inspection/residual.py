@@ -17,21 +17,11 @@ from attsvm.torch.inspection.model_calls import call_model, chunks, evaluating, 
 
 @dataclass(frozen=True)
 class Residual:
-    """The residual stream of a run of a model, up to one attention layer.
+    """The residual stream of a run of a model, up to one attention layer."""
 
-    Attributes
-    ----------
-    reader : AddsHeads
-        The layer; it reads the stream through its norm.
-    steps : list of Step
-        Those before it.
-    written : list of dict of str to Tensor
-        What each of them adds, by origin (b, T, d), in float64.
-    """
-
-    reader: AddsHeads
-    steps: list[Step]
-    written: list[Parts]
+    reader: AddsHeads  # the layer; it reads the stream through its norm
+    steps: list[Step]  # those before it
+    written: list[Parts]  # what each of them adds, by origin (b, T, d), in float64
 
     @property
     def origins(self) -> list[str]:
@@ -45,12 +35,8 @@ class Residual:
     def mixed(self, places: Tensor, own: Callable[[str], bool]) -> Tensor:
         """What enters the layer if only some origins are of the token itself, with every norm computed again.
 
-        Parameters
-        ----------
-        places : Tensor of int64, shape (b, T, 2)
-            Sequence and place of the token from which the other origins are.
-        own : callable
-            Whether an origin is of the token itself.
+        ``places``: shape (b, T, 2), sequence and place of the token from which the other origins are. ``own``: whether
+        an origin is of the token itself.
         """
         sequences, tokens = places.unbind(dim=-1)
 
@@ -78,10 +64,7 @@ class Residual:
 def residual_stream(model: nn.Module, batch: Any, layer: AttentionLayer) -> Residual:
     """Run a model and record what every origin adds to its residual stream before a layer.
 
-    Raises
-    ------
-    ProblemError
-        If the family of the layer does not describe the stream, or the model does not run as described.
+    Raises ProblemError if the family of the layer does not describe the stream, or the model does not run as described.
     """
     steps = layer.family.stream(model)
     readers = [step.reader for step in steps]

@@ -10,19 +10,10 @@ MOST_QUERIES, MOST_PAIRS = 4096, 2**18
 class Sampler:
     """A choice of queries, which is the same for every layer.
 
-    Parameters
-    ----------
-    most : int or None
-        Queries over all sequences, spread evenly, at least one for each sequence. None: :data:`MOST_QUERIES`, and at
-        most :data:`MOST_PAIRS` pairs of a query and a token.
-    num_sequences : int or None
-        None if all sequences come in one piece.
-    seed : int
+    ``most``: queries over all sequences, spread evenly, at least one for each sequence. None: :data:`MOST_QUERIES`, and
+    at most :data:`MOST_PAIRS` pairs of a query and a token. ``num_sequences``: None if all sequences come in one piece.
 
-    Attributes
-    ----------
-    sampled : bool
-        Whether a query was left out so far.
+    ``sampled``: whether a query was left out so far.
     """
 
     def __init__(self, most: int | None, num_sequences: int | None, seed: int) -> None:
@@ -36,13 +27,7 @@ class Sampler:
 
         If all Q columns fit, a query is in the column of its position; a sample fills columns from the first.
 
-        Parameters
-        ----------
-        is_query : bool ndarray, shape (b, Q)
-            False at padding.
-        num_tokens : int
-        first_sequence : int
-            Number of the first of these b sequences in the batch.
+        ``is_query``: False at padding. ``first_sequence``: number of the first of these b sequences in the batch.
         """
         most = self.most or min(MOST_QUERIES, MOST_PAIRS // num_tokens)
         width = min(max(1, most // (self.num_sequences or len(is_query))), is_query.shape[1])

@@ -30,21 +30,11 @@ LEAST_PAIRS = 2**12
 
 @dataclass(frozen=True)
 class SolveSettings:
-    """How the solves for best margins are made.
+    """How the solves for best margins are made."""
 
-    Attributes
-    ----------
-    gap : float
-        Required relative width of each interval.
-    max_steps : int or None
-        Of each solve.
-    workers : int
-        Processes.
-    """
-
-    gap: float
-    max_steps: int | None
-    workers: int
+    gap: float  # required relative width of each interval
+    max_steps: int | None  # of each solve
+    workers: int  # processes
 
 
 def margin_intervals(

@@ -29,28 +29,14 @@ KEPT_BYTES = 2**27
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Source:
-    """The model and the batch of an inspection.
-
-    Attributes
-    ----------
-    model : Module
-    batch
-        The arguments of the model, without the mask of special tokens.
-    layers : list of AttentionLayer
-        All of the model.
-    sampler : Sampler
-        Which queries are inspected.
-    tokens : int ndarray, shape (n, T), or None
-        Which token of the vocabulary each is, if it is known.
-    kept : dict of int to Layer
-        Layers that need not be captured again, because the model has not changed since.
-    """
+    """The model and the batch of an inspection."""
 
     model: nn.Module
-    batch: Any
-    layers: list[AttentionLayer]
-    sampler: Sampler
-    tokens: Int[np.ndarray, "n T"] | None
+    batch: Any  # the arguments of the model, without the mask of special tokens
+    layers: list[AttentionLayer]  # all of the model
+    sampler: Sampler  # which queries are inspected
+    tokens: Int[np.ndarray, "n T"] | None  # which token of the vocabulary each is, if it is known
+    # layers that need not be captured again, because the model has not changed since
     kept: dict[int, Layer] = field(default_factory=dict)
 
     @classmethod
@@ -78,10 +64,7 @@ class Source:
     def captured(self, layer: int) -> Layer:
         """What enters a layer, at the inspected queries.
 
-        Raises
-        ------
-        ProblemError
-            If there is no such layer.
+        Raises ProblemError if there is no such layer.
         """
         if not 0 <= layer < len(self.layers):
             raise ProblemError(f"layer: expected an integer below {len(self.layers)}, got {layer}")

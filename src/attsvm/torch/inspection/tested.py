@@ -36,15 +36,8 @@ def tested_reasons(
 ) -> tuple[TestedReason, ...]:
     """The pairs with the largest shares, each tested as a reason on other sequences.
 
-    Parameters
-    ----------
-    explanation : Explanation
-    running : Running
-        The same heads on sequences that they were not explained on.
-    seed : int
-        Of the resampling and the controls.
-    callback : callable, optional
-        Of the controls of all reasons.
+    ``running``: the same heads on sequences that they were not explained on. ``seed``: of the resampling and the
+    controls. ``callback``: of the controls of all reasons.
     """
     pairs = [pair for pair in explanation.pairs(None) if pair.share >= LEAST_SHARE][:MOST]
     found = []

@@ -89,15 +89,8 @@ def view_head(
 ) -> HeadView:
     """The details of one head.
 
-    Parameters
-    ----------
-    layer : Layer
-    index, head : int
-        Number of the layer in its model, and of the head in its layer.
-    max_steps : int, optional
-        Limit for the steps of the solve.
-    gap : float, optional
-        Relative width at which the solve for the best margin stops; None leaves it out.
+    ``index``, ``head``: number of the layer in its model, and of the head in its layer. ``max_steps``: limit for the
+    steps of the solve. ``gap``: relative width at which the solve for the best margin stops; None leaves it out.
     """
     problem = layer.head(head)
     attention = attention_of(problem, layer.allowed, None, None)

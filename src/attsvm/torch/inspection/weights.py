@@ -14,71 +14,35 @@ Tokens = Float[np.ndarray, "n T d"]
 
 
 class Projections(NamedTuple):
-    """The query and key projections of a layer, x'W + b, and the scale of its logits.
-
-    Attributes
-    ----------
-    query : ndarray, shape (H, d_q, d_h)
-    query_bias : ndarray, shape (H, d_h)
-        Zeros if there is none.
-    key : ndarray, shape (H, d, d_h)
-        Keys that several heads share are repeated for each of them.
-    key_bias : ndarray, shape (H, d_h)
-    scale : float
-        Usually 1/√d_h.
-    """
+    """The query and key projections of a layer, x'W + b, and the scale of its logits."""
 
     query: Float[np.ndarray, "H d_q d_h"]
-    query_bias: Float[np.ndarray, "H d_h"]
-    key: Float[np.ndarray, "H d d_h"]
+    query_bias: Float[np.ndarray, "H d_h"]  # zeros if there is none
+    key: Float[np.ndarray, "H d d_h"]  # keys that several heads share are repeated for each of them
     key_bias: Float[np.ndarray, "H d_h"]
-    scale: float
+    scale: float  # usually 1/√d_h
 
     @property
     def num_heads(self) -> int:
-        """H."""
         return len(self.query)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Layer:
-    """What enters one attention layer, and its weights.
+    """What enters one attention layer, and its weights."""
 
-    Attributes
-    ----------
-    name : str
-        Of the module in its model.
-    tokens : ndarray, shape (n, T, d)
-        Tokens after the norm of the block.
-    queries : ndarray, shape (n, Q, d_q)
-        In self-attention the tokens at ``positions``.
-    allowed : bool ndarray, shape (n, Q, T)
-        Which tokens each query may attend to; False where there is no query.
-    positions : int ndarray, shape (n, Q)
-        Positions of the queries in their sequence, −1 where there is no query.
-    projections : Projections
-    rotation : (ndarray, ndarray) or None
-        Cosines and sines (n, T, d_h) of the tokens' rotary positions.
-    given : (ndarray, ndarray) or None
-        Keys (n, H, T, d_h) and queries (n, H, Q, d_h) as the module computed them, if they replace the projections.
-    bias : ndarray, shape (n, H, Q, T), or None
-        Added to the logits of each pair of positions.
-    is_self : bool
-        Whether queries and tokens are the same.
-    rebuilt_error : ndarray, shape (H,)
-        Largest difference between the model's own attention probabilities and those computed from tokens and W.
-    """
-
-    name: str
-    tokens: Tokens
-    queries: Float[np.ndarray, "n Q d_q"]
-    allowed: Bool[np.ndarray, "n Q T"]
-    positions: Int[np.ndarray, "n Q"]
+    name: str  # of the module in its model
+    tokens: Tokens  # shape (n, T, d), tokens after the norm of the block
+    queries: Float[np.ndarray, "n Q d_q"]  # in self-attention the tokens at ``positions``
+    allowed: Bool[np.ndarray, "n Q T"]  # which tokens each query may attend to; False where there is no query
+    positions: Int[np.ndarray, "n Q"]  # positions of the queries in their sequence, −1 where there is no query
     projections: Projections
-    rotation: tuple[np.ndarray, np.ndarray] | None
+    rotation: tuple[np.ndarray, np.ndarray] | None  # cosines and sines (n, T, d_h) of the tokens' rotary positions
+    # keys (n, H, T, d_h) and queries (n, H, Q, d_h) as the module computed them, if they replace the projections
     given: tuple[np.ndarray, np.ndarray] | None
-    bias: Float[np.ndarray, "n H Q T"] | None
-    is_self: bool
+    bias: Float[np.ndarray, "n H Q T"] | None  # added to the logits of each pair of positions
+    is_self: bool  # whether queries and tokens are the same
+    # largest difference between the model's own attention probabilities and those computed from tokens and W
     rebuilt_error: Float[np.ndarray, " H"]
 
     @classmethod
@@ -113,7 +77,6 @@ class Layer:
 
     @property
     def num_heads(self) -> int:
-        """H."""
         return self.projections.num_heads
 
     @property
@@ -153,13 +116,7 @@ class Layer:
     ) -> tuple[Float[np.ndarray, "n T d_h"], Float[np.ndarray, "n Q d_h"]]:
         """Keys and queries of one head from tokens at the places of this layer, after rotary positions.
 
-        Parameters
-        ----------
-        head : int
-        tokens : ndarray, shape (n, T, d)
-        queries : ndarray, shape (n, Q, d_q)
-        biases : bool
-            Whether the biases of the projections are added.
+        ``tokens``: shape (n, T, d). ``biases``: whether the biases of the projections are added.
         """
         parts = self.projections
         keys = tokens @ parts.key[head] + biases * parts.key_bias[head]
@@ -173,10 +130,7 @@ class Layer:
     def turned(self, queries: Float[np.ndarray, "m d_h"], distance: int) -> Float[np.ndarray, "m d_h"]:
         """Queries rotated by the difference of the angles of two positions, that of the query minus that of the key.
 
-        Raises
-        ------
-        ProblemError
-            If the positions are not rotary, or no two tokens of the first sequence have this distance.
+        Raises ProblemError if the positions are not rotary, or no two tokens of the first sequence have this distance.
         """
         if self.rotation is None:
             raise ProblemError(
@@ -207,9 +161,7 @@ class Layer:
 
         Rotary positions are left out; the constant coordinate of the queries is included.
 
-        References
-        ----------
-        Roy and Vetterli (2007), *The effective rank: a measure of effective dimensionality*.
+        References: Roy and Vetterli (2007), *The effective rank: a measure of effective dimensionality*.
         """
         values = singular_values(self.projections, head)
         total = values.sum()
@@ -223,10 +175,7 @@ class Layer:
 def check_head(index: int, head: int, layer: Layer) -> None:
     """Check that a layer has a head.
 
-    Raises
-    ------
-    ProblemError
-        If it has not.
+    Raises ProblemError if it has not.
     """
     if not 0 <= head < layer.num_heads:
         raise ProblemError(f"head {index}.{head}: layer {index} has {layer.num_heads} heads, counted from 0")

@@ -12,7 +12,7 @@ class Stepped(Protocol):
         """Count a step of the optimiser."""
 
     def close(self) -> None:
-        """Finish."""
+        """Finish the record."""
 
 
 def trainer_callback(monitor: Stepped) -> Any:
@@ -20,14 +20,10 @@ def trainer_callback(monitor: Stepped) -> Any:
     from transformers import TrainerCallback
 
     class MonitorCallback(TrainerCallback):
-        """Calls the monitor."""
-
         def on_step_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-            """After the optimiser."""
             monitor.step()
 
         def on_train_end(self, args: Any, state: Any, control: Any, **keywords: Any) -> None:
-            """Remove the hooks."""
             monitor.close()
 
     return MonitorCallback()
@@ -38,15 +34,12 @@ def lightning_callback(monitor: Stepped) -> Any:
     from lightning.pytorch import Callback
 
     class MonitorCallback(Callback):
-        """Calls the monitor."""
-
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             """After a batch; with accumulated gradients not every batch has a step."""
             while monitor.steps < trainer.global_step:
                 monitor.step()
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-            """Remove the hooks."""
             monitor.close()
 
     return MonitorCallback()

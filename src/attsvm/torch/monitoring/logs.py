@@ -26,12 +26,7 @@ class Log(ABC):
 
 
 class CsvLog(Log):
-    """A CSV file with a row for each step, head and measure; an existing file is replaced.
-
-    Parameters
-    ----------
-    path : str or Path
-    """
+    """A CSV file with a row for each step, head and measure; an existing file is replaced."""
 
     def __init__(self, path: str | Path) -> None:
         self.file = Path(path).open("w", newline="", encoding="utf-8")  # noqa: SIM115 - close() closes it
@@ -49,23 +44,16 @@ class CsvLog(Log):
         self.file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         self.file.close()
 
 
 class TensorBoardLog(Log):
-    """Scalars named ``measure/layer.head``.
-
-    Parameters
-    ----------
-    writer : torch.utils.tensorboard.SummaryWriter
-    """
+    """Scalars named ``measure/layer.head``."""
 
     def __init__(self, writer: Any) -> None:
         self.writer = writer
 
     def write(self, step: int, heads: list[str], record: Record) -> None:
-        """Add scalars."""
         for name, values in record.items():
             for head, value in zip(heads, values, strict=True):
                 if np.isfinite(value):
@@ -75,10 +63,7 @@ class TensorBoardLog(Log):
 class ZarrLog(Log):
     """A zarr group with an array (records, heads) for each measure, and the array ``step``; NaN where not defined.
 
-    Parameters
-    ----------
-    path : str or Path
-        It must not exist.
+    ``path``: it must not exist.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -30,24 +30,12 @@ from attsvm.torch.monitoring.measures import OF_CALLS, OF_WEIGHTS, of_call, of_w
 
 @dataclass(frozen=True)
 class Margins:
-    """When and how a monitor solves for margins.
+    """When and how a monitor solves for margins."""
 
-    Attributes
-    ----------
-    batch : mapping
-        Arguments of the model, as for :func:`attsvm.torch.inspect`.
-    every : int
-        Steps from one solve to the next, a multiple of those of the monitor.
-    gap : float
-        Required relative width of each interval.
-    queries : int
-        Queries that are inspected in each layer.
-    """
-
-    batch: Any
-    every: int
-    gap: float = 0.1
-    queries: int = 256
+    batch: Any  # arguments of the model, as for :func:`attsvm.torch.inspect`
+    every: int  # steps from one solve to the next, a multiple of those of the monitor
+    gap: float = 0.1  # required relative width of each interval
+    queries: int = 256  # queries that are inspected in each layer
 
 
 class AttentionMonitor:

@@ -25,25 +25,16 @@ class Batch:
     """Tensors of one parameter group that can be updated together.
 
     They have the same device, dtype and sharding, and are updated by the same kind of kernel.
-
-    Attributes
-    ----------
-    weights, gradients, mirrors : list of Tensor
-        Local shards, in the same order; ``mirrors[i] is weights[i]`` if the weights are their own mirror variable.
-    buffers : list of Tensor or None
-        Momentum buffers.
-    compiled : bool
-        Whether compiled kernels update them.
-    sharding : Sharding
-        How norms are completed over processes.
     """
 
+    # weights, gradients, mirrors: local shards, in the same order; ``mirrors[i] is weights[i]`` if the weights are
+    # their own mirror variable
     weights: list[Tensor]
     gradients: list[Tensor]
     mirrors: list[Tensor]
-    buffers: list[Tensor] | None
-    compiled: bool
-    sharding: Sharding
+    buffers: list[Tensor] | None  # momentum buffers
+    compiled: bool  # whether compiled kernels update them
+    sharding: Sharding  # how norms are completed over processes
 
 
 def descend(batch: Batch, recipe: compiled.Recipe, lr: float, scale: float, momentum: float, decay: float) -> None:

@@ -23,21 +23,11 @@ TYPICAL_LENGTH = 1 << 17
 
 
 class Recipe(NamedTuple):
-    """What an update kernel does, fixed when it is compiled.
+    """What an update kernel does, fixed when it is compiled."""
 
-    Attributes
-    ----------
-    exponent : float
-        Of the link w = sign(z)|z|^exponent.
-    sign : bool
-        Whether to step along sign(d) in place of d.
-    nesterov : bool
-        Whether to look ahead of the momentum buffer.
-    """
-
-    exponent: float = 1.0
-    sign: bool = False
-    nesterov: bool = False
+    exponent: float = 1.0  # of the link w = sign(z)|z|^exponent
+    sign: bool = False  # whether to step along sign(d) in place of d
+    nesterov: bool = False  # whether to look ahead of the momentum buffer
 
 
 def pays(parameters: Iterable[Tensor]) -> bool:

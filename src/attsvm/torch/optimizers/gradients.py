@@ -51,21 +51,11 @@ def gradient_scale(
 
     The entry is that of the gradients that are not ``known``, and infinity if nothing was tested here.
 
-    Parameters
-    ----------
-    optimizer : Optimizer
-        A GradScaler has set ``found_inf`` and ``grad_scale`` on it.
-    everything : list of list
-        For each parameter group, the parameters that have a gradient.
-    nonfinite : {"skip", "raise", "unchecked"}
-        As :class:`attsvm.torch.MirrorDescent` documents it.
-    known : collection of int
-        Ids of gradients that are known to be finite.
+    ``optimizer``: a GradScaler has set ``found_inf`` and ``grad_scale`` on it. ``everything``: for each parameter
+    group, the parameters that have a gradient. ``nonfinite``: {"skip", "raise", "unchecked"}, as
+    :class:`attsvm.torch.MirrorDescent` documents it. ``known``: ids of gradients that are known to be finite.
 
-    Raises
-    ------
-    NonFiniteGradientError
-        With ``nonfinite="raise"``.
+    Raises NonFiniteGradientError with ``nonfinite="raise"``.
     """
     found_inf: Tensor | None = getattr(optimizer, "found_inf", None)
     if found_inf is not None:

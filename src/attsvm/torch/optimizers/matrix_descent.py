@@ -88,14 +88,9 @@ class MatrixDescent(MirrorOptimizer):
 def taken_apart(tensor: Tensor, heads: int, *, fused: bool) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """The matrices (k, r, c) of a tensor, and the function that makes a tensor of them.
 
-    Parameters
-    ----------
-    tensor : Tensor
-        A vector, which is one column, or a tensor whose first axis is (heads, …): the weight (H·m, d) of a linear
-        layer, or keys (H, d, m) of H heads.
-    heads : int
-    fused : bool
-        Whether all heads are one matrix: (H·m, d), and [K_1, …, K_H] of keys (H, d, m).
+    ``tensor``: a vector, which is one column, or a tensor whose first axis is (heads, …): the weight (H·m, d) of a
+    linear layer, or keys (H, d, m) of H heads. ``fused``: whether all heads are one matrix: (H·m, d), and [K_1, …, K_H]
+    of keys (H, d, m).
     """
     shape = tensor.shape
     if tensor.ndim == 3 and heads > 1 and shape[0] == heads:

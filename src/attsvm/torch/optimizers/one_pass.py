@@ -53,12 +53,7 @@ def fits(gradient: Tensor, q: float) -> bool:
 def power_sums(tensors: Sequence[Tensor], guesses: Sequence[int | None], q: float) -> list[PowerSum | None]:
     """The power sum of each tensor; None for a tensor of zeros, or with an entry that is not finite.
 
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-    guesses : sequence of int or None
-        The exponent of a power of two near the largest entry, if it is known.
-    q : float
+    ``guesses``: the exponent of a power of two near the largest entry, if it is known.
     """
     found: list[PowerSum | None] = [None] * len(tensors)
     left = [i for i, guess in enumerate(guesses) if guess is not None]

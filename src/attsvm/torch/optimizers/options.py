@@ -36,21 +36,10 @@ DEFAULTS: SharedOptions = {
 def group_defaults(name: str, own: dict[str, Any], shared: SharedOptions) -> tuple[dict[str, Any], NonFinite]:
     """The options of a parameter group, and what to do with gradients that are not finite.
 
-    Parameters
-    ----------
-    name : str
-        Class of the optimizer.
-    own : dict
-        Options that this optimizer has besides the shared ones.
-    shared : dict
-        Those of :class:`SharedOptions` that were given.
+    ``name``: class of the optimizer. ``own``: options that this optimizer has besides the shared ones. ``shared``:
+    those of :class:`SharedOptions` that were given.
 
-    Raises
-    ------
-    TypeError
-        If there is no option of that name.
-    ValueError
-        If ``nonfinite`` is none of its values.
+    Raises TypeError if there is no option of that name. Raises ValueError if ``nonfinite`` is none of its values.
     """
     unknown = sorted(set(shared) - set(DEFAULTS))
     if unknown:

@@ -15,20 +15,14 @@ TWELFTHS_OF_QUARTERS, TWELFTHS_OF_THIRDS = 3, 4
 
 
 class Arithmetic(NamedTuple):
-    """The few operations that a power needs, for one kind of operand.
-
-    Attributes
-    ----------
-    inverse_cube_root : callable or None
-        None if `pow` takes less time.
-    """
+    """The few operations that a power needs, for one kind of operand."""
 
     mul: Callable[[Any, Any], Any]
     abs: Callable[[Any], Any]
     sqrt: Callable[[Any], Any]
     pow: Callable[[Any, float], Any]
     with_sign_of: Callable[[Any, Any], Any]
-    inverse_cube_root: Callable[[Any], Any] | None = None
+    inverse_cube_root: Callable[[Any], Any] | None = None  # None if `pow` takes less time
 
 
 class _Guess(NamedTuple):
@@ -93,16 +87,9 @@ def parts_of(exponent: float, arithmetic: Arithmetic = TENSOR) -> tuple[int, int
 def signed_power(x: Any, exponent: float, arithmetic: Arithmetic = TENSOR) -> Any:
     """sign(x)|x|^exponent, elementwise.
 
-    Parameters
-    ----------
-    x : Tensor, or list of Tensor with ``arithmetic=LIST``
-    exponent : float
-        Positive.
+    ``exponent``: positive.
 
-    Returns
-    -------
-    Tensor or list of Tensor
-        New values, except that exponent 1 returns ``x`` itself.
+    Returns new values, except that exponent 1 returns ``x`` itself.
     """
     parts = parts_of(exponent, arithmetic)
     if parts is None:

@@ -14,17 +14,10 @@ from torch.nn import Parameter
 
 
 class Sharding(NamedTuple):
-    """The dimensions of a device mesh over which a tensor is split; none for an ordinary tensor.
-
-    Attributes
-    ----------
-    mesh : DeviceMesh or None
-    split : tuple of int
-        The mesh dimensions along which processes hold different entries.
-    """
+    """The dimensions of a device mesh over which a tensor is split; none for an ordinary tensor."""
 
     mesh: Any = None
-    split: tuple[int, ...] = ()
+    split: tuple[int, ...] = ()  # the mesh dimensions along which processes hold different entries
 
     def total(self, values: Tensor) -> Tensor:
         """Sums over the processes that share a tensor; ``values`` is overwritten."""
