@@ -208,7 +208,7 @@ def _contents(folder: Path) -> dict[str, str]:
 def _run(arguments: list[str], user: int = 0) -> tuple[object, str, str]:
     """Run a command in this process as a user: exit status, stderr, stdout. A traceback is in stderr."""
     stdout, stderr, argv, status = io.StringIO(), io.StringIO(), sys.argv, None
-    sys.argv = ["attsvm", *arguments]
+    sys.argv = ["attsvm", *arguments, "--quiet"]  # on a busy machine there would be lines of progress
     try:
         with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), _as_user(user):
             main()

@@ -31,13 +31,7 @@ def write_npz(
 
 
 def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read the array of an ``.npy`` file, without pickled objects.
-
-    Raises
-    ------
-    ProblemError
-        If the file cannot be read.
-    """
+    """Read the array of an ``.npy`` file, without pickled objects."""
     with reading(path, "not a readable .npy file"), _without_pickle():
         found = np.load(regular_file(path), allow_pickle=False)
         if not isinstance(found, np.ndarray):
@@ -47,25 +41,9 @@ def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Read the arrays and the meta data of an archive.
+    """Read the arrays of an ``.npz`` file and its meta data, which are empty if attsvm did not write it.
 
-    Parameters
-    ----------
-    path : path
-        An ``.npz`` file.
-    kind : str, optional
-        The expected content ("problem", "run", "solution"). None accepts any archive.
-
-    Returns
-    -------
-    arrays : dict of str to ndarray
-    meta : dict
-        Empty for an archive that attsvm did not write.
-
-    Raises
-    ------
-    ProblemError
-        If the file cannot be read, holds pickled objects or another kind of result.
+    ``kind`` is the expected content, such as "problem" or "run"; None accepts any archive.
     """
     with reading(path, "not a readable .npz archive"), _without_pickle():
         found = np.load(regular_file(path), allow_pickle=False)
@@ -85,21 +63,9 @@ def read_npz(path: str | os.PathLike[str], kind: str | None = None) -> tuple[dic
 
 
 def read_arrays(path: str | os.PathLike[str], kind: str) -> dict[str, np.ndarray]:
-    """Read the arrays of an archive, or of a JSON object whose values are nested lists.
+    """Read the arrays of an archive, or of a JSON object whose values are nested lists; the content decides.
 
     The value of the key "playground" of a JSON object, which the page of the playground writes for itself, is left out.
-
-    Parameters
-    ----------
-    path : path
-        An ``.npz`` or a JSON file; the content decides.
-    kind : str
-        The expected content, such as "problem".
-
-    Raises
-    ------
-    ProblemError
-        If the file cannot be read, or holds something else.
     """
     with regular_file(path).open("rb") as stream:
         is_json = stream.read(1) == b"{"

@@ -114,10 +114,7 @@ def _discard(hidden: Path) -> None:
 def make_folder(path: Path) -> list[Path]:
     """Make a folder and its missing parents; return those that were missing, each before its parent.
 
-    Raises
-    ------
-    OSError
-        If it cannot be made; then none of them is left.
+    If it cannot be made, none of them is left.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
@@ -136,12 +133,9 @@ def remove_empty(folders: list[Path]) -> None:
 
 
 def file_to_write(path: str | os.PathLike[str]) -> Path:
-    """Return the regular file, or the free name, that a write to ``path`` replaces. Links are followed.
+    """Return the regular file, or the free name, that a write to ``path`` replaces; refuse anything else.
 
-    Raises
-    ------
-    ProblemError
-        If there is anything else, such as a device, or a link to it.
+    Links are followed.
     """
     kind = kind_of(path)
     if kind not in (None, "a file"):
@@ -153,12 +147,7 @@ def file_to_write(path: str | os.PathLike[str]) -> Path:
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a hidden file beside ``path``, and rename it to ``path`` if the block ends without an error.
 
-    Raises
-    ------
-    ProblemError
-        If there is something at ``path`` that is not a regular file.
-    OSError
-        If the file cannot be written; it has the name ``path``, not the hidden one.
+    An OSError has the name ``path``, not the hidden one.
     """
     target = file_to_write(path)
     try:
@@ -175,13 +164,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:
-    """Return the path of an existing regular file. Others are refused: a FIFO may block, and a device may never end.
-
-    Raises
-    ------
-    ProblemError
-        If there is no such file, or it is a folder, FIFO, socket or device.
-    """
+    """Return the path of an existing regular file; refuse others: a FIFO may block, and a device may never end."""
     try:
         kind = kind_of(path)
     except (OSError, ValueError) as error:  # a path cannot hold a null character
@@ -198,18 +181,7 @@ def reading(name: object, failure: str) -> Iterator[None]:
     """Raise one ``ProblemError`` for every error in the block, and show no warnings.
 
     For the block that parses a file, or calls a library that does: damaged files make parsers raise errors of any kind.
-
-    Parameters
-    ----------
-    name : object
-        What is read: a path, or the name of a model.
-    failure : str
-        What to say about it, such as "not a readable .npz archive".
-
-    Raises
-    ------
-    ProblemError
-        ``name: failure (first line of the error)``; an error of this type is passed on as it is.
+    The message is ``name: failure (first line of the error)``. A ``ProblemError`` is passed on as it is.
     """
     try:
         with warnings.catch_warnings():
@@ -229,13 +201,7 @@ def reason(error: BaseException) -> str:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the content of a regular text file in UTF-8, without the byte-order mark that spreadsheets write.
-
-    Raises
-    ------
-    ProblemError
-        If it cannot be read, or is not UTF-8.
-    """
+    """Return the content of a regular text file in UTF-8, without the byte-order mark that spreadsheets write."""
     with reading(path, "cannot be read"):
         content = regular_file(path).read_bytes()
     try:

@@ -40,19 +40,10 @@ _idle: "list[_Worker]" = []
 def side_by_side(function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], workers: int) -> Iterator[Result]:
     """Make the calls ``function(*arguments)``, and yield their results in the order of the calls.
 
-    Parameters
-    ----------
-    function : callable
-        Defined at the top level of a module, as its arguments and results are sent between processes.
-    calls : iterable of tuple
-        The arguments of each call. They are read when a worker is free.
-    workers : int
-        Processes, with one thread of linear algebra each. With one, and on Windows, the calls are made in this process.
-
-    Yields
-    ------
-    Result
-        If the caller stops early, or after an error, the calls under way are ended.
+    The function is defined at the top level of a module, as its arguments and results are sent between processes. The
+    arguments of a call are read when a worker is free. Each worker has one thread of linear algebra. With one worker,
+    and on Windows, the calls are made in this process. If the caller stops early, or after an error, the calls that are
+    under way are ended.
     """
     if workers == 1 or os.name == "nt":  # Windows has no signals to end workers with
         with threadpool_limits(1, user_api="blas"):

@@ -54,19 +54,7 @@ def claim_updates(
     """Yield a function that makes ``out`` a folder of the given files; it may be called again and again.
 
     Each call replaces the folder as a whole. After an error in the block, ``out`` is as it was before. If the command
-    is interrupted (SystemExit), the files of the last call stay.
-
-    Parameters
-    ----------
-    out, force, inputs
-        As for :func:`claim_folder`.
-
-    Raises
-    ------
-    ProblemError
-        As for :func:`claim_folder`, also by the function.
-    OSError
-        By the function, if a file of the folder cannot be written.
+    is interrupted (SystemExit), the files of the last call stay. The arguments are those of :func:`claim_folder`.
     """
     is_first = True
     with _target(out, force, inputs) as target, contextlib.ExitStack() as earlier:
