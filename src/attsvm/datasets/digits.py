@@ -17,7 +17,7 @@ BRIGHTEST = 16.0
 
 
 class DigitPictures(NamedTuple):
-    """scikit-learn's handwritten digits."""
+    """The handwritten digits of scikit-learn and their labels."""
 
     brightness: Float[np.ndarray, "n 8 8"]  # in [0, 1]
     digits: Int[np.ndarray, " n"]

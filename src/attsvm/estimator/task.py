@@ -14,8 +14,6 @@ from attsvm.errors import ProblemError
 
 @dataclass(frozen=True)
 class Task:
-    """Sequences to fit."""
-
     sequences: Sequences  # n sequences
     labels: np.ndarray  # shape (n,), class numbers
     weights: np.ndarray  # shape (n,), their mean is 1 over the sequences of a fit, or of all calls of ``partial_fit``

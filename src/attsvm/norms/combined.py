@@ -147,7 +147,7 @@ class Sum(_Combined):
 
     @property
     def name(self) -> str:
-        """Such as "nuclear+0.5*frobenius"."""
+        """Return a name such as "nuclear+0.5*frobenius"."""
         return self.named([norm.name for norm in self.norms])
 
     def named(self, parts: Sequence[str]) -> str:
@@ -264,7 +264,7 @@ class Largest(_Combined):
 
     @property
     def name(self) -> str:
-        """Such as "max(frobenius;2*spectral)"."""
+        """Return a name such as "max(frobenius;2*spectral)"."""
         return self.named([norm.name for norm in self.norms])
 
     def named(self, parts: Sequence[str]) -> str:

@@ -111,7 +111,7 @@ class KSupport(_OfLargestEntries):
 
     @classmethod
     def parse(cls, text: str) -> "KSupport | None":
-        """Read "ksupport3"."""
+        """Read a name such as "ksupport3"."""
         k = text.removeprefix("ksupport")
         return cls(int(k)) if k != text and k.isdecimal() else None
 

@@ -141,7 +141,7 @@ class OnSingularValues(Lifted):
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
-        """Read "schatten1.5"."""
+        """Read a name such as "schatten1.5"."""
         inner = _vector_norm(text.removeprefix("schatten")) if text.startswith("schatten") else None
         return None if inner is None else schatten(inner.p)
 

@@ -57,7 +57,7 @@ class DecayingSum(Transformation):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """β, as ``momentum``."""
+        """Return β under the name ``momentum``."""
         return {"momentum": self.decay}
 
     @property

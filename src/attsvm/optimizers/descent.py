@@ -51,5 +51,5 @@ class Descent(ProportionalRule):
         return updates, state
 
     def size_of_weights(self, names: Iterable[str], params: Tree, state: Any) -> Array:
-        """Their ℓ2 norm."""
+        """Compute the ℓ2 norm of these parameters."""
         return norm_of(self.norm, subtree(params, names))

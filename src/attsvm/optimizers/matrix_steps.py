@@ -50,7 +50,7 @@ class Direction(ABC):
     @property
     @abstractmethod
     def norm(self) -> Norm:
-        """N."""
+        """The norm N in which steps have length one."""
 
     @property
     def steps(self) -> str:

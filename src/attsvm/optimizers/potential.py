@@ -60,7 +60,7 @@ class Potential(ABC):
 
     @abstractmethod
     def gradient(self, x: Any) -> Any:
-        """∇ψ(x)."""
+        """Compute ∇ψ(x)."""
 
     @abstractmethod
     def inverse(self, z: Any) -> Any:

@@ -12,7 +12,7 @@ _SAME = 1e-6
 
 @dataclass(frozen=True)
 class Point:
-    """A minimum."""
+    """A minimum of the loss on a path."""
 
     weights: np.ndarray  # shape (d_k d_q,)
     excess: Excess  # over the loss of the head's optimal tokens

@@ -49,7 +49,7 @@ class CrossAndSelf(Figure):
 
     @abstractmethod
     def draw_one(self, figure: Drawing | SubFigure, sizes: Sizes, found: Arrays) -> None:
-        """Draw one part."""
+        """Draw the part of one kind of queries."""
 
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         found: Arrays = {}

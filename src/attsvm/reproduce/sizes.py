@@ -25,7 +25,7 @@ class SizeKind(StrEnum):
 
     @property
     def prefix(self) -> str:
-        """Before a verdict."""
+        """The words before a verdict."""
         return "own sizes" if self is SizeKind.OWN else self.value
 
 

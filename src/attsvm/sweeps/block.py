@@ -91,7 +91,7 @@ class Block:
 
     @cached_property
     def optimal(self) -> np.ndarray:
-        """The optimal tokens."""
+        """The optimal tokens of the block's problems."""
         return optimal_tokens(self.problem)
 
     @cached_property

@@ -131,7 +131,7 @@ class Definition:
 
     @property
     def parsed_measures(self) -> tuple[Measure, ...]:
-        """The measures."""
+        """The measures, read from their names."""
         return tuple(measure for measure in self.measures if isinstance(measure, Measure))
 
     @property

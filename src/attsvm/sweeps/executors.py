@@ -63,7 +63,7 @@ class InProcess(Executor):
             yield task, attempt(call, task)
 
     def workers(self) -> int:
-        """One, this process."""
+        """Return 1, for this process."""
         return 1
 
 

@@ -87,12 +87,12 @@ class SweepProgress:
 
     @property
     def step(self) -> int:
-        """The committed trials."""
+        """The number of committed trials."""
         return self.done
 
     @property
     def steps(self) -> int:
-        """All trials."""
+        """The number of all trials."""
         return self.trials
 
     def details(self) -> list[str]:

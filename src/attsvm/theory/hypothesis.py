@@ -72,5 +72,5 @@ def written_hypotheses(hypotheses: tuple[Hypothesis, ...]) -> list[dict[str, Any
 
 
 def read_hypotheses(written: list[dict[str, Any]]) -> tuple[Hypothesis, ...]:
-    """What :func:`written_hypotheses` wrote."""
+    """Read what :func:`written_hypotheses` wrote."""
     return tuple(Hypothesis(**one) for one in written)

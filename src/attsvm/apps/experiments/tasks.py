@@ -74,7 +74,6 @@ class Pictures(Task[PictureShape]):
     def load(
         self, preset: Preset[PictureShape], source: str, *, vocabulary: str | None = None, validation_rows: int = 0
     ) -> Data:
-        """Pictures as bytes."""
         train, test = load_pictures(
             source, train_rows=preset.train_rows, test_rows=preset.test_rows, validation_rows=validation_rows
         )

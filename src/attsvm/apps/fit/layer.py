@@ -24,7 +24,7 @@ RECORDS = 81
 
 @dataclass(frozen=True)
 class Plan:
-    """How to train."""
+    """How a layer is trained."""
 
     attention: str  # ``combined`` for a problem with queries, otherwise ``prompt``
     train_head: bool

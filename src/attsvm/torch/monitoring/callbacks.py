@@ -12,7 +12,7 @@ class Stepped(Protocol):
         """Count a step of the optimiser."""
 
     def close(self) -> None:
-        """Finish the record."""
+        """Finish the record of the monitor."""
 
 
 def trainer_callback(monitor: Stepped) -> Any:

@@ -48,7 +48,7 @@ class CsvLog(Log):
 
 
 class TensorBoardLog(Log):
-    """Scalars named ``measure/layer.head``."""
+    """TensorBoard files with scalars named ``measure/layer.head``."""
 
     def __init__(self, writer: Any) -> None:
         self.writer = writer

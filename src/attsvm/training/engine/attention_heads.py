@@ -128,7 +128,6 @@ class Together(AttentionHeads):
         return settle(of_heads.reshape(*x.shape[:-1], length))
 
     def first(self, x: Array) -> Array:
-        """One transposition."""
         return jnp.moveaxis(self._apart(x), -2, 0)
 
     def limit(self, of_one: Limit) -> Limit:

@@ -148,7 +148,7 @@ class Face(Protocol):
         """The transpose of ``gather``."""
 
     def size(self, before: Values, weights: Block) -> Values:
-        """t, from U'WV."""
+        """Return t, given U'WV."""
 
     def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:
         """N(W) and N*(A*(λ)), from their singular values."""
@@ -272,26 +272,32 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
     multipliers = now.multipliers[held.place]  # 0 on absent rows
     if held.right.shape[1] == 0:
         return now._replace(error=np.full(N, np.nan))
+    # W and G = A*(λ) have the singular vectors of X + cS, whose singular values are m; r of them are above t
     U, sigma, Vt = svd(face.mixed(now.weights, (held.left * multipliers[:, :, None]).mT @ held.queries))
     size = now.size[:, None]
     ranks = np.add.reduce(sigma > size, axis=-1)
     inside = places.inside.take(ranks, axis=0)
+    # min(m, t) and max(m − t, 0)/c are ω and γ, the singular values of W and G, in the order of the norm
     sizes = np.zeros((2, N, d))
     of_weights, of_pull = face.sizes(sizes[0], sizes[1])
     core, rest = sizes[:, :, :c]
     np.minimum(sigma, size, out=rest)
     np.divide(sigma - rest, face.mix, out=core)
 
+    # the rows (u_i'l_a)(v_j'z_a) and P = U'A*(λ)V, as sums and differences of the entries (i, j) and (j, i)
     first, second = U.mT @ held.left.mT, Vt @ held.queries.mT
     products = places.folded(first[:, :, None] * second[:, None]).reshape(N, d * c, -1)
     of_rows, pull = places.diagonal(products), (products @ multipliers[:, :, None])[:, :, 0]
     of_pulled = places.diagonal(pull)
+    # what W lacks of the right sides, b_a − Σ ω_i (row a)_ii, and on the diagonal P_ii − γ_i
     short = held.right - (of_weights[:, None, :c] @ of_rows)[:, 0]
     of_pulled -= of_pull[:, :c]
     face.gather(of_pulled, inside, of_pull)
     face.gather(of_rows, inside)
+    # the residual, which ρ is proportional to
     error = np.maximum(np.maximum.reduce(np.abs(pull), axis=-1), off)
 
+    # (ω_i ± ω_j)/(γ_i ± γ_j), and 1/ρ for the entries of W that are unknown on the face
     of_core, of_rest = sizes[:, :, :, None] + places.sign * sizes[:, :, None, :c]
     dividend, divisor = face.sizes(of_core, of_rest)
     freedom = np.maximum(error, LEAST_FREEDOM)[:, None, None]
@@ -299,6 +305,7 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
     quotient = np.divide(dividend, divisor)
     np.copyto(quotient, 1 / freedom, where=places.free[ranks])
     quotient *= places.share
+    # with F = √quotient · rows, Δλ solves (F'F + ridge) Δλ = short − F' √quotient · P
     scale = np.sqrt(quotient).reshape(N, d * c, 1)
     used = np.flatnonzero(scale.any(axis=(0, 2))) if d * c > FEW_ENTRIES else slice(None)
     factors = scale[:, used] * products[:, used]
@@ -310,6 +317,7 @@ def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> 
         change = solve_definite(system, short - (factors.mT @ moved)[:, :, 0])
     except np.linalg.LinAlgError:
         return now._replace(error=np.full(N, np.nan), rank=ranks)
+    # W = ω + quotient · (P + ΔP) in the coordinates U and V
     moved += factors @ change[:, :, None]
     scale[:, used] *= moved
     diagonal = places.diagonal(scale[:, :, 0])
