@@ -1,32 +1,42 @@
-"""Results: their status, the fields that they declare, and saving, loading, indexing, plots and summaries."""
+"""Results: their status, and saving, loading, indexing and tables of what their fields declare."""
 
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
-from html import escape
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from attsvm._utils.archives import read_npz, write_npz
-from attsvm._utils.extensions import import_object
-from attsvm._utils.field_checks import alternatives, check_fields, words_of
+from attsvm._utils.displays import Displayed, summary_of
+from attsvm._utils.fields import (
+    Declared,
+    alternatives,
+    check_fields,
+    per_record,
+    per_trial,
+    role_of,
+    shared,
+    unsaved,
+    words_of,
+)
 from attsvm._utils.files import reason
 from attsvm.errors import ProblemError
 
-PLOTS = {
-    "inspection": "attsvm.plot.inspection:inspection",
-    "margin profile": "attsvm.plot.profile:profile",
-    "path": "attsvm.plot.path:regularization_path",
-    "penalty path": "attsvm.plot.path:penalty_path",
-    "prediction": "attsvm.plot.solution:prediction",
-    "problem": "attsvm.plot.problem:problem",
-    "run": "attsvm.plot.run:run",
-    "solution": "attsvm.plot.solution:solution",
-}
-"""Where the plot of each kind of object is: a function of the object, of options, and of ``ax``."""
+__all__ = [
+    "Batched",
+    "Result",
+    "Status",
+    "check_index",
+    "per_record",
+    "per_trial",
+    "plain",
+    "plain_status",
+    "repeated",
+    "shared",
+    "unsaved",
+]
 
 
 class Status(StrEnum):
@@ -76,102 +86,6 @@ class Status(StrEnum):
         return self in (Status.OPTIMAL, Status.INFEASIBLE, Status.CONVERGED, Status.FINISHED)
 
 
-_ROLE = "attsvm.role"
-
-
-def per_trial(default: Any = MISSING) -> Any:
-    """Declare a field with the batch axes in front: an array, a number, a dict of these, a :class:`Batched`, or None.
-
-    Entries of a dict that have no axes, such as a string, belong to all trials. Without batch axes, a string is a
-    member of the enumeration that the field declares.
-    """
-    return field(default=default, metadata={_ROLE: "trial"})
-
-
-def per_record(default: Any = MISSING) -> Any:
-    """Declare a field with an array, a dict of arrays, or None: axis 0 counts records and the batch axes follow.
-
-    The entry ``"steps"`` of a dict has axis 0 only.
-    """
-    return field(default=default, metadata={_ROLE: "record"})
-
-
-def shared(
-    default: Any = MISSING, *, write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any] | None = None
-) -> Any:
-    """Declare a field that is the same for all trials. ``write`` makes it JSON-able and ``read`` is its inverse."""
-    return field(default=default, metadata={_ROLE: "shared", "write": write, "read": read})
-
-
-def unsaved(default: Any = None) -> Any:
-    """Declare a field that is not written to files; it is ``default`` after loading."""
-    return field(default=default, metadata={_ROLE: "unsaved"})
-
-
-class Displayed:
-    """What has a plot and a summary in notebooks. The plot is that of its ``kind`` in :data:`PLOTS`."""
-
-    kind: ClassVar[str]
-
-    @classmethod
-    def _kind(cls) -> str:
-        return cls.kind
-
-    def plot(self, *args: Any, ax: Any = None, **options: Any) -> Any:
-        """Draw it with Matplotlib. The function of this kind in :mod:`attsvm.plot` lists the options.
-
-        Parameters
-        ----------
-        *args, **options
-            Of the function in :mod:`attsvm.plot`.
-        ax : Axes or sequence of Axes, optional
-            What to draw on; by default a new figure.
-
-        Returns
-        -------
-        Axes, or ndarray of Axes
-
-        Raises
-        ------
-        ProblemError
-            If there is no plot of this kind.
-
-        See Also
-        --------
-        attsvm.plot.compare, attsvm.plot.paths
-
-        Examples
-        --------
-        >>> import attsvm
-        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
-        >>> axes = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).plot()
-        """
-        if self._kind() not in PLOTS:
-            raise ProblemError(f"plot: expected one of {', '.join(PLOTS)}, got {self._kind()!r}")
-        draw: Any = import_object(PLOTS[self._kind()])
-        return draw(self, *args, ax=ax, **options)
-
-    def _rows(self) -> Iterable[tuple[str, str]]:
-        """Names and values of the summary."""
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        cell = "text-align: left; padding: .15em .8em .15em 0; vertical-align: top"
-        rows = "".join(
-            f'<tr><th style="{cell}; font-weight: 400; opacity: .7">{escape(name)}</th>'
-            f'<td style="{cell}">{escape(value)}</td></tr>'
-            for name, value in self._rows()
-        )
-        table = f'<table style="border-collapse: collapse; margin: 0"><caption style="{cell}">'
-        table += f"<b>{escape(type(self).__name__)}</b></caption>{rows}</table>"
-        small_figure: Any = import_object("attsvm.plot.canvas:small_figure")
-        figure = ""
-        if self._kind() in PLOTS:
-            with contextlib.suppress(ProblemError):  # there may be nothing to draw
-                figure = small_figure(self)
-        return f'<div style="display: flex; flex-wrap: wrap; gap: 1.5em; align-items: center">{table}{figure}</div>'
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Batched(Displayed):
     """A frozen dataclass whose arrays start with the batch axes.
@@ -203,7 +117,7 @@ class Batched(Displayed):
         return first.batch_shape if isinstance(first, Batched) else np.shape(first)
 
     def _first(self) -> Any:
-        return next(getattr(self, entry.name) for entry in fields(self) if _role(entry) == "trial")
+        return next(getattr(self, entry.name) for entry in fields(self) if role_of(entry) == "trial")
 
     def __bool__(self) -> bool:
         """True: a result without batch axes has no length, and is not empty."""
@@ -226,18 +140,32 @@ class Batched(Displayed):
             If the index does not fit the batch axes.
         """
         check_index(index, self.batch_shape, self._kind())
-        changed: dict[str, Any] = {}
-        for entry in fields(self):
-            value, role = getattr(self, entry.name), _role(entry)
-            if role == "trial":
-                changed[entry.name] = _at(value, index, words_of(entry.type))
-            elif role == "record" and value is not None:
-                changed[entry.name] = (
-                    {name: x if name == "steps" else _records_at(x, index) for name, x in value.items()}
-                    if isinstance(value, Mapping)
-                    else _records_at(value, index)
-                )
-        return replace(self, **changed)
+        # records move last, since NumPy puts the axes of several index arrays in front
+        return self._mapped(
+            lambda array: array[index], lambda records: np.moveaxis(np.moveaxis(records, 0, -1)[index], -1, 0)
+        )
+
+    def _mapped(self, of_trial: Callable[[Any], Any], of_record: Callable[[Any], Any]) -> Self:
+        """Apply functions to every array per trial and per record, in dicts and in results inside this one, too.
+
+        Entries of a dict without axes, and the steps of records, belong to all trials.
+        """
+
+        def changed(entry: Declared, value: Any) -> Any:
+            if value is None:
+                return None
+            if isinstance(value, Batched):
+                return value._mapped(of_trial, of_record)
+            if role_of(entry) == "record":
+                if isinstance(value, Mapping):
+                    return {name: x if name == "steps" else of_record(x) for name, x in value.items()}
+                return of_record(value)
+            if isinstance(value, Mapping):
+                return {name: plain(of_trial(np.asarray(x))) if np.ndim(x) else x for name, x in value.items()}
+            return _single(of_trial(np.asarray(value)), words_of(entry.type))
+
+        batched = [entry for entry in fields(self) if role_of(entry) in ("trial", "record")]
+        return replace(self, **{entry.name: changed(entry, getattr(self, entry.name)) for entry in batched})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the result to an ``.npz`` file, without pickle.
@@ -344,37 +272,45 @@ class Batched(Displayed):
         import xarray as xr
 
         batch = self._batch_names()
-        found = {name: (batch, value) for name, value in self._per_trial()}
-        for entry in fields(self):
-            records = getattr(self, entry.name)
-            if _role(entry) == "record" and records is not None:
-                inside = records if isinstance(records, Mapping) else {entry.name: records}
-                lead = {name: ("record", *(() if name == "steps" else batch)) for name in inside}
-                found |= {
-                    name if name not in found else f"{entry.name}_{name}": (lead[name], value)
-                    for name, value in inside.items()
-                }
-        arrays = {name: self._named(name, lead, value) for name, (lead, value) in found.items()}
+        found = {name: (batch, array) for name, array in self._per_trial()}
+        for field_name, name, array in self._per_record():
+            lead = ("record", *(() if name == "steps" else batch))
+            found[name if name not in found else f"{field_name}_{name}"] = (lead, array)
+        arrays = {name: (self._axis_names(name, lead, array), array) for name, (lead, array) in found.items()}
         records = {"record": arrays.pop("steps")[1]} if "steps" in arrays else {}
         coordinates = {**records, **{name: list(values) for name, values in self._coordinates().items()}}
         return xr.Dataset(arrays, coordinates, {"kind": self._kind(), **dict(self._words())})
 
-    def _per_trial(self) -> Iterator[tuple[str, Any]]:
-        """Names and values of the per-trial fields and of the entries of their dicts."""
+    def _per_trial(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Names and arrays of the per-trial fields and of the entries of their dicts."""
         for entry in fields(self):
             value = getattr(self, entry.name)
-            if _role(entry) != "trial" or value is None or entry.name in self.hidden:
+            if role_of(entry) != "trial" or value is None or entry.name in self.hidden:
                 continue
             if isinstance(value, Batched):
                 yield from ((f"{entry.name}_{name}", inner) for name, inner in value._per_trial())
             elif isinstance(value, Mapping):
-                yield from ((f"{entry.name}_{name}", inner) for name, inner in value.items() if np.ndim(inner))
+                yield from ((f"{entry.name}_{name}", np.asarray(x)) for name, x in value.items() if np.ndim(x))
             else:
-                yield entry.name, value
+                yield entry.name, np.asarray(value)
+
+    def _per_record(self) -> Iterator[tuple[str, str, np.ndarray]]:
+        """Fields, names and arrays of the records; ``steps`` counts them."""
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if role_of(entry) == "record" and value is not None:
+                named = value if isinstance(value, Mapping) else {entry.name: value}
+                yield from ((entry.name, name, records) for name, records in named.items())
 
     def _batch_names(self) -> tuple[str, ...]:
         number = len(self.batch_shape)
         return ("trial",) if number == 1 else tuple(f"trial_{i}" for i in range(number))
+
+    def _axis_names(self, name: str, lead: tuple[str, ...], array: np.ndarray) -> tuple[str, ...]:
+        """Names of the leading axes and of those behind them."""
+        own = np.ndim(array) - len(lead)
+        names = self._dimensions().get(name.removeprefix("history_"), ())[:own]
+        return (*lead, *names, *(f"{name}_axis_{i}" for i in range(len(names), own)))
 
     def _index(self, lead: tuple[tuple[str, Any], ...]) -> Any:
         """The pandas index over values of leading axes and over the batch axes; None without any axis."""
@@ -394,36 +330,30 @@ class Batched(Displayed):
         """Values along named axes, for :meth:`to_xarray`."""
         return {}
 
-    def _named(self, name: str, lead: tuple[str, ...], value: Any) -> tuple[tuple[str, ...], np.ndarray]:
-        array = np.asarray(value)
-        own = array.ndim - len(lead)
-        names = self._dimensions().get(name.removeprefix("history_"), ())[:own]
-        return (*lead, *names, *(f"{name}_axis_{i}" for i in range(len(names), own))), array
-
     def _words(self) -> Iterator[tuple[str, str | int | float]]:
         """Fields that all trials share, if they are words or numbers; of an object with a name, the name."""
         for entry in fields(self):
             value = getattr(self, entry.name)
             value = getattr(value, "name", value) if not isinstance(value, str) else str(value)
-            if _role(entry) == "shared" and isinstance(value, str | int | float) and value != "":
+            if role_of(entry) == "shared" and isinstance(value, str | int | float) and value != "":
                 yield entry.name, value
+
+    def _batch(self) -> str:
+        """How many results there are, in words."""
+        return f"{' × '.join(map(str, self.batch_shape))} {self.counted}".rstrip()
 
     def _rows(self) -> Iterator[tuple[str, str]]:
         """The summary in notebooks: numbers and words, and the shapes of arrays."""
         if self.batch_shape:
-            yield "batch", f"{' × '.join(map(str, self.batch_shape))} {self.counted}".rstrip()
-        values = [(name, np.asarray(value)) for name, value in self._per_trial()]
+            yield "batch", self._batch()
         # arrays last
-        for name, value in sorted(values, key=lambda pair: pair[1].shape != self.batch_shape):
-            yield name.replace("_", " "), _short(value, self.batch_shape)
+        for name, value in sorted(self._per_trial(), key=lambda pair: pair[1].shape != self.batch_shape):
+            yield name.replace("_", " "), summary_of(value, self.batch_shape)
         yield from ((name.replace("_", " "), str(word)) for name, word in self._words())
 
     def __repr__(self) -> str:
-        name = type(self).__name__
-        if not self.batch_shape:
-            return f"{name}({self._summary()})"
-        batch = f"{' × '.join(map(str, self.batch_shape))} {self.counted}".rstrip()
-        return f"{name}({'; '.join(part for part in (batch, self._batch_summary(), self._counts()) if part)})"
+        parts = [self._batch(), self._batch_summary(), self._counts()] if self.batch_shape else [self._summary()]
+        return f"{type(self).__name__}({'; '.join(part for part in parts if part)})"
 
     def _counts(self) -> str:
         """How often each status or kind occurs; empty if the first per-trial field holds no words."""
@@ -448,7 +378,7 @@ class Batched(Displayed):
         arrays: dict[str, np.ndarray] = {}
         meta: dict[str, Any] = {}
         for entry in fields(self):
-            value, role = getattr(self, entry.name), _role(entry)
+            value, role = getattr(self, entry.name), role_of(entry)
             if role == "shared":
                 write = entry.metadata["write"]
                 meta[entry.name] = _json(value if write is None or value is None else write(value))
@@ -470,7 +400,7 @@ class Batched(Displayed):
     def _read(cls, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> Self:
         given: dict[str, Any] = {}
         for entry in fields(cls):
-            name, role = entry.name, _role(entry)
+            name, role = entry.name, role_of(entry)
             if role == "unsaved":
                 continue
             if name in arrays:
@@ -493,8 +423,7 @@ class Batched(Displayed):
                     held._read(inside, meta[name]) if held else {key: plain(array) for key, array in inside.items()}
                 )
         found = cls(**given)
-        read = [(entry.name, _role(entry), getattr(found, entry.name), entry.type) for entry in fields(cls)]
-        check_fields(read, found.batch_shape, cls.equal_shapes)
+        check_fields(found)
         return found
 
 
@@ -514,19 +443,13 @@ B = TypeVar("B", bound=Batched)
 
 
 def repeated(result: B, trials: tuple[int, ...]) -> B:
-    """The same result for each of several trials: its arrays, broadcast to ``trials`` axes in front."""
+    """Return the same result for each of several trials: its arrays, broadcast to ``trials`` axes in front."""
     if not trials:
         return result
-
-    def spread(value: Any) -> Any:
-        if isinstance(value, Batched):
-            return repeated(value, trials)
-        if isinstance(value, Mapping):
-            return {name: spread(x) if np.ndim(x) else x for name, x in value.items()}
-        return None if value is None else np.broadcast_to(np.asarray(value), (*trials, *np.shape(value)))
-
-    own = {entry.name: getattr(result, entry.name) for entry in fields(result) if _role(entry) == "trial"}
-    return replace(result, **{name: spread(value) for name, value in own.items()})
+    return result._mapped(
+        lambda array: np.broadcast_to(array, (*trials, *array.shape)),
+        lambda records: np.broadcast_to(np.expand_dims(records, 1), (len(records), *trials, *records.shape[1:])),
+    )
 
 
 def plain(value: Any) -> Any:
@@ -560,49 +483,6 @@ def check_index(index: Any, batch_shape: tuple[int, ...], kind: str) -> None:
     if any(part is Ellipsis or part is None for part in parts):
         raise TypeError(f"a {kind} is indexed by integers, slices and arrays")
     np.broadcast_to(False, batch_shape)[index]
-
-
-def _short(value: np.ndarray, batch_shape: tuple[int, ...]) -> str:
-    """A number or a word; of a batch the median and the range, or the counts; of another array its shape."""
-    if value.shape != batch_shape:
-        return f"array of shape {value.shape}"
-    if value.dtype.kind in "UO":
-        words, counts = np.unique(value.astype(str), return_counts=True)
-        return (
-            str(value)
-            if not batch_shape
-            else ", ".join(f"{count} {word}" for word, count in zip(words, counts, strict=True))
-        )
-    if value.dtype.kind == "b":
-        return f"{value.mean():.0%}" if batch_shape else ("yes" if value else "no")
-    if not batch_shape:
-        return f"{value.item():,}" if value.dtype.kind in "iu" else f"{value.item():.6g}"
-    known = value[np.isfinite(value)]
-    if not known.size:
-        return "none"
-    said = f"median {np.median(known):.6g} ({known.min():.6g} to {known.max():.6g})"
-    return said if known.size == value.size else f"{said}; {value.size - known.size} without"
-
-
-def _role(entry: "Field[Any]") -> str:
-    if _ROLE not in entry.metadata:
-        raise TypeError(f"{entry.name}: expected a field made by per_trial, per_record, shared or unsaved")
-    return str(entry.metadata[_ROLE])
-
-
-def _at(value: Any, index: Any, words: type[StrEnum] | None) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, Batched):
-        return value[index]
-    if isinstance(value, Mapping):
-        return {name: plain(np.asarray(x)[index]) if np.ndim(x) else x for name, x in value.items()}
-    return _single(np.asarray(value)[index], words)
-
-
-def _records_at(records: np.ndarray, index: Any) -> np.ndarray:
-    # records move last, since NumPy puts the axes of several index arrays in front
-    return np.moveaxis(np.moveaxis(records, 0, -1)[index], -1, 0)
 
 
 def _single(value: Any, words: type[StrEnum] | None) -> Any:

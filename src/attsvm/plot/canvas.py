@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from attsvm._utils.displays import Displayed
 from attsvm.errors import ProblemError
 from attsvm.plot import style
 from attsvm.problem import check_is_problem
-from attsvm.results import Displayed
 
 if TYPE_CHECKING:
     from attsvm.training import Run

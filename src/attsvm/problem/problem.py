@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 
 from attsvm._utils.archives import read_arrays, write_npz
 from attsvm._utils.checks import check_integer, check_kind
+from attsvm._utils.displays import Displayed
 from attsvm.errors import ProblemError
 from attsvm.problem.checks import (
     Core,
@@ -31,7 +32,7 @@ from attsvm.problem.checks import (
     tokens_in_use,
     without_padding,
 )
-from attsvm.results import Displayed, check_index
+from attsvm.results import check_index
 
 mean_token = lazy_loader.load("attsvm.problem.mean_token", suppress_warning=True)
 

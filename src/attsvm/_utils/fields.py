@@ -1,6 +1,7 @@
-"""Checks of what a file holds against the declared types of the fields of a result."""
+"""The fields of results: how they are declared, and checks of what a file holds against their declarations."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, field, fields
 from enum import StrEnum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -8,6 +9,45 @@ from typing import Any, Union, get_args, get_origin
 import numpy as np
 
 from attsvm.errors import ProblemError
+
+Declared = Field[Any]
+_ROLE = "attsvm.role"
+
+
+def per_trial(default: Any = MISSING) -> Any:
+    """Declare a field with the batch axes in front: an array, a number, a dict of these, a result, or None.
+
+    Entries of a dict that have no axes, such as a string, belong to all trials. Without batch axes, a string is a
+    member of the enumeration that the field declares.
+    """
+    return field(default=default, metadata={_ROLE: "trial"})
+
+
+def per_record(default: Any = MISSING) -> Any:
+    """Declare a field with an array, a dict of arrays, or None: axis 0 counts records and the batch axes follow.
+
+    The entry ``"steps"`` of a dict has axis 0 only.
+    """
+    return field(default=default, metadata={_ROLE: "record"})
+
+
+def shared(
+    default: Any = MISSING, *, write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any] | None = None
+) -> Any:
+    """Declare a field that is the same for all trials. ``write`` makes it JSON-able and ``read`` is its inverse."""
+    return field(default=default, metadata={_ROLE: "shared", "write": write, "read": read})
+
+
+def unsaved(default: Any = None) -> Any:
+    """Declare a field that is not written to files; it is ``default`` after loading."""
+    return field(default=default, metadata={_ROLE: "unsaved"})
+
+
+def role_of(entry: Declared) -> str:
+    """Return which of the four declares a field: "trial", "record", "shared" or "unsaved"."""
+    if _ROLE not in entry.metadata:
+        raise TypeError(f"{entry.name}: expected a field made by per_trial, per_record, shared or unsaved")
+    return str(entry.metadata[_ROLE])
 
 
 def alternatives(declared: Any) -> tuple[Any, ...]:
@@ -20,32 +60,23 @@ def words_of(declared: Any) -> type[StrEnum] | None:
     return next((kind for kind in alternatives(declared) if isinstance(kind, type) and issubclass(kind, StrEnum)), None)
 
 
-def check_fields(
-    read: Iterable[tuple[str, str, Any, Any]], batch: tuple[int, ...], equal_shapes: Iterable[tuple[str, ...]]
-) -> None:
-    """Check the fields of a result.
-
-    Parameters
-    ----------
-    read : iterable of tuples
-        Name, role, value and declared type of each field.
-    batch : tuple of int
-        The batch axes of the result.
-    equal_shapes : iterable of tuple of str
-        Groups of fields whose arrays have equal shapes, behind the axis of records.
+def check_fields(result: Any) -> None:
+    """Check what a file holds against the declared types of the fields, and the shapes of arrays against each other.
 
     Raises
     ------
     ProblemError
         If a value does not fit its declaration, or the others.
     """
+    batch = result.batch_shape
     shapes: dict[str, tuple[int, ...]] = {}
     records: dict[str, Any] = {}
-    for name, role, value, declared in read:
+    for entry in fields(result):
+        name, role, value = entry.name, role_of(entry), getattr(result, entry.name)
         if role == "shared" or value is None:
-            _check_value(name, value, declared)
+            _check_value(name, value, entry.type)
             continue
-        _check_is_dict(name, isinstance(value, Mapping), declared)
+        _check_is_dict(name, isinstance(value, Mapping), entry.type)
         if isinstance(value, np.ndarray):
             shapes[name] = value.shape[role == "record" :]
         if role == "record":
@@ -56,9 +87,9 @@ def check_fields(
             if value.batch_shape != batch:
                 raise ProblemError(f"{name}: expected the batch axes {batch}, got {value.batch_shape}")
         elif role == "trial":
-            _check_per_trial(name, np.asarray(value), declared, batch)
+            _check_per_trial(name, np.asarray(value), entry.type, batch)
     _check_records(records, batch)
-    for group in equal_shapes:
+    for group in result.equal_shapes:
         found = {name: shapes[name] for name in group if name in shapes}
         if len(set(found.values())) > 1:
             raise ProblemError(f"{', '.join(found)}: expected arrays that fit each other, got shapes {found}")

@@ -1,0 +1,109 @@
+"""How problems and results are shown: a plot for each kind, and a summary in notebooks."""
+
+import contextlib
+from collections.abc import Iterable
+from html import escape
+from typing import Any, ClassVar
+
+import numpy as np
+
+from attsvm._utils.extensions import import_object
+from attsvm.errors import ProblemError
+
+PLOTS = {
+    "inspection": "attsvm.plot.inspection:inspection",
+    "margin profile": "attsvm.plot.profile:profile",
+    "path": "attsvm.plot.path:regularization_path",
+    "penalty path": "attsvm.plot.path:penalty_path",
+    "prediction": "attsvm.plot.solution:prediction",
+    "problem": "attsvm.plot.problem:problem",
+    "run": "attsvm.plot.run:run",
+    "solution": "attsvm.plot.solution:solution",
+}
+"""Where the plot of each kind of object is: a function of the object, of options, and of ``ax``."""
+
+
+class Displayed:
+    """What has a plot and a summary in notebooks. The plot is that of its ``kind`` in :data:`PLOTS`."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    def _kind(cls) -> str:
+        return cls.kind
+
+    def plot(self, *args: Any, ax: Any = None, **options: Any) -> Any:
+        """Draw it with Matplotlib. The function of this kind in :mod:`attsvm.plot` lists the options.
+
+        Parameters
+        ----------
+        *args, **options
+            Of the function in :mod:`attsvm.plot`.
+        ax : Axes or sequence of Axes, optional
+            What to draw on; by default a new figure.
+
+        Returns
+        -------
+        Axes, or ndarray of Axes
+
+        Raises
+        ------
+        ProblemError
+            If there is no plot of this kind.
+
+        See Also
+        --------
+        attsvm.plot.compare, attsvm.plot.paths
+
+        Examples
+        --------
+        >>> import attsvm
+        >>> problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+        >>> axes = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem)).plot()
+        """
+        if self._kind() not in PLOTS:
+            raise ProblemError(f"plot: expected one of {', '.join(PLOTS)}, got {self._kind()!r}")
+        draw: Any = import_object(PLOTS[self._kind()])
+        return draw(self, *args, ax=ax, **options)
+
+    def _rows(self) -> Iterable[tuple[str, str]]:
+        """Names and values of the summary."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        cell = "text-align: left; padding: .15em .8em .15em 0; vertical-align: top"
+        rows = "".join(
+            f'<tr><th style="{cell}; font-weight: 400; opacity: .7">{escape(name)}</th>'
+            f'<td style="{cell}">{escape(value)}</td></tr>'
+            for name, value in self._rows()
+        )
+        table = f'<table style="border-collapse: collapse; margin: 0"><caption style="{cell}">'
+        table += f"<b>{escape(type(self).__name__)}</b></caption>{rows}</table>"
+        small_figure: Any = import_object("attsvm.plot.canvas:small_figure")
+        figure = ""
+        if self._kind() in PLOTS:
+            with contextlib.suppress(ProblemError):  # there may be nothing to draw
+                figure = small_figure(self)
+        return f'<div style="display: flex; flex-wrap: wrap; gap: 1.5em; align-items: center">{table}{figure}</div>'
+
+
+def summary_of(value: np.ndarray, batch_shape: tuple[int, ...]) -> str:
+    """Return a number or a word; of a batch the median and the range, or the counts; of another array its shape."""
+    if value.shape != batch_shape:
+        return f"array of shape {value.shape}"
+    if value.dtype.kind in "UO":
+        words, counts = np.unique(value.astype(str), return_counts=True)
+        return (
+            str(value)
+            if not batch_shape
+            else ", ".join(f"{count} {word}" for word, count in zip(words, counts, strict=True))
+        )
+    if value.dtype.kind == "b":
+        return f"{value.mean():.0%}" if batch_shape else ("yes" if value else "no")
+    if not batch_shape:
+        return f"{value.item():,}" if value.dtype.kind in "iu" else f"{value.item():.6g}"
+    known = value[np.isfinite(value)]
+    if not known.size:
+        return "none"
+    said = f"median {np.median(known):.6g} ({known.min():.6g} to {known.max():.6g})"
+    return said if known.size == value.size else f"{said}; {value.size - known.size} without"
