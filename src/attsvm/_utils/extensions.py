@@ -147,20 +147,9 @@ class Registry(Generic[T]):
 
 
 def find_named(kind: str, known: Mapping[str, T], name: str, check: Callable[[object], T] | None = None) -> T:
-    """Return what a name of ``known`` or an import path refers to, without entry points.
+    """Return what a name of ``known`` or an import path refers to; ``kind`` and ``check`` are those of a registry.
 
-    Parameters
-    ----------
-    kind, check
-        As for a :class:`Registry`.
-    known : mapping of str to object
-    name : str
-        A name of ``known``, or ``package.module:name``.
-
-    Raises
-    ------
-    ProblemError
-        If there is no such name, or it cannot be imported or is of another kind.
+    Raises ProblemError if there is no such name, or it cannot be imported or is of another kind.
 
     Examples
     --------
@@ -194,10 +183,6 @@ def _load(kind: str, name: str, load: Callable[[], object], check: Callable[[obj
 def kind_check(base: type) -> Callable[[object], Any]:
     """The ``check`` of a registry whose extensions are instances or subclasses of a base class.
 
-    See Also
-    --------
-    attsvm._utils.extensions.Registry
-
     Examples
     --------
     >>> from attsvm._utils.extensions import kind_check
@@ -214,19 +199,9 @@ def kind_check(base: type) -> Callable[[object], Any]:
 
 
 def did_you_mean(name: str, known: Iterable[str], others: Mapping[str, str] | None = None) -> str:
-    """The end of an error message: the known name that is spelled most alike, "" if none is.
+    """Return the end of an error message: the known name that is spelled most alike, "" if none is.
 
-    Parameters
-    ----------
-    name : str
-        What was given.
-    known : iterable of str
-    others : mapping of str to str, optional
-        Known names by what else they are called.
-
-    See Also
-    --------
-    attsvm._utils.extensions.Registry
+    ``others`` are known names by what else they are called.
 
     Examples
     --------
