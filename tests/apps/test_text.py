@@ -121,6 +121,13 @@ def test_missing_files_columns_and_folders_are_named(tmp_path):
         read_texts(tmp_path / "one")
 
 
+def test_labels_of_parquet_that_are_lists_are_refused(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"text": ["a", "b"], "label": [[1], [2]]}), tmp_path / "a.parquet")
+    with pytest.raises(ProblemError, match=r"row 1, label: expected a word or a whole number, got \[1\]"):
+        read_texts(tmp_path / "a.parquet")
+
+
 def test_without_pyarrow_a_parquet_file_names_what_to_install(tmp_path):
     path = write(tmp_path / "a.parquet")
     code = (

@@ -138,7 +138,7 @@ def split_texts(texts: Texts, test_fraction: float, seed: int = 0) -> tuple[np.n
 def _parquet(path: Path, text: str, label: str) -> Iterator[Row]:
     texts, labels = read_columns([path], [text, label], extra="text", hint=COLUMN_HINT)
     names = dict(enumerate(class_names(path, label)))
-    return zip(texts, [names.get(found, found) for found in labels], strict=True)
+    return zip(texts, [names.get(found, found) if isinstance(found, int) else found for found in labels], strict=True)
 
 
 def _separated(delimiter: str) -> Callable[[Path, str, str], Iterator[Row]]:
