@@ -33,9 +33,9 @@ def over(shares: Sequence[float], said: Sequence[str] = ()) -> Markup:
     >>> print(over([0.25, 1.0]))
     data-over=".25 1"
     """
-    told = Markup(f' data-said="{" ".join(said)}"') if said else ""
+    words = Markup(f' data-said="{" ".join(said)}"') if said else ""
     written = " ".join(f"{share:.3g}".removeprefix("0" * (0 < share < 1)) for share in shares)
-    return Markup(f'data-over="{written}"') + told
+    return Markup(f'data-over="{written}"') + words
 
 
 def slider(steps: Sequence[int]) -> Markup:

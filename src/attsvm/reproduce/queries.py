@@ -61,13 +61,13 @@ class CrossAndSelf(Figure):
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         """All conditions of both parts."""
         passed: dict[str, bool] = {}
-        told = []
+        reasons = []
         for query, own_sizes, own in parts(sizes, found):
             judged = self.judge_one(own_sizes, own)
             before = "" if query == "cross" else f"{SETTINGS[query]}: "
             passed |= {f"{before}{name}": fine for name, fine in judged.passed.items()}
-            told.append(before[:1].upper() + before[1:] + judged.why)
-        return verdict(passed, " ".join(told))
+            reasons.append(before[:1].upper() + before[1:] + judged.why)
+        return verdict(passed, " ".join(reasons))
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
         """Those of both parts."""

@@ -164,8 +164,8 @@ class FactoredPaths(CrossAndSelf):
             found[f"at_best {name} {T}"].all() for name, T in cases
         )
         passed["a run is undecided"] = not any(found[f"undecided {name} {T}"].any() for name, T in cases)
-        told = ", ".join(f"{error:.1e} ({NAMES[name]})" for name, error in ends.items())
-        return Judged(passed, f"Largest direction error at the end, to the solution of its own norm: {told}.")
+        summary = ", ".join(f"{error:.1e} ({NAMES[name]})" for name, error in ends.items())
+        return Judged(passed, f"Largest direction error at the end, to the solution of its own norm: {summary}.")
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []

@@ -148,8 +148,10 @@ class GlobalConditions(Figure):
     def measure(self, sizes: Sizes, piece: Piece) -> Arrays:
         shared = [sizes[key] for key in ("problems", "starts", "steps", "further_steps", "multiples", "seed")]
         found = {label(n, T): piece(f"runs-n{n}-T{T}-d{d}", _runs, n, T, d, *shared) for n, T, d in sizes["shapes"]}
-        told = piece("exceptions", _exceptions, sizes["exceptions"], sizes["fractions"], sizes["steps_of_exceptions"])
-        return joined(found | {"exceptions": told})
+        found["exceptions"] = piece(
+            "exceptions", _exceptions, sizes["exceptions"], sizes["fractions"], sizes["steps_of_exceptions"]
+        )
+        return joined(found)
 
     def judge(self, sizes: Sizes, found: Arrays) -> Verdict:
         names = [label(n, T) for n, T, _ in sizes["shapes"]]

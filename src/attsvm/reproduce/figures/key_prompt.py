@@ -162,11 +162,11 @@ class KeyPrompt(Figure):
                 bool(np.median(found[f"head {name}"]) < with_head) for name in FASTER
             ),
         }
-        told = ", ".join(f"{error:.1e} ({name} trained)" for name, error in ends.items())
+        summary = ", ".join(f"{error:.1e} ({name} trained)" for name, error in ends.items())
         faster = closer["head faster"]
         return verdict(
             passed,
-            f"Largest direction error of u: {told}; the ℓ2 Att-SVM is {control:.2g} away where p is trained. With v "
+            f"Largest direction error of u: {summary}; the ℓ2 Att-SVM is {control:.2g} away where p is trained. With v "
             f"trained, where the two Att-SVMs differ, median error of u to the plain one "
             f"{medians['head slower'][0]:.1e} (head slower) and to the relaxed one {medians['head faster'][0]:.1e} "
             f"(head faster, where {faster.sum()} of {faster.size} runs are closer to it than to the plain one).",

@@ -279,7 +279,7 @@ class Kinds(CrossAndSelf):
         passed["the share of problems with all tokens supporting does not rise above 0.9"] = bool(
             (np.diff(wide, axis=1) > -DIP).all() and (wide[:, -1] > 0.9).all()
         )
-        told = "; ".join(
+        summary = "; ".join(
             f"{NAMES[name]}: {of['global'][name][:, -1].min():.0%} to {of['global'][name][:, -1].max():.0%}"
             for name in NORMS
         )
@@ -287,7 +287,7 @@ class Kinds(CrossAndSelf):
         support = max(float(found[f"all_support {name}"].max()) for name in NORMS)
         of_two = f" ({left[~above].sum()} of {astray[~above].sum()} with d = 2)" if astray[~above].sum() else ""
         sentences = [
-            f"Global convergence at d = {sizes['dims'][-1]}: {told}.",
+            f"Global convergence at d = {sizes['dims'][-1]}: {summary}.",
             f"At most {worst:.1%} of the runs of a bar end at no local optimum.",
             f"After {sizes['further_steps']:,} more steps {left.sum()} of {astray.sum()} such runs of W remain{of_two}."
             if astray.sum()
@@ -304,9 +304,9 @@ class Kinds(CrossAndSelf):
         for i, (n, T) in enumerate(sizes["shapes"]):
             for name in NORMS:
                 for j in sorted({0, len(dims) // 2, len(dims) - 1}):
-                    told = " / ".join(f"{share:.1%}" for share in found[f"share {name}"][i, j])
+                    summary = " / ".join(f"{share:.1%}" for share in found[f"share {name}"][i, j])
                     of_which = f"{NAMES[name]}, n = {n}, T = {T}, d = {dims[j]}"
-                    rows.append(Row(f"{of_which}: global / local / neither / undecided", told))
+                    rows.append(Row(f"{of_which}: global / local / neither / undecided", summary))
             wide = ", ".join(
                 f"{number(float(share))} at d = {d}"
                 for d, share in zip(sizes["wide_dims"], found["all_support wide"][i], strict=True)

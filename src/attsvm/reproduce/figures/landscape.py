@@ -187,8 +187,8 @@ class Landscape(Figure):
                 )
             )
         index = found[f"index {group}"]
-        told = " / ".join(str(int((index == k).sum())) for k in range(int(index.max(initial=0)) + 1))
-        rows.append(Row(f"{group}: stationary points with 0, 1, … negative eigenvalues", told))
+        summary = " / ".join(str(int((index == k).sum())) for k in range(int(index.max(initial=0)) + 1))
+        rows.append(Row(f"{group}: stationary points with 0, 1, … negative eigenvalues", summary))
         if len(index):
             sizes_found = found[f"size {group}"]
             rows.append(

@@ -158,10 +158,10 @@ class LocalCone(Figure):
         rows = []
         for n, T, d in sizes["shapes"]:
             of = f"n = {n}, T = {T}, d = {d}"
-            for key, told in (("opening", "opening"), ("radius", "radius"), ("step", "longest step")):
+            for key, summary in (("opening", "opening"), ("radius", "radius"), ("step", "longest step")):
                 values = found[f"{key} {label(n, T)}"]
                 text = ", ".join(number(float(x)) for x in (values.min(), np.median(values), values.max()))
-                rows.append(Row(f"{of}: {told}, smallest, median, largest", text))
+                rows.append(Row(f"{of}: {summary}, smallest, median, largest", text))
             local = ~found[f"optimal {label(n, T)}"]
             rows.append(Row(f"{of}: selections other than the optimal tokens", f"{int(local.sum())} of {len(local)}"))
         return rows

@@ -95,9 +95,9 @@ class Losses(Figure):
             "p₂ does not agree with the formula": bool(max(worst.values()) < sizes["offset_within"]),
             "for some C ≥ 5 the linear loss is not the closest": bool(ahead),
         }
-        told = ", ".join(f"{end:.1e} ({loss})" for loss, end in ends.items())
+        summary = ", ".join(f"{end:.1e} ({loss})" for loss, end in ends.items())
         return verdict(
-            passed, f"Largest direction error: {told}. p₂ is within {max(worst.values()):.1e} of the formula."
+            passed, f"Largest direction error: {summary}. p₂ is within {max(worst.values()):.1e} of the formula."
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:

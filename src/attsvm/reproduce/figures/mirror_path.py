@@ -97,10 +97,10 @@ class MirrorPath(Figure):
             "the two entries do not end along their ray": bool(max(off_ray) < sizes["sine_below"]),
             "a run is undecided": not any(found[f"undecided {p:g}"] for p in powers),
         }
-        told = ", ".join(f"{divergence:.1e} (p = {p:g})" for p, divergence in zip(powers, own, strict=True))
+        summary = ", ".join(f"{divergence:.1e} (p = {p:g})" for p, divergence in zip(powers, own, strict=True))
         return verdict(
             passed,
-            f"Directional Bregman divergence from its own Att-SVM at the end: {told}. The two entries end within "
+            f"Directional Bregman divergence from its own Att-SVM at the end: {summary}. The two entries end within "
             f"{np.degrees(np.arcsin(max(off_ray))):.1f}° of their ray.",
         )
 

@@ -172,20 +172,20 @@ class NextTokenLocal(Figure):
             rows.append(Row(f"{name}: instances that count", f"{len(kept)} of {int(arrays[f'candidates {name}'])}"))
             for which, what in ((~several, "one token"), (several, "several tokens")):
                 if which.any():
-                    told = f"{name}: {int(which.sum())} that keep {what}, correlation, median / lowest"
+                    summary = f"{name}: {int(which.sum())} that keep {what}, correlation, median / lowest"
                     median, lowest = float(np.median(kept[which])), float(kept[which].min())
-                    rows.append(Row(told, f"{number(median)} / {number(lowest)}"))
+                    rows.append(Row(summary, f"{number(median)} / {number(lowest)}"))
             once, twice = (arrays[f"{key} {name}"] for key in ("once", "twice"))
             if len(twice):
                 medians = " / ".join(number(1 - float(np.median(x))) for x in (twice, once))
-                told = (
+                summary = (
                     f"{name}: growth of {len(twice)} that keep several, median 1 − correlation, margins 1 and 2 / equal"
                 )
-                rows.append(Row(told, medians))
+                rows.append(Row(summary, medians))
             if differs.any():
                 medians = " / ".join(number(float(np.median(x[differs]))) for x in (kept, labels))
-                told = f"{name}: {int(differs.sum())} that keep other tokens, median correlation, kept / labels"
-                rows.append(Row(told, medians))
+                summary = f"{name}: {int(differs.sum())} that keep other tokens, median correlation, kept / labels"
+                rows.append(Row(summary, medians))
         return rows
 
     def draw(self, sizes: Sizes, arrays: Arrays) -> Drawing:

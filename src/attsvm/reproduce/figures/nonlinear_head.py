@@ -184,15 +184,15 @@ class NonlinearHead(CrossAndSelf):
                 errors.size > 0 and bool(np.median(errors) < sizes["error_below"]) for errors in saturated.values()
             ),
         }
-        told = "; ".join(
+        summary = "; ".join(
             f"d = {d}: {mean[d]['combined']:.2g}, {mean[d]['direction']:.2g}, {mean[d]['one token']:.2g}" for d in dims
         )
         low, high = min(ranks.values()), max(ranks.values())
         spread = f"{low:.2f}" if high - low < 0.005 else f"{low:.2f} to {high:.2f}"
         return Judged(
             passed,
-            f"Mean errors at the end of the combined prediction, the direction and one token: {told}. Rank correlation "
-            f"between the error and the largest dropped probability: {spread}.",
+            f"Mean errors at the end of the combined prediction, the direction and one token: {summary}. Rank "
+            f"correlation between the error and the largest dropped probability: {spread}.",
         )
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:

@@ -157,10 +157,11 @@ class OneLayerTransformer(Figure):
             "with longer steps of W, many runs keep several tokens": several[FASTER] <= 0.05,
             "with longer steps of W, it does not end at the Att-SVM": median[FASTER] < sizes["error_below"],
         }
-        told = "; ".join(f"{name}: {median[name]:.1e} ({several[name]:.0%})" for name in ways)
+        summary = "; ".join(f"{name}: {median[name]:.1e} ({several[name]:.0%})" for name in ways)
         return verdict(
             passed,
-            f"Median error of the combined prediction, and runs that keep several tokens, by what is trained: {told}.",
+            "Median error of the combined prediction, and runs that keep several tokens, by what is trained:"
+            f" {summary}.",
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:

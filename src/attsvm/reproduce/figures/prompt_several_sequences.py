@@ -84,9 +84,9 @@ class PromptSeveralSequences(Figure):
             "GD's direction error does not fall over the last two decades": bool(ends["GD"] < tenth["GD"]),
             "‖p‖ is not ten times larger under normalised GD": bool(ratio > 10),
         }
-        told = ", ".join(f"{error:.1e} ({name})" for name, error in ends.items())
+        summary = ", ".join(f"{error:.1e} ({name})" for name, error in ends.items())
         return verdict(
-            passed, f"Direction error at the end: {told}. ‖p‖ is {ratio:.3g} times larger under normalised GD."
+            passed, f"Direction error at the end: {summary}. ‖p‖ is {ratio:.3g} times larger under normalised GD."
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:

@@ -153,8 +153,8 @@ class Rank(CrossAndSelf):
             "a solution is inaccurate": bool(found["gap"].max() <= 1e-8),
         }
         largest = np.nanmax(found["nuclear_largest"])
-        told = f"The largest rank of a nuclear solution is {largest:.0f}."
-        return Judged(passed | self._judge_columns(sizes, found), f"{told} {self._told(sizes, found)}")
+        summary = f"The largest rank of a nuclear solution is {largest:.0f}."
+        return Judged(passed | self._judge_columns(sizes, found), f"{summary} {self._told(sizes, found)}")
 
     def _judge_columns(self, sizes: Sizes, found: Arrays) -> dict[str, bool]:
         value, free = found["columns value"], found["columns free"]
@@ -175,8 +175,8 @@ class Rank(CrossAndSelf):
 
     def _told(self, sizes: Sizes, found: Arrays) -> str:
         each = zip(sizes["columns"]["m"], np.median(found["columns value"], axis=1), _shares(sizes, found), strict=True)
-        told = "; ".join(f"m = {m}: {value:.4g}, {share:.0%}" for m, value, share in each)
-        return f"Median value over the nuclear one, and share of runs with m columns that end there: {told}."
+        summary = "; ".join(f"m = {m}: {value:.4g}, {share:.0%}" for m, value, share in each)
+        return f"Median value over the nuclear one, and share of runs with m columns that end there: {summary}."
 
     def rows_one(self, sizes: Sizes, found: Arrays) -> list[Row]:
         rows = []

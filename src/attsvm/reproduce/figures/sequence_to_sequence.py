@@ -123,24 +123,25 @@ class SequenceToSequence(Figure):
         needed = {"combined": 1.0, "factored": 0.9}
         for attention, name in NAMES.items():
             for kind in KINDS:
-                case, told = f"{kind} {attention}", f"{kind}, {name}"
+                case, summary = f"{kind} {attention}", f"{kind}, {name}"
                 decided = ~found[f"undecided {case}"]
                 left += int(found[f"undecided {case}"].sum())
                 ends = found[f"error {case}"][-1][decided]
-                worst[told] = ends.max(initial=0.0)
+                worst[summary] = ends.max(initial=0.0)
                 there = np.mean(ends < sizes["error_below"][attention]) if ends.size else 0.0
-                passed[f"{told}: decided runs do not end at their Att-SVM"] = bool(there >= needed[attention])
-                passed[f"{told}: more than a tenth of the runs are undecided"] = bool(decided.mean() >= 0.9)
-                passed[f"{told}: a selection is infeasible"] = bool(found[f"feasible {case}"][decided].all())
-                passed[f"{told}: a path does not end at the Att-SVM"] = bool(
+                passed[f"{summary}: decided runs do not end at their Att-SVM"] = bool(there >= needed[attention])
+                passed[f"{summary}: more than a tenth of the runs are undecided"] = bool(decided.mean() >= 0.9)
+                passed[f"{summary}: a selection is infeasible"] = bool(found[f"feasible {case}"][decided].all())
+                passed[f"{summary}: a path does not end at the Att-SVM"] = bool(
                     found[f"path {case}"][-1].max() < sizes["path"]["error_below"]
                 )
-                passed[f"{told}: a radius of a path is not solved"] = bool(found[f"solved {case}"].all())
-        told = ", ".join(f"{error:.1e} ({case})" for case, error in worst.items())
+                passed[f"{summary}: a radius of a path is not solved"] = bool(found[f"solved {case}"].all())
+        summary = ", ".join(f"{error:.1e} ({case})" for case, error in worst.items())
         paths = max(float(found[f"path {kind} {attention}"][-1].max()) for kind in KINDS for attention in NORMS)
         return verdict(
             passed,
-            f"Largest direction error of the decided runs: {told}; of the paths: {paths:.1e}. Undecided runs: {left}.",
+            f"Largest direction error of the decided runs: {summary}; of the paths: {paths:.1e}. Undecided runs:"
+            f" {left}.",
         )
 
     def rows(self, sizes: Sizes, found: Arrays) -> list[Row]:
