@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 MODULES = (
-    *("attsvm", "attsvm.datasets", "attsvm.estimator", "attsvm._utils.extensions", "attsvm.heads"),
+    *("attsvm", "attsvm.datasets", "attsvm.estimator", "attsvm.heads"),
     *("attsvm.losses", "attsvm.next_token", "attsvm.norms", "attsvm.optimizers", "attsvm.plot", "attsvm.reproduce"),
     *("attsvm.regularization", "attsvm.svm", "attsvm.svm.differentiable", "attsvm.sweeps", "attsvm.theory"),
     *("attsvm.torch", "attsvm.training"),

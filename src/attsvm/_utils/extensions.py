@@ -41,10 +41,6 @@ class Registry(Generic[T]):
         Applied to what an entry point or an import path refers to. It returns the extension, or raises
         :class:`attsvm.ProblemError`.
 
-    See Also
-    --------
-    attsvm._utils.extensions.import_object
-
     Examples
     --------
     >>> from attsvm._utils.extensions import Registry
@@ -221,10 +217,6 @@ def import_object(path: str) -> object:
     ------
     ImportError, AttributeError, ValueError
         If there is no such module or name. A module can also raise any other exception on import.
-
-    See Also
-    --------
-    attsvm._utils.extensions.Registry
 
     Examples
     --------
