@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
-from attsvm._utils import stacks
+from attsvm._utils import linear_algebra
 from attsvm.norms import (
     Lp,
     Norm,
@@ -240,7 +240,7 @@ def test_a_matrix_without_entries_has_norm_0(norm):
 
 
 def test_no_matrix_has_no_factors():
-    U, sigma, Vt = stacks.svd(np.zeros((0, 3, 2)))
+    U, sigma, Vt = linear_algebra.svd(np.zeros((0, 3, 2)))
     assert (U.shape, sigma.shape, Vt.shape) == ((0, 3, 3), (0, 2), (0, 2, 2))
 
 
