@@ -148,10 +148,11 @@ def serve(parent: int) -> None:
         """End the process if it was asked to end, its parent has ended, or it had no calls for a long time."""
         nonlocal ending
         ending = ending or number == signal.SIGTERM or os.getppid() != parent
+        if ending:  # what is lost in a callback of JAX is raised again; no signal is handled inside a builtin
+            sys.unraisablehook = id
         if ending or time.monotonic() - idle_since > SECONDS_IDLE:
             raise SystemExit(int(ending))
 
-    sys.unraisablehook = lambda lost: None if ending else sys.__unraisablehook__(lost)  # it is raised again
     for number in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(number, look)
     signal.setitimer(signal.ITIMER_REAL, _SECONDS_A_LOOK, _SECONDS_A_LOOK)

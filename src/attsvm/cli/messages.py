@@ -51,8 +51,8 @@ def with_level(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*, quiet: bool, verbose: bool, **options: Any) -> Any:
         if quiet and verbose:
             raise ProblemError("--quiet, --verbose: expected one of them, got both")
-        _set(Level.QUIET if quiet else Level.VERBOSE if verbose else Level.NORMAL)
-        return function(**options)
+        with _printed(Level.QUIET if quiet else Level.VERBOSE if verbose else Level.NORMAL):
+            return function(**options)
 
     own = [*signature(function).parameters.values()]
     added = [
@@ -69,12 +69,18 @@ _Verbose = Annotated[
 ]
 
 
-def _set(chosen: Level) -> None:
+@contextlib.contextmanager
+def _printed(chosen: Level) -> Iterator[None]:
+    """Print what belongs to a level, while a command runs."""
     global _level
     _level = chosen
     log = logging.getLogger("attsvm")
     log.setLevel({Level.QUIET: logging.ERROR, Level.NORMAL: logging.WARNING, Level.VERBOSE: logging.DEBUG}[chosen])
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     if chosen is Level.VERBOSE:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-        log.handlers = [handler]
+        log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
