@@ -20,7 +20,8 @@ from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, is_optimal, unattainable
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_relaxed
 from attsvm.svm.constraints.heads import stacked_heads
-from attsvm.svm.methods.candidate import Candidate, Report, Settings
+from attsvm.svm.loop import Report
+from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.registry import check_method, find_candidate
 from attsvm.svm.solution import Solution
 from attsvm.svm.threads import threads_for

@@ -1,7 +1,6 @@
 """The settings of a solver and the candidate that it returns, which is certified afterwards."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,9 +9,7 @@ from jaxtyping import Bool, Int
 
 from attsvm.norms import Norm
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
-
-Report = Callable[[int, float], bool]
-"""Called with the step and the relative gap; a true return value stops a solver."""
+from attsvm.svm.loop import Report
 
 
 @dataclass(frozen=True)

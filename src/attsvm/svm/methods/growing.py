@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
-from attsvm.svm.methods.iteration import Point
+from attsvm.svm.loop import Point
 
 MAX_ROUNDS = 30
 

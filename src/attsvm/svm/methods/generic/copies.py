@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.norms.wrapper import Wrapper
-from attsvm.svm.methods.candidate import Report
+from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Copies, Program, Vector
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 

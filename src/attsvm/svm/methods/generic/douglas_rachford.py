@@ -17,7 +17,7 @@ from jaxtyping import Float
 from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dposv, dpotrf, dpotri
 
-from attsvm.svm.methods.candidate import Report
+from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Copies, Matrix, Program, Vector
 
 OVERRELAXED = 1.6

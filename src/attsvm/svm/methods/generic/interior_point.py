@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from attsvm.norms.forms import linear_form
 from attsvm.svm.constraints.row_products import FactoredRows
-from attsvm.svm.methods.candidate import Report
+from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Program, Vector
 
 MAX_STEPS = 100

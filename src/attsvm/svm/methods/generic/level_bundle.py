@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.optimize import linprog, nnls
 
-from attsvm.svm.methods.candidate import Report
+from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Program, Vector
 
 MAX_STEPS = 500

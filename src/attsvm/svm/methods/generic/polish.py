@@ -7,7 +7,7 @@ points approach it slowly where N(W) hardly grows, and their weights have the ro
 
 import numpy as np
 
-from attsvm.svm.methods.candidate import Report
+from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Program
 
 MOST_UNKNOWNS = 400

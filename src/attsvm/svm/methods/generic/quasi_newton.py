@@ -9,7 +9,7 @@ more. Many equations are well conditioned as a rule, so that a Newton-Krylov met
 import numpy as np
 from scipy.optimize import minimize, root
 
-from attsvm.svm.methods.candidate import Report
+from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Program, Vector
 
 MAX_STEPS = 3000

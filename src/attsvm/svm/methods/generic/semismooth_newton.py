@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.svm.methods.candidate import Report
+from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.polish import polish
 from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
 from attsvm.svm.methods.generic.quadratic import least_quadratic

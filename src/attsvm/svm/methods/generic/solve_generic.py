@@ -13,8 +13,9 @@ from attsvm.norms.base import MissingPiece
 from attsvm.norms.forms import linear_form
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import reduced_rows
+from attsvm.svm.loop import Point, Report, Watch
 from attsvm.svm.methods.batches import undecided
-from attsvm.svm.methods.candidate import Candidate, Report, Settings
+from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.generic.by_directions import ByDirections
 from attsvm.svm.methods.generic.copies import newton, num_rows
@@ -24,7 +25,6 @@ from attsvm.svm.methods.generic.level_bundle import level_bundle
 from attsvm.svm.methods.generic.program import RIGID, Bounds, Copies, Program
 from attsvm.svm.methods.generic.quasi_newton import quasi_newton
 from attsvm.svm.methods.growing import Growth, growing_rows
-from attsvm.svm.methods.iteration import Point, Watch
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.threads import threads_for
 

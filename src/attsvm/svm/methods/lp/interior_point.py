@@ -28,8 +28,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 from attsvm.svm.constraints.row_products import P, RowProducts, Selection, Vector
 from attsvm.svm.constraints.unit_rows import Chosen, RowVector
-from attsvm.svm.methods.candidate import Report
-from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
+from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.lp.point import dual_exponent, lp_norm, relative_gap
 
 Column = Float[np.ndarray, "N 1"]
@@ -87,26 +86,24 @@ def interior_point(
     size = lp_norm(start, p)
     problems = _Problems(rows.products, rows.unit.right / size, rows.unit.equality, p)
     path = _CentralPath(problems, _start(problems, start / size, multipliers), careful)
-    best = iterate(path, Point.unsolved(path.state.w, path.state.multipliers), target, max_steps, report)
+    begin = Point.unsolved(path.state.w, path.state.multipliers)
+    best = iterate(path, begin, Stop(target, max_steps), report)
     return best._replace(weights=best.weights * size)
 
 
 class _CentralPath(Iteration):
     """The problems that still run, and their iterates."""
 
-    patience = 4
-    small = 1e-5
-
     def __init__(self, problems: _Problems, state: State, careful: bool) -> None:
         self.problems, self.state, self.careful = problems, state, careful
 
-    def look(self) -> Look:
+    def evaluate(self) -> Iterates:
         state, (_, right, equality, p) = self.state, self.problems
         found = self.residuals = _residuals(self.problems, state)
         gap = relative_gap(right, equality, p, state.w, state.multipliers, found.image, found.gradient)
-        return Look(state.w, state.multipliers, gap, np.isfinite(state.multipliers).all(axis=-1))
+        return Iterates(state.w, state.multipliers, gap, np.isfinite(state.multipliers).all(axis=-1))
 
-    def keep(self, going: Bool[np.ndarray, " N"]) -> None:
+    def select(self, going: Bool[np.ndarray, " N"]) -> None:
         self.problems = self.problems.keep(going)
         self.state = State(*(part[going] for part in self.state))
         self.residuals = _Residuals(*(part[going] for part in self.residuals))

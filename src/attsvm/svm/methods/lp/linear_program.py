@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.optimize import OptimizeResult, linprog
 
-from attsvm.svm.methods.iteration import Point
+from attsvm.svm.loop import Point
 from attsvm.svm.methods.lp.point import lp_norm, relative_gap
 
 

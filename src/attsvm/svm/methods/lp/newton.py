@@ -21,7 +21,7 @@ from scipy.linalg.lapack import dposv
 
 from attsvm.svm.constraints.row_products import DenseRows, Selection, Vector
 from attsvm.svm.constraints.unit_rows import RowVector
-from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
+from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
 from attsvm.svm.methods.lp.point import dual_exponent, lp_norm, relative_gap
 
 Column = Float[np.ndarray, "N 1"]
@@ -56,40 +56,42 @@ def newton(
     complementarity problems*.
     """
     newton = _Newton(rows.products, rows.unit.right, p, start, multipliers)
-    return iterate(newton, Point.unsolved(start, multipliers), target, max_steps)
+    return iterate(newton, Point.unsolved(start, multipliers), Stop(target, max_steps, patience=2, small=1e-6))
 
 
 class _Newton(Iteration):
-    """The iterates and, for each evaluation, the model, its minimum and the gradient there."""
-
-    patience = 2
-    small = 1e-6
-    first_step = 1
+    """The points at which the model is made, and the minimum of the last model, which is evaluated."""
 
     def __init__(self, rows: DenseRows, right: RowVector, p: float, weights: Vector, multipliers: RowVector) -> None:
         self.rows, self.right, self.p = rows, right, p
         self.weights, self.multipliers, self.active = weights, multipliers, multipliers > 0
+        self.model: _Model | None = None
+        self.point, self.found, self.gap = weights, multipliers, np.full(len(weights), np.inf)
 
-    def look(self) -> Look:
-        """The minimum of the model at the current point."""
+    def evaluate(self) -> Iterates:
+        return Iterates(self.point, self.found, self.gap, np.isfinite(self.gap) | (self.model is None))
+
+    def select(self, going: Bool[np.ndarray, " N"]) -> None:
+        self.rows = self.rows.keep(going)
+        self.model = None if self.model is None else _Model(*(part[going] for part in self.model))
+        for name in ("right", "weights", "multipliers", "active", "found", "point", "gradient"):
+            setattr(self, name, getattr(self, name)[going])
+
+    def advance(self) -> None:
+        """Step towards the minimum of the model, and minimise the model there."""
         with np.errstate(all="ignore"):  # a problem that breaks down gives NaN and is dropped
+            if self.model is not None:
+                self._search(self.model)
             self.model, self.multipliers = _model(self.rows, self.right, self.p, self.weights, self.multipliers)
             self.found, self.active = _minimise(self.rows, self.model, self.active)
             spread = self.model.spread
             self.point = self.model.centre + spread * spread * self.rows.adjoint(self.found)
         image, self.gradient = self.rows.apply(self.point), self.rows.adjoint(self.found)
         no_equality = np.zeros(self.right.shape, bool)
-        gap = relative_gap(self.right, no_equality, self.p, self.point, self.found, image, self.gradient)
-        return Look(self.point, self.found, gap, np.isfinite(gap))
+        self.gap = relative_gap(self.right, no_equality, self.p, self.point, self.found, image, self.gradient)
 
-    def keep(self, going: Bool[np.ndarray, " N"]) -> None:
-        self.rows, self.model = self.rows.keep(going), _Model(*(part[going] for part in self.model))
-        for name in ("right", "weights", "multipliers", "active", "found", "point", "gradient"):
-            setattr(self, name, getattr(self, name)[going])
-
-    def advance(self) -> None:
+    def _search(self, model: "_Model") -> None:
         """Step towards the minimum of the model as long as the objective decreases."""
-        model = self.model
         if self.p >= 2:
             change = self.point - model.origin
             self.weights = model.origin + change * _decrease(model.origin, change, self.p, 0.0)

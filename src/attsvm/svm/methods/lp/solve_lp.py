@@ -17,12 +17,12 @@ from attsvm.svm.constraints.row_products import (
     factored_selection,
 )
 from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.loop import Point, Watch
 from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.growing import Growth, growing_rows
-from attsvm.svm.methods.iteration import Point, Watch
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.linear_program import linear_program
 from attsvm.svm.methods.lp.newton import newton

@@ -11,7 +11,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
-from attsvm.svm.methods.iteration import Point
+from attsvm.svm.loop import Point
 from attsvm.svm.methods.semidefinite.face import Face
 
 Matrix = Float[np.ndarray, "N K K"]

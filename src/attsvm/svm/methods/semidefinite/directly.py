@@ -6,7 +6,7 @@ from jaxtyping import Bool
 from attsvm._utils.linear_algebra import singular_values
 from attsvm.svm.constraints.pair_rows import Block
 from attsvm.svm.constraints.unit_rows import RowVector
-from attsvm.svm.methods.iteration import Point
+from attsvm.svm.loop import Point
 from attsvm.svm.methods.semidefinite.cone import Problems, Values, measure
 from attsvm.svm.methods.semidefinite.face import Face, FaceRows, solve_on_face
 

@@ -21,8 +21,7 @@ from scipy.linalg.lapack import dpotrf
 
 from attsvm._utils.linear_algebra import diagonal_of, eigh, eigvalsh
 from attsvm.svm.constraints.unit_rows import RowVector
-from attsvm.svm.methods.candidate import Report
-from attsvm.svm.methods.iteration import Iteration, Look, Point, iterate
+from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.semidefinite.cone import (
     Cone,
     Lengths,
@@ -72,20 +71,18 @@ def interior_point(
     """
     state = cone.start(problems, multipliers)
     path = _CentralPath(cone, problems, state, target)
-    return iterate(path, Point.unsolved(cone.weights(state), state.multipliers), target, max_steps, report)
+    start = Point.unsolved(cone.weights(state), state.multipliers)
+    return iterate(path, start, Stop(target, max_steps, patience=3), report)
 
 
 class _CentralPath(Iteration):
     """The problems that still run, and their iterates."""
 
-    patience = 3
-    small = 1e-5
-
     def __init__(self, cone: Cone, problems: Problems, state: State, target: float) -> None:
         self.cone, self.problems, self.state, self.target = cone, problems, state, target
         self.next_finish = np.full(len(state.multipliers), FINISH_FROM)
 
-    def look(self) -> Look:
+    def evaluate(self) -> Iterates:
         """The iterates; near the optimum the results of the direct method, where they are precise enough."""
         cone, problems, state, target = self.cone, self.problems, self.state, self.target
         point = cone.weights(state)
@@ -101,9 +98,9 @@ class _CentralPath(Iteration):
             point, multipliers, error = point.copy(), multipliers.copy(), error.copy()
             point[near], multipliers[near], error[near] = found.weights[done], found.multipliers[done], found.gap[done]
         diverged = bound > DIVERGED
-        return Look(point, multipliers, error, ~diverged & np.isfinite(bound), diverged)
+        return Iterates(point, multipliers, error, ~diverged & np.isfinite(bound), diverged)
 
-    def keep(self, going: Bool[np.ndarray, " N"]) -> None:
+    def select(self, going: Bool[np.ndarray, " N"]) -> None:
         self.problems, self.image = self.problems.keep(going), self.image[going]
         self.state = State(*(part[going] for part in self.state))
         self.next_finish = self.next_finish[going]

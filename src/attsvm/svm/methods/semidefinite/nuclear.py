@@ -11,9 +11,9 @@ from attsvm.norms import Norm, Nuclear
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import Block
 from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.loop import Point
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.generic.solve_generic import SPLITTING, solve_generic
-from attsvm.svm.methods.iteration import Point
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.methods.semidefinite.cone import (
     Lengths,

@@ -1,0 +1,132 @@
+"""The loop of every iterative method: when it ends, what it reports, and the best iterate of each problem.
+
+A method provides three functions (:class:`Iteration`): ``evaluate`` its iterates, ``advance`` them by one step, and
+``select`` the problems that still run. All arrays have a leading axis of N problems, which is 1 for a method that
+solves one problem at a time; such a method never has to select.
+"""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+Report = Callable[[int, float], bool]
+"""Called with the step and the relative gap; a true return value stops a solver."""
+
+PROGRESS = 0.5
+"""A gap has to fall below this part of the best one to count as progress."""
+
+
+class Stop(NamedTuple):
+    """When the iteration of a problem ends.
+
+    Patience is for the rounding errors that remain at the end: an infeasible iterate far from the optimum may look
+    better than later ones, so only evaluations after a gap below ``small`` use it up.
+    """
+
+    target: float  # the relative gap that is small enough
+    max_steps: int = 60
+    patience: int = 4  # evaluations without progress, after which a problem is given up
+    small: float = 1e-5
+    stride: int = 1  # steps between two evaluations
+
+
+class Iterates(NamedTuple):
+    """The current iterates of the problems that still run."""
+
+    weights: Float[np.ndarray, "N *W"]
+    multipliers: Float[np.ndarray, "N *m"]
+    gap: Float[np.ndarray, " N"]  # an estimate; the certificate decides
+    alive: Bool[np.ndarray, " N"]  # False where the iteration cannot go on
+    # where the multipliers diverge, and are returned because they may prove infeasibility
+    diverged: Bool[np.ndarray, " N"] | None = None
+
+
+class Point(NamedTuple):
+    """Weights and multipliers of N problems, with estimates of their gaps, and the number of steps to them."""
+
+    weights: Float[np.ndarray, "N *W"]
+    multipliers: Float[np.ndarray, "N *m"]
+    gap: Float[np.ndarray, " N"]
+    steps: Int[np.ndarray, " N"]
+
+    @classmethod
+    def unsolved(cls, weights: np.ndarray, multipliers: np.ndarray) -> "Point":
+        """Copy a point whose gap is unknown, ∞."""
+        count = len(weights)
+        return cls(weights.copy(), multipliers.copy(), np.full(count, np.inf), np.zeros(count, dtype=int))
+
+    def improve(self, index: Int[np.ndarray, " some"], found: "Point | Iterates") -> Bool[np.ndarray, " some"]:
+        """Overwrite the problems at ``index`` where ``found`` has a smaller gap, and return where; not their steps."""
+        better = found.gap < self.gap[index]
+        improved = index[better]
+        self.weights[improved], self.multipliers[improved] = found.weights[better], found.multipliers[better]
+        self.gap[improved] = found.gap[better]
+        return np.asarray(better)
+
+
+class Iteration(ABC):
+    """N problems that are iterated together. ``LinAlgError`` in any of the three functions ends the iteration."""
+
+    @abstractmethod
+    def evaluate(self) -> Iterates:
+        """Return the current iterates, with their gaps."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Make one step."""
+
+    def select(self, going: Bool[np.ndarray, " N"]) -> None:
+        """Drop the other problems."""
+        raise NotImplementedError("a method for one problem is never asked to drop some")
+
+
+def iterate(method: Iteration, start: Point, stop: Stop, report: Report | None = None) -> Point:
+    """Return the best iterate of each problem.
+
+    ``start``: returned where no iterate has a smaller gap; overwritten. ``report``: called as ``report(step, largest
+    gap)`` at every evaluation; a true return value ends the iteration.
+    """
+    best, running = start, np.arange(len(start.gap))
+    stalled, step = np.zeros(len(running), int), 0
+    # after a failed factorisation (there is a NaN) the caller may solve the unfinished problems by another method
+    with contextlib.suppress(np.linalg.LinAlgError):
+        while True:
+            now, before = method.evaluate(), best.gap[running]
+            best.improve(running, now)
+            best.steps[running] = step
+            if now.diverged is not None:
+                best.multipliers[running[now.diverged]] = now.multipliers[now.diverged]
+            stalled = np.where(now.gap < PROGRESS * before, 0, stalled + (before < stop.small))
+            going = (now.gap > stop.target) & (stalled < stop.patience) & now.alive
+            stopped = report is not None and report(step, float(best.gap.max()))
+            if stopped or step >= stop.max_steps or not going.any():
+                break
+            if not going.all():
+                method.select(going)
+                running, stalled = running[going], stalled[going]
+            for _ in range(min(stop.stride, stop.max_steps - step)):
+                method.advance()
+                step += 1
+    return best
+
+
+class Watch:
+    """A report over several iterations: it continues to count the steps, and remembers that it was stopped."""
+
+    def __init__(self, report: Report | None) -> None:
+        self.report = report
+        self.stopped = False
+        self._before = self._last = 0
+
+    def __call__(self, step: int, gap: float) -> bool:
+        """Report a step, counted from 0 in each iteration; return whether to stop."""
+        if step == 0:
+            self._before = self._last
+        self._last = self._before + step
+        if self.report is not None and not self.stopped:
+            self.stopped = self.report(self._last, gap)
+        return self.stopped
