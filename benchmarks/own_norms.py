@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 from scipy.optimize import linprog  # noqa: E402
 
 import attsvm  # noqa: E402
-from attsvm.norms import Gamma2, KSupport, Lp, Norm, Nuclear, OnRows, Owl, Spectral, max_of, parse_norm, sum_of  # noqa: E402
+from attsvm.norms import Gamma2, Norm, Nuclear, Owl, Spectral, parse_norm  # noqa: E402
 
 SMALL, LARGE = (6, 8, 10), (50, 20, 64)
 """Sequences, tokens and dimensions."""
@@ -95,14 +95,8 @@ class WeightedEntries(Norm):
 
 SHOWN = (
     *map(parse_norm, ("l2,1", "linf,2", "l2,1-columns", "schatten1.1", "schatten1.5", "schatten3")),
-    sum_of([Nuclear(), Lp(2)], [1.0, 0.5]),
-    max_of([Lp(2), Spectral()], [1.0, 2.0]),
     WeightedEntries(),
-    sum_of([Nuclear(), Lp(1)]),
-    sum_of([Lp(1), Lp(np.inf)], [1.0, 3.0]),
-    max_of([Lp(1), Lp(np.inf)], [1.0, 5.0]),
     Gamma2(),
-    KSupport(5),
 )
 
 
@@ -204,7 +198,6 @@ def table(size: tuple[int, int, int], seeds: int, repeats: int, peers: bool) -> 
     by_directions = ("linf,2", "l2,1", "schatten1.1", "schatten3", *(("l1",) if size == SMALL else ()))
     for name in by_directions:
         measured(f"{name} by steepest", tasks, Directions(parse_norm(name)), repeats)
-    measured("l2,1 by steepest, bundle", tasks[:1], Directions(OnRows(Lp(1))), 1, method="level-bundle", max_steps=80)
     for norm in (Nuclear(), Spectral()):
         for method in ("semidefinite", "douglas-rachford", None):
             measured(f"{norm.name}, {method or 'chosen'}", tasks, norm, repeats, method=method)

@@ -8,13 +8,10 @@ in this package or outside it.
 
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
-from attsvm.norms.combined import Largest, LargestWithLength, Sum, SumWithLength, max_of, sum_of
 from attsvm.norms.fused import DualFusedHeads, DualFusedKeysQueries, FusedHeads, FusedKeysQueries
 from attsvm.norms.gamma2 import DualGamma2, Gamma2
 from attsvm.norms.heads import JointNorm, MaxOfHeads, SumOfHeads
 from attsvm.norms.induced import induced_norm
-from attsvm.norms.infimal import Infimal
-from attsvm.norms.k_support import KSupport, LargestEntries
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp
 from attsvm.norms.nu import DualNu, Nu
@@ -22,8 +19,6 @@ from attsvm.norms.owl import DualOwl, Owl
 from attsvm.norms.registry import MissingNorm, parse_norm, read_norm, written_norm
 from attsvm.norms.scaled import Scaled
 from attsvm.norms.schatten import Nuclear, Spectral
-from attsvm.norms.sum_and_largest import DualSumAndLargest, SumAndLargest
-from attsvm.norms.weighted import Weighted
 
 __all__ = [
     "DualFusedHeads",
@@ -31,16 +26,10 @@ __all__ = [
     "DualGamma2",
     "DualNu",
     "DualOwl",
-    "DualSumAndLargest",
     "FusedHeads",
     "FusedKeysQueries",
     "Gamma2",
-    "Infimal",
     "JointNorm",
-    "KSupport",
-    "Largest",
-    "LargestEntries",
-    "LargestWithLength",
     "Lp",
     "MaxOfHeads",
     "MissingNorm",
@@ -54,18 +43,12 @@ __all__ = [
     "Owl",
     "Scaled",
     "Spectral",
-    "Sum",
-    "SumAndLargest",
     "SumOfHeads",
-    "SumWithLength",
-    "Weighted",
     "check",
     "induced_norm",
-    "max_of",
     "parse_norm",
     "read_norm",
     "schatten",
-    "sum_of",
     "written_norm",
 ]
 

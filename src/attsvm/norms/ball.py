@@ -1,6 +1,4 @@
-"""The projection on the unit ball of a norm, from its proximal map, and the equation for the largest of two norms."""
-
-from collections.abc import Callable
+"""The projection on the unit ball of a norm, from its proximal map."""
 
 import numpy as np
 import scipy
@@ -28,12 +26,3 @@ def project_on_ball(norm: Norm, x: np.ndarray, radius: float = 1.0) -> np.ndarra
     step = scipy.optimize.brentq(excess, 0.0, longest, xtol=1e-300)
     nearest = norm.prox(x, step)
     return np.asarray(nearest / max(size(nearest), 1.0))
-
-
-def share_between(excess: Callable[[float], float]) -> float:
-    """The share between 0 and 1 at which a falling function is 0; the nearest end if it is nowhere."""
-    if excess(0.0) <= 0:
-        return 0.0
-    if excess(1.0) >= 0:
-        return 1.0
-    return float(scipy.optimize.brentq(excess, 0.0, 1.0, xtol=1e-300))

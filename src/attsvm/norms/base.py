@@ -2,7 +2,6 @@
 
 import math
 from abc import ABCMeta, abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -129,33 +128,6 @@ class Norm(metaclass=_Made):
             result[index] = self.prox(x[index], step)
         return result
 
-    @property
-    def num_copies(self) -> int:
-        """The number of arrays that :meth:`of_copies` takes."""
-        return 1
-
-    def of_copies(self, copies: Float[np.ndarray, "k d_k d_q"], step: float) -> Float[np.ndarray, "k d_k d_q"]:
-        """The proximal map of a function of :attr:`num_copies` arrays that is this norm where all of them are equal.
-
-        A norm that is made of others may give each an array of its own, if their proximal maps are simpler than its.
-        """
-        return self.prox(copies[0], step)[None]
-
-    def value_of_copies(self, copies: Float[np.ndarray, "k d_k d_q"]) -> float:
-        """The value of the function whose proximal map is :meth:`of_copies`."""
-        return float(self.values(copies[0]))
-
-    def dual_bound(self, x: Float[np.ndarray, "d_k d_q"], parts: np.ndarray | None = None) -> float:
-        """A bound on the dual norm of one matrix from above, which a solver may compute often.
-
-        A norm of several copies whose dual norm is a program can use parts that nearly sum to x, one for each copy.
-        """
-        return float(self.dual.values(x))
-
-    def with_parts(self, parts: Float[np.ndarray, "N k d_k d_q"]) -> "Norm":
-        """The norm with a :attr:`dual` that uses such parts of N matrices. By default they are not needed."""
-        return self
-
     def project_dual_ball(self, x: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k d_q"]:
         """The point with N*(w) ≤ 1 that is nearest to x, for one matrix or vector.
 
@@ -197,10 +169,6 @@ class Norm(metaclass=_Made):
     def parts(self) -> "tuple[Norm, ...]":
         """The norms that this one is made of."""
         return ()
-
-    def named(self, parts: Sequence[str]) -> str:
-        """The name that this norm would have if its :attr:`parts` had these names. By default its name."""
-        return self.name
 
     @property
     def shape(self) -> tuple[int, ...] | None:

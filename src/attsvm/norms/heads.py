@@ -10,7 +10,7 @@ from jaxtyping import Float
 from attsvm.errors import ProblemError
 from attsvm.norms.ball import project_on_ball
 from attsvm.norms.base import Norm
-from attsvm.norms.registry import NORMS, as_one_term, parse_norm, terms_of
+from attsvm.norms.registry import NORMS, parse_norm
 
 Heads = Float[np.ndarray, "H d_k d_q"]
 
@@ -112,8 +112,8 @@ class OfEachHead(JointNorm):
 
     @property
     def name(self) -> str:
-        """Such as "sum over heads of nuclear" or "sum over heads of (nuclear+l1)"."""
-        return f"{self.word}{as_one_term(self.of.name)}"
+        """Return a name such as "sum over heads of nuclear"."""
+        return f"{self.word}{self.of.name}"
 
     @property
     def parts(self) -> tuple[Norm, ...]:
@@ -127,8 +127,7 @@ class OfEachHead(JointNorm):
     @classmethod
     def parse(cls, text: str) -> Norm | None:
         """The norm of a head behind the words of the class."""
-        is_one = text.startswith(cls.word) and len(terms_of(text, "+")) == 1
-        return cls(parse_norm(text.removeprefix(cls.word))) if is_one else None
+        return cls(parse_norm(text.removeprefix(cls.word))) if text.startswith(cls.word) else None
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,7 @@ class Lifted(Norm):
 
     @property
     def name(self) -> str:
-        """Such as "ksupport3 of the singular values"; a sum has the names of its parts."""
-        if self.of.parts:
-            return self.of.named([type(self)(part).name for part in self.of.parts])
+        """Return a name such as "schatten1.5" or "owl of 3 weights of the rows"."""
         return _short_name(self.of, self.short_names) or f"{self.of.name} of the {self.what}"
 
     @property

@@ -66,7 +66,7 @@ class Owl(_Ordered):
 
     See Also
     --------
-    attsvm.norms.DualOwl, attsvm.norms.KSupport
+    attsvm.norms.DualOwl
 
     References
     ----------

@@ -57,18 +57,6 @@ def parse_norm(norm: "str | float | Norm") -> Norm:
     return checked(_instance(NORMS.find(text)) if ":" in text else _named(text))
 
 
-def terms_of(text: str, separator: str) -> list[str]:
-    """The parts of a name between separators that are not inside parentheses."""
-    terms, depth = [""], 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if letter == separator and depth == 0:
-            terms.append("")
-        else:
-            terms[-1] += letter
-    return terms
-
-
 def norms_in(text: str) -> list[str]:
     """The names of norms in a text: divided by semicolons, or by commas unless the whole text names one norm.
 
@@ -78,9 +66,8 @@ def norms_in(text: str) -> list[str]:
     >>> norms_in("l2,1"), norms_in("l2,1;nuclear"), norms_in("l2,nuclear"), norms_in("1,2")
     (['l2,1'], ['l2,1', 'nuclear'], ['l2', 'nuclear'], ['1', '2'])
     """
-    terms = terms_of(text, ";")
-    if len(terms) > 1:
-        return terms
+    if ";" in text:
+        return text.split(";")
     by_commas = text.split(",")
     if all(re.fullmatch(r"\s*[\d.]+\s*", each) for each in by_commas):
         return by_commas
@@ -89,11 +76,6 @@ def norms_in(text: str) -> list[str]:
     except ProblemError:
         return by_commas
     return [text]
-
-
-def as_one_term(name: str) -> str:
-    """A name, in parentheses if it is that of a sum."""
-    return f"({name})" if len(terms_of(name, "+")) > 1 else name
 
 
 @lru_cache(maxsize=256)  # a small solve takes a quarter of a millisecond, so that reading its norm would count

@@ -1,6 +1,5 @@
 """A norm times a positive number."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_number
 from attsvm.norms.base import Norm
-from attsvm.norms.registry import NORMS, as_one_term, parse_norm, terms_of
+from attsvm.norms.registry import NORMS, parse_norm
 from attsvm.norms.wrapper import Wrapper
 
 
@@ -25,7 +24,7 @@ class Scaled(Wrapper):
 
     See Also
     --------
-    attsvm.norms.Weighted, attsvm.norms.sum_of
+    attsvm.norms.Norm
 
     Examples
     --------
@@ -42,9 +41,10 @@ class Scaled(Wrapper):
         check_number("factor", self.factor, "a number > 0", lambda c: 0 < c < np.inf)
         object.__setattr__(self, "factor", float(self.factor))
 
-    def named(self, parts: Sequence[str]) -> str:
+    @property
+    def name(self) -> str:
         """Return a name such as "2*nuclear"."""
-        return times(self.factor, parts[0])
+        return f"{self.factor!r}".removesuffix(".0") + f"*{self.of.name}"
 
     @property
     def dual(self) -> "Scaled":
@@ -79,9 +79,9 @@ class Scaled(Wrapper):
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
-        """Read "2*nuclear", which is no sum."""
+        """Read "2*nuclear"."""
         factor, star, name = text.partition("*")
-        if not star or len(terms_of(name, "+")) > 1:
+        if not star:
             return None
         try:
             number, norm = float(factor), parse_norm(name)
@@ -93,11 +93,6 @@ class Scaled(Wrapper):
 def scaled(norm: Norm, factor: float) -> Norm:
     """The norm times a positive number; the norm itself for 1."""
     return norm if factor == 1 else Scaled(norm, factor)
-
-
-def times(factor: float, name: str) -> str:
-    """2*nuclear, or 2*(nuclear+l1); the name itself for 1."""
-    return name if factor == 1 else f"{factor!r}".removesuffix(".0") + f"*{as_one_term(name)}"
 
 
 NORMS.register("scaled", Scaled)

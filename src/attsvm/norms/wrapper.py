@@ -1,6 +1,5 @@
 """A norm that is made of one other norm, and is invariant where that one is."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attsvm.norms.base import Norm
@@ -14,12 +13,8 @@ class Wrapper(Norm):
 
     @property
     def name(self) -> str:
-        """The name that follows from that of the norm inside."""
-        return self.named([self.of.name])
-
-    def named(self, parts: Sequence[str]) -> str:
-        """The name of the norm inside, by default."""
-        return parts[0]
+        """Return the name of the norm inside."""
+        return self.of.name
 
     @property
     def parts(self) -> tuple[Norm, ...]:

@@ -96,9 +96,8 @@ def solve_svm(
     method : str, optional
         Forces one method: "least-distance" or "projected-gradient" for Frobenius; "newton", "interior-point" or
         "linear-program" for ℓp; "semidefinite" or "douglas-rachford" for nuclear and spectral; for other norms
-        "semismooth-newton" or "douglas-rachford" with a prox, "interior-point" for combinations of ℓ1 and ℓ∞, too,
-        and "quasi-newton" or "level-bundle" with ``steepest`` alone. None chooses, and ``stats`` names the method and
-        the reason.
+        "semismooth-newton" or "douglas-rachford" with a prox, and "quasi-newton" or "douglas-rachford" with
+        ``steepest`` alone. None chooses, and ``stats`` names the method and the reason.
 
     Returns
     -------

@@ -6,7 +6,6 @@ With y for A(W), the problem is to minimise N(W) + [y ≥ b] over the graph y = 
     (W, y) = the projection of (2Ŵ − z_W, 2ŷ − z_y) on the graph,  z ← z + α ((W, y) − (Ŵ, ŷ)),
 
 and λ = ρ (ŷ − z_y) are multipliers, where 1/ρ is the step of the prox. The steps are accelerated by Anderson's method.
-A norm that is made of k others may have a copy of W for each of them; the graph is then W₁ = … = W_k, y = A(W_k).
 """
 
 import math
@@ -18,7 +17,7 @@ from scipy.linalg.blas import dsymv
 from scipy.linalg.lapack import dposv, dpotrf, dpotri
 
 from attsvm.svm.loop import Report
-from attsvm.svm.methods.generic.program import Bounds, Copies, Matrix, Program, Vector
+from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
 
 OVERRELAXED = 1.6
 """α."""
@@ -30,8 +29,7 @@ LOOK = 10
 """Steps between two evaluations of the gap."""
 
 GAIN = 0.1
-"""The dual norm is evaluated if the gap might fall to this part: it may be much more work than a step. With several
-copies it is bounded by their subgradients, which is little work."""
+"""The dual norm is evaluated if the gap might fall to this part: it may be much more work than a step."""
 
 ADAPT = 40
 """Steps between two changes of ρ."""
@@ -67,18 +65,18 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
     splitting = _Splitting(program, bounds)
     point = splitting.at(splitting.start(bounds.weights, bounds.multipliers))
     anderson = Anderson(len(point.z), MEMORY)
-    limit, gain = min(max_steps, MAX_STEPS), GAIN if splitting.copies == 1 else 1.0
+    limit = min(max_steps, MAX_STEPS)
     halved_at, halved = 0, bounds.gap
     step = 0
     while True:
         if step % LOOK == 0 or step == limit:
-            gap = bounds.see(point.shrunk.mean(axis=0), splitting.multipliers(point), splitting.parts(point), gain)
+            gap = bounds.see(point.shrunk, splitting.multipliers(point), GAIN)
             if gap <= 0.5 * halved:
                 halved_at, halved = step, gap
             stopped = report(step, gap)
             lost = not math.isfinite(point.length)  # the prox may be that of a user
             if stopped or gap <= target or lost or step >= limit or step - halved_at >= PATIENCE:
-                bounds.see_multipliers(splitting.multipliers(point), splitting.parts(point))
+                bounds.see_multipliers(splitting.multipliers(point))
                 return step
             if step and step % ADAPT == 0 and step < ADAPTED_UNTIL and splitting.adapt(point):
                 anderson.forget()
@@ -97,7 +95,7 @@ class _Point(NamedTuple):
     """z, and what one step computes from it: Ŵ and ŷ, their projection on the graph, and the difference of the two."""
 
     z: Float[np.ndarray, " size"]
-    shrunk: Copies
+    shrunk: Matrix
     raised: Vector
     weights: Matrix
     residual: Float[np.ndarray, " size"]
@@ -109,11 +107,9 @@ class _Splitting:
 
     def __init__(self, program: Program, bounds: Bounds) -> None:
         self.program = program
-        self.copies = program.norm.num_copies
-        self.shape = self.copies, *program.shape
-        self.split = math.prod(self.shape)
+        self.split = math.prod(program.shape)
         matrix = program.gram.copy()
-        matrix[np.diag_indices(len(matrix))] += self.copies
+        matrix[np.diag_indices(len(matrix))] += 1.0
         factor, _ = dpotrf(matrix.T, lower=True, overwrite_a=True, clean=False)
         self.inverse, _ = dpotri(factor, lower=True, overwrite_c=True)  # its lower triangle
         pulled = program.adjoint(bounds.multipliers)
@@ -123,8 +119,8 @@ class _Splitting:
     def start(self, weights: Matrix, multipliers: Vector) -> np.ndarray:
         """The z at which these weights and multipliers would be a fixed point, if they were optimal."""
         image = self._raised(self.program.apply(weights))
-        moved = weights + self.program.adjoint(multipliers) / (self.copies * self.rho)
-        return np.concatenate([*[moved.ravel()] * self.copies, image - multipliers / self.rho])
+        moved = weights + self.program.adjoint(multipliers) / self.rho
+        return np.concatenate([moved.ravel(), image - multipliers / self.rho])
 
     def start_of(self, point: _Point) -> np.ndarray:
         """The z with the same weights and multipliers, after a change of ρ."""
@@ -134,26 +130,23 @@ class _Splitting:
     def at(self, z: np.ndarray) -> _Point:
         """Make one step from z."""
         program = self.program
-        moved, image = z[: self.split].reshape(self.shape), z[self.split :]
-        shrunk, raised = program.norm.of_copies(moved, 1 / self.rho), self._raised(image)
-        mirrored, goal = (2 * shrunk - moved).mean(axis=0), 2 * raised - image
-        # the weights that are added have the image goal − A(mirrored) − k change, for k copies
+        moved, image = z[: self.split].reshape(program.shape), z[self.split :]
+        shrunk, raised = program.norm.prox(moved, 1 / self.rho), self._raised(image)
+        mirrored, goal = 2 * shrunk - moved, 2 * raised - image
+        # the weights that are added have the image goal − A(mirrored) − change
         change = dsymv(1.0, self.inverse, goal - program.apply(mirrored), lower=True)
         weights = mirrored + program.adjoint(change)
-        residual = np.concatenate([(weights - shrunk).ravel(), goal - self.copies * change - raised])
+        residual = np.concatenate([(weights - shrunk).ravel(), goal - change - raised])
         return _Point(z, shrunk, raised, weights, residual, float(np.linalg.norm(residual)))
 
     def multipliers(self, point: _Point) -> Vector:
         return np.asarray(self.rho * (point.raised - point.z[self.split :]))
 
-    def parts(self, point: _Point) -> Copies:
-        """A subgradient for each copy at its Ŵ. At the optimum they sum to A*(λ)."""
-        return np.asarray(self.rho * (point.z[: self.split].reshape(self.shape) - point.shrunk))
-
     def adapt(self, point: _Point) -> bool:
         """Change ρ if the primal and the dual residual are not of a size; whether it was changed."""
         pulled = self.program.adjoint(self.multipliers(point))
-        subgradient = self.parts(point).sum(axis=0)
+        # a subgradient at Ŵ; at the optimum it is A*(λ)
+        subgradient = self.rho * (point.z[: self.split].reshape(pulled.shape) - point.shrunk)
         primal = np.linalg.norm(point.weights - point.shrunk) * np.linalg.norm(pulled)
         dual = np.linalg.norm(subgradient - pulled) * np.linalg.norm(point.shrunk)
         if not (primal > UNBALANCED * dual or dual > UNBALANCED * primal):

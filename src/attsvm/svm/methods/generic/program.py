@@ -11,7 +11,6 @@ from attsvm.svm.constraints.pair_rows import PairRows
 
 Matrix = Float[np.ndarray, "d_k d_q"]
 Matrices = Float[np.ndarray, "N d_k d_q"]
-Copies = Float[np.ndarray, "k d_k d_q"]
 Vector = Float[np.ndarray, " m"]
 
 RIGID = 2e-10
@@ -132,15 +131,13 @@ class Bounds:
     ``weights``, ``multipliers``: the first pair.
 
     ``weights``: with a smallest margin of 1, if any weights with a positive margin have been seen. ``multipliers``:
-    shape (m,), with N*(A*(λ)) = 1, if any with a positive bound have been seen. ``parts``: shape (k, d_k, d_q), arrays
-    that nearly sum to A*(λ), if a norm of k copies needs them to bound its dual norm. ``upper``, ``lower``: bounds on
-    the optimum.
+    shape (m,), with N*(A*(λ)) = 1, if any with a positive bound have been seen. ``upper``, ``lower``: bounds on the
+    optimum.
     """
 
     def __init__(self, program: Program, weights: Matrix, multipliers: Vector) -> None:
         self.program = program
         self.weights, self.multipliers = weights, multipliers
-        self.parts: Copies | None = None
         self.upper, self.lower = np.inf, 0.0
         self._wait, self._waited = 1, 0
         self.see(weights, multipliers)
@@ -150,7 +147,7 @@ class Bounds:
         """The relative distance of the bounds."""
         return max(0.0, 1.0 - self.lower / self.upper)
 
-    def see(self, weights: Matrix, multipliers: Vector, parts: Copies | None = None, gain: float = 1.0) -> float:
+    def see(self, weights: Matrix, multipliers: Vector, gain: float = 1.0) -> float:
         """Keep either side if it improves its bound, and return the gap.
 
         The multipliers are left out if ⟨A*(λ), W⟩ ≤ N*(A*(λ)) N(W) already shows that they would not reduce the gap to
@@ -164,7 +161,7 @@ class Bounds:
         if least > gain * self.gap or (gain < 1 and self._waited < self._wait):
             return self.gap
         before, self._waited = self.gap, 0
-        self.see_multipliers(multipliers, parts)
+        self.see_multipliers(multipliers)
         self._wait = min(2 * self._wait, LONGEST_WAIT) if self.gap > STALLED * before else 1
         return self.gap
 
@@ -177,12 +174,11 @@ class Bounds:
             if upper < self.upper:
                 self.upper, self.weights = upper, weights / margin
 
-    def see_multipliers(self, multipliers: Vector, parts: Copies | None = None) -> None:
+    def see_multipliers(self, multipliers: Vector) -> None:
         """Keep the multipliers if they improve the lower bound."""
         multipliers = self.program.feasible(multipliers)
-        size = self.program.norm.dual_bound(self.program.adjoint(multipliers), parts)
+        size = float(self.program.norm.dual.values(self.program.adjoint(multipliers)))
         if 0 < size < np.inf:
             lower = float(self.program.right @ multipliers) / size
             if lower > self.lower:
                 self.lower, self.multipliers = lower, multipliers / size
-                self.parts = None if parts is None else parts / size

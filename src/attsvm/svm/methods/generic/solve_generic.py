@@ -10,7 +10,6 @@ import numpy as np
 
 from attsvm.norms import Norm
 from attsvm.norms.base import MissingPiece
-from attsvm.norms.forms import linear_form
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import reduced_rows
 from attsvm.svm.loop import Point, Report, Watch
@@ -18,38 +17,29 @@ from attsvm.svm.methods.batches import undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.generic.by_directions import ByDirections
-from attsvm.svm.methods.generic.copies import newton, num_rows
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
-from attsvm.svm.methods.generic.interior_point import interior_point
-from attsvm.svm.methods.generic.level_bundle import level_bundle
-from attsvm.svm.methods.generic.program import RIGID, Bounds, Copies, Program
+from attsvm.svm.methods.generic.program import RIGID, Bounds, Program
 from attsvm.svm.methods.generic.quasi_newton import quasi_newton
+from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
 from attsvm.svm.methods.growing import Growth, growing_rows
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.threads import threads_for
 
-NEWTON, SPLITTING, BUNDLE, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "level-bundle", "quasi-newton"
-INTERIOR_POINT = "interior-point"
-
-PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, SPLITTING, BUNDLE)
-LINEAR = (INTERIOR_POINT, *PROXIMAL)
+NEWTON, SPLITTING, QUASI_NEWTON = "semismooth-newton", "douglas-rachford", "quasi-newton"
+PROXIMAL, BY_DIRECTIONS = (NEWTON, SPLITTING), (QUASI_NEWTON, SPLITTING)
 
 NEWTON_NUMBERS = 10_000
 """With at most this many numbers in the rows, Newton's method is as fast as the splitting and solves more problems, if
 the norm computes several proxes in one call."""
 
 EASY_STEPS = 500
-"""Steps of the splitting after which another method is tried; most problems take a third of it. With steepest
-directions alone, a step takes longer, and half of it is enough."""
+"""Steps of the splitting after which Newton's method is tried; most problems take a third of it."""
 
 FAR = 1e-3
 """On larger problems it is only tried then if the gap is still above this. Its steps are much slower."""
 
 CLOSE = 1e-5
 """On larger problems no other method follows the splitting if it stalls at a smaller gap: it would take far longer."""
-
-FAR_OF_COPIES = 1e-5
-"""The same for a norm of several copies: their equality adds a row for each entry of W to Newton's method."""
 
 MOST_ROWS = 1500
 """With more rows than this, a growing set of rows is used: the splitting stores the square of their number."""
@@ -64,27 +54,21 @@ NO_LIMIT = 1_000_000
 Method = Callable[[Program, Bounds, float, int, Report], int]
 
 METHODS: dict[str, Method] = {
-    NEWTON: newton,
+    NEWTON: semismooth_newton,
     SPLITTING: douglas_rachford,
-    BUNDLE: level_bundle,
     QUASI_NEWTON: quasi_newton,
-    INTERIOR_POINT: interior_point,
 }
 
 WHY = {
     NEWTON: "a small problem in a norm with a prox",
     SPLITTING: "a large problem, one that is hard for Newton's method, or a norm with steepest directions alone",
-    BUNDLE: "a norm with steepest directions alone that is hard for the splitting",
     QUASI_NEWTON: "a strictly convex norm with steepest directions alone",
-    INTERIOR_POINT: "the norm is a linear program",
 }
 
 
 @lru_cache(maxsize=256)
 def methods_of(norm: Norm) -> tuple[str, ...]:
-    """The methods that the pieces of a norm allow. A norm that is made of others may lack what they lack."""
-    if linear_form(norm):
-        return LINEAR
+    """Return the methods that the pieces of a norm allow. A norm that is made of others may lack what they lack."""
     sample = np.ones(norm.sample_shape)
     for piece, names in ((lambda: norm.prox(sample, 1.0), PROXIMAL), (lambda: norm.steepest(sample), BY_DIRECTIONS)):
         try:
@@ -102,16 +86,15 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     Whether a selection can be kept does not depend on the norm, so the problem is first solved in the Frobenius norm:
     its Farkas multipliers are returned where there are any, and elsewhere it is the initial point.
 
-    ``method``: "semismooth-newton" or "douglas-rachford" for a norm with a prox, "quasi-newton", "douglas-rachford" or
-    "level-bundle" for a norm with ``steepest`` alone; "interior-point" for a norm with a
-    :func:`~attsvm.norms.forms.linear_form`. None chooses by size, and tries the next method from the best answer so far
-    if the first one does not reach ``tol``.
+    ``method``: "semismooth-newton" or "douglas-rachford" for a norm with a prox, "quasi-newton" or "douglas-rachford"
+    for a norm with ``steepest`` alone. None chooses by size, and tries the next method from the best answer so far if
+    the first one does not reach ``tol``.
 
     Raises MissingPiece if the norm has none of the three.
     """
     known = methods_of(norm)
     names = known if method is None else (method,)
-    usable = ByDirections(norm) if BUNDLE in known else norm
+    usable = ByDirections(norm) if QUASI_NEWTON in known else norm
     if not known:
         raise MissingPiece(
             f"norm: {norm.name} does not provide `prox`, `project_dual_ball` or `steepest`, so it cannot be solved"
@@ -120,22 +103,20 @@ def solve_generic(constraints: Constraints, norm: Norm, settings: Settings, meth
     flat = constraints.with_one_axis()
     weights = np.array(frobenius.weights, dtype=np.float64).reshape(flat.batch_shape + flat.weights_shape)
     multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
-    steps, parts = np.zeros(len(weights), dtype=int), []
+    steps = np.zeros(len(weights), dtype=int)
     watch = Watch(settings.report)
     used, why = names[0], "the answer in the Frobenius norm is already optimal or infeasible"
     for k in np.flatnonzero(undecided(flat) & ~frobenius.ray.reshape(-1)):
         if watch.stopped:
             break
         one = Task(usable, names, settings.of_problem(int(k), constraints.batch_shape), watch)
-        found, name, own_parts = one.solve(flat[k : k + 1], weights[k : k + 1], multipliers[k : k + 1])
-        parts += [] if own_parts is None else [own_parts]
+        found, name = one.solve(flat[k : k + 1], weights[k : k + 1], multipliers[k : k + 1])
         weights[k], multipliers[k], steps[k] = found.weights[0], found.multipliers[0], found.steps[0]
         if name:
             used, why = name, WHY[name]
     if method is not None:
         why = "requested"
-    with_parts = norm.with_parts(np.stack(parts)) if parts else None
-    return Candidate(weights, multipliers, frobenius.ray, steps, used, why, with_parts).with_axes_of(constraints)
+    return Candidate(weights, multipliers, frobenius.ray, steps, used, why).with_axes_of(constraints)
 
 
 class Answer(NamedTuple):
@@ -143,7 +124,6 @@ class Answer(NamedTuple):
 
     point: Point
     method: str  # "" if the initial point is the answer
-    parts: Copies | None  # shape (k, d_k, d_q), arrays that bound the dual norm of A*(λ), in a norm that needs them
 
 
 class Task(NamedTuple):
@@ -164,17 +144,17 @@ class Task(NamedTuple):
         """Solve on a growing set of rows."""
         unit = np.where(constraints.norms > 0, constraints.norms, 1.0)
         settings, used = self.settings, ""
-        known, parts = multipliers, None
+        known = multipliers
 
         def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
-            nonlocal used, known, parts
+            nonlocal used, known
             some = replace(
                 constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, constraints.right, 0.0)
             )
             own = replace(settings, tol=tol, max_steps=limit)
             if before is not None:
                 own = replace(own, warm_start=before[0], warm_multipliers=known[0])
-            point, name, parts = self._replace(settings=own)._solved(some, weights, multipliers)
+            point, name = self._replace(settings=own)._solved(some, weights, multipliers)
             used, known = name or used, point.multipliers
             return point
 
@@ -192,7 +172,7 @@ class Task(NamedTuple):
             settings.max_steps,
             lambda: self.watch.stopped,
         )
-        return Answer(grown.point, used, parts)
+        return Answer(grown.point, used)
 
     def _solved(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> Answer:
         """Solve with all rows, by one method after the other until one reaches the gap."""
@@ -226,33 +206,27 @@ class Task(NamedTuple):
             np.array([bounds.gap]),
             np.array([steps]),
         )
-        if bounds.parts is None:
-            return Answer(found, used, None)
-        return Answer(found, used, np.concatenate([reduced.expand(part[None]) for part in bounds.parts]))
+        return Answer(found, used)
 
     def _attempts(self, program: Program) -> list[tuple[str, Report]]:
         """Methods in the order in which they are tried, and what each reports its steps to."""
         small = len(program.right) * math.prod(program.shape) <= NEWTON_NUMBERS
-        several = self.norm.num_copies > 1
-        far = FAR_OF_COPIES if several else 0.0 if small else FAR
-        enough = EASY_STEPS // 2 if BUNDLE in self.names else EASY_STEPS
+        far = 0.0 if small else FAR
 
         def until_hard(step: int, gap: float) -> bool:
-            return self.watch(step, gap) or (step >= enough and gap > far)
+            return self.watch(step, gap) or (step >= EASY_STEPS and gap > far)
 
         def unless_close(step: int, gap: float) -> bool:
             return self.watch(step, gap) or (step == 0 and not small and gap <= CLOSE)
 
         if len(self.names) == 1:
             return [(self.names[0], self.watch)]
-        if BUNDLE in self.names:
-            return [(QUASI_NEWTON, self.watch), (SPLITTING, until_hard), (BUNDLE, self.watch)]
-        if num_rows(program) > MOST_ROWS:
+        if QUASI_NEWTON in self.names:
+            return [(QUASI_NEWTON, self.watch), (SPLITTING, self.watch)]
+        if len(program.right) > MOST_ROWS:
             return [(SPLITTING, self.watch)]
         both: list[tuple[str, Report]] = [(NEWTON, unless_close), (SPLITTING, unless_close)]
-        first = small and not several and _computes_together(self.norm)
-        proximal = both if first else [(SPLITTING, until_hard), *both]
-        return [(INTERIOR_POINT, self.watch), *proximal] if INTERIOR_POINT in self.names else proximal
+        return both if small and _computes_together(self.norm) else [(SPLITTING, until_hard), *both]
 
 
 def _computes_together(norm: Norm) -> bool:
