@@ -3,7 +3,7 @@
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from attsvm.svm.constraints.constraints import Constraints
 from attsvm.svm.constraints.pair_rows import PairRows, paired
@@ -115,8 +115,8 @@ def dense_selection(constraints: Constraints) -> Selection[DenseRows]:
     return Selection(DenseRows(matrix), unit)
 
 
-def factored_selection(constraints: Constraints, position: Int[np.ndarray, " m"]) -> Selection[FactoredRows]:
-    """Some rows of one problem (batch shape (1,)), none of them zero, by their factors; increasing positions."""
-    unit = UnitRows.of(constraints, position)
-    left, queries, query_of, first = paired(constraints, position)
+def factored_selection(constraints: Constraints) -> Selection[FactoredRows]:
+    """All rows of one problem (batch shape (1,)), by their factors."""
+    unit = UnitRows.of(constraints)
+    left, queries, query_of, first = paired(constraints, unit.position)
     return Selection(FactoredRows(PairRows(left / -unit.norms[..., None], queries, query_of, first)), unit)

@@ -24,16 +24,15 @@ class UnitRows(NamedTuple):
     position: Int[np.ndarray, " m"]  # increasing
 
     @classmethod
-    def of(cls, constraints: Constraints, position: Int[np.ndarray, " m"] | None = None) -> "UnitRows":
-        """The rows at some positions, or all rows, of constraints with one batch axis.
+    def of(cls, constraints: Constraints) -> "UnitRows":
+        """The rows of constraints with one batch axis.
 
         Raises ValueError if there is another number of batch axes, or no row at all.
         """
         if len(constraints.batch_shape) != 1:
             raise ValueError(f"constraints: expected one batch axis, got batch shape {constraints.batch_shape}")
         norms = constraints.flat(constraints.norms)
-        if position is None:
-            position = np.logical_or.reduce(norms > 0, axis=0).nonzero()[0]
+        position = np.logical_or.reduce(norms > 0, axis=0).nonzero()[0]
         if len(position) == 0:
             raise ValueError("constraints: expected at least one row, got none")
         norms = norms.take(position, axis=1)

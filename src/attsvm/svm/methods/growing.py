@@ -1,6 +1,7 @@
 """Problems with many rows: a method solves on a growing set of rows, and the others are checked through A and A*."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,15 +12,14 @@ from attsvm.svm.loop import Point
 
 MAX_ROUNDS = 30
 
+ROUGH = 1e-3
+"""The relative gap at which a round looks for missing rows; most rounds end there."""
 
-class Growth(NamedTuple):
-    """How the set of rows grows for a method."""
+RIGID = 2e-10
+"""Largest violation of equalities and rows with right side 0, relative to ‖row‖ ‖W‖: a fifth of the allowed one."""
 
-    rough: float  # the relative gap at which a round looks for missing rows; most rounds end there
-    # maps the number of rows with a positive multiplier in the Frobenius norm to the number of rows at the start
-    first_rows: Callable[[int], int]
-    # maps the gap and the length of the weights to the largest allowed violation of a unit row
-    allowed: Callable[[float, float], TokenValues | float]
+ROUNDING = 1e-12
+"""Violations of unit rows below this part of the right side are rounding errors."""
 
 
 class Grown(NamedTuple):
@@ -30,19 +30,19 @@ class Grown(NamedTuple):
     complete: bool  # whether no row outside the set is violated
 
 
-SolveRows = Callable[[TokenMask, float, int | None, Weights | None], Point]
-"""Solves on chosen rows, given them, a gap, a limit of steps, and the weights of the round before, if there was one."""
+SolveRows = Callable[[Constraints, float, int | None, Point | None], Point]
+"""Solves with some of the rows, given a gap, a limit of steps, and the point of the round before, if there was one."""
 
 
 def growing_rows(
     constraints: Constraints,
     weights: Weights,
     multipliers: TokenValues,
-    growth: Growth,
     solve: SolveRows,
     target: float,
     max_steps: int | None,
     stopped: Callable[[], bool],
+    spare: float = 1.0,
 ) -> Grown:
     """Solve one problem on a small set of rows, because memory grows with the square of their number.
 
@@ -51,10 +51,10 @@ def growing_rows(
     multipliers, with 0 for all other rows, prove it.
 
     ``constraints``: with a batch axis of length 1. ``weights``, ``multipliers``: the solution in the Frobenius norm.
-    ``solve``: solves the problem with some of the inequalities and all equalities. ``target``: relative gap to stop at.
-    ``stopped``: whether the user has stopped the solve.
+    ``target``: relative gap to stop at. ``stopped``: whether the user has stopped the solve. ``spare``: rows at the
+    start, as a multiple of those with a positive multiplier.
     """
-    norms = constraints.norms
+    norms, right = constraints.norms, constraints.right
     unit = np.where(norms > 0, norms, 1.0)
     watched = constraints.inequality & (norms > 0)
 
@@ -63,20 +63,20 @@ def growing_rows(
         images = constraints.apply(weights)
         margin = images.min(where=rows & constraints.margin_mask, initial=np.inf)
         margin = margin if 0 < margin < np.inf else 1.0
-        return (images / margin - constraints.right) / unit, float(np.linalg.norm(weights) / margin)
+        return (images / margin - right) / unit, float(np.linalg.norm(weights) / margin)
 
     likely = watched & (multipliers > 0)
     room, _ = slack(weights, watched)
-    chosen = likely | _smallest(np.where(watched, room, np.inf), growth.first_rows(int(likely.sum()))) & watched
-    tol, steps = max(growth.rough, target), 0
-    before: Weights | None = None
+    chosen = likely | _smallest(np.where(watched, room, np.inf), int(spare * likely.sum())) & watched
+    tol, steps = max(ROUGH, target), 0
+    point: Point | None = None
     for _ in range(MAX_ROUNDS):
-        limit = None if max_steps is None else max(1, max_steps - steps)
-        point = solve(chosen, tol, limit, before)
+        some = replace(constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, right, 0.0))
+        point = solve(some, tol, None if max_steps is None else max(1, max_steps - steps), point)
         steps += int(point.steps[0])
-        before = point.weights
         room, length = slack(point.weights, chosen)
-        missing = watched & ~chosen & (room < -growth.allowed(tol, length))
+        allowed = np.where(constraints.margin_mask, max(0.1 * tol, ROUNDING) * right / unit, RIGID * length)
+        missing = watched & ~chosen & (room < -allowed)
         if stopped() or (max_steps is not None and steps >= max_steps):
             break
         if missing.any():
@@ -86,6 +86,7 @@ def growing_rows(
             break
         else:
             tol = target
+    assert point is not None  # there is at least one round
     return Grown(point._replace(steps=np.array([steps])), not missing.any())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from attsvm.norms import Norm
 from attsvm.norms.base import MissingPiece
-from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import reduced_rows
 from attsvm.svm.loop import Point, Report, Watch
 from attsvm.svm.methods.batches import undecided
@@ -18,10 +18,10 @@ from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.generic.by_directions import ByDirections
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
-from attsvm.svm.methods.generic.program import RIGID, Bounds, Program
+from attsvm.svm.methods.generic.program import Bounds, Program
 from attsvm.svm.methods.generic.quasi_newton import quasi_newton
 from attsvm.svm.methods.generic.semismooth_newton import semismooth_newton
-from attsvm.svm.methods.growing import Growth, growing_rows
+from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.registry import solver
 from attsvm.svm.threads import threads_for
 
@@ -43,9 +43,6 @@ CLOSE = 1e-5
 
 MOST_ROWS = 1500
 """With more rows than this, a growing set of rows is used: the splitting stores the square of their number."""
-
-ROUGH = 1e-3
-"""The relative gap at which a growing set of rows is checked for missing ones."""
 
 FINEST_TARGET = 1e-13
 NO_LIMIT = 1_000_000
@@ -142,36 +139,19 @@ class Task(NamedTuple):
 
     def _grown(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> Answer:
         """Solve on a growing set of rows."""
-        unit = np.where(constraints.norms > 0, constraints.norms, 1.0)
         settings, used = self.settings, ""
-        known = multipliers
 
-        def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
-            nonlocal used, known
-            some = replace(
-                constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, constraints.right, 0.0)
-            )
+        def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
+            nonlocal used
             own = replace(settings, tol=tol, max_steps=limit)
             if before is not None:
-                own = replace(own, warm_start=before[0], warm_multipliers=known[0])
+                own = replace(own, warm_start=before.weights[0], warm_multipliers=before.multipliers[0])
             point, name = self._replace(settings=own)._solved(some, weights, multipliers)
-            used, known = name or used, point.multipliers
+            used = name or used
             return point
 
-        def allowed(tol: float, length: float) -> TokenValues:
-            return np.where(constraints.margin_mask, 0.1 * tol * constraints.right / unit, RIGID * length)
-
-        growth = Growth(ROUGH, lambda likely: 2 * likely, allowed)
-        grown = growing_rows(
-            constraints,
-            weights,
-            multipliers,
-            growth,
-            solve,
-            settings.tol,
-            settings.max_steps,
-            lambda: self.watch.stopped,
-        )
+        stopped, tol, limit = lambda: self.watch.stopped, settings.tol, settings.max_steps
+        grown = growing_rows(constraints, weights, multipliers, solve, tol, limit, stopped, spare=2)
         return Answer(grown.point, used)
 
     def _solved(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> Answer:

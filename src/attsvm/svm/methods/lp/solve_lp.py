@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm
 from attsvm.svm.certificate import is_frobenius
-from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenValues
 from attsvm.svm.constraints.row_products import (
     DenseRows,
     Selection,
@@ -22,7 +22,7 @@ from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
-from attsvm.svm.methods.growing import Growth, growing_rows
+from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.linear_program import linear_program
 from attsvm.svm.methods.lp.newton import newton
@@ -50,9 +50,6 @@ TARGET = 1e-13
 
 FAILED = 1e-10
 """A relative gap above which another method is tried."""
-
-ROUGH = 1e-4
-"""The relative gap at which a growing set of rows is checked for missing ones."""
 
 MAX_STEPS = 60
 """Largest number of steps of Newton's method or the interior point; both usually take a quarter of it."""
@@ -179,25 +176,19 @@ def _grown(
     watch: Watch,
 ) -> Point:
     """Solve one problem by the interior point on a growing set of rows, which are never stored densely."""
-    norms = constraints.norms
-    largest = np.max(np.divide(constraints.right, norms, out=np.zeros(norms.shape), where=norms > 0))
     shape = constraints.inequality.shape[1:]
 
-    def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
-        if constraints.equality is not None:
-            chosen = chosen | (constraints.equality & (norms > 0))
-        rows = factored_selection(constraints, np.flatnonzero(chosen))
+    def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
+        rows = factored_selection(some)
         point = interior_point(rows, p, weights, rows.unit.gather(multipliers), tol, limit or MAX_STEPS, watch)
         return point._replace(
             weights=point.weights.reshape(1, *constraints.weights_shape),
             multipliers=rows.unit.spread(point.multipliers, shape),
         )
 
-    growth = Growth(ROUGH, lambda likely: 2 * likely + 50, lambda tol, length: max(tol, 1e-12) * largest)
     start = weights.reshape(1, *constraints.weights_shape)
-    point, complete = growing_rows(
-        constraints, start, multipliers, growth, solve, TARGET, settings.max_steps, lambda: watch.stopped
-    )
+    stopped, limit = lambda: watch.stopped, settings.max_steps
+    point, complete = growing_rows(constraints, start, multipliers, solve, TARGET, limit, stopped, spare=2)
     return point._replace(weights=point.weights.reshape(1, -1), gap=point.gap if complete else np.array([np.inf]))
 
 

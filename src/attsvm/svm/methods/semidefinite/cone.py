@@ -12,14 +12,12 @@ from attsvm._utils.linear_algebra import diagonal_of
 from attsvm.svm.constraints.pair_rows import Block, PairRows
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.loop import Point
+from attsvm.svm.methods.growing import RIGID
 from attsvm.svm.methods.semidefinite.face import Face
 
 Matrix = Float[np.ndarray, "N K K"]
 Values = Float[np.ndarray, " N"]
 Lengths = tuple[Values, Values]
-
-RIGID = 2e-10
-"""Largest violation of equalities and rows with right side 0, relative to ‖row‖ ‖W‖: a fifth of the allowed one."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from attsvm._utils.linear_algebra import singular_values
 from attsvm.norms import Norm
-from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import Block, Reduced, reduced_rows
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.loop import Point, Watch
@@ -18,8 +18,8 @@ from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.generic.solve_generic import SPLITTING, Task
-from attsvm.svm.methods.growing import Growth, growing_rows
-from attsvm.svm.methods.semidefinite.cone import RIGID, Cone, Problems, Values
+from attsvm.svm.methods.growing import growing_rows
+from attsvm.svm.methods.semidefinite.cone import Cone, Problems, Values
 from attsvm.svm.methods.semidefinite.directly import solve_directly
 from attsvm.svm.methods.semidefinite.face import Face
 from attsvm.svm.methods.semidefinite.interior_point import interior_point
@@ -45,9 +45,6 @@ CHUNK = 1_000_000
 
 NEAR = 0.1
 """Multipliers of the Frobenius norm are raised to this, relative to the largest, to start inside the cone."""
-
-ROUGH = 1e-3
-"""The relative gap at which a growing set of rows is checked for missing ones."""
 
 FINEST_TARGET = 1e-12
 EXACT = 1e-11
@@ -171,22 +168,14 @@ def _grown(
     constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, begin: _Begin, watch: Watch
 ) -> Point:
     """Solve one problem on a growing set of rows."""
-    unit = np.where(constraints.norms > 0, constraints.norms, 1.0)
 
-    def solve(chosen: TokenMask, tol: float, limit: int | None, before: Weights | None) -> Point:
-        some = replace(
-            constraints, inequality=constraints.inequality & chosen, right=np.where(chosen, constraints.right, 0.0)
-        )
+    def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
         given = replace(settings, tol=tol, max_steps=limit)
-        return _solve(some, norm, cone, given if before is None else replace(given, warm_start=before), begin, watch)
+        return _solve(
+            some, norm, cone, given if before is None else replace(given, warm_start=before.weights), begin, watch
+        )
 
-    def allowed(tol: float, length: float) -> TokenValues:
-        return np.where(constraints.margin_mask, 0.1 * tol * constraints.right / unit, RIGID * length)
-
-    growth = Growth(ROUGH, lambda likely: likely, allowed)
-    return growing_rows(
-        constraints, *begin, growth, solve, settings.tol, settings.max_steps, lambda: watch.stopped
-    ).point
+    return growing_rows(constraints, *begin, solve, settings.tol, settings.max_steps, lambda: watch.stopped).point
 
 
 def _solve(
