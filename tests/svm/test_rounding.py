@@ -11,7 +11,6 @@ from attsvm.norms import Norm, parse_norm
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import certify
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.methods.candidate import Candidate
 from attsvm.svm.methods.registry import solver
 
@@ -47,13 +46,13 @@ def test_margins_of_an_optimal_answer_are_what_it_claims(norm):
     for seed in range(8):
         tokens, queries, selected = spread(seed, ("token", "entry", "feature")[seed % 3])
         solution = attsvm.solve_svm(attsvm.Problem(tokens, queries=queries), selected, norm)
-        assert solution.status == "optimal"
+        assert solution.status in ("optimal", "inaccurate")
         smallest = min(exact_margins(tokens, queries, selected, solution.direction))
         assert 1 - smallest <= Fraction(solution.gap) + Fraction(1, 10**15)
         assert 1 - smallest <= Fraction(solution.raw_violation)
 
 
-def test_margins_lost_to_rounding_are_found_and_repaired():
+def test_margins_lost_to_rounding_are_not_called_optimal():
     # the second row is 1e16 times as long as the first, so its margin of 1 is rounded away in floats
     long, other = 3.0e7, 0.7e8
     tokens = np.array([[[0.0, 0.0], [-1e-8, 0.0]], [[0.0, 0.0], [long, -other]]])
@@ -64,25 +63,7 @@ def test_margins_lost_to_rounding_are_found_and_repaired():
     assert truth < 1 - Fraction(1, 10**3)
     solution = attsvm.solve_svm(problem, [0, 0])
     done = certify(constraints, parse_norm("frobenius"), weights, solution.dual[:, None], tol=1e-8)
-    assert done.gap <= 1e-8
-    assert min(exact_margins(tokens, queries, [0, 0], done.weights)) >= 1 - Fraction(float(done.gap))
-
-
-def test_products_in_integers_are_exact():
-    tokens, queries, selected = spread(5, "entry")
-    problem = attsvm.Problem(tokens, queries=queries)
-    constraints = Constraints.of(problem, selection_sets(problem, selected))
-    exact = ExactConstraints(constraints)
-    weights = np.random.default_rng(0).standard_normal((4, 4)) * 10.0 ** np.arange(-8, 8).reshape(4, 4)
-    expected = [float(margin - 1) for margin in exact_margins(tokens, queries, selected, weights)]
-    np.testing.assert_allclose(exact.slack(weights)[constraints.inequality], expected, rtol=3e-16)
-    # ⟨A*(λ), E⟩ = λ'A(E) for every unit matrix E
-    multipliers = np.where(constraints.inequality, np.random.default_rng(1).random(constraints.right.shape), 0.0)
-    own = [Fraction(number) for number in multipliers[constraints.inequality].tolist()]
-    units = np.eye(16).reshape(16, 4, 4)
-    expected = [sum(map(Fraction.__mul__, own, exact_margins(tokens, queries, selected, unit))) for unit in units]
-    pulled = exact.adjoint(multipliers).reshape(-1)
-    np.testing.assert_allclose(pulled, [float(number) for number in expected], rtol=3e-16)
+    assert done.gap > 1e-8
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -162,31 +143,21 @@ def test_a_breakdown_is_inaccurate_and_the_others_of_a_batch_are_not_lost():
     assert "failed numerically" in single.stats["why"]
 
 
+@pytest.mark.parametrize("num_queries", [None, 3, 40])
 @pytest.mark.parametrize(
-    ("norm", "slack", "num_heads"),
-    [
-        *((norm, None, None) for norm in (*NORMS, "nu")),
-        ("frobenius", 1.0, None),  # slack is for the Frobenius norm
-        *((norm, None, 2) for norm in ("sum over heads of nuclear", "max over heads of spectral", "fused_heads")),
-    ],
+    ("of_tokens", "of_queries"), [(-100, 0), (100, 0), (-200, 100), (-200, 200), (0, -95), (45, 46), (-300, 300)]
 )
-def test_numbers_whose_squares_leave_the_floats(norm, slack, num_heads):
-    problem = attsvm.datasets.random_problem(3, 4, 5, seed=2)
-    selected = attsvm.optimal_tokens(problem)
-    if num_heads:
-        problem, selected = attsvm.Problem(problem.tokens, queries=problem.queries, num_heads=2), [selected, [0, 1, 2]]
-    plain = attsvm.solve_svm(problem, selected, norm, slack=slack)
-    keys, asked = (each[0] if num_heads else each for each in (problem.tokens, problem.queries))
-    for of_tokens, of_queries in ((-600, 0), (600, 0), (-900, 800), (500, -520), (-1000, -400), (900, 300)):
-        scaled = attsvm.Problem(keys * 2.0**of_tokens, queries=asked * 2.0**of_queries, num_heads=num_heads)
-        solution = attsvm.solve_svm(scaled, selected, norm, slack=slack)
-        assert np.isfinite(solution.direction).all()
-        if abs(of_tokens + of_queries) > 1000:
-            assert solution.status == "inaccurate" or slack  # with C = 1 all multipliers are 1, or 0 is the solution
-        elif slack is None:
-            assert solution.status == "optimal"
-            assert solution.value == pytest.approx(plain.value * 2.0 ** -(of_tokens + of_queries), rel=1e-7)
-            assert solution.margin * solution.value == pytest.approx(1.0, rel=1e-7)
+def test_rows_whose_squares_leave_the_floats_are_refused(num_queries, of_tokens, of_queries):
+    generator = np.random.default_rng(0)
+    tokens = generator.standard_normal((8, 30, 8))
+    queries = generator.standard_normal((8, 8) if num_queries is None else (8, num_queries, 8))
+    tokens[:, 1] = tokens[:, 0]  # rows of zeros are no error
+    problem = attsvm.Problem(tokens * 10.0**of_tokens, queries=queries * 10.0**of_queries)
+    selected = np.zeros(queries.shape[:-1], int)
+    with pytest.raises(attsvm.ProblemError, match=r"0 or between 1e-90 and 1e\+90, got .*; scale them"):
+        attsvm.solve_svm(problem, selected)
+    fine = attsvm.Problem(tokens * 1e40, queries=queries * 1e-80)
+    assert attsvm.solve_svm(fine, selected).status == "infeasible"  # because of the equal tokens
 
 
 def test_the_farkas_bound_is_that_of_the_multipliers_that_are_returned():

@@ -1,8 +1,7 @@
 """The certificate of a candidate of any solver: feasible pairs, their gap, and Farkas multipliers."""
 
 import math
-from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,6 @@ from jaxtyping import Bool, Float
 
 from attsvm.norms import Lp, Norm
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenMask, TokenValues, Weights
-from attsvm.svm.constraints.exact import ExactConstraints
 
 FROBENIUS = Lp(2.0)
 
@@ -23,21 +21,6 @@ VIOLATION_ALLOWED = 1e-9
 EPS = float(np.finfo(float).eps)
 UNIT = EPS / 2
 """Relative error of one rounded operation."""
-
-REPAIRABLE = 64
-"""Margins that are short by this many rounding errors can be repaired."""
-
-RESCALINGS = 2
-"""How often the multipliers are divided by N*(A*(λ)) as it is in integers."""
-
-PADDINGS = (0.0, 0.0, 1.0, 4.0)
-"""The corrections of the weights: by how many of their rounding errors the margins then exceed 1."""
-
-DEPENDENT = 1e-13
-"""Singular values of unit rows below this, relative to the largest, count as rounding errors."""
-
-MOST_REPAIRED = 4_000_000
-"""Numbers in the rows that are stored to repair their margins."""
 
 CONTRADICTION = 1e-6
 """If the lower bound exceeds the upper one by this much, relative to it, value and dual are not those of one norm."""
@@ -111,8 +94,8 @@ def certify(
     multipliers are clipped at 0, except those of equalities, and divided by N*(A*(λ)). Then b'λ ≤ optimum ≤ N(W), up to
     violations of rows with b = 0, which scaling cannot repair; the field ``violation`` reports them.
 
-    With ``tol``, ``gap`` and ``violation`` contain bounds on the rounding errors of A(W) and A*(λ). If only rounding
-    keeps them from ``tol`` and :data:`VIOLATION_ALLOWED`, :func:`certify_exactly` repeats the evaluation in integers.
+    With ``tol``, ``gap`` and ``violation`` contain bounds on the rounding errors of A(W) and A*(λ). Where these bounds
+    are larger than what is allowed, doubles cannot decide whether the answer is optimal, and it is not called so.
 
     ``tol``: the gap that is required. None leaves rounding errors out, which is enough for a solver that looks at
     itself.
@@ -151,11 +134,6 @@ def certify(
             np.where(known[..., None, None, None], dual, 0.0),
         )
         return certify(constraints, norm, weights, dual, tol)
-    for index in _in_doubt(constraints, done, slack, tol):
-        own = Certified(*(np.asarray(part)[index] for part in done))
-        better = certify_exactly(constraints.one(index), norm, own.weights, own.dual, tol)
-        if _short(better, tol) < _short(own, tol):
-            done = Certified(*map(partial(_with, index), done, better))
     return done
 
 
@@ -163,81 +141,6 @@ def is_optimal(done: Certified, tol: float) -> Bool[np.ndarray, "*batch"]:
     """Where the bounds prove an answer that is optimal up to ``tol``."""
     result: Bool[np.ndarray, "*batch"] = (done.gap <= tol) & (done.violation <= VIOLATION_ALLOWED)
     return result
-
-
-def _with(index: tuple[int, ...], array: np.ndarray, part: np.ndarray) -> np.ndarray:
-    array = np.array(array)
-    array[index] = part
-    return array
-
-
-def _short(done: Certified, tol: float) -> float:
-    """Return the factor by which gap or violation exceeds what is allowed."""
-    return max(float(done.gap) / max(tol, EPS), float(done.violation) / VIOLATION_ALLOWED)
-
-
-def _in_doubt(constraints: Constraints, done: Certified, slack: np.ndarray, tol: float) -> Iterator[tuple[int, ...]]:
-    """The problems that only the rounding of their margins keeps from being optimal."""
-    failed = ~is_optimal(done, tol)
-    flat, asked = constraints.flat, constraints.flat(constraints.margin_mask)
-    noise = (
-        flat(constraints.sizes) * (REPAIRABLE * rounding_of_margins(constraints) * length_of(done.weights))[..., None]
-    )
-    hoped = np.minimum.reduce(1.0 + slack + noise, axis=-1, where=asked, initial=np.inf)
-    bound = np.vecdot(flat(done.dual), flat(constraints.right))
-    with np.errstate(invalid="ignore", over="ignore"):
-        failed &= (bound * hoped >= (1 - tol) * done.value) & (done.value > 0) & np.isfinite(done.value)
-    failed &= ~unattainable(constraints).any(axis=ALL_TOKENS)
-    if failed.any() and ExactConstraints.affordable(constraints):
-        yield from map(tuple, np.argwhere(failed).tolist())
-
-
-def certify_exactly(constraints: Constraints, norm: Norm, weights: Weights, dual: TokenValues, tol: float) -> Certified:
-    """The certificate of one problem by products in integers, after a correction of the margins that rounding moved.
-
-    A row that is long compared with the others has a margin of 1 as a small difference of large terms. The rounding of
-    W, which each product with W contains, can leave it far below 1. Dividing all weights by that margin would make
-    them needlessly large. A change of W of the size of its last digits repairs it, and changes N(W) as little.
-
-    ``constraints``: of one problem, with ``given``. ``weights``: with margins of about 1. ``dual``: with N*(A*(λ))
-    about 1. ``tol``: of the answers with at most this gap, the one with the least violation is returned.
-    """
-    exact, flat = ExactConstraints(constraints), constraints.flat
-    asked = flat(constraints.margin_mask)
-    inequality = flat(constraints.inequality)
-    sizes = flat(constraints.sizes)
-    for _ in range(RESCALINGS):
-        size = np.asarray(norm.dual.values(exact.adjoint(dual)))
-        if not 0 < abs(size - 1) < np.inf:
-            break
-        dual = dual / (size + (size == 0))
-    size = np.asarray(norm.dual.values(exact.adjoint(dual)))
-    best: Certified | None = None
-    noise = REPAIRABLE * rounding_of_margins(constraints) * sizes * length_of(weights)
-    slack = flat(exact.slack(weights))
-    hoped = float(np.min(1.0 + slack + noise, where=asked, initial=np.inf))
-    if 0 < hoped < np.inf:
-        weights = weights / hoped
-        slack = flat(exact.slack(weights))
-    for padding in PADDINGS:
-        length = length_of(weights)
-        room = flat(constraints.norms) * length
-        products = Products(slack, EPS * np.abs(slack), (1 + EPS) * size, length, room)
-        done = certified(constraints, norm, weights, dual, products)
-        if best is None or (max(done.gap, tol), done.raw_violation) < (max(best.gap, tol), best.raw_violation):
-            best = done
-        if best.gap <= tol and best.violation <= EPS:
-            break
-        lacking = np.where(inequality, np.maximum(padding * UNIT * sizes * length - slack, 0.0), -slack)
-        rows = constraints.rows((lacking != 0).reshape(constraints.right.shape))
-        if not len(rows.matrix) or rows.matrix.size > MOST_REPAIRED:
-            break
-        wanted = lacking[rows.position] / flat(constraints.norms)[rows.position]
-        change = np.linalg.lstsq(rows.matrix, wanted, rcond=DEPENDENT)[0]
-        weights = weights + change.reshape(weights.shape)
-        slack = flat(exact.slack(weights))
-    assert best is not None
-    return best
 
 
 def certified(
@@ -292,11 +195,6 @@ def farkas(constraints: Constraints, norm: Norm, multipliers: TokenValues) -> tu
     weight = np.vecdot(constraints.flat(dual) * (norms + (norms == 0)), right)
     with np.errstate(divide="ignore", invalid="ignore"):
         bound = np.where(weight > 0, weight / (size + size_error), 0.0)
-        doubtful = (bound <= FARKAS_BOUND) & (weight > FARKAS_BOUND * (size - size_error))
-    if doubtful.any() and ExactConstraints.affordable(constraints):
-        for index in map(tuple, np.argwhere(doubtful).tolist()):
-            pull = ExactConstraints(constraints.one(index)).adjoint(dual[index])
-            bound[index] = weight[index] / ((1 + EPS) * norm.dual.values(pull))
     return dual, bound
 
 

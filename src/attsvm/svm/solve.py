@@ -4,7 +4,6 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,19 +17,15 @@ from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain, plain_status
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FARKAS_BOUND, FROBENIUS, Certified, certify, farkas, is_optimal, unattainable
-from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_relaxed
+from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, check_lengths, check_relaxed
 from attsvm.svm.constraints.heads import stacked_heads
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.registry import check_method, find_candidate
 from attsvm.svm.solution import Solution
 from attsvm.svm.threads import threads_for
-from attsvm.svm.unit_scale import at_own_scale, unit_scale
 from attsvm.svm.variants.rank import check_rank, solve_rank
 from attsvm.svm.variants.slack import certify_slack, check_slack, solve_slack
-
-USUAL_ROWS = 1e-90, 1e90
-"""Norms of the longest row between which neither their squares nor those of the weights overflow or underflow."""
 
 NO_METHODS: Sequence[str] = ()
 
@@ -175,7 +170,6 @@ class _Options(NamedTuple):
 
 
 def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start: Any) -> Solution:
-    """The solution; of a problem whose rows are not of a usual size, by way of the problem at unit scale."""
     norm, relaxed, slack, rank, tol, max_steps, callback, method = options
     start = time.perf_counter()
     if rank is not None:
@@ -183,12 +177,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
     sets = selection_sets(problem, selected)
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
-    longest = np.maximum.reduce(constraints.norms, axis=ALL_TOKENS, initial=0.0)
-    if not ((USUAL_ROWS[0] < longest) & (longest < USUAL_ROWS[1])).all():
-        unit = unit_scale(problem, slack)
-        if unit is not None:
-            found = _solve(unit.problem, selected, options._replace(slack=unit.slack), None)
-            return replace(at_own_scale(found, unit.exponent), slack=slack)
+    check_lengths(constraints)
     own_norm = norm.for_heads(problem.num_heads)
     if own_norm.head_axes:
         constraints = stacked_heads(constraints)
@@ -215,7 +204,7 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
         if method is not None:
             check_method(method, NO_METHODS, norm)
         candidate = solve_slack(constraints, slack, settings, find_candidate(constraints, own_norm, settings))
-        done, objective = certify_slack(constraints, slack, candidate.weights, candidate.multipliers, tol)
+        done, objective = certify_slack(constraints, slack, candidate.weights, candidate.multipliers)
         status, bound = np.where(done.gap <= tol, OPTIMAL, INACCURATE), np.zeros(batch)
 
     own_shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -27,8 +27,8 @@ DENSE_EQUALITIES = 100_000
 MOST_PROJECTION_STEPS = 1_000
 """Largest number of conjugate gradient steps if the rows are not stored."""
 
-SHORTEST_ROW = 1e-300
-"""Rows that are shorter cannot be divided by their norms."""
+LENGTHS = 1e-90, 1e90
+"""Norms of rows between which neither their squares nor those of the weights overflow or underflow."""
 
 ALL_TOKENS = (-3, -2, -1)
 """The axes (n, Q, T)."""
@@ -44,14 +44,6 @@ class Rows(NamedTuple):
     right: Float[np.ndarray, " m"]
     equality: Bool[np.ndarray, " m"]
     position: Int[np.ndarray, " m"]  # of each row in the flattened (n, Q, T)
-
-
-class Given(NamedTuple):
-    """The arrays that constraints were made of, before any rounding, with the batch axes of their own."""
-
-    keys: Float[np.ndarray, "*own n T d_k"]
-    queries: Float[np.ndarray, "*own n Q d_q"]
-    first: TokenMask  # the reference token of each query
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +62,6 @@ class Constraints:
     inequality: TokenMask  # inequality, equality: ``equality`` is None where every set has a single token
     equality: TokenMask | None
     right: TokenValues  # b: 1 where a margin of 1 is required, else 0
-    given: Given | None = None  # what the constraints were made of; None for part of them
 
     @classmethod
     def of(
@@ -90,7 +81,6 @@ class Constraints:
         if np.count_nonzero(sets) > np.count_nonzero(np.logical_or.reduce(sets, axis=-1)):
             first = sets & (np.cumsum(sets, axis=-1) == 1)
             equality = sets & ~first
-        given = Given(keys, queries, first)
         picks = first.astype(np.float64)  # a product with the one-hot selection picks the reference exactly
         n, Q, T = sets.shape[-3:]
         if Q > 1 and n * Q * T * keys.shape[-1] <= UNROLLED_NUMBERS:
@@ -102,12 +92,11 @@ class Constraints:
                 _join(inequality[..., None, :], -4),
                 None if equality is None else _join(equality[..., None, :], -4),
                 _join(right[..., None, :], -4),
-                given,
             )
         if Q == 1:
-            return cls(keys - picks @ keys, queries, None, inequality, equality, right, given)
+            return cls(keys - picks @ keys, queries, None, inequality, equality, right)
         keys = keys - keys.mean(axis=-2, keepdims=True)
-        return cls(keys, queries, picks @ keys, inequality, equality, right, given)
+        return cls(keys, queries, picks @ keys, inequality, equality, right)
 
     @cached_property
     def batch_shape(self) -> tuple[int, ...]:
@@ -276,12 +265,12 @@ class Constraints:
         return spread
 
     def project(self, weights: Weights) -> Weights:
-        """The nearest weights that satisfy the equalities; those with rows too short to be scaled are left out."""
+        """The nearest weights that satisfy the equalities."""
         if self.equality is None:
             return weights
         if self.batch_shape:
             return np.stack([self[i].project(weights[i]) for i in range(self.batch_shape[0])])
-        equality = self.equality & (self.norms >= SHORTEST_ROW)
+        equality = self.equality & (self.norms > 0)
         if np.count_nonzero(equality) * math.prod(self.weights_shape) > DENSE_EQUALITIES:
             return self._project_by_products(weights, equality)
         equalities = self.rows(equality).matrix
@@ -309,12 +298,6 @@ class Constraints:
             direction = residual + square / previous * direction
         return weights
 
-    def one(self, index: tuple[int, ...]) -> "Constraints":
-        if self.given is None or not self.batch_shape:
-            return self
-        keys, queries, first = (self._in_each(array)[index] for array in self.given)
-        return replace(self[index], given=Given(keys, queries, first))
-
     def __getitem__(self, index: Any) -> "Constraints":
         """The constraints of one problem or of several, selected along the leading axes."""
         part = Constraints(
@@ -326,6 +309,26 @@ class Constraints:
             self.right[index],
         )
         return self._with_norms(part, lambda norms: norms[index])
+
+
+def check_lengths(constraints: Constraints) -> None:
+    """Check that the lengths of the rows allow a solution and a certificate in doubles.
+
+    Raises ProblemError if a row that is not zero is shorter than 1e-90 or longer than 1e90.
+    """
+    norms = constraints.flat(constraints.norms)
+    wrong = ~(norms <= LENGTHS[1])  # NaN where the squares of a masked token overflow
+    short = constraints.flat(constraints.rows_mask) & (norms < LENGTHS[0])
+    if short.any():
+        position = np.flatnonzero(short.any(axis=tuple(range(short.ndim - 1))))
+        is_zero = ~(constraints.differences(position).any(axis=-1) & constraints.queries_of(position).any(axis=-1))
+        wrong[..., position] |= short[..., position] & ~is_zero
+    if wrong.any():
+        keys, queries = (float(np.abs(each).max()) for each in (constraints.keys, constraints.queries))
+        raise ProblemError(
+            "problem: expected differences of keys whose lengths, multiplied by those of the queries, are 0 or between "
+            f"{LENGTHS[0]:g} and {LENGTHS[1]:g}, got keys up to {keys:.3g} and queries up to {queries:.3g}; scale them"
+        )
 
 
 def check_relaxed(problem: Problem, relaxed: Any, batch: tuple[int, ...]) -> Bool[np.ndarray, "*batch n Q"] | None:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attsvm.svm.constraints.constraints import Constraints, Given
-from attsvm.svm.constraints.exact import ExactConstraints
+from attsvm.svm.constraints.constraints import Constraints
 
 
 def stacked_heads(constraints: Constraints) -> Constraints:
@@ -14,12 +13,12 @@ def stacked_heads(constraints: Constraints) -> Constraints:
     The queries of the heads are queries of the same problem, and the keys of each head have the entries of its own
     block; the others are 0.
     """
-    given, references, equality = constraints.given, constraints.references, constraints.equality
+    references, equality = constraints.references, constraints.equality
 
     def each(array: np.ndarray) -> np.ndarray:
         return np.broadcast_to(array, constraints.batch_shape + array.shape[-3:])
 
-    stacked = Constraints(
+    return Constraints(
         _in_blocks(each(constraints.keys)),
         _joined(each(constraints.queries)),
         None if references is None else _in_blocks(each(references)),
@@ -27,12 +26,6 @@ def stacked_heads(constraints: Constraints) -> Constraints:
         None if equality is None else _joined(equality),
         _joined(constraints.right),
     )
-    if given is None:
-        return stacked
-    joined = Given(each(given.keys), _joined(each(given.queries)), _joined(each(given.first)))
-    if not ExactConstraints.affordable(replace(stacked, given=joined)):
-        return stacked  # they are not used, and the blocks are H times as large as the keys
-    return replace(stacked, given=joined._replace(keys=_in_blocks(joined.keys)))
 
 
 def split_heads(constraints: Constraints, num_heads: int) -> Constraints:
@@ -52,7 +45,6 @@ def split_heads(constraints: Constraints, num_heads: int) -> Constraints:
         inequality=_apart(constraints.inequality, num_heads),
         equality=None if equality is None else _apart(equality, num_heads),
         right=_apart(constraints.right, num_heads),
-        given=None,
     )
 
 

@@ -31,9 +31,6 @@ class Solver(NamedTuple):
 
 S = TypeVar("S", bound=Solve)
 
-USUAL_NORMS = 1e-300, 1e300
-"""Norms of rows that can be divided by, and divided. SciPy refuses the infinities of others with a ``ValueError``."""
-
 _solvers: dict[type[Norm], Solver] = {}
 
 
@@ -75,8 +72,8 @@ def solver_of(norm: Norm) -> Solver:
 def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
     """Return the candidate that the solver of a norm finds.
 
-    If the solver fails numerically (a factorisation fails, or there are infinities), return the candidate of the
-    Frobenius norm, or weights of 0. It is certified like any other.
+    If a factorisation fails, return the candidate of the Frobenius norm, or weights of 0. It is certified like any
+    other.
 
     Raises ProblemError if no solver is registered for the norm, or it has no method of this name.
     """
@@ -85,11 +82,7 @@ def find_candidate(constraints: Constraints, norm: Norm, settings: Settings, met
         check_method(method, methods(norm), norm)
     try:
         return solve(constraints, norm, settings, method).finite()
-    except (np.linalg.LinAlgError, ValueError) as error:
-        norms = constraints.norms[constraints.norms > 0]
-        usual = ((norms > USUAL_NORMS[0]) & (norms < USUAL_NORMS[1])).all()
-        if usual and not isinstance(error, np.linalg.LinAlgError):
-            raise
+    except np.linalg.LinAlgError as error:
         why = f"it failed numerically ({error})"
     if constraints.batch_shape:
         each = [

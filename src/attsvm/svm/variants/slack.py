@@ -6,9 +6,8 @@ import numpy as np
 
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.svm.certificate import EPS, REPAIRABLE, Certified, length_of, rounding_of_margins, rounding_of_sums
+from attsvm.svm.certificate import Certified, length_of, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
-from attsvm.svm.constraints.exact import ExactConstraints
 from attsvm.svm.methods.candidate import Candidate, Settings
 from attsvm.svm.methods.euclidean.box_program import MAX_STEPS, solve_box
 
@@ -16,8 +15,6 @@ LARGEST_GRAM = 2_000
 """Largest number of rows whose whole Gram matrix is formed; for more rows, that of a part at a time is."""
 DESCENT_STEPS = 300
 ROUNDS = 40
-LENGTHENINGS = 3
-PADDING = 8 * float(np.finfo(float).eps)
 
 
 class SoftMargin(NamedTuple):
@@ -84,14 +81,11 @@ def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Ca
     )
 
 
-def certify_slack(
-    constraints: Constraints, C: float, weights: Weights, multipliers: TokenValues, tol: float | None = None
-) -> SoftMargin:
+def certify_slack(constraints: Constraints, C: float, weights: Weights, multipliers: TokenValues) -> SoftMargin:
     """The bounds that weights W and multipliers 0 ≤ λ ≤ C prove: P(W) ≥ optimum ≥ D(λ).
 
     P − D is computed without cancellation: it is the sum of λ (A(W) − 1) over the rows above their margin, of
-    (C − λ)(1 − A(W)) over those below, and of ½‖W − A*(λ)‖². The gap contains a bound on the rounding errors. If only
-    they keep it from ``tol``, the products are made in integers.
+    (C − λ)(1 − A(W)) over those below, and of ½‖W − A*(λ)‖². The gap contains a bound on the rounding errors.
     """
     flat = constraints.flat
     dual = np.clip(multipliers, 0.0, C) * constraints.inequality
@@ -102,15 +96,6 @@ def certify_slack(
     apart_error = rounding_of_sums(constraints) * np.vecdot(of_dual, flat(constraints.sizes))
     short = np.where(mask, 1.0 - margins, 0.0)
     gap, objective = _soft_gap(C, of_dual, length, short, error, apart + apart_error)
-    if tol is not None and (gap > tol).any() and ExactConstraints.affordable(constraints):
-        settled = np.where(np.abs(short) <= REPAIRABLE * error, 0.0, short)
-        doubtful = (gap > tol) & (_soft_gap(C, of_dual, length, settled, np.zeros_like(error), apart)[0] <= tol)
-        whole = [np.array(part) for part in (weights, length, short, gap, objective)]
-        for index in map(tuple, np.argwhere(doubtful).tolist()):
-            for part, own in zip(whole, _exactly(constraints.one(index), C, weights[index], dual[index]), strict=True):
-                part[index] = own
-            error[index] = 0.0
-        weights, length, short, gap, objective = whole
     some = mask.any(axis=-1)
     smallest = 1.0 - np.max(short + error, axis=-1, where=mask, initial=-np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -126,24 +111,6 @@ def certify_slack(
         support=dual > 0,
     )
     return SoftMargin(done, objective)
-
-
-def _exactly(
-    constraints: Constraints, C: float, weights: Weights, dual: TokenValues
-) -> tuple[Weights, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Weights of one problem, their length, how much they lack of each margin, the gap and P, by exact products.
-
-    A margin below 1 costs C times what it lacks. Weights that are longer by as much cost almost nothing.
-    """
-    exact, flat = ExactConstraints(constraints), constraints.flat
-    pull, of_dual, mask = exact.adjoint(dual), flat(dual), flat(constraints.inequality)
-    found = []
-    for _ in range(LENGTHENINGS):
-        length, short = length_of(weights), np.where(mask, -flat(exact.slack(weights)), 0.0)
-        gap = _soft_gap(C, of_dual, length, short, EPS * np.abs(short), length_of(weights - pull))
-        found.append((weights, length, short, *gap))
-        weights = weights * (1 + PADDING + max(0.0, float(np.max(short, where=of_dual < C, initial=0.0))))
-    return min(found, key=lambda each: float(each[3]))
 
 
 def _soft_gap(
@@ -183,7 +150,10 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
     gram = _gram(constraints, inside.reshape(-1))
     moved[inside] = np.linalg.lstsq(gram, lacking, rcond=1e-14)[0]
     exact = weights + constraints.adjoint(moved)
-    candidates = (weights, exact, weights * (1 + PADDING), exact * (1 + PADDING))
+    # weights that are longer by what rounding may take from the margins
+    longest = float(constraints.sizes.max(where=inside, initial=0.0))
+    padding = 1 + rounding_of_margins(constraints) * longest * float(length_of(exact))
+    candidates = (weights, exact, weights * padding, exact * padding)
     return min(candidates, key=lambda each: certify_slack(constraints, C, each, multipliers).certified.gap)
 
 
