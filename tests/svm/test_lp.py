@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attsvm
-from attsvm.svm.methods.lp import solve_lp as lp
+from attsvm.svm.methods.lp import solve as lp
 from oracles import norms
 from oracles.att_svm import at, explicit_rows
 

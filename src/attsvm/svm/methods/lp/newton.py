@@ -19,10 +19,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dposv
 
-from attsvm.svm.constraints.row_products import DenseRows, Selection, Vector
+from attsvm.svm.constraints.row_products import DenseRows, Vector
 from attsvm.svm.constraints.unit_rows import RowVector
-from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
-from attsvm.svm.methods.lp.point import dual_exponent, lp_norm, relative_gap
+from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
+from attsvm.svm.methods.lp.problems import Problems, dual_exponent, lp_norm
 
 Column = Float[np.ndarray, "N 1"]
 
@@ -37,69 +37,65 @@ FLAT = 1e-10
 
 
 def newton(
-    rows: Selection[DenseRows],
-    p: float,
-    start: Vector,
+    problems: Problems[DenseRows],
+    weights: Vector,
     multipliers: RowVector,
-    target: float = 1e-13,
-    max_steps: int = 20,
+    stop: Stop,
+    report: Report | None = None,
 ) -> Point:
-    """Least ‖w‖_p under some rows, for N problems together.
+    """Least ‖w‖_p under some rows without equalities, for N problems together.
 
-    ``rows``: at least one positive right side in each problem; no equality. ``p``: 1 < p < ∞; made for 1.2 ≤ p ≤ 4.
-    ``start``, ``multipliers``: shapes (N, D), (N, m), feasible w, and λ ≥ 0, not 0: the Frobenius solution. ``target``:
-    relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling.
-
-    Returns the best iterate of each problem; the start, with gap ∞, where no step could be computed.
+    ``weights``, ``multipliers``: feasible w, and λ ≥ 0, not 0: the Frobenius solution. Made for 1.2 ≤ p ≤ 4.
 
     References: Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
     complementarity problems*.
     """
-    newton = _Newton(rows.products, rows.unit.right, p, start, multipliers)
-    return iterate(newton, Point.unsolved(start, multipliers), Stop(target, max_steps, patience=2, small=1e-6))
+    # the convergence is quadratic: two steps without progress are enough
+    stop = stop._replace(patience=2)
+    return iterate(_Newton(problems, weights, multipliers), Point.unsolved(weights, multipliers), stop, report)
 
 
 class _Newton(Iteration):
     """The points at which the model is made, and the minimum of the last model, which is evaluated."""
 
-    def __init__(self, rows: DenseRows, right: RowVector, p: float, weights: Vector, multipliers: RowVector) -> None:
-        self.rows, self.right, self.p = rows, right, p
+    def __init__(self, problems: Problems[DenseRows], weights: Vector, multipliers: RowVector) -> None:
+        self.problems = problems
         self.weights, self.multipliers, self.active = weights, multipliers, multipliers > 0
         self.model: _Model | None = None
-        self.point, self.found, self.gap = weights, multipliers, np.full(len(weights), np.inf)
+        self.point, self.found, self.gradient = weights, multipliers, problems.rows.adjoint(multipliers)
 
     def evaluate(self) -> Iterates:
-        return Iterates(self.point, self.found, self.gap, np.isfinite(self.gap) | (self.model is None))
+        problems, point = self.problems, self.point
+        gap = problems.gap(point, self.found, problems.rows.apply(point), self.gradient)
+        return Iterates(point, self.found, gap, np.isfinite(point).all(axis=-1))
 
     def select(self, going: Bool[np.ndarray, " N"]) -> None:
-        self.rows = self.rows.keep(going)
+        self.problems = self.problems.select(going)
         self.model = None if self.model is None else _Model(*(part[going] for part in self.model))
-        for name in ("right", "weights", "multipliers", "active", "found", "point", "gradient"):
+        for name in ("weights", "multipliers", "active", "found", "point", "gradient"):
             setattr(self, name, getattr(self, name)[going])
 
     def advance(self) -> None:
         """Step towards the minimum of the model, and minimise the model there."""
+        problems = self.problems
         with np.errstate(all="ignore"):  # a problem that breaks down gives NaN and is dropped
             if self.model is not None:
                 self._search(self.model)
-            self.model, self.multipliers = _model(self.rows, self.right, self.p, self.weights, self.multipliers)
-            self.found, self.active = _minimise(self.rows, self.model, self.active)
-            spread = self.model.spread
-            self.point = self.model.centre + spread * spread * self.rows.adjoint(self.found)
-        image, self.gradient = self.rows.apply(self.point), self.rows.adjoint(self.found)
-        no_equality = np.zeros(self.right.shape, bool)
-        self.gap = relative_gap(self.right, no_equality, self.p, self.point, self.found, image, self.gradient)
+            self.model, self.multipliers = _model(problems, self.weights, self.multipliers)
+            self.found, self.active = _minimise(problems.rows, self.model, self.active)
+            self.gradient = problems.rows.adjoint(self.found)
+            self.point = self.model.centre + self.model.spread**2 * self.gradient
 
     def _search(self, model: "_Model") -> None:
         """Step towards the minimum of the model as long as the objective decreases."""
-        if self.p >= 2:
+        if self.problems.p >= 2:
             change = self.point - model.origin
-            self.weights = model.origin + change * _decrease(model.origin, change, self.p, 0.0)
+            self.weights = model.origin + change * _decrease(model.origin, change, self.problems.p, 0.0)
         else:
             turn = self.found - self.multipliers
             along = self.gradient - model.origin
             linear = np.vecdot(model.right, turn)[:, None]
-            length = _decrease(model.origin, along, dual_exponent(self.p), linear)
+            length = _decrease(model.origin, along, dual_exponent(self.problems.p), linear)
             self.multipliers = self.multipliers + turn * length
 
 
@@ -112,13 +108,12 @@ class _Model(NamedTuple):
     right: RowVector
 
 
-def _model(
-    rows: DenseRows, right: RowVector, p: float, weights: Vector, multipliers: RowVector
-) -> tuple[_Model, RowVector]:
+def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVector) -> tuple[_Model, RowVector]:
     """The model, and the multipliers at its scale.
 
     Both models are homogeneous. They are scaled to ‖w‖_p = 1 or ‖g‖_q = 1, so that powers do not over- or underflow.
     """
+    rows, right, _, p = problems
     if p >= 2:
         weights = weights / lp_norm(weights, p)
         margin = np.min(np.where(right > 0, rows.apply(weights) / right, np.inf), axis=-1, keepdims=True)

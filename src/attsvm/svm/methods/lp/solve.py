@@ -1,0 +1,235 @@
+"""The entrywise ℓp Att-SVM for every real p in [1, ∞]: which method, on which rows."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.optimize import linprog
+
+from attsvm.errors import ProblemError
+from attsvm.norms import Lp, Norm
+from attsvm.svm.certificate import is_frobenius
+from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenValues
+from attsvm.svm.constraints.row_products import DenseRows, Vector, dense_selection, factored_selection
+from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.loop import Point, Report, Stop, Watch
+from attsvm.svm.methods.batches import chunks, undecided
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
+from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
+from attsvm.svm.methods.growing import growing_rows
+from attsvm.svm.methods.lp.interior_point import interior_point
+from attsvm.svm.methods.lp.newton import newton
+from attsvm.svm.methods.lp.problems import Problems, lp_norm
+from attsvm.svm.methods.registry import solver
+
+INTERIOR_POINT, NEWTON, LINEAR_PROGRAM = "interior-point", "newton", "linear-program"
+
+NEWTON_RANGE = (1.2, 4.0)
+"""The range of p in which Newton's method by least-distance problems takes three to eight steps."""
+
+SMALL_ROWS = 30_000
+"""With at most this many numbers in the rows of a problem, active-set methods (Newton, simplex) are the fastest."""
+
+GROWN_ROWS = 100_000
+"""With more numbers than this in the rows of a problem, the method works on a growing set of rows."""
+
+CHUNK_ROWS = 600_000
+"""Numbers in the rows of problems solved together, which fit into the processor's cache. With more in one problem, the
+rows are never stored, although stored rows are more robust."""
+
+TARGET = 1e-13
+"""The target of the relative gap. It takes hardly more time than 1e-8."""
+
+FAILED = 1e-10
+"""A relative gap above which another method is tried."""
+
+
+def _methods(norm: Norm) -> tuple[str, ...]:
+    """Return the methods that solve in an ℓp norm, the one for the general case first."""
+    if is_frobenius(norm):
+        return FROBENIUS_METHODS
+    assert isinstance(norm, Lp)
+    return INTERIOR_POINT, NEWTON if 1 < norm.p < np.inf else LINEAR_PROGRAM
+
+
+@solver(Lp, methods=_methods)
+def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Least entrywise ‖W‖_p under the constraints.
+
+    Whether a selection can be kept does not depend on the norm, so the problem is first solved in the Frobenius norm:
+    its Farkas multipliers are returned where there are any, and elsewhere it is the initial point.
+
+    ``norm``: 1 ≤ p ≤ ∞. ``method``: "least-distance" or "projected-gradient" for p = 2, "newton" for 1 < p < ∞,
+    "linear-program" for p = 1 and ∞, "interior-point" for every p but 2. None chooses: a linear program for one small
+    problem with p = 1 or ∞; Newton's method for small problems of moderate p; in all other cases, and where these fail,
+    an interior point. Many problems are solved together. The interior point works on a growing set of rows if there are
+    too many to be stored.
+
+    Raises ProblemError if the method does not fit the constraints.
+    """
+    if is_frobenius(norm):
+        return solve_frobenius(constraints, settings, method)
+    assert isinstance(norm, Lp)
+    if method == NEWTON and constraints.equality is not None:
+        raise ProblemError("method: expected interior-point for sets of tokens, got 'newton'")
+    frobenius = solve_frobenius(constraints, Settings())
+    flat = constraints.with_one_axis()
+    size = flat.batch_shape[0]
+    weights = np.array(frobenius.weights, dtype=np.float64).reshape(size, -1)
+    multipliers = np.array(frobenius.multipliers, dtype=np.float64).reshape(flat.inequality.shape)
+    steps = np.zeros(size, dtype=int)
+    weights = _start(flat, weights, multipliers, settings.warm_start)
+    # nothing to do where there is no solution, or where 0 is one
+    to_solve = undecided(flat) & weights.any(axis=-1) & ~frobenius.ray.reshape(size)
+    used, why = method or INTERIOR_POINT, "the answer in the Frobenius norm is already optimal or infeasible"
+    task = _Task(norm.p, settings, method, Watch(settings.report))
+    numbers = flat.most_rows * math.prod(flat.weights_shape)
+    for index in chunks(to_solve, numbers, CHUNK_ROWS if numbers <= GROWN_ROWS else 0):
+        point, used, why = task.solve(flat[index], weights[index], multipliers[index])
+        weights[index], multipliers[index], steps[index] = point.weights, point.multipliers, point.steps
+    return Candidate(weights, multipliers, frobenius.ray, steps, used, why).with_axes_of(constraints)
+
+
+def _start(constraints: Constraints, weights: Vector, multipliers: TokenValues, warm: np.ndarray | None) -> Vector:
+    """Initial weights, scaled to margin 1: those of the warm start if they keep the selection, else ``weights``."""
+    start, positive = _at_margin_one(constraints, weights)
+    # weights without a positive margin are scaled so that W = A*(λ) is optimal
+    total = (multipliers * constraints.right).sum(axis=ALL_TOKENS)
+    square = np.vecdot(weights, weights)
+    scale = np.where(square > 0, total / np.where(square > 0, square, 1.0), 1.0)
+    start = np.where(positive[:, None], start, weights * np.where(scale > 0, scale, 1.0)[:, None])
+    if warm is None or constraints.equality is not None or constraints.has_relaxed:
+        return start
+    warmer, positive = _at_margin_one(constraints, warm.reshape(weights.shape))
+    return np.where(positive[:, None], warmer, start)
+
+
+def _at_margin_one(constraints: Constraints, weights: Vector) -> tuple[Vector, Bool[np.ndarray, " N"]]:
+    """Weights divided by their smallest margin, and whether that margin is positive."""
+    images = constraints.apply(weights.reshape(-1, *constraints.weights_shape))
+    smallest = np.where(constraints.margin_mask, images, np.inf).min(axis=ALL_TOKENS)
+    positive = (smallest > 0) & np.isfinite(smallest)
+    return weights / np.where(positive, smallest, 1.0)[:, None], positive
+
+
+class _Attempt(NamedTuple):
+    method: str
+    why: str
+    solve: Callable[[Problems[DenseRows], Vector, RowVector, Stop, Report], Point]
+
+
+class _Task(NamedTuple):
+    """How problems are solved."""
+
+    p: float
+    settings: Settings
+    forced: str | None
+    watch: Watch
+
+    def solve(self, constraints: Constraints, weights: Vector, multipliers: TokenValues) -> tuple[Point, str, str]:
+        """Solve some problems together; return the method and why, too. Multipliers are in the places of the rows."""
+        settings, watch = self.settings, self.watch
+        numbers = constraints.most_rows * math.prod(constraints.weights_shape)
+        if numbers > GROWN_ROWS and self.forced in (None, INTERIOR_POINT):
+            point = self._grown(constraints, weights, multipliers)
+            if watch.stopped or point.gap[0] <= FAILED or numbers > CHUNK_ROWS or settings.max_steps is not None:
+                return point, INTERIOR_POINT, "many rows: a growing set of them"
+        rows, unit = dense_selection(constraints)
+        problems, start = Problems(rows, unit.right, unit.equality, self.p), unit.gather(multipliers)
+        best, used, why = Point.unsolved(weights, start), "", ""
+        stop = Stop(TARGET) if settings.max_steps is None else Stop(TARGET, settings.max_steps)
+        for attempt in self._attempts(len(weights), numbers, bool(unit.equality.any())):
+            short = np.flatnonzero(best.gap > FAILED)
+            if used and (len(short) == 0 or settings.max_steps is not None or watch.stopped):
+                break
+            again = attempt.solve(problems.select(short), weights[short], start[short], stop, watch)
+            first, better = not used, best.improve(short, again)
+            best.steps[short[better | first]] = again.steps[better | first]
+            if first or np.count_nonzero(better) == len(weights):
+                used, why = attempt.method, attempt.why
+        return best._replace(multipliers=unit.spread(best.multipliers, constraints.inequality.shape[1:])), used, why
+
+    def _attempts(self, count: int, numbers: int, equalities: bool) -> list[_Attempt]:
+        """Methods in the order in which they are tried, each on the problems that the one before it did not solve."""
+        careful = partial(interior_point, careful=True)
+        interior = [
+            _Attempt(INTERIOR_POINT, "any p, many problems together", interior_point),
+            _Attempt(INTERIOR_POINT, "near infeasibility: with orthogonal factors", careful),
+        ]
+        simplex, by_newton = (LINEAR_PROGRAM, linear_programs), (NEWTON, newton)
+        if self.forced is not None:
+            method, solve = simplex if self.forced == LINEAR_PROGRAM else by_newton
+            return interior if self.forced == INTERIOR_POINT else [_Attempt(method, "requested", solve)]
+        if numbers <= SMALL_ROWS and self.p in (1, np.inf) and count == 1:
+            return [_Attempt(LINEAR_PROGRAM, "p = 1 and p = ∞ are linear programs", linear_programs), *interior]
+        if numbers <= SMALL_ROWS and NEWTON_RANGE[0] <= self.p <= NEWTON_RANGE[1] and not equalities:
+            return [_Attempt(NEWTON, "small problems, moderate p", newton), *interior]
+        return interior
+
+    def _grown(self, constraints: Constraints, weights: Float[np.ndarray, "1 D"], multipliers: TokenValues) -> Point:
+        """Solve one problem by the interior point on a growing set of rows, which are never stored densely."""
+        shape = constraints.weights_shape
+
+        def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
+            rows, unit = factored_selection(some)
+            problems = Problems(rows, unit.right, unit.equality, self.p)
+            stop = Stop(tol) if limit is None else Stop(tol, limit)
+            point = interior_point(problems, weights, unit.gather(multipliers), stop, self.watch)
+            return point._replace(
+                weights=point.weights.reshape(1, *shape),
+                multipliers=unit.spread(point.multipliers, constraints.inequality.shape[1:]),
+            )
+
+        stopped, limit = lambda: self.watch.stopped, self.settings.max_steps
+        start = weights.reshape(1, *shape)
+        point, complete = growing_rows(constraints, start, multipliers, solve, TARGET, limit, stopped, spare=2)
+        return point._replace(weights=point.weights.reshape(1, -1), gap=point.gap if complete else np.array([np.inf]))
+
+
+def linear_programs(
+    problems: Problems[DenseRows], weights: Vector, multipliers: RowVector, stop: Stop, report: Report
+) -> Point:
+    """Least ‖w‖_1 or ‖w‖_∞ by the simplex method of HiGHS, one problem after the other.
+
+    For p = 1, w is the difference of two parts ≥ 0 of least sum. For p = ∞ it is w/γ with the largest γ such that
+    Aw ≥ γb for some w in the box −1 ≤ w ≤ 1: the box costs the simplex method no rows.
+
+    Where HiGHS finds no optimum, the initial weights have the gap ∞. Its tolerances are absolute, and the size of these
+    weights is taken as the unit.
+    """
+    size = lp_norm(weights, problems.p)
+    right = problems.right / size
+    best = Point.unsolved(weights / size, np.zeros_like(multipliers))
+    dim = weights.shape[1]
+    for k, (matrix, b, equality) in enumerate(zip(problems.rows.matrix, right, problems.equality, strict=True)):
+        objective, split, side = np.ones(2 * dim), np.hstack([matrix, -matrix]), b
+        bounds: Any = (0, None)
+        if problems.p != 1:
+            objective, split, side = np.append(np.zeros(dim), -1.0), np.hstack([matrix, -b[:, None]]), np.zeros(len(b))
+            bounds = [(-1, 1)] * dim + [(0, None)]
+        found = linprog(
+            objective,
+            A_ub=-split[~equality],
+            b_ub=-side[~equality],
+            A_eq=split[equality],
+            b_eq=side[equality],
+            bounds=bounds,
+            method="highs",
+            options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        )
+        best.steps[k] = found.nit
+        if found.status != 0 or (problems.p != 1 and not found.x[dim] > 0):
+            continue
+        best.weights[k] = found.x[:dim] - found.x[dim:] if problems.p == 1 else found.x[:dim] / found.x[dim]
+        best.multipliers[k, ~equality] = np.maximum(-found.ineqlin.marginals, 0.0)
+        best.multipliers[k, equality] = found.eqlin.marginals
+        best.gap[k] = 0.0
+    rows = problems.rows
+    gap = problems._replace(right=right).gap(
+        best.weights, best.multipliers, rows.apply(best.weights), rows.adjoint(best.multipliers)
+    )
+    return best._replace(weights=best.weights * size, gap=np.where(best.gap == 0, gap, np.inf))
