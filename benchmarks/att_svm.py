@@ -29,7 +29,7 @@ import cvxpy as cp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import attsvm  # noqa: E402
-from attsvm.svm.methods.euclidean.block_pivoting import block_pivoting  # noqa: E402
+from attsvm.svm.frobenius.pivoting import block_pivoting  # noqa: E402
 from svm_peers import Answer, Data, clarabel_on_the_dual, peers  # noqa: E402
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attsvm.svm.methods.euclidean.bound_program import Stopped
-from attsvm.svm.methods.euclidean.pivoting_program import PivotingProgram
+from attsvm.svm.frobenius.bounded_program import BoundedProgram, Stopped
+from attsvm.svm.frobenius.proximal_pivoting import ProximalPivoting
 
 
 def rows(seed, m, dimension):
@@ -49,8 +49,9 @@ def test_bounds_meet_at_the_least_norm(seed, shape, dtype):
         return K[np.ix_(some, others)].astype(dtype)
 
     two = (2, len(h) // 2)
-    program = PivotingProgram(lambda x: (K @ x.ravel()).reshape(two), block, h.reshape(two), bounds, 200, 0.2 * gap)
-    program.solve(h.reshape(two))
+    all_rows = np.ones(two, bool)
+    program = BoundedProgram(lambda x: (K @ x.ravel()).reshape(two), h.reshape(two), all_rows, all_rows, bounds, 200)
+    ProximalPivoting(program, block, 0.2 * gap * h.reshape(two)).solve(h.reshape(two), all_rows)
     assert bounds.lower <= least * (1 + 1e-6)
     assert bounds.upper >= least * (1 - 1e-6)
     assert bounds.lower >= (1 - gap) * bounds.upper
@@ -64,16 +65,16 @@ def test_it_makes_no_more_products_than_allowed():
         calls.append(point)
         return A @ (A.T @ point)
 
-    program = PivotingProgram(times, lambda a, b: A[a] @ A[b].T, h, lambda *_: False, 3, 1e-9)
-    program.solve(h)
+    all_rows = np.ones(len(h), bool)
+    program = BoundedProgram(times, h, all_rows, all_rows, lambda *_: False, 3)
+    ProximalPivoting(program, lambda a, b: A[a] @ A[b].T, 1e-9).solve(h, all_rows)
     assert program.steps == len(calls) == 3
 
 
 @pytest.mark.parametrize("start", [np.zeros(4), np.ones(4)])
 def test_it_ends_without_an_answer_where_there_is_none(start):
     A = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])  # w and −w cannot both be positive
-    program = PivotingProgram(
-        lambda x: A @ (A.T @ x), lambda a, b: A[a] @ A[b].T, np.ones(4), lambda *_: False, 500, 0.1
-    )
-    program.solve(start)
+    all_rows = np.ones(4, bool)
+    program = BoundedProgram(lambda x: A @ (A.T @ x), np.ones(4), all_rows, all_rows, lambda *_: False, 500)
+    ProximalPivoting(program, lambda a, b: A[a] @ A[b].T, 0.1).solve(start, start > 0)
     assert program.steps < 500

@@ -8,8 +8,9 @@ import attsvm
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FROBENIUS, certify
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.methods.euclidean import frobenius
-from attsvm.svm.methods.euclidean.proximal_pivoting import solve_by_pivoting
+from attsvm.svm.constraints.dual_products import DualProducts
+from attsvm.svm.frobenius import choice
+from attsvm.svm.frobenius.dual_search import DualSearch
 
 
 def ordered_pairs(seed, num_tokens=9, dim=8, num_queries=5):
@@ -30,6 +31,16 @@ def ordered_pairs(seed, num_tokens=9, dim=8, num_queries=5):
     return problem, np.stack([np.ones(2 * len(kept), bool), 2 * kept], axis=1)
 
 
+def solve_by_pivoting(constraints):
+    """Weights and multipliers, or None and a ray, from a start at 0."""
+    products = DualProducts(constraints)
+    search = DualSearch(products, 2e-15, 500)
+    point, ray = search.by_pivoting_or_ray(np.zeros(constraints.right.shape))
+    if ray is not None:
+        return None, products.of_original_rows(ray)
+    return products.adjoint(point), products.of_original_rows(point)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_it_solves_rows_that_depend_on_each_other(seed):
     problem, selected = ordered_pairs(seed)
@@ -40,8 +51,7 @@ def test_it_solves_rows_that_depend_on_each_other(seed):
     oracle = cp.Problem(cp.Minimize(cp.norm(W, "fro")), [image[tied] == 0, image[~tied] >= 1])
     oracle.solve(solver="CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
 
-    found = solve_by_pivoting(constraints, np.zeros(constraints.right.shape), "asked by a test")
-    done = certify(constraints, FROBENIUS, found.weights, found.multipliers, 1e-8)
+    done = certify(constraints, FROBENIUS, *solve_by_pivoting(constraints), 1e-8)
     assert done.gap <= 1e-9
     assert done.violation <= 1e-9
     assert done.value == pytest.approx(oracle.value, rel=1e-8)
@@ -54,10 +64,10 @@ def test_it_proves_that_there_are_no_weights(dim):
     selected = selected.copy()
     selected[0] = selected[0, ::-1] if not selected[0, 1] else [True, False]
     constraints = Constraints.of(problem, selection_sets(problem, selected), None)
-    found = solve_by_pivoting(constraints, np.zeros(constraints.right.shape), "asked by a test")
-    assert found.ray
+    weights, ray = solve_by_pivoting(constraints)
+    assert weights is None
     strict = ~selected.all(axis=1)
-    free = found.multipliers.sum(axis=(1, 2))
+    free = ray.sum(axis=(1, 2))
     signed = np.where(strict, np.maximum(free, 0), free) * np.where(selected[:, 0], 1, -1)
     rows = np.einsum("ai,aj->aij", problem.tokens[:, 0] - problem.tokens[:, 1], problem.queries)
     pull = np.linalg.norm(np.einsum("a,aij->ij", signed, rows))
@@ -75,17 +85,16 @@ def test_the_slower_schedule_solves_orders_that_can_hardly_be_kept():
     graph = attsvm.token_graph(contexts, contexts[np.arange(200), place])
     problem = graph.problem(vocabulary / np.linalg.norm(vocabulary, axis=1, keepdims=True))
     constraints = Constraints.of(problem, selection_sets(problem, graph.selected), None)
-    found = solve_by_pivoting(constraints, np.zeros(constraints.right.shape), "asked by a test")
-    done = certify(constraints, FROBENIUS, found.weights, found.multipliers, 1e-8)
+    done = certify(constraints, FROBENIUS, *solve_by_pivoting(constraints), 1e-8)
     oracle = attsvm.solve_svm(problem, graph.selected, method="least-distance")
     assert done.value == pytest.approx(oracle.value, rel=1e-8)
     assert done.value > 300
 
 
 def test_a_large_problem_is_finished_by_pivoting(monkeypatch):
-    monkeypatch.setattr(frobenius, "SMALL_ROWS", 1_000)
-    monkeypatch.setattr(frobenius, "FEW_WEIGHTS", 10)
-    monkeypatch.setattr(frobenius, "FIRST_STEPS", 20)
+    monkeypatch.setattr(choice, "SMALL_ROWS", 1_000)
+    monkeypatch.setattr(choice, "FEW_WEIGHTS", 10)
+    monkeypatch.setattr(choice, "FIRST_STEPS", 20)
     problem, selected = ordered_pairs(1)
     solution = attsvm.solve_svm(problem, selected)
     assert solution.stats["method"] == "proximal-pivoting"
@@ -100,10 +109,10 @@ def test_a_large_problem_is_finished_by_pivoting(monkeypatch):
 
 
 def test_where_pivoting_fails_the_rows_are_written_out_before_more_products(monkeypatch):
-    monkeypatch.setattr(frobenius, "SMALL_ROWS", 1_000)
-    monkeypatch.setattr(frobenius, "FEW_WEIGHTS", 10)
-    monkeypatch.setattr(frobenius, "FIRST_STEPS", 20)
-    monkeypatch.setattr(frobenius, "solve_by_pivoting", lambda *of_problem: None)
+    monkeypatch.setattr(choice, "SMALL_ROWS", 1_000)
+    monkeypatch.setattr(choice, "FEW_WEIGHTS", 10)
+    monkeypatch.setattr(choice, "FIRST_STEPS", 20)
+    monkeypatch.setattr(DualSearch, "by_pivoting_or_ray", lambda search, start: (np.zeros(start.shape), None))
     problem, selected = ordered_pairs(1)
     products = []
     solution = attsvm.solve_svm(problem, selected, callback=lambda progress: products.append(progress.step))

@@ -124,10 +124,10 @@ def test_batch_and_masks():
 
 
 @pytest.mark.parametrize("C", [1e-3, 0.1, 10.0])
-def test_many_rows_are_solved_part_by_part(C):
+def test_many_rows_are_solved_by_products(C):
     problem = attsvm.datasets.random_problem(120, 20, 6, seed=0)
     solution = attsvm.solve_svm(problem, attsvm.optimal_tokens(problem), slack=C)
-    assert solution.stats["method"] == "decomposition"
+    assert solution.stats["method"] == "projected-gradient"
     assert solution.status == "optimal"
     primal, dual = bounds_by_hand(solution, rows_by_hand(problem, attsvm.optimal_tokens(problem)), C)
     assert primal - dual <= 1e-7 * primal

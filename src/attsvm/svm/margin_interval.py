@@ -13,16 +13,13 @@ from attsvm.svm.certificate import FROBENIUS, Certified, certify
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.constraints.gram_products import GramProducts, Grams
+from attsvm.svm.frobenius.bounded_program import Stopped
+from attsvm.svm.frobenius.dual_search import DualSearch
 from attsvm.svm.head_problem import HeadProblem
-from attsvm.svm.methods.euclidean.bound_program import BoundProgram, Stopped
-from attsvm.svm.methods.euclidean.pivoting_program import PivotingProgram
 from attsvm.svm.solve import solve_svm
 
 MAX_STEPS = 20_000
 """Largest number of products with the constraints if no limit is given."""
-
-PATIENCE = 3_000
-"""A solve ends after this many products without a narrower interval."""
 
 FIRST_STEPS = 120
 """Products with the constraints before pivoting. With fewer, pivoting needs more exchanges, which take longer."""
@@ -141,92 +138,66 @@ def _solve(
 ) -> tuple[Certified, int]:
     """Weights and multipliers within the gap of each other, and the number of products.
 
-    The weights of the head are known to be feasible. So, unlike in :func:`solve_large`, there is no search for a ray,
-    and they are the answer until better weights are found.
+    The weights of the head are known to be feasible. So there is no search for a ray, and they are the answer until
+    better weights are found.
     """
-    taken = 0
-    start = None
+    taken, start = 0, None
     if grams is not None and constraints.inequality.shape[:2] == selected.shape:
-        search = _Search(GramProducts(constraints, selected, grams), ROUNDING * gap, steps)
-        done = search.run(start, own)
+        search = _Bounds(GramProducts(constraints, selected, grams), ROUNDING * gap, steps)
+        done = search.certified(start, own)
         taken = search.steps
         if float(done.gap) <= gap or taken >= steps:
             return done, taken
         start = search.lower_point
-    search = _Search(DualProducts(constraints), gap, steps - taken)
-    return search.run(start, own), taken + search.steps
+    search = _Bounds(DualProducts(constraints), gap, steps - taken)
+    return search.certified(start, own), taken + search.steps
 
 
-class _Search:
-    """The dual, min ½‖A'μ‖² − h'μ over μ ≥ 0 on unit rows; keeps the points with the best lower and upper bounds.
+class _Bounds(DualSearch):
+    """The search on the dual for the best lower and upper bounds, which may be those of different points.
 
     Gradient steps show which multipliers are positive. Then pivoting solves for those, which takes a tenth of the time
     of products alone if there are few of them.
     """
 
-    def __init__(self, products: DualProducts, gap: float, limit: int) -> None:
-        self.products, self.gap, self.limit = products, gap, limit
-        self.steps = 0
-        self.lower, self.upper = 0.0, math.inf
-        self.lower_point = products.right
-        self.upper_point: TokenValues | None = None
-        self.narrowed_at = 0
+    feasible = True
+    lower, upper_bound = 0.0, math.inf
+    lower_point: TokenValues | None = None
+    upper_point: TokenValues | None = None
 
-    def run(self, start: TokenValues | None, own: Float[np.ndarray, "d_k d_q"]) -> Certified:
-        """The certificate of the best points, in float64."""
+    def certified(self, start: TokenValues | None, own: Float[np.ndarray, "d_k d_q"]) -> Certified:
+        """The certificate of the best points, in float64; ``own`` are the weights if no better ones were found."""
         products = self.products
-        point, eigenvalue = start, 0.0
+        point = start
         if point is None:
-            eigenvalue = products.largest_eigenvalue()
-            point = self._by_products(products.right / eigenvalue, eigenvalue, FIRST_STEPS)
-        if not self._ended and self._left > 0:
-            pivoting = PivotingProgram(
-                products.times, products.block, products.right, self._check, self._left, LARGEST_SHARE * self.gap
-            )
-            pivoting.solve(point)
-            self.steps += pivoting.steps
-        if not self._ended and self._left > 0:
-            self._by_products(self.lower_point, eigenvalue or products.largest_eigenvalue(), self._left, True)
+            point, _ = self.by_products(products.right / products.eigenvalue, FIRST_STEPS)
+        if self.running:
+            positive = point[point > 0]
+            likely = point >= (np.median(positive) if len(positive) else math.inf)
+            self.by_pivoting(point, likely, LARGEST_SHARE * self.target * products.right)
+        lower = products.right if self.lower_point is None else self.lower_point
+        if self.running:
+            self.by_products(lower, self.limit, face_first=True)
+            lower = lower if self.lower_point is None else self.lower_point
         weights = own if self.upper_point is None else products.adjoint(self.upper_point)
-        return certify(products.constraints, FROBENIUS, weights, products.of_original_rows(self.lower_point), self.gap)
+        return certify(products.constraints, FROBENIUS, weights, products.of_original_rows(lower), self.target)
 
-    @property
-    def _left(self) -> int:
-        return self.limit - self.steps
-
-    @property
-    def _ended(self) -> bool:
-        return 1 - self.lower / self.upper <= self.gap
-
-    def _by_products(self, start: TokenValues, eigenvalue: float, limit: int, face_first: bool = False) -> TokenValues:
-        """The point that gradient steps and conjugate gradients reach within a number of products."""
-        products = self.products
-        program = BoundProgram(
-            products.times,
-            products.right,
-            products.bounded,
-            products.there,
-            eigenvalue,
-            self._check,
-            min(limit, self._left),
-        )
-        point, _ = program.solve(start, face_first)
-        self.steps += program.steps
-        return point
+    def measure(self, point: TokenValues, image: TokenValues) -> tuple[float, float]:
+        """Update the bounds; the gap between them."""
+        products, square = self.products, float(np.vdot(point, image))
+        if square > 0:
+            norm = math.sqrt(square)
+            lower = 0.0 if (point < 0).any() else float(np.vdot(point, products.right)) / norm
+            if lower > self.lower:
+                self.lower, self.lower_point = lower, point.copy()
+            least = np.divide(image, products.right, out=np.full(image.shape, np.inf), where=products.asked).min()
+            if least > 0 and norm / least < self.upper_bound:
+                self.upper_bound, self.upper_point = norm / float(least), point.copy()
+        return 1 - self.lower / self.upper_bound, 1.0
 
     def _check(self, steps: int, point: TokenValues, image: TokenValues) -> bool:
-        products, steps = self.products, self.steps + steps
-        square = float(np.vdot(point, image))
-        if square <= 0:
-            return False
-        norm, feasible = math.sqrt(square), not (point < 0).any()
-        lower = float(np.vdot(point, products.right)) / norm if feasible else 0.0
-        if lower > self.lower:
-            self.lower, self.lower_point, self.narrowed_at = lower, point.copy(), steps
-        smallest = float(np.divide(image, products.right, out=np.full(image.shape, np.inf), where=products.asked).min())
-        if smallest > 0 and norm / smallest < self.upper:
-            self.upper, self.upper_point, self.narrowed_at = norm / smallest, point.copy(), steps
-        if self._ended or steps - self.narrowed_at > PATIENCE:
+        if super()._check(steps, point, image):
+            self.ended = True
             raise Stopped
         return False
 

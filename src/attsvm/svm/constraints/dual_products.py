@@ -1,9 +1,14 @@
 """Products with the Gram matrix of an Att-SVM's rows, which is never formed: the dual of one large problem."""
 
+from functools import cached_property
+
 import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
+
+POWER_STEPS = 10
+"""The estimate of the largest eigenvalue is then within a few per cent, which the methods allow for."""
 
 
 class DualProducts:
@@ -17,6 +22,7 @@ class DualProducts:
     """
 
     right: TokenValues  # b divided by the norms of the rows, scaled so that the largest entry is 1
+    scale: float  # what b was divided by
     # asked, bounded, there: rows with b = 1; inequalities, whose multipliers must not be negative; all rows except rows
     # of zeros
     asked: TokenMask
@@ -35,7 +41,8 @@ class DualProducts:
         self.has_equalities = constraints.equality is not None
         self._inverse = np.divide(1.0, norms, out=np.zeros(norms.shape), where=self.there)
         right = constraints.right * self._inverse
-        self.right = right / (right.max(initial=0.0) or 1.0)
+        self.scale = float(right.max(initial=0.0)) or 1.0
+        self.right = right / self.scale
         queries = constraints.queries.reshape(-1, constraints.queries.shape[-1])
         self._queries = queries
         few = len(queries) <= 2 * queries.shape[1]
@@ -89,11 +96,12 @@ class DualProducts:
         multipliers = np.where(self.there, multipliers * self.constraints.norms, 0.0)
         return np.asarray(np.maximum(multipliers, 0.0, out=multipliers, where=self.bounded))
 
-    def largest_eigenvalue(self, steps: int = 10) -> float:
+    @cached_property
+    def eigenvalue(self) -> float:
         """A lower bound on the largest eigenvalue of K, by power iteration; 1 if K is zero."""
         vector = self.there.astype(np.float64)
         size = 1.0
-        for _ in range(steps):
+        for _ in range(POWER_STEPS):
             length = float(np.linalg.norm(vector))
             if length == 0:
                 return 1.0

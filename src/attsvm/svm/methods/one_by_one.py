@@ -10,10 +10,10 @@ from jaxtyping import Float
 from attsvm.norms import Norm
 from attsvm.norms.proved import Proof, Proved
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
+from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Watch
 from attsvm.svm.methods.batches import undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 
 TARGET = 1e-3
 """The part of the tolerance at which a program ends. The bounds that certify its answer are a little larger."""

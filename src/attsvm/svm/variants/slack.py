@@ -8,13 +8,18 @@ from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.svm.certificate import Certified, length_of, rounding_of_margins, rounding_of_sums
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
+from attsvm.svm.constraints.dual_products import DualProducts
+from attsvm.svm.frobenius.dual_search import ALLOWED, DualSearch
 from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.euclidean.box_program import MAX_STEPS, solve_box
 
-LARGEST_GRAM = 2_000
-"""Largest number of rows whose whole Gram matrix is formed; for more rows, that of a part at a time is."""
-DESCENT_STEPS = 300
-ROUNDS = 40
+MOST_TOUCHED_UP = 2_000
+"""Largest number of rows between their bounds whose equations are solved by least squares."""
+FEW_ROWS = 500
+"""With at most this many rows, pivoting needs no gradient steps before it."""
+FIRST_STEPS, MAX_STEPS = 300, 20_000
+"""Products of a large problem before pivoting, and in all if the caller sets no limit."""
+GOOD_GAP = 1e-15
+STIFF = 1e8  # the largest upper bound, relative to the right sides, up to which pivoting is precise
 
 
 class SoftMargin(NamedTuple):
@@ -43,42 +48,80 @@ def check_slack(slack: float, euclidean: bool, constraints: Constraints, relaxed
 def solve_slack(constraints: Constraints, C: float, settings: Settings, hard: Candidate) -> Candidate:
     """Multipliers 0 ≤ λ ≤ C of min ½‖W‖² + C Σ max(0, 1 − A(W)); the weights are A*(λ).
 
-    If the hard-margin multipliers lie in the box, they are the answer. Otherwise an interior point method solves the
-    dual, a quadratic program in a box, on the Gram matrix of the rows. With more than 2,000 rows, projected gradient
-    steps through A and A* first determine which multipliers are at a bound, and only the other rows are used.
+    If the hard-margin multipliers are at most C, they are the answer. Otherwise the dual is solved with the upper bound
+    C, by the methods of :class:`DualSearch`: with few rows by pivoting alone, with more after projected gradient steps.
 
     ``constraints``: with one token per query and no relaxed query. ``hard``: the candidate of the Frobenius solver for
     the same constraints.
     """
     if not np.isfinite(constraints.norms).all():
         return Candidate.nothing(constraints, "norms of rows are not finite")
-    batch = constraints.batch_shape
-    shape = constraints.inequality.shape
-    multipliers, steps = np.zeros(shape), np.zeros(batch, dtype=int)
-    inside, scaled = _hard_margin(constraints, C, hard)
-    multipliers[inside] = scaled[inside]
-    rest = ~inside
-    number = int(np.prod(shape[-3:]))
+    batch, flat = constraints.batch_shape, constraints.with_one_axis()
+    steps = np.zeros(len(flat.inequality), int)
+    fits, multipliers = (part.reshape(-1, *part.shape[len(batch) :]) for part in _hard_margin(constraints, C, hard))
     method, why = "hard-margin", "every hard-margin multiplier is at most C"
-    if rest.any() and number <= LARGEST_GRAM:
-        method, why = "box-interior-point", "small: the Gram matrix of the rows fits in memory"
-    elif rest.any():
-        method, why = "decomposition", "large: the Gram matrix of part of the rows at a time"
-    solve_one = _by_gram if number <= LARGEST_GRAM else _decomposed
-    for index in map(tuple, np.argwhere(rest).tolist()):
-        own = constraints[index] if batch else constraints
-        try:
-            multipliers[index], steps[index] = solve_one(own, C, settings)
-        except np.linalg.LinAlgError:  # the multipliers of the hard margin, cut off at C, are certified like any other
-            multipliers[index] = np.clip(scaled[index], 0.0, C)
+    for k in np.flatnonzero(~fits):
+        search = _SoftMargin(flat[k], C, settings)
+        multipliers[k] = search.multipliers()
+        steps[k], method, why = search.steps, search.method, search.why
+    multipliers = multipliers.reshape(constraints.inequality.shape)
     return Candidate(
         weights=_touched_up(constraints, C, multipliers),
         multipliers=multipliers,
         ray=np.zeros(batch, dtype=bool),
-        steps=steps,
+        steps=steps.reshape(batch),
         method=method,
         why=why,
     )
+
+
+class _SoftMargin(DualSearch):
+    """The dual min ½‖A'μ‖² − h'μ over 0 ≤ μ ≤ C‖rows‖ of one problem, on unit rows."""
+
+    feasible = True  # W = 0 is
+
+    def __init__(self, constraints: Constraints, C: float, settings: Settings) -> None:
+        self.C, products = C, DualProducts(constraints)
+        self.box = upper = C / products.scale * constraints.norms
+        super().__init__(products, GOOD_GAP, settings.max_steps or MAX_STEPS, settings.report, upper)
+        self.few = constraints.most_rows <= FEW_ROWS
+        self.method, self.why = "proximal-pivoting", "small: the Gram matrix of the rows fits in memory"
+        if not self.few:
+            self.method, self.why = "projected-gradient", "large: by products with keys and queries"
+
+    def multipliers(self) -> TokenValues:
+        """λ of the original rows. That of a row of zeros is C, because its margin is 0 for all weights."""
+        products, upper = self.products, self.box
+        point, inside = np.zeros(products.right.shape), products.asked
+        if products.asked.any():
+            if not self.few:
+                point, _ = self.by_products(np.minimum(products.right / products.eigenvalue, upper), FIRST_STEPS)
+                inside = (point > 0) & (point < upper)
+            share = STIFF / upper.max()
+            if self.running and share < 1:
+                # rounding hides which entries are at a bound; in a smaller box it does not
+                self.upper = upper * share
+                point = self.by_pivoting(point * share, inside, ALLOWED * products.right) / share
+                self.upper, inside = upper, (point > 0) & (point < upper)
+                self.ended = self.reached = False
+            if self.running:
+                point = self.by_pivoting(point, inside, ALLOWED * products.right)
+            if self.running and not self.few:
+                point, _ = self.by_products(point, self.limit, face_first=True)
+        own = products.of_original_rows(point * products.scale)
+        own = np.where(point >= upper, self.C, np.minimum(own, self.C))
+        return np.where(products.constraints.inequality, own, 0.0)
+
+    def measure(self, point: TokenValues, image: TokenValues) -> tuple[float, float]:
+        """(P − D)/P, where P − D = Σ μ(A − h)₊ + Σ (C − μ)(h − A)₊; ∞ outside the bounds."""
+        upper = self.box if self.upper is None else self.upper
+        if (point < 0).any() or (point > upper).any():
+            return np.inf, 1.0
+        slack = image - self.products.right
+        above, below = np.maximum(slack, 0.0), np.maximum(-slack, 0.0)
+        primal = 0.5 * float(np.vdot(point, image)) + float(np.vdot(upper, below))
+        excess = float(np.vdot(point, above)) + float(np.vdot(upper - point, below))
+        return excess / primal if primal > 0 else np.inf, 1.0
 
 
 def certify_slack(constraints: Constraints, C: float, weights: Weights, multipliers: TokenValues) -> SoftMargin:
@@ -143,7 +186,7 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
         return np.stack([_touched_up(each, C, own) for each, own in pairs]).reshape(weights.shape)
     inside = (multipliers > 0) & (multipliers < C)
     number = np.count_nonzero(inside)
-    if not 0 < number <= LARGEST_GRAM:
+    if not 0 < number <= MOST_TOUCHED_UP:
         return weights
     lacking = (1.0 - constraints.apply(weights))[inside]
     moved = np.zeros(multipliers.shape)
@@ -155,16 +198,6 @@ def _touched_up(constraints: Constraints, C: float, multipliers: TokenValues) ->
     padding = 1 + rounding_of_margins(constraints) * longest * float(length_of(exact))
     candidates = (weights, exact, weights * padding, exact * padding)
     return min(candidates, key=lambda each: certify_slack(constraints, C, each, multipliers).certified.gap)
-
-
-def _by_gram(constraints: Constraints, C: float, settings: Settings) -> tuple[TokenValues, int]:
-    """Multipliers of one problem, from its whole Gram matrix."""
-    rows = constraints.rows_mask.reshape(-1)
-    multipliers = np.zeros(rows.size)
-    limit = MAX_STEPS if settings.max_steps is None else settings.max_steps
-    found = solve_box(_gram(constraints, rows), constraints.right.reshape(-1)[rows], np.full(rows.sum(), C), limit)
-    multipliers[rows] = found.point
-    return multipliers.reshape(constraints.inequality.shape), found.steps
 
 
 def _hard_margin(constraints: Constraints, C: float, hard: Candidate) -> tuple[np.ndarray, TokenValues]:
@@ -185,65 +218,3 @@ def _gram(constraints: Constraints, rows: np.ndarray) -> np.ndarray:
     position = np.flatnonzero(rows)
     left, queries = constraints.differences(position), constraints.queries_of(position)
     return np.asarray((left @ left.mT) * (queries @ queries.mT))
-
-
-def _decomposed(constraints: Constraints, C: float, settings: Settings) -> tuple[TokenValues, int]:
-    """Multipliers of one large problem: projected gradient steps, then the box program of the unsettled multipliers."""
-    shape, right = constraints.inequality.shape, constraints.right
-    best, least = np.zeros(shape), np.inf
-    multipliers = np.zeros(shape)
-    rate = 1 / _largest_eigenvalue(constraints)
-    limit = ROUNDS if settings.max_steps is None else settings.max_steps
-    steps = 0
-    for steps in range(1, limit + 1):
-        multipliers = _descend(constraints, C, multipliers, rate)
-        slope = constraints.apply(constraints.adjoint(multipliers)) - right
-        # settled: at a bound, with a slope that keeps it there
-        settled = ((multipliers <= 0) & (slope > 0)) | ((multipliers >= C) & (slope < 0)) | ~constraints.inequality
-        open_rows = np.flatnonzero(~settled)
-        if 0 < len(open_rows) <= 2 * LARGEST_GRAM:
-            chosen = np.zeros(multipliers.size, dtype=bool)
-            chosen[open_rows] = True
-            gram = _gram(constraints, chosen)
-            fixed = multipliers.copy().reshape(-1)
-            fixed[open_rows] = 0.0
-            pull = constraints.apply(constraints.adjoint(fixed.reshape(shape))).reshape(-1)
-            goal = right.reshape(-1)[open_rows] - pull[open_rows]
-            fixed[open_rows] = solve_box(gram, goal, np.full(len(open_rows), C)).point
-            multipliers = fixed.reshape(shape)
-        gap = float(certify_slack(constraints, C, constraints.adjoint(multipliers), multipliers).certified.gap)
-        if gap < least:
-            best, least = multipliers, gap
-        stop = settings.report is not None and settings.report(steps, least)
-        if least <= min(settings.tol, 1e-10) or stop:
-            break
-    return best, steps
-
-
-def _descend(constraints: Constraints, C: float, multipliers: TokenValues, rate: float) -> TokenValues:
-    """Accelerated projected gradient on the dual, restarted when it overshoots."""
-    ahead, momentum = multipliers, 1.0
-    for _ in range(DESCENT_STEPS):
-        slope = (constraints.apply(constraints.adjoint(ahead)) - constraints.right) * constraints.inequality
-        after = np.clip(ahead - rate * slope, 0.0, C) * constraints.inequality
-        if np.vdot(slope, after - multipliers) > 0:
-            ahead, momentum = after, 1.0
-        else:
-            following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-            ahead = after + (momentum - 1) / following * (after - multipliers)
-            momentum = following
-        multipliers = after
-    return multipliers
-
-
-def _largest_eigenvalue(constraints: Constraints) -> float:
-    """An upper bound, up to a few percent, on the largest eigenvalue of A A*, by power iteration."""
-    vector = constraints.inequality.astype(float)
-    size = 1.0
-    for _ in range(50):
-        vector = constraints.apply(constraints.adjoint(vector)) * constraints.inequality
-        size = float(np.linalg.norm(vector))
-        if size == 0:
-            return 1.0
-        vector /= size
-    return 1.05 * size

@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float
 from scipy.linalg.lapack import dpotrf, dtrtrs
 from scipy.optimize import nnls
 
-from attsvm.svm.methods.euclidean.block_pivoting import block_pivoting
+from attsvm.svm.frobenius.pivoting import block_pivoting
 
 
 def least_quadratic(

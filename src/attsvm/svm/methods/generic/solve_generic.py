@@ -12,10 +12,10 @@ from attsvm.norms import Norm
 from attsvm.norms.base import MissingPiece
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import reduced_rows
+from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Report, Watch
 from attsvm.svm.methods.batches import undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.generic.by_directions import ByDirections
 from attsvm.svm.methods.generic.douglas_rachford import douglas_rachford
 from attsvm.svm.methods.generic.program import Bounds, Program

@@ -15,11 +15,11 @@ from attsvm.svm.certificate import is_frobenius
 from attsvm.svm.constraints.constraints import ALL_TOKENS, Constraints, TokenValues
 from attsvm.svm.constraints.row_products import DenseRows, Vector, dense_selection, factored_selection
 from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.frobenius.choice import METHODS as FROBENIUS_METHODS
+from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Report, Stop, Watch
 from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.euclidean.frobenius import METHODS as FROBENIUS_METHODS
-from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.lp.interior_point import interior_point
 from attsvm.svm.methods.lp.newton import newton

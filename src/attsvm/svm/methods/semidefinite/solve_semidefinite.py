@@ -13,10 +13,10 @@ from attsvm.norms import Norm
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import Block, Reduced, reduced_rows
 from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Watch
 from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.euclidean.frobenius import solve_frobenius
 from attsvm.svm.methods.generic.solve_generic import SPLITTING, Task
 from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.semidefinite.cone import Cone, Problems, Values

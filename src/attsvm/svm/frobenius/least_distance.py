@@ -17,12 +17,17 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import qr, solve_triangular
 from scipy.linalg.lapack import dgels, dpotrs
 from scipy.optimize import nnls
 
 from attsvm.svm.certificate import FARKAS_BOUND
-from attsvm.svm.methods.euclidean.block_pivoting import block_pivoting
+from attsvm.svm.constraints.constraints import Rows
+from attsvm.svm.frobenius.pivoting import block_pivoting
 
+# Pivots of the equalities below this, relative to the largest, count as rounding errors; so does what is left of a row
+# after its projection on the equalities.
+DEPENDENT = 1e-13
 # If ‖w‖ is this much larger than h, the residual has lost four digits: rescale and solve again.
 RESCALE_ABOVE = 1e2
 # With a residual below this the problem may be infeasible.
@@ -45,6 +50,64 @@ class LeastDistance(NamedTuple):
     multipliers: Float[np.ndarray, " m"]
     is_ray: bool
     rounds: int
+
+
+def solve_rows(rows: Rows) -> LeastDistance:
+    """The point of least norm under inequalities and equalities, which are eliminated by QR."""
+    if not np.count_nonzero(rows.equality):
+        return least_distance(rows.matrix, rows.right)
+    # on the null space of the equalities only the inequalities remain; the components of their rows outside of it
+    # determine the free multipliers
+    equalities, inequalities = rows.matrix[rows.equality], rows.matrix[~rows.equality]
+    basis, triangle, order = qr(equalities.T, mode="economic", pivoting=True)
+    pivots = np.abs(np.diagonal(triangle))
+    rank = int((pivots > DEPENDENT * pivots[0]).sum())
+    basis = basis[:, :rank]
+    left = inequalities - (inequalities @ basis) @ basis.T
+    left -= (left @ basis) @ basis.T
+    size = np.sqrt(np.vecdot(left, left))
+    none_left = size <= DEPENDENT
+    right = rows.right[~rows.equality]
+    multipliers = np.zeros(len(size))
+    unattainable = none_left & (right > 0)
+    if unattainable.any():
+        # any of these rows is a combination of the equalities: the one with the smallest coefficients is the best proof
+        coefficients = solve_triangular(triangle[:rank, :rank], basis.T @ inequalities[unattainable].T)
+        multipliers[np.flatnonzero(unattainable)[np.argmin(np.vecdot(coefficients.T, coefficients.T))]] = 1.0
+        found = LeastDistance(np.zeros(basis.shape[0]), multipliers, True, 0)
+    else:
+        kept = ~none_left
+        found = least_distance(left[kept] / size[kept, None], right[kept] / size[kept])
+        multipliers[kept] = found.multipliers / size[kept]
+    if not found.is_ray:
+        held = np.concatenate([equalities[order[:rank]], inequalities[multipliers > 0]])
+        goal = np.concatenate([np.zeros(rank), right[multipliers > 0]])
+        found = found._replace(point=_touched_up(inequalities, right, held, goal, found.point))
+    free = np.zeros(len(equalities))
+    free[order[:rank]] = solve_triangular(triangle[:rank, :rank], -basis.T @ (multipliers @ inequalities))
+    both = np.empty(len(rows.equality))
+    both[rows.equality], both[~rows.equality] = free, multipliers
+    return found._replace(multipliers=both)
+
+
+def _touched_up(
+    inequalities: np.ndarray, right: np.ndarray, held: np.ndarray, goal: np.ndarray, point: np.ndarray
+) -> np.ndarray:
+    """The point, or the point of least norm on the rows that hold with equality if its margins are closer to 1.
+
+    Rounding errors in the equalities change the margins, and change them much if a right side is small.
+    """
+    asked = right > 0
+    best, shortest = point, np.inf
+    for candidate in (point, least_norm(held, goal), least_norm(held, goal + PADDING * np.linalg.norm(point))):
+        if candidate is not None and asked.any():
+            margins = inequalities[asked] @ candidate / right[asked]
+            shortfall = 1 - np.min(margins)
+            if shortfall < shortest:
+                best, shortest = candidate, shortfall
+        if shortest <= SHORTFALL:
+            break
+    return best
 
 
 def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> LeastDistance:

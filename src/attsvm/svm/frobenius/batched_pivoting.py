@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
-from attsvm.svm.methods.euclidean.least_distance import ROUNDING, SHORTFALL
+from attsvm.svm.frobenius.least_distance import ROUNDING, SHORTFALL
 
 GUESSING_STEPS = 16
 """Number of gradient steps before the first exchange. A step costs a fiftieth of an exchange."""

@@ -1,0 +1,185 @@
+"""Large quadratic programs under bounds: projected gradient steps and conjugate gradients alternate.
+
+Accelerated projected gradient with restarts determines which bounds are active; it runs while a block of steps still
+exchanges many bounds. Conjugate gradients on the free entries then converge to high accuracy. They run while the
+entries stay within the bounds and the residual on the free entries is larger than that of the active bounds. If they
+leave the bounds, the step is projected and shortened until the objective decreases.
+"""
+
+import itertools
+
+import numpy as np
+
+from attsvm.svm.frobenius.bounded_program import BoundedProgram, Mask, Stopped, Vector
+
+BLOCK = 10
+"""Number of gradient steps in a block; the exchanged bounds are counted after each block."""
+
+FEW_EXCHANGES = 0.1
+"""Conjugate gradients take over when a block exchanges at most this share of the positive entries."""
+
+LONGEST_OUTSIDE = 20
+"""Largest number of conjugate gradient steps outside of the bounds."""
+
+REDUCTION = 0.1
+"""A step that left the bounds is projected once the residual on the face has been reduced by this factor."""
+
+LONGEST_TURN = 64
+"""Blocks of gradient steps between two attempts at conjugate gradients."""
+
+STEP_SAFETY = 1.05
+"""The estimate of the largest eigenvalue, a lower bound, is multiplied by this."""
+
+CHECK = 5  # conjugate gradient steps between two checks
+REFINEMENTS = 3  # how many times a point may fail the check after its image has been recomputed
+
+
+class ProjectedGradient:
+    """The two methods on one program. ``eigenvalue``: an estimate of the largest eigenvalue of K.
+
+    References: Moré and Toraldo (1991), *On the solution of large quadratic programming problems with bound
+    constraints*; O'Donoghue and Candès (2015), *Adaptive restart for accelerated gradient schemes*; Dostál and Schöberl
+    (2005), *Minimizing quadratic functions subject to bound constraints with the rate of convergence and finite
+    termination*, for when to leave a face.
+    """
+
+    def __init__(self, program: BoundedProgram, eigenvalue: float) -> None:
+        self.program, self.eigenvalue = program, STEP_SAFETY * eigenvalue
+        self.turn = 1
+
+    def solve(self, start: Vector, face_first: bool = False) -> Vector:
+        """Iterate from a feasible ``start`` until the check returns True or the search is stopped; return μ.
+
+        ``face_first``: begin with conjugate gradients, because the positive entries of ``start`` are probably those of
+        the optimum.
+        """
+        program = self.program
+        self.point, self.image = start, np.zeros(start.shape)
+        refinements = 0
+        try:
+            self.image = program.times(start)
+            while refinements < REFINEMENTS:
+                if not face_first:
+                    self._gradient_steps()
+                face_first = False
+                if self._face_steps():
+                    self.image = program.times(self.point)  # the updated image has accumulated rounding errors
+                    if program.check(program.steps, self.point, self.image):
+                        break
+                    refinements += 1
+        except Stopped:
+            pass
+        return self.point
+
+    def _gradient_steps(self) -> None:
+        """Accelerated projected gradient until a block of steps exchanges few bounds."""
+        program = self.program
+        point = first = self.point
+        image = self.image = program.times(point)
+        ahead, image_ahead, momentum = point, image, 1.0
+        objective = program.objective(point, image)
+        positive = point > 0
+        for block in itertools.count(1):
+            for _ in range(BLOCK):
+                # μ⁺ = P(ν − (Kν − h)/L) from the extrapolated point ν, P the projection on the bounds
+                point = ahead - (image_ahead - program.linear) / self.eigenvalue
+                point = program.clip(np.multiply(point, program.there, out=point))
+                image = program.times(point)
+                change = point - self.point
+                # restart where the step ν − μ⁺, which is along the gradient, opposes the momentum
+                if np.vdot(ahead - point, change) > 0:
+                    momentum = 1.0
+                following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+                factor = (momentum - 1) / following
+                momentum = following
+                ahead, image_ahead = point + factor * change, image + factor * (image - self.image)
+                self.point, self.image = point, image
+            reached = program.objective(point, image)
+            if not reached <= objective + 1e-12 * abs(objective):  # the steps were too long
+                self.eigenvalue *= 2
+                self.point = ahead = first
+                self.image = image_ahead = program.times(first)
+                momentum = 1.0
+                continue
+            objective, first = reached, point
+            program.check(program.steps, point, image)
+            before, positive = positive, point > 0
+            few = np.count_nonzero(before != positive) <= FEW_EXCHANGES * np.count_nonzero(positive)
+            if few and block >= self.turn:
+                return
+
+    def _face_steps(self) -> bool:
+        """Conjugate gradients for K_FF μ_F = h_F − K_FA μ_A on the free entries F. Returns the last ``check``."""
+        program = self.program
+        inside = self._inside()
+        point, image = self.point, self.image
+        residual = np.where(inside, program.linear - image, 0.0)
+        direction = residual
+        square = first = float(np.vdot(residual, residual))
+        outside = False
+        count = 0
+        while square > 0:
+            count += 1
+            turned = program.times(direction)
+            curvature = float(np.vdot(direction, turned))
+            # without curvature the objective is unbounded below; a very long step makes this visible to the check
+            least = 1e-15 * self.eigenvalue * float(np.vdot(direction, direction))
+            length = square / max(curvature, least)
+            point, image = point + length * direction, image + length * turned
+            residual = np.where(inside, program.linear - image, 0.0)
+            previous, square = square, float(np.vdot(residual, residual))
+            direction = residual + square / previous * direction
+            outside = self._is_outside(point)
+            if outside:
+                if square <= REDUCTION**2 * first or count >= LONGEST_OUTSIDE:
+                    break
+                continue
+            if count % CHECK == 0 or square <= REDUCTION**2 * first:
+                self.point, self.image = point, image
+                if count % CHECK == 0 and program.check(program.steps, point, image):
+                    return True
+                # leave the face where the gradient of the active bounds points inside by more than that of the face
+                if self._pull_of_bounds(point, image, inside) > square:
+                    return False
+        if outside:
+            self._project(point)
+            return False
+        self.point, self.image = point, image
+        return program.check(program.steps, point, image)
+
+    def _inside(self) -> Mask:
+        """The free entries, which are at no bound."""
+        program = self.program
+        inside = self.point > 0
+        if not program.all_bounded:
+            inside |= program.there & ~program.bounded
+        return inside if program.upper is None else inside & ((self.point < program.upper) | ~program.bounded)
+
+    def _is_outside(self, point: Vector) -> bool:
+        program = self.program
+        if (point < 0).any(where=program.bounded):
+            return True
+        return program.upper is not None and bool((point > program.upper).any(where=program.bounded))
+
+    def _pull_of_bounds(self, point: Vector, image: Vector, inside: Mask) -> float:
+        """Squared length of the gradient on the active bounds, as far as it points inside."""
+        program = self.program
+        gradient, active = image - program.linear, program.there & ~inside
+        if program.upper is not None:
+            np.negative(gradient, out=gradient, where=point >= program.upper)
+        held = np.minimum(gradient, 0.0, where=active, out=np.zeros(point.shape))
+        return float(np.vdot(held, held))
+
+    def _project(self, goal: Vector) -> None:
+        """Step towards the goal, projected on the bounds, and halve the step until the objective decreases."""
+        program = self.program
+        objective, way, length = program.objective(self.point, self.image), goal - self.point, 1.0
+        while length >= 2.0**-5:
+            point = program.clip(self.point + length * way)
+            image = program.times(point)
+            if program.objective(point, image) < objective:
+                self.point, self.image = point, image
+                self.turn = max(1, self.turn // 2)
+                return
+            length /= 2
+        self.turn = min(2 * self.turn, LONGEST_TURN)
