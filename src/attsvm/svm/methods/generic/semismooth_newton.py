@@ -7,23 +7,25 @@ The proximal point of a center V minimises N(W) + ‖W − V‖²/(2σ) under th
 over multipliers that are not negative where they belong to inequalities. θ is smooth with the gradient b − A(W), and
 the Jacobian of the gradient is −σ A J A*, with the derivative J of the prox. Differences of the prox along the rows
 give it, all of them in one call. A step maximises the quadratic model of θ under the signs of the multipliers.
+
+At the optimum W = prox of σN at W + σA*(λ) for every σ, A(W) = b where λ > 0, and λ = 0 elsewhere. Proximal points
+approach it slowly where N(W) hardly grows, and their weights have the rounding errors of σA*(λ), which grow with σ.
+:func:`polish` solves these equations in W and λ together, which have neither fault, but an unknown for each entry of W.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.linalg.lapack import dpotrf, dtrtrs
+from scipy.optimize import nnls
 
+from attsvm.svm.frobenius.pivoting import block_pivoting
 from attsvm.svm.loop import Report
-from attsvm.svm.methods.generic.polish import polish
 from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
-from attsvm.svm.methods.generic.quadratic import least_quadratic
-
-CENTERS = 60
-"""Largest number of proximal points."""
 
 MAX_STEPS = 400
-"""Largest number of Newton steps in all of them."""
+"""Largest number of Newton steps for all proximal points."""
 
 MOST_PROXES = 30_000
 """Largest number of proxes for the matrices of the Newton steps."""
@@ -31,27 +33,20 @@ MOST_PROXES = 30_000
 PATIENCE = 8
 """Proximal points in which the gap has to halve."""
 
-STEPS_PER_CENTER = 60
-HALVINGS = 20
-FAILURES = 6
-
-MOST_FREE = 1500
-"""Largest number of multipliers that a step changes by Newton's equations."""
-
 BLOCK = 200_000
 """Numbers in the matrices whose prox is computed in one call: they fit in a cache."""
 
 DIFFERENCE = 1e-7
 """Length of a difference, relative to the argument of the prox."""
 
-EPS = float(np.finfo(float).eps)
+MOST_UNKNOWNS = 400
+"""The largest number of unknowns in :func:`polish`."""
 
-ACCEPTED = 1e-4
-"""A step has to increase θ by this part of what the gradient promises."""
+EPS = float(np.finfo(float).eps)
 
 
 def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
-    """Improve the bounds until their gap is at most ``target``; the number of Newton steps.
+    """Improve the bounds until their gap is at most ``target``, and return the number of Newton steps.
 
     ``program``: with a value of about 1. ``bounds``: their weights and multipliers are the initial point. ``report``:
     called as ``report(step, gap)``; a true return value ends the iteration.
@@ -72,18 +67,16 @@ def semismooth_newton(program: Program, bounds: Bounds, target: float, max_steps
     def spent() -> bool:
         return steps >= limit or proximal.proxes >= MOST_PROXES
 
-    for _ in range(CENTERS):
+    while True:
         proximal.center, proximal.sigma = center, sigma
         point = proximal.at(multipliers)
         damping, failures = 1.0, 0
-        for _ in range(STEPS_PER_CENTER):
-            if proximal.error(point) <= max(accuracy, proximal.rounding(point)) or spent():
-                break
+        while proximal.error(point) > max(accuracy, proximal.rounding(point)) and not spent():
             better, length = proximal.step(point, damping)
             steps += 1
             if better is None:
                 damping, failures = 100 * damping, failures + 1
-                if failures > FAILURES:
+                if failures > 6:
                     break
                 continue
             damping = max(damping / 10, 1e-6) if length == 1 else damping * (10 if length < 0.1 else 1)
@@ -116,10 +109,7 @@ class _Point(NamedTuple):
 
 
 class _ProximalPoint:
-    """The dual of one proximal point.
-
-    ``proxes``: those that were computed for the matrices of the steps.
-    """
+    """The dual of one proximal point."""
 
     center: Matrix  # V
     sigma: float
@@ -140,44 +130,43 @@ class _ProximalPoint:
         return _Point(multipliers, float(value), program.right - program.apply(weights), weights, argument)
 
     def error(self, point: _Point) -> float:
-        """The largest part of the gradient that the signs of the multipliers allow to follow."""
+        """Return the largest part of the gradient that the signs of the multipliers allow to follow."""
         return float(np.abs(np.where(self._held(point), 0.0, point.gradient)).max()) / self.largest
 
     def rounding(self, point: _Point) -> float:
-        """How far rounding may change the error: the argument of the prox is a sum of σλ times unit rows."""
+        """Return how far rounding may change the error: the argument of the prox is a sum of σλ times unit rows."""
         return 8 * EPS * self.sigma * float(np.abs(point.multipliers).sum()) / self.largest
 
     def _held(self, point: _Point) -> Bool[np.ndarray, " m"]:
-        """Multipliers that are 0 and stay there."""
+        """Return where multipliers are 0 and stay there."""
         return ~self.program.equality & (point.multipliers <= 0) & (point.gradient <= 0)
 
     def step(self, point: _Point, damping: float) -> tuple[_Point | None, float]:
-        """The point after a damped Newton step and the length of the step; None if no length was acceptable."""
+        """Return the point after a damped Newton step and its length; None if no length was acceptable."""
         program, gradient, multipliers = self.program, point.gradient, point.multipliers
         free = np.flatnonzero(~self._held(point))
-        if len(free) > MOST_FREE:
-            free = free[np.argsort(-np.abs(gradient[free]) - 10 * np.abs(multipliers[free]))[:MOST_FREE]]
         matrix = self._jacobian(point, free)
         ridge = 1e-3 * min(1e-3, self.error(point)) * damping + 1e-10
         matrix[np.diag_indices(len(free))] += ridge * self.sigma
         if not np.isfinite(matrix).all():  # the prox may be that of a user
             return None, 0.0
+        # the model gradient'Δ − ½Δ'(σ A J A*)Δ of θ is largest at this λ + Δ
         solved = least_quadratic(matrix, gradient[free] + matrix @ multipliers[free], program.equality[free])
         if solved is None:
             return None, 0.0
         step = np.zeros(len(multipliers))
         step[free] = solved - multipliers[free]
         error, length = self.error(point), 1.0
-        for _ in range(HALVINGS):
+        for _ in range(20):  # Armijo's rule, up to the rounding error of θ
             found = self.at(program.feasible(multipliers + length * step))
-            promised = ACCEPTED * (gradient @ (found.multipliers - multipliers)) - 1e-14 * abs(point.value)
+            promised = 1e-4 * (gradient @ (found.multipliers - multipliers)) - 1e-14 * abs(point.value)
             if found.value >= point.value + promised or self.error(found) < 0.9 * error:
                 return found, length
             length *= 0.5
         return None, 0.0
 
     def _jacobian(self, point: _Point, free: Int[np.ndarray, " free"]) -> Float[np.ndarray, "free free"]:
-        """σ A J A* among the free rows."""
+        """Compute σ A J A* among the free rows."""
         program = self.program
         length = DIFFERENCE * float(np.linalg.norm(point.argument))
         matrix = np.empty((len(free), len(free)))
@@ -192,3 +181,89 @@ class _ProximalPoint:
         matrix /= length
         self.proxes += len(free)
         return np.asarray((0.5 * self.sigma) * (matrix + matrix.T))
+
+
+def polish(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
+    """Improve the bounds by Newton's method in W and λ, and return the number of steps, 0 for larger problems.
+
+    ``bounds``: their weights and multipliers are the initial point. It has to be close to the optimum.
+    """
+    weights, multipliers = bounds.weights, bounds.multipliers
+    if weights.size + len(multipliers) > MOST_UNKNOWNS:
+        return 0
+    sigma = float(np.linalg.norm(weights) / (np.linalg.norm(program.adjoint(multipliers)) or 1.0))
+    units = np.eye(weights.size).reshape(-1, *weights.shape)
+    step, halved_at, halved = 0, 0, bounds.gap
+    while bounds.gap > target and step < min(max_steps, 12) and step - halved_at < 3:
+        short = program.right - program.apply(weights)
+        ratio = multipliers.max() / program.right.max()
+        active = np.flatnonzero(program.equality | (multipliers + ratio * short > 0))
+        argument = weights + sigma * program.adjoint(multipliers)
+        # J by central differences; ΔW − J(ΔW + σA*(Δλ)) = prox − W and A(ΔW) = b − A(W) on the active rows
+        length = 100 * DIFFERENCE * float(np.linalg.norm(argument))
+        ahead, behind = (program.norm.proxes(argument + side * length * units, sigma) for side in (1, -1))
+        slope = (ahead - behind).reshape(len(units), -1).T / (2 * length)
+        rows = program.row_matrices(active).reshape(len(active), -1)
+        matrix = np.block([[np.eye(len(units)) - slope, -sigma * slope @ rows.T], [rows, np.zeros((len(active),) * 2)]])
+        # the multipliers of rows that are not active become 0, which changes the argument
+        dropped = np.zeros(len(multipliers))
+        dropped[active] = multipliers[active]
+        change = sigma * program.adjoint(dropped - multipliers).ravel()
+        away = (program.norm.prox(argument, sigma) - weights).ravel() + slope @ change
+        try:  # by least squares: there may be several optima
+            found = np.linalg.lstsq(matrix, np.concatenate([away, short[active]]), rcond=1e-9)[0]
+        except np.linalg.LinAlgError:  # the prox may be that of a user
+            break
+        weights = weights + found[: len(units)].reshape(weights.shape)
+        dropped[active] += found[len(units) :]
+        multipliers, step = dropped, step + 1
+        gap = bounds.see(weights, multipliers)
+        if gap <= 0.5 * halved:
+            halved_at, halved = step, gap
+        if report(step, gap):
+            break
+    return step
+
+
+def least_quadratic(
+    matrix: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"], free: Bool[np.ndarray, " m"]
+) -> Float[np.ndarray, " m"] | None:
+    """Minimise ½x'Kx − h'x over x_i ≥ 0 where x_i is not free; return None if K is not numerically positive definite.
+
+    ``matrix``: K, symmetric. ``right``: h.
+    """
+    solution = np.zeros(len(right))
+    if not free.any():
+        return _not_negative(matrix, right)
+    signed = ~free
+    own, failed = dpotrf(matrix[np.ix_(free, free)], lower=True)
+    if failed:
+        return None
+    # the free entries follow from the others: what remains is the Schur complement
+    crossed, _ = dtrtrs(own, matrix[np.ix_(free, signed)], lower=True)
+    rest, _ = dtrtrs(own, right[free], lower=True)
+    if signed.any():
+        found = _not_negative(matrix[np.ix_(signed, signed)] - crossed.T @ crossed, right[signed] - crossed.T @ rest)
+        if found is None:
+            return None
+        solution[signed] = found
+    solution[free], _ = dtrtrs(own, rest - crossed @ solution[signed], lower=True, trans=True)
+    return solution
+
+
+def _not_negative(matrix: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"] | None:
+    """Minimise it without free entries: by block pivoting, or else as a non-negative least-squares problem."""
+    largest = right.max(initial=0.0)
+    if largest <= 0:  # 0 is optimal
+        return np.zeros(len(right))
+    found = block_pivoting(matrix, right / largest)
+    if found is not None:
+        return np.asarray(largest * found)
+    factor, failed = dpotrf(matrix, lower=True)
+    if failed:
+        return None
+    target, _ = dtrtrs(factor, right, lower=True)
+    try:
+        return np.asarray(nnls(factor.T, target, maxiter=10 * len(right))[0])
+    except RuntimeError:  # it cycles
+        return None

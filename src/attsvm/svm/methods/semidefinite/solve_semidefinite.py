@@ -17,7 +17,7 @@ from attsvm.svm.frobenius.choice import solve_frobenius
 from attsvm.svm.loop import Point, Watch
 from attsvm.svm.methods.batches import chunks, undecided
 from attsvm.svm.methods.candidate import Candidate, Settings
-from attsvm.svm.methods.generic.solve_generic import SPLITTING, Task
+from attsvm.svm.methods.generic.solve_generic import SPLITTING, solve_one
 from attsvm.svm.methods.growing import growing_rows
 from attsvm.svm.methods.semidefinite.cone import Cone, Problems, Values
 from attsvm.svm.methods.semidefinite.directly import solve_directly
@@ -161,7 +161,7 @@ def _split(constraints: Constraints, norm: Norm, settings: Settings, begin: _Beg
     own = replace(settings, max_steps=limit, warm_start=settings.warm_start, warm_multipliers=None)
     if own.warm_start is not None:
         own = replace(own, warm_start=own.warm_start[0])
-    return Task(norm, (SPLITTING,), own, watch).solve(constraints, *begin)[0]
+    return solve_one(constraints, norm, (SPLITTING,), own, watch, *begin)[0]
 
 
 def _grown(
