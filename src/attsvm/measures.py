@@ -9,6 +9,8 @@ from attsvm._utils.checks import selection_of, weights_of
 from attsvm._utils.linear_algebra import softmax
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
+from attsvm.norms.base import head_axes
+from attsvm.norms.heads import for_heads
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
 from attsvm.selection import selection_sets
@@ -347,7 +349,7 @@ def margin(
     rest = problem.canonical.allowed & ~sets
     if not rest.any(axis=(-3, -2, -1)).all():
         raise ProblemError("selected: expected a token that is not selected, got none, so there is no margin")
-    axes = norm.head_axes + (2 if problem.has_queries else 1)
+    axes = head_axes(norm) + (2 if problem.has_queries else 1)
     size = norm.values(array, axes)
     # relative to the largest entry, so that the logits of weights as large as 1e300 stay finite
     largest = np.max(np.abs(array), axis=tuple(range(-axes, 0)), keepdims=True)
@@ -355,7 +357,7 @@ def margin(
     lowest_kept = np.min(np.where(sets, logits, np.inf), axis=-1)
     highest_dropped = np.max(np.where(rest, logits, -np.inf), axis=-1)
     gaps = np.where(rest.any(axis=-1), lowest_kept - np.where(rest.any(axis=-1), highest_dropped, 0.0), np.inf)
-    smallest = gaps.min(axis=tuple(range(-2 - norm.head_axes, 0)))
+    smallest = gaps.min(axis=tuple(range(-2 - head_axes(norm), 0)))
     relative = size / np.where(largest > 0, largest, 1.0).reshape(size.shape)
     value = np.where(relative > 0, smallest / np.where(relative > 0, relative, 1.0), 0.0)
     found: np.ndarray | float = plain(value)
@@ -366,8 +368,8 @@ def check_weights(problem: Problem, weights: Any, norm: Norm | None = None) -> n
     """Those of a result or an array, after a check of entries and shape, with H if the norm is one of all heads."""
     array = weights_of(weights)
     shape = (problem.key_dim, problem.query_dim) if problem.has_queries else (problem.key_dim,)
-    if norm is not None and norm.head_axes:
-        norm.for_heads(problem.num_heads)  # raises where there are no heads
+    if norm is not None:
+        for_heads(norm, problem.num_heads)  # raises where there are no heads
         shape = (*problem.heads_shape, *shape)
     if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
         raise ProblemError(f"weights: expected shape (..., {str(shape)[1:-1]}), got {array.shape}")

@@ -127,7 +127,7 @@ class OfOneShape(Norm):
     """Entrywise weights: only for arrays of one shape."""
 
     name = "of-one-shape"
-    shape = (2, 5)
+    sample_shape = (2, 5)
 
     def value(self, x, axes=2):
         return float((np.arange(1, 11).reshape(2, 5) * np.abs(x)).sum())

@@ -41,10 +41,6 @@ class Outside(Norm):
     of: Norm
     name = "outside"
 
-    @property
-    def parts(self):
-        return (self.of,)
-
     def value(self, x, axes=2):
         return self.of.value(x)
 
@@ -55,7 +51,7 @@ class Outside(Norm):
         lambda: SumOfHeads(SumOfHeads(Nuclear())),
         lambda: MaxOfHeads(Scaled(FusedHeads(), 2.0)),
         lambda: OnRows(FusedHeads()),
-        lambda: Outside(FusedHeads()),
+        lambda: parse_norm(Outside(FusedHeads())),
         *(
             lambda name=name: parse_norm(name)
             for name in (

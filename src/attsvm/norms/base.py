@@ -1,8 +1,10 @@
 """The base class of norms: value, dual norm, and at least one of three maps."""
 
 import math
-from abc import ABCMeta, abstractmethod
-from typing import Any, ClassVar
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -13,29 +15,11 @@ USUAL_EXPONENT = 60
 """Numbers between 2^-60 and 2^60 are measured as they are."""
 
 
-SAMPLE_SHAPE = 4, 3
-"""The shape of the matrices on which a norm that measures any is tried."""
-
-
 class MissingPiece(ProblemError):
     """A norm does not provide what is needed."""
 
 
-class _Made(ABCMeta):
-    """Refuses a norm of all attention heads as a part of another norm, which sees one matrix."""
-
-    def __call__(cls, *args: Any, **options: Any) -> Any:
-        norm = super().__call__(*args, **options)
-        for part in norm.parts:
-            if part.head_axes:
-                raise ProblemError(
-                    f"norm: expected a norm of one matrix as a part of {cls.__name__}, got {part.name}, which measures "
-                    "the weights of all heads together"
-                )
-        return norm
-
-
-class Norm(metaclass=_Made):
+class Norm(ABC):
     """A norm on matrices, and on vectors for prompts.
 
     A subclass provides ``name``, :meth:`value`, :attr:`dual`, and at least one of :meth:`prox`,
@@ -69,9 +53,6 @@ class Norm(metaclass=_Made):
     >>> Weighted(2.0).value(np.eye(4))
     4.0
     """
-
-    spelling: ClassVar[str] = ""
-    """How a user names the norms of this class, for error messages; by default their name."""
 
     @property
     @abstractmethod
@@ -115,19 +96,6 @@ class Norm(metaclass=_Made):
         result: Float[np.ndarray, "d_k d_q"] = x - step * self.project_dual_ball(x / step)
         return result
 
-    def proxes(self, x: Float[np.ndarray, "*batch d_k d_q"], step: float, axes: int = 2) -> np.ndarray:
-        """:meth:`prox` over the last ``axes`` axes (2 for matrices, 1 for vectors), for each entry of the leading axes.
-
-        A subclass that can do several at once overrides it.
-        """
-        lead = x.shape[: x.ndim - axes]
-        if not lead:
-            return self.prox(x, step)
-        result = np.empty(x.shape)
-        for index in np.ndindex(lead):
-            result[index] = self.prox(x[index], step)
-        return result
-
     def project_dual_ball(self, x: Float[np.ndarray, "d_k d_q"]) -> Float[np.ndarray, "d_k d_q"]:
         """The point with N*(w) ≤ 1 that is nearest to x, for one matrix or vector.
 
@@ -164,30 +132,6 @@ class Norm(metaclass=_Made):
         else:
             units = (np.roll(unit, k) for k in range(unit.size))
         return math.sqrt(math.fsum(float(self.values(each)) ** 2 for each in units))
-
-    @property
-    def parts(self) -> "tuple[Norm, ...]":
-        """The norms that this one is made of."""
-        return ()
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The only shape of the arrays that this norm can measure; None if it can measure any."""
-        return None
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """The shape of an array on which the pieces of the norm can be tried."""
-        return self.shape or SAMPLE_SHAPE
-
-    @property
-    def head_axes(self) -> int:
-        """1 for a norm of the weights of all attention heads together, :class:`attsvm.norms.JointNorm`; otherwise 0."""
-        return 0
-
-    def for_heads(self, num_heads: int | None) -> "Norm":
-        """The norm for the weights of H attention heads below each other, if it measures them together; or itself."""
-        return self
 
     @property
     def of_vectors(self) -> "Norm":
@@ -229,3 +173,49 @@ class Norm(metaclass=_Made):
 
     def __str__(self) -> str:
         return self.name
+
+
+def proxes(norm: Norm, x: Float[np.ndarray, "*batch d_k d_q"], step: float, axes: int = 2) -> np.ndarray:
+    """Compute the proximal map over the last ``axes`` axes (2 for matrices, 1 for vectors), for each leading index.
+
+    A norm that can do several at once has a method ``proxes(x, step, axes)``.
+    """
+    several = getattr(norm, "proxes", None)
+    return prox_of_each(norm, x, step, axes) if several is None else np.asarray(several(x, step, axes))
+
+
+def prox_of_each(norm: Norm, x: Float[np.ndarray, "*batch d_k d_q"], step: float, axes: int = 2) -> np.ndarray:
+    """Compute the same by one call of ``prox`` for each leading index."""
+    lead = x.shape[: x.ndim - axes]
+    if not lead:
+        return norm.prox(x, step)
+    result = np.empty(x.shape)
+    for index in np.ndindex(lead):
+        result[index] = norm.prox(x[index], step)
+    return result
+
+
+def sample_shape(norm: Norm) -> tuple[int, ...]:
+    """Return the shape of an array that a norm can measure: its attribute ``sample_shape``, or (4, 3)."""
+    return tuple(getattr(norm, "sample_shape", (4, 3)))
+
+
+def head_axes(norm: Norm) -> int:
+    """Return 1 for a norm of the weights of all attention heads together, a :class:`JointNorm`, and otherwise 0."""
+    return int(getattr(norm, "head_axes", 0))
+
+
+def parts_of(norm: Norm) -> Sequence[Norm]:
+    """Return the norms that are fields of a norm."""
+    values: list[Any] = [getattr(norm, field.name) for field in fields(norm)] if is_dataclass(norm) else []
+    return [value for value in values if isinstance(value, Norm)]
+
+
+def refuse_joint_parts(norm: Norm) -> None:
+    """Refuse a norm of all attention heads as a part of a norm, which sees one matrix."""
+    for part in parts_of(norm):
+        if head_axes(part):
+            raise ProblemError(
+                f"norm: expected a norm of one matrix as a part of {type(norm).__name__}, got {part.name}, which "
+                "measures the weights of all heads together"
+            )

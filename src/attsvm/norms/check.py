@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms.base import MissingPiece, Norm
+from attsvm.norms.base import MissingPiece, Norm, parts_of, proxes, refuse_joint_parts, sample_shape
 
 BOUND = 1e-9
 """Relative error of an inequality on which certificates rely."""
@@ -91,7 +91,7 @@ def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True)
     ----------
     norm : Norm
     shape : tuple of int, optional
-        Of the matrices; by default the norm's ``shape``, or (4, 3).
+        Of the matrices; by default the norm's ``sample_shape``, or (4, 3).
     jax : bool
         Whether steepest directions are compared with those in JAX.
 
@@ -115,7 +115,7 @@ def check(norm: Norm, *, shape: tuple[int, ...] | None = None, jax: bool = True)
     >>> check(schatten(1.5)).missing
     ()
     """
-    case = _case(norm, shape or norm.sample_shape)
+    case = _case(norm, shape or sample_shape(norm))
     tests = [_values, _dual, _proximal_map, _steepest, *([_steepest_in_jax] if jax else [])]
     errors: dict[str, float] = {}
     with np.errstate(all="ignore"):
@@ -148,11 +148,12 @@ def checked(norm: Norm, jax: bool = False) -> Norm:
 @lru_cache(maxsize=256)
 def _checked_once(norm: Norm, jax: bool) -> None:
     if _is_outside(norm):
+        refuse_joint_parts(norm)
         check(norm, jax=jax)
 
 
 def _is_outside(norm: Norm) -> bool:
-    return not type(norm).__module__.startswith("attsvm.") or any(map(_is_outside, norm.parts))
+    return not type(norm).__module__.startswith("attsvm.") or any(map(_is_outside, parts_of(norm)))
 
 
 def _case(norm: Norm, shape: tuple[int, ...]) -> _Case:
@@ -223,7 +224,7 @@ def _claims(case: _Case, sizes: np.ndarray) -> Iterator[_Finding]:
     factor = norm.frobenius_factor(samples[0].shape)
     excess = _largest(n / (factor * np.linalg.norm(x)) - 1 for x, n in zip(samples, sizes, strict=True))
     yield _Finding("frobenius_factor", "Frobenius factor", excess, BOUND, "N(X) <= c ‖X‖_F")
-    if norm.shape is None and type(norm).of_vectors is not Norm.of_vectors:
+    if type(norm).of_vectors is not Norm.of_vectors:
         columns = [x[:, :1] for x in samples]
         error = _largest(abs(_size(norm.of_vectors, x[:, 0]) - _size(norm, x)) for x in columns)
         yield _Finding("of_vectors", "vectors", error, CLOSE, "the norm of a matrix with one column")
@@ -267,7 +268,7 @@ def _proximal_map(case: _Case) -> Iterator[_Finding]:
         error = float(np.linalg.norm(norm.project_dual_ball(x) + prox(x, 1.0) - x) / np.linalg.norm(x))
         yield _Finding("project_dual_ball", "Moreau", error, CLOSE, "x = prox(x, 1) + project_dual_ball(x)")
     several, step = np.stack(case.samples), 0.3
-    error = _largest(abs(norm.proxes(several, step, case.axes) - [prox(x, step) for x in case.samples]))
+    error = _largest(abs(proxes(norm, several, step, case.axes) - [prox(x, step) for x in case.samples]))
     yield _Finding("proxes", "several at once", error, CLOSE, "the proximal point of each array")
 
 

@@ -43,6 +43,7 @@ class FusedKeysQueries(Norm):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
+        """Return a shape that the norm can measure."""
         return (3, 3)
 
     def value(self, x: Any, axes: int = 2) -> float:
@@ -78,6 +79,7 @@ class DualFusedKeysQueries(Norm):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
+        """Return a shape that the norm can measure."""
         return (3, 3)
 
     def value(self, x: Any, axes: int = 2) -> float:

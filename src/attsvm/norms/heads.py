@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from attsvm.errors import ProblemError
 from attsvm.norms.ball import project_on_ball
-from attsvm.norms.base import Norm
+from attsvm.norms.base import Norm, proxes, refuse_joint_parts
 from attsvm.norms.registry import NORMS, parse_norm
 
 Heads = Float[np.ndarray, "H d_k d_q"]
@@ -42,9 +42,7 @@ class JointNorm(Norm):
 
     num_heads: int | None = field(default=None, kw_only=True)
 
-    @property
-    def head_axes(self) -> int:
-        return 1
+    head_axes: ClassVar[int] = 1
 
     def for_heads(self, num_heads: int | None) -> Self:
         """The same for matrices (H d_k, d_q).
@@ -115,10 +113,8 @@ class OfEachHead(JointNorm):
         """Return a name such as "sum over heads of nuclear"."""
         return f"{self.word}{self.of.name}"
 
-    @property
-    def parts(self) -> tuple[Norm, ...]:
-        """The norm of a head."""
-        return (self.of,)
+    def __post_init__(self) -> None:
+        refuse_joint_parts(self)
 
     @property
     def right_invariant(self) -> bool:
@@ -165,7 +161,7 @@ class SumOfHeads(OfEachHead):
 
     def prox_of_heads(self, x: Heads, step: float) -> Heads:
         """Apply the proximal map of each head."""
-        return self.of.proxes(x, step)
+        return proxes(self.of, x, step)
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """√H times that of a head."""
@@ -210,6 +206,14 @@ class MaxOfHeads(OfEachHead):
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         return self.of.frobenius_factor(self.each_shape(shape))
+
+
+def for_heads(norm: Norm, num_heads: int | None) -> Norm:
+    """Return the norm for the weights of H attention heads below each other, if it is joint, and otherwise itself.
+
+    Raises ProblemError if a norm is joint and there is no H.
+    """
+    return norm.for_heads(num_heads) if isinstance(norm, JointNorm) else norm
 
 
 NORMS.register("sum over heads", SumOfHeads)

@@ -6,7 +6,7 @@ import numpy as np
 
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
-from attsvm.norms.base import Norm
+from attsvm.norms.base import Norm, head_axes
 from attsvm.norms.fused import FusedHeads, FusedKeysQueries
 from attsvm.norms.gamma2 import Gamma2
 from attsvm.norms.heads import MaxOfHeads, SumOfHeads
@@ -93,4 +93,4 @@ def induced_norm(
             f"got {norm.name}"
         )
     induced = table[norm, what](num_columns)
-    return induced if num_heads is None or induced.head_axes else MaxOfHeads(induced)
+    return induced if num_heads is None or head_axes(induced) else MaxOfHeads(induced)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from attsvm.norms.base import Norm
+from attsvm.norms.base import Norm, proxes, refuse_joint_parts, sample_shape
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import NORMS
 from attsvm.norms.scaled import scaled
@@ -39,15 +39,14 @@ class Lifted(Norm):
         """Return a name such as "schatten1.5" or "owl of 3 weights of the rows"."""
         return _short_name(self.of, self.short_names) or f"{self.of.name} of the {self.what}"
 
-    @property
-    def parts(self) -> tuple[Norm, ...]:
-        """The norm of vectors."""
-        return (self.of,)
+    def __post_init__(self) -> None:
+        refuse_joint_parts(self)
 
     @property
-    def shape(self) -> tuple[int, ...] | None:
-        """A shape with as many sizes as the norm of vectors measures."""
-        return None if self.of.shape is None else self.of.shape * 2
+    def sample_shape(self) -> tuple[int, ...]:
+        """A shape with as many sizes as the norm of vectors can measure."""
+        inner = sample_shape(self.of)
+        return inner * 2 if len(inner) == 1 else inner
 
     @property
     def dual(self) -> Self:
@@ -81,9 +80,10 @@ class Lifted(Norm):
         return self.proxes(x, step, x.ndim)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
+        """Compute the proximal points of several arrays in one call."""
         if axes == 1:
-            return self.of_vectors.proxes(x, step, axes)
-        return np.asarray(self.rebuilt(x, lambda sizes: self.of.proxes(sizes, step, 1)))
+            return proxes(self.of_vectors, x, step, axes)
+        return np.asarray(self.rebuilt(x, lambda sizes: proxes(self.of, sizes, step, 1)))
 
     def steepest(self, g: Any) -> Any:
         """The steepest direction of the vector norm at the sizes."""

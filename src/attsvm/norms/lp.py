@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms.base import Norm
+from attsvm.norms.base import Norm, prox_of_each
 from attsvm.norms.lp_ball import project_on_lp_ball
 from attsvm.norms.registry import NORMS
 
@@ -109,10 +109,11 @@ class Lp(Norm):
         return np.sign(x) * sizes.reshape(x.shape)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
+        """Compute the proximal points of several arrays in one call."""
         if self.p == 1:  # the same for any number of axes
             return np.asarray(self.prox(x, step))
         if self.p in (2, np.inf):
-            return super().proxes(x, step, axes)
+            return prox_of_each(self, x, step, axes)
         lead = x.shape[: x.ndim - axes]
         sizes = project_on_lp_ball(np.abs(x / step).reshape(*lead, -1), self.p / (self.p - 1))
         return np.asarray(x - step * np.sign(x) * sizes.reshape(x.shape))

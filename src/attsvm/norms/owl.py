@@ -27,7 +27,7 @@ class _Ordered(Norm):
         object.__setattr__(self, "weights", numbers)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def sample_shape(self) -> tuple[int, ...]:
         """As many entries as there are weights; fewer, and any number of axes, will do."""
         return (len(self.weights),)
 

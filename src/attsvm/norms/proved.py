@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from attsvm.norms.base import Norm
-from attsvm.norms.wrapper import Wrapper
+from attsvm.norms.base import Norm, head_axes
+from attsvm.norms.scaled import Wrapper
 
 Proof = Callable[[np.ndarray], float | None]
 """A bound on a norm from above; None for a matrix that it says nothing about."""
@@ -21,10 +21,12 @@ class Proved(Wrapper):
     proofs: tuple[Proof, ...] = field(compare=False, repr=False)
     dual_proofs: tuple[Proof, ...] = field(compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        """Allow a joint norm: it is the same norm, and not a part."""
+
     @property
-    def parts(self) -> tuple[Norm, ...]:
-        """Those of the norm, because it is the same norm."""
-        return self.of.parts
+    def head_axes(self) -> int:
+        return head_axes(self.of)
 
     @property
     def dual(self) -> Norm:

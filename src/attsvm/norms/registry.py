@@ -89,7 +89,7 @@ def _named(text: str) -> Norm:
         read = known.parse(text.lower())
         if read is not None:
             return read
-        if text.lower() == name and not _needs_arguments(known):
+        if text.lower() == name and not hasattr(known, "spelling"):
             return known()
     expected = norm_spellings()
     hint = did_you_mean(text, ["l1", "linf", *re.findall(r'"([\w,]+)"', expected)], OTHER_NAMES)
@@ -215,10 +215,6 @@ def _instance(found: type[Norm] | Norm) -> Norm:
         raise ProblemError(f"norm: {found.__name__} needs arguments; refer to an instance instead ({error})") from None
 
 
-def _needs_arguments(known: type[Norm]) -> bool:
-    return bool(known.spelling)
-
-
 def _number(norm: Any) -> str:
     try:
         return repr(float(norm))
@@ -228,7 +224,5 @@ def _number(norm: Any) -> str:
 
 def norm_spellings() -> str:
     """How the registered norms are written, for help and error messages; those made of other norms come last."""
-    spellings = (
-        norm.spelling if isinstance(norm, type) and norm.spelling else f'"{name}"' for name, norm in NORMS.items()
-    )
+    spellings = (getattr(norm, "spelling", f'"{name}"') for name, norm in NORMS.items())
     return ", ".join(sorted(spellings, key=lambda one: ("<norm>" in one, one)))

@@ -6,9 +6,36 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attsvm._utils.checks import check_number
-from attsvm.norms.base import Norm
+from attsvm.norms.base import Norm, proxes, refuse_joint_parts, sample_shape
 from attsvm.norms.registry import NORMS, parse_norm
-from attsvm.norms.wrapper import Wrapper
+
+
+@dataclass(frozen=True)
+class Wrapper(Norm):
+    """A norm that measures as the one inside: its sample shape and its invariances are those of that norm."""
+
+    of: Norm
+
+    @property
+    def name(self) -> str:
+        """Return the name of the norm inside."""
+        return self.of.name
+
+    def __post_init__(self) -> None:
+        refuse_joint_parts(self)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Return a shape that the norm can measure."""
+        return sample_shape(self.of)
+
+    @property
+    def left_invariant(self) -> bool:
+        return self.of.left_invariant
+
+    @property
+    def right_invariant(self) -> bool:
+        return self.of.right_invariant
 
 
 @dataclass(frozen=True)
@@ -38,6 +65,7 @@ class Scaled(Wrapper):
     spelling: ClassVar[str] = '"<c>*<norm>"'
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("factor", self.factor, "a number > 0", lambda c: 0 < c < np.inf)
         object.__setattr__(self, "factor", float(self.factor))
 
@@ -62,7 +90,8 @@ class Scaled(Wrapper):
         return self.of.prox(x, self.factor * step)
 
     def proxes(self, x: np.ndarray, step: float, axes: int = 2) -> np.ndarray:
-        return self.of.proxes(x, self.factor * step, axes)
+        """Compute the proximal points of several arrays in one call."""
+        return proxes(self.of, x, self.factor * step, axes)
 
     def steepest(self, g: Any) -> Any:
         """That of N, divided by c."""

@@ -15,6 +15,7 @@ import numpy as np
 from attsvm._utils.contractions import contract, lanes, over_entries, quotient, settle, total
 from attsvm.errors import ProblemError
 from attsvm.norms import Lp, Norm, Nuclear, OnColumns, OnRows, OnSingularValues, Scaled, Spectral
+from attsvm.norms.base import parts_of
 from attsvm.norms.lifted import Lifted
 from attsvm.optimizers.polar_exact import exact_polar_factor
 from attsvm.optimizers.powers import power
@@ -182,7 +183,7 @@ def _(norm: OnColumns, x: Array) -> _Apart:
 def has_fast_steps(norm: Norm) -> bool:
     """Whether steepest directions in this norm are computed for all trials at once."""
     own = steepest.dispatch(type(norm)) is not steepest.dispatch(Norm)
-    return own and all(map(has_fast_steps, norm.parts))
+    return own and all(map(has_fast_steps, parts_of(norm)))
 
 
 def sum_of_squares(tree: Tree) -> Array:

@@ -13,6 +13,8 @@ from attsvm._utils.devices import batch_out_of_memory, free_memory
 from attsvm._utils.progress import Callback, Progress, reports
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm, parse_norm
+from attsvm.norms.base import head_axes
+from attsvm.norms.heads import for_heads
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import Status, plain, plain_status
 from attsvm.selection import selection_sets
@@ -178,8 +180,8 @@ def _solve(problem: Problem, selected: np.ndarray, options: _Options, warm_start
     batch = sets.shape[:-3]
     constraints = Constraints.of(problem, sets, check_relaxed(problem, relaxed, batch))
     check_lengths(constraints)
-    own_norm = norm.for_heads(problem.num_heads)
-    if own_norm.head_axes:
+    own_norm = for_heads(norm, problem.num_heads)
+    if head_axes(own_norm):
         constraints = stacked_heads(constraints)
     settings = Settings(
         tol,

@@ -9,6 +9,7 @@ import numpy as np
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
 from attsvm.norms.ball import project_on_ball
+from attsvm.norms.base import refuse_joint_parts
 from attsvm.optimizers.matrices import MatrixScope
 
 Groups = list[tuple[np.ndarray, ...]]
@@ -40,13 +41,11 @@ class _OfGroups(Norm):
     sizes: tuple[int, int, int, int]  # (H, d_k, d_q, m)
     scope: MatrixScope  # {"heads", "fused", "kq"}
 
-    @property
-    def parts(self) -> tuple[Norm, ...]:
-        """The norm of a matrix."""
-        return (self.of,)
+    def __post_init__(self) -> None:
+        refuse_joint_parts(self)
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def sample_shape(self) -> tuple[int, ...]:
         num_heads, key_dim, query_dim, columns = self.sizes
         return (num_heads * (key_dim + query_dim) * columns,)
 

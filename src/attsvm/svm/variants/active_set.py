@@ -9,6 +9,7 @@ import scipy.linalg
 from jaxtyping import Bool, Float, Int
 
 from attsvm.norms import Norm
+from attsvm.norms.base import proxes
 from attsvm.problem import Canonical
 from attsvm.svm.certificate import FROBENIUS
 
@@ -200,7 +201,7 @@ def _of_prox(norm: Norm, at: np.ndarray, step: float, relative: float) -> tuple[
     h = relative * float(np.max(np.abs(at)))
     moves = h * np.eye(at.size).reshape(at.size, *at.shape)
     centre = norm.prox(at, step)
-    above, below = norm.proxes(at + moves, step), norm.proxes(at - moves, step)
+    above, below = proxes(norm, at + moves, step), proxes(norm, at - moves, step)
     kink = float(np.max(np.abs((above - centre) - (centre - below)))) / h
     jacobian = ((above - below) / (2 * h)).reshape(at.size, at.size)
     return 0.5 * (jacobian + jacobian.T), kink

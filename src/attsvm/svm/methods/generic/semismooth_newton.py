@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.linalg.lapack import dpotrf, dtrtrs
 from scipy.optimize import nnls
 
+from attsvm.norms.base import proxes
 from attsvm.svm.frobenius.pivoting import block_pivoting
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
@@ -175,7 +176,7 @@ class _ProximalPoint:
             moved = program.row_matrices(free[first : first + block])
             moved *= length
             moved += point.argument
-            moved = program.norm.proxes(moved, self.sigma)
+            moved = proxes(program.norm, moved, self.sigma)
             moved -= point.weights
             matrix[first : first + block] = program.apply_to_each(moved)[:, free]
         matrix /= length
@@ -201,7 +202,7 @@ def polish(program: Program, bounds: Bounds, target: float, max_steps: int, repo
         argument = weights + sigma * program.adjoint(multipliers)
         # J by central differences; ΔW − J(ΔW + σA*(Δλ)) = prox − W and A(ΔW) = b − A(W) on the active rows
         length = 100 * DIFFERENCE * float(np.linalg.norm(argument))
-        ahead, behind = (program.norm.proxes(argument + side * length * units, sigma) for side in (1, -1))
+        ahead, behind = (proxes(program.norm, argument + side * length * units, sigma) for side in (1, -1))
         slope = (ahead - behind).reshape(len(units), -1).T / (2 * length)
         rows = program.row_matrices(active).reshape(len(active), -1)
         matrix = np.block([[np.eye(len(units)) - slope, -sigma * slope @ rows.T], [rows, np.zeros((len(active),) * 2)]])

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from attsvm.norms import Norm
-from attsvm.norms.base import MissingPiece
+from attsvm.norms.base import MissingPiece, sample_shape
 from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
 from attsvm.svm.constraints.pair_rows import reduced_rows
 from attsvm.svm.frobenius.choice import solve_frobenius
@@ -56,7 +56,7 @@ FINEST_TARGET = 1e-13
 @lru_cache(maxsize=256)
 def methods_of(norm: Norm) -> tuple[str, ...]:
     """Return the methods that the pieces of a norm allow. A norm that is made of others may lack what they lack."""
-    sample = np.ones(norm.sample_shape)
+    sample = np.ones(sample_shape(norm))
     for piece, names in ((lambda: norm.prox(sample, 1.0), PROXIMAL), (lambda: norm.steepest(sample), BY_DIRECTIONS)):
         try:
             piece()

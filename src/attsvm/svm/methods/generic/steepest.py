@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import minimize, root
 
 from attsvm.norms import Norm
-from attsvm.norms.wrapper import Wrapper
+from attsvm.norms.scaled import Wrapper
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Program, Vector
 from attsvm.svm.methods.generic.semismooth_newton import least_quadratic

@@ -1,11 +1,12 @@
-"""The least sum and the least maximum of a norm over attention heads: the heads are solved one by one."""
+"""Multiples of a norm, and its sum and maximum over attention heads: the solver of the norm inside solves them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from attsvm.norms import MaxOfHeads, Norm, SumOfHeads
+from attsvm.norms import MaxOfHeads, Norm, Scaled, SumOfHeads
+from attsvm.norms.base import parts_of
 from attsvm.norms.heads import OfEachHead
 from attsvm.svm.certificate import certify
 from attsvm.svm.constraints.constraints import Constraints
@@ -15,20 +16,28 @@ from attsvm.svm.methods.registry import find_candidate, solver, solver_of
 
 
 def _methods(norm: Norm) -> Sequence[str]:
-    (of_head,) = norm.parts
-    return solver_of(of_head).methods(of_head)
+    (inner,) = parts_of(norm)
+    return solver_of(inner).methods(inner)
+
+
+@solver(Scaled, methods=_methods)
+def solve_scaled(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Find the least c N(W): the candidate for N."""
+    assert isinstance(norm, Scaled)  # what it is registered for
+    found = find_candidate(constraints, norm.of, settings, method)
+    return found._replace(norm=None if found.norm is None else replace(norm, of=found.norm))
 
 
 @solver(SumOfHeads, methods=_methods)
 def solve_sum(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
-    """Least sum: the solution of each head, and its multipliers with N* = 1."""
-    return _solve(constraints, norm, settings, method, lambda value: np.ones(value.shape, bool))
+    """Find the least sum: the solution of each head, and its multipliers with N* = 1."""
+    return _solve_heads(constraints, norm, settings, method, lambda value: np.ones(value.shape, bool))
 
 
 @solver(MaxOfHeads, methods=_methods)
 def solve_max(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
-    """Least maximum: the solution of each head, and the multipliers of the head with the largest value."""
-    return _solve(
+    """Find the least maximum: the solution of each head, and the multipliers of the head with the largest value."""
+    return _solve_heads(
         constraints,
         norm,
         settings,
@@ -37,13 +46,14 @@ def solve_max(constraints: Constraints, norm: Norm, settings: Settings, method: 
     )
 
 
-def _solve(
+def _solve_heads(
     constraints: Constraints,
     norm: Norm,
     settings: Settings,
     method: str | None,
     counted: Callable[[np.ndarray], np.ndarray],
 ) -> Candidate:
+    """Solve each head by itself; ``counted`` says whose multipliers count, given the values of the heads."""
     assert isinstance(norm, OfEachHead)
     assert norm.num_heads is not None
     heads = split_heads(constraints, norm.num_heads)
