@@ -7,7 +7,7 @@ import pytest
 
 import attsvm
 from attsvm.norms import Nuclear
-from attsvm.svm.methods.semidefinite import solve_semidefinite as semidefinite
+from attsvm.svm.methods.semidefinite import choice as semidefinite
 from oracles.att_svm import at, bounds, explicit_rows
 
 SEEDS = range(10)
@@ -174,7 +174,7 @@ def test_many_problems_are_solved_by_one_call(norm, monkeypatch):
 
         return call
 
-    for name in ("solve_directly", "interior_point"):
+    for name in ("solve_on_face", "interior_point"):
         monkeypatch.setattr(semidefinite, name, counted(getattr(semidefinite, name)))
     parts = [random_arrays(seed) for seed in range(20)]
     tokens, queries, selected = (np.stack(part) for part in zip(*parts, strict=True))

@@ -61,11 +61,12 @@ class Point(NamedTuple):
 
     def improve(self, index: Int[np.ndarray, " some"], found: "Point | Iterates") -> Bool[np.ndarray, " some"]:
         """Overwrite the problems at ``index`` where ``found`` has a smaller gap, and return where; not their steps."""
-        better = found.gap < self.gap[index]
-        improved = index[better]
-        self.weights[improved], self.multipliers[improved] = found.weights[better], found.multipliers[better]
-        self.gap[improved] = found.gap[better]
-        return np.asarray(better)
+        better = np.asarray(found.gap < self.gap[index])
+        if np.count_nonzero(better):
+            improved = index[better]
+            self.weights[improved], self.multipliers[improved] = found.weights[better], found.multipliers[better]
+            self.gap[improved] = found.gap[better]
+        return better
 
 
 class Iteration(ABC):

@@ -1,20 +1,27 @@
 r"""The least nuclear or spectral norm by Newton's method on the face of its optimum, near which it starts.
 
-At the optimum one of W and G = A*(λ), here X, has r singular values t with vectors U₁ and V₁, its largest ones, and
+(1) At the optimum one of W and G = A*(λ), here X, has r singular values t with vectors U₁ and V₁, its largest ones, and
 the other one has rank r and is U₁SV₁' with S ⪰ 0:
 
     nuclear:  X = G, t = 1, W = U₁SV₁';      spectral:  X = W, t = N(W), G = U₁SV₁', tr S = 1.
 
-So W and G have the singular vectors of X + cS, with any c > 0. Its singular values m determine theirs: max(m − t, 0)/c
-is the one and min(m, t) the other. Let ω be those of W, and γ those of G. In the coordinates U and V of all singular
-vectors, a change of G to P changes W to
+(2) So W and G have the singular vectors of X + cS, with any c > 0. Its singular values m determine theirs:
+max(m − t, 0)/c is the one and min(m, t) the other. Let ω be those of W, and γ those of G. The rank r is the number of
+m above t (:func:`decide_rank`).
 
-    W_ij ± W_ji = (ω_i ± ω_j) / (γ_i ± γ_j) · (P_ij ± P_ji),    W_ii = ω_i,
+(3) In the coordinates U and V of all singular vectors, a change of G to P changes W to
 
-as long as the divisor is not 0. It is 0 on the face: there W is unknown, and P_ij is 0 or γ_i. These entries of W
-are changed by (P_ij − γ_i δ_ij) / ρ, with a small ρ: a proximal step, which leaves a positive definite matrix of the
-rows that hold with equality. With ρ proportional to the residual the convergence is quadratic if r and these rows are
-right and the optimum is strictly complementary.
+    W_ij ± W_ji = (ω_i ∓ ω_j) / (γ_i ∓ γ_j) · (P_ij ± P_ji),    W_ii = ω_i,
+
+as long as the divisor is not 0. It is 0 on the face: there W is unknown, and P_ij is 0 or γ_i. These entries of W are
+changed by (P_ij − γ_i δ_ij) / ρ, with a small ρ: a proximal step, which leaves a positive definite matrix of the rows
+that hold with equality. With ρ proportional to the residual the convergence is quadratic if r and these rows are right
+and the optimum is strictly complementary.
+
+(4) Both cases together are W = ω + q∘(P − γ), entry by entry of sums and differences, with the quotients q. The rows F
+in these coordinates give P = F'(λ + Δλ), and they hold with equality, FW = b, if
+
+    F diag(q) F' Δλ = (b − Fω) − F diag(q) (F'λ − γ).
 
 References
 ----------
@@ -28,17 +35,17 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm._utils.linear_algebra import diagonal_of, solve_definite, svd
-from attsvm.svm.constraints.pair_rows import Block, PairRows
-from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm._utils.linear_algebra import diagonal_of, singular_values, solve_definite, svd
+from attsvm.svm.constraints.pair_rows import Block
+from attsvm.svm.constraints.unit_rows import Chosen, RowVector
+from attsvm.svm.loop import Iterates, Iteration, Point, Stop, iterate
+from attsvm.svm.methods.predictor_corrector import Values
+from attsvm.svm.methods.semidefinite.problems import Problems
 
-Values = Float[np.ndarray, " N"]
 Singular = Float[np.ndarray, "N c"]
 
-MAX_STEPS = 15
-
-LAST = 1e-8
-"""The step from a residual below this is the last one: convergence is quadratic, and the caller looks at the result."""
+STOP = Stop(target=1e-8, max_steps=15)
+"""The step from a residual below this is the last one: convergence is quadratic, and the result is measured."""
 
 LEAST_FREEDOM = 1e-10
 """ρ is the residual, but at least this, so that the equations keep enough digits."""
@@ -48,70 +55,6 @@ FEW_ENTRIES = 500
 
 TINY = 1e-300
 """Added to divisors that are 0 where the dividends are 0, too."""
-
-ONLY = np.zeros((1, 1), int)
-"""The index of a single problem."""
-
-LARGEST = float(np.finfo(float).max)
-"""Any number that is finite is at most this."""
-
-
-class FaceRows(NamedTuple):
-    """The rows l_a z_a' of N problems."""
-
-    table: Float[np.ndarray, "N m columns"]  # l_a, z_a and b_a
-    key_dim: int  # d_k
-    inequality: Bool[np.ndarray, "N m"]
-
-    @classmethod
-    def of(cls, rows: PairRows, right: RowVector, equality: Bool[np.ndarray, "N m"]) -> "FaceRows":
-        """Those of N problems, with the larger dimension first."""
-        queries = rows.queries.take(rows.query_of, axis=1)
-        first, second = (rows.left, queries) if rows.left.shape[2] >= queries.shape[2] else (queries, rows.left)
-        return cls(np.concatenate([first, second, right[:, :, None]], axis=2), first.shape[2], ~equality)
-
-    @property
-    def left(self) -> Float[np.ndarray, "N m d_k"]:
-        return self.table[:, :, : self.key_dim]
-
-    @property
-    def queries(self) -> Float[np.ndarray, "N m d_q"]:
-        return self.table[:, :, self.key_dim : -1]
-
-    @property
-    def right(self) -> RowVector:
-        return self.table[:, :, -1]
-
-    def keep(self, some: np.ndarray) -> "FaceRows":
-        return FaceRows(self.table[some], self.key_dim, self.inequality[some])
-
-    def apply(self, weights: Block) -> RowVector:
-        return np.asarray(np.vecdot(self.left @ weights, self.queries))
-
-
-class Held(NamedTuple):
-    """The held rows of each problem, padded with rows of zeros: their places, left factors, queries and right sides."""
-
-    place: tuple[Int[np.ndarray, "N 1"], Int[np.ndarray, "N k"]]
-    left: Float[np.ndarray, "N k d_k"]
-    queries: Float[np.ndarray, "N k d_q"]
-    right: Float[np.ndarray, "N k"]
-    absent: Bool[np.ndarray, "N k"]
-
-    @classmethod
-    def of(cls, rows: FaceRows, held: Bool[np.ndarray, "N m"]) -> "Held":
-        d = rows.key_dim
-        if len(held) == 1:
-            row = held[0].nonzero()[0]
-            place, absent = (ONLY, row[None]), np.zeros((1, len(row)), bool)
-            table = rows.table.take(row, axis=1)
-        else:
-            numbers = np.add.reduce(held, axis=-1)
-            most = int(np.maximum.reduce(numbers))
-            place = np.arange(len(held))[:, None], np.argsort(~held, axis=-1, kind="stable")[:, :most]
-            absent, table = numbers[:, None] <= np.arange(most), rows.table[place]
-            table[absent] = 0.0
-        return cls(place, table[:, :, :d], table[:, :, d:-1], table[:, :, -1], absent)
 
 
 class Face(Protocol):
@@ -127,16 +70,16 @@ class Face(Protocol):
         """Faces are keys of a cache."""
 
     def mixed(self, weights: Block, pull: Block) -> Block:
-        """X + cS, from W and A*(λ)."""
+        """Return X + cS, from W and A*(λ)."""
 
     def first_size(self, value: Values) -> Values:
-        """An estimate of t, from N(W)."""
+        """Return an estimate of t, from N(W)."""
 
-    def sizes(self, core: Singular, rest: Singular) -> tuple[Singular, Singular]:
-        """The singular values of W and those of A*(λ), from s and those of X."""
+    def sizes(self, core: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return ω and γ, from the singular values s and those of X."""
 
     def free(self, inside: Bool[np.ndarray, " d"], sums: Bool[np.ndarray, "d c"]) -> Bool[np.ndarray, "d c"]:
-        """The unknown entries of W: ``inside`` are the first r places, ``sums`` those of the sums."""
+        """Return the unknown entries of W: ``inside`` are the first r places, ``sums`` those of the sums."""
 
     def gather(self, diagonal: np.ndarray, inside: np.ndarray, pull: Singular | None = None) -> None:
         """Overwrite the first number of each diagonal by the sum of the first r, if these are equal in W.
@@ -145,16 +88,164 @@ class Face(Protocol):
         """
 
     def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
-        """The transpose of ``gather``."""
+        """Apply the transpose of ``gather``."""
 
     def size(self, before: Values, weights: Block) -> Values:
         """Return t, given U'WV."""
 
     def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:
-        """N(W) and N*(A*(λ)), from their singular values."""
+        """Return N(W) and N*(A*(λ)), from their singular values."""
 
 
-class Iterate(NamedTuple):
+class NuclearFace:
+    """A*(λ) has r singular values 1 and W has rank r: U₁'A*(λ)V₁ = I up to a rotation, and S is unknown."""
+
+    mix: ClassVar[float] = 4.5
+    ridge: ClassVar[float] = 0.1
+
+    def mixed(self, weights: Block, pull: Block) -> Block:
+        return np.asarray(self.mix * weights + pull)
+
+    def first_size(self, value: Values) -> Values:
+        return np.ones(len(value))
+
+    def sizes(self, core: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return core, rest
+
+    def free(self, inside: Bool[np.ndarray, " d"], sums: Bool[np.ndarray, "d c"]) -> Bool[np.ndarray, "d c"]:
+        """Return the symmetric part of U₁'WV₁."""
+        return np.asarray(sums & inside[:, None] & inside[: sums.shape[1]])
+
+    def gather(self, diagonal: np.ndarray, inside: np.ndarray, pull: Singular | None = None) -> None:
+        """Do nothing: the singular values of W are independent."""
+
+    def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
+        """Do nothing, as in ``gather``."""
+
+    def size(self, before: Values, weights: Block) -> Values:
+        return before
+
+    def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:
+        return weights.sum(axis=-1), pull[:, 0]
+
+
+class SpectralFace:
+    """W has r singular values t and A*(λ) has rank r: tr S = 1 and U₂'A*(λ)V₂ = 0; t and U₂'WV₂ are unknown."""
+
+    mix: ClassVar[float] = 3.0
+    ridge: ClassVar[float] = 1.0
+
+    def mixed(self, weights: Block, pull: Block) -> Block:
+        return np.asarray(weights + self.mix * pull)
+
+    def first_size(self, value: Values) -> Values:
+        return value
+
+    def sizes(self, core: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return rest, core
+
+    def free(self, inside: Bool[np.ndarray, " d"], sums: Bool[np.ndarray, "d c"]) -> Bool[np.ndarray, "d c"]:
+        """Return U₂'WV₂; and t, in the first place."""
+        free = ~(inside[:, None] | inside[: sums.shape[1]])
+        free[0, 0] = True
+        return np.asarray(free)
+
+    def gather(self, diagonal: np.ndarray, inside: np.ndarray, pull: Singular | None = None) -> None:
+        """Sum the first r, which are t in W."""
+        c = diagonal.shape[1]
+        diagonal[:, 0] = np.einsum("nc...,nc->n...", diagonal, inside[:, :c])
+        if pull is not None:
+            diagonal[:, 0] += pull.sum(axis=-1) - 1
+
+    def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
+        """Repeat t r times."""
+        diagonal[:, 1:] += inside[:, 1 : diagonal.shape[-1]] * diagonal[:, :1]
+
+    def size(self, before: Values, weights: Block) -> Values:
+        return weights[:, 0, 0].copy()
+
+    def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:
+        return weights[:, 0], pull.sum(axis=-1)
+
+
+def solve_on_face(
+    face: Face,
+    problems: Problems,
+    weights: Block,
+    multipliers: RowVector,
+    held: Bool[np.ndarray, "N m"],
+    value: Values,
+    target: float,
+) -> Point:
+    """Least N(W) for N problems together, from points nearby; the gap is ∞ where the iteration did not converge.
+
+    ``weights``, ``multipliers``: the points, with values of about 1. ``held``: the rows that hold with equality, at
+    first: violated rows are added, and rows with negative multipliers removed. ``value``: N(W). ``target``: see
+    :meth:`Problems.measure`.
+    """
+    long = weights.shape[1] >= weights.shape[2]
+    now = _Iterate.first(face, weights if long else weights.mT, np.where(held, multipliers, 0.0), value)
+    newton = _Newton(face, _Rows.of(problems, long), held, now)
+    found = iterate(newton, Point.unsolved(now.weights, now.multipliers), STOP)
+    weights = found.weights if long else found.weights.mT
+    multipliers = np.where(problems.equality, found.multipliers, np.maximum(found.multipliers, 0.0))
+    norm, size = face.values(singular_values(weights), singular_values(problems.rows.adjoint(multipliers)))
+    multipliers /= size[:, None]
+    error, _ = problems.measure(weights, problems.rows.apply(weights), norm, multipliers, target)
+    return found._replace(
+        weights=weights, multipliers=multipliers, gap=np.where(found.gap <= STOP.target, error, np.inf)
+    )
+
+
+class _Rows(NamedTuple):
+    """The rows l_a z_a' of N problems, with the larger dimension first: all numbers of a row are gathered together."""
+
+    table: Float[np.ndarray, "N m columns"]  # l_a, z_a and b_a
+    d: int
+    inequality: Bool[np.ndarray, "N m"]
+
+    @classmethod
+    def of(cls, problems: Problems, long: bool) -> "_Rows":
+        """Return those of N problems, transposed unless ``long``."""
+        rows, queries = problems.rows, problems.rows.queries.take(problems.rows.query_of, axis=1)
+        first, second = (rows.left, queries) if long else (queries, rows.left)
+        table = np.concatenate([first, second, problems.right[:, :, None]], axis=2)
+        return cls(table, first.shape[2], ~problems.equality)
+
+    def select(self, some: Chosen) -> "_Rows":
+        return self._replace(table=self.table[some], inequality=self.inequality[some])
+
+    def lacking(self, weights: Block) -> RowVector:
+        """Return b − A(W)."""
+        left, queries = self.table[:, :, : self.d], self.table[:, :, self.d : -1]
+        return np.asarray(self.table[:, :, -1] - np.vecdot(left @ weights, queries))
+
+
+class _Held(NamedTuple):
+    """The rows of each problem that hold with equality, padded with rows of zeros."""
+
+    place: tuple[Int[np.ndarray, "N 1"], Int[np.ndarray, "N k"]]
+    left: Float[np.ndarray, "N k d"]
+    queries: Float[np.ndarray, "N k c"]
+    right: Float[np.ndarray, "N k"]
+    absent: Bool[np.ndarray, "N k"]
+
+    @classmethod
+    def of(cls, rows: _Rows, held: Bool[np.ndarray, "N m"]) -> "_Held":
+        if len(held) == 1:  # without padding, in a quarter of the time
+            row = held[0].nonzero()[0]
+            place, absent = (np.zeros((1, 1), int), row[None]), np.zeros((1, len(row)), bool)
+            table = rows.table.take(row, axis=1)
+        else:
+            numbers = np.add.reduce(held, axis=-1)
+            most = int(np.maximum.reduce(numbers))
+            place = np.arange(len(held))[:, None], np.argsort(~held, axis=-1, kind="stable")[:, :most]
+            absent, table = numbers[:, None] <= np.arange(most), rows.table[place]
+            table[absent] = 0.0
+        return cls(place, table[:, :, : rows.d], table[:, :, rows.d : -1], table[:, :, -1], absent)
+
+
+class _Iterate(NamedTuple):
     """W, λ and t of N problems, and the residual and r before the last step."""
 
     weights: Block
@@ -163,23 +254,53 @@ class Iterate(NamedTuple):
     error: Values
     rank: Int[np.ndarray, " N"]
 
-    def keep(self, some: np.ndarray) -> "Iterate":
-        return Iterate(*(part[some] for part in self))
+    @classmethod
+    def first(cls, face: Face, weights: Block, multipliers: RowVector, value: Values) -> "_Iterate":
+        count = len(weights)
+        return cls(weights, multipliers, face.first_size(value), np.full(count, np.inf), np.zeros(count, int))
 
 
-class Found(NamedTuple):
-    """W and λ of N problems, where the iteration converged, and its steps."""
+class _Newton(Iteration):
+    """The problems that still run. Only the last iterate of each, after a small residual, is a solution."""
 
-    weights: Block
-    multipliers: RowVector
-    converged: Bool[np.ndarray, " N"]
-    steps: Int[np.ndarray, " N"]
+    def __init__(self, face: Face, rows: _Rows, held: Bool[np.ndarray, "N m"], now: _Iterate) -> None:
+        self.face, self.rows, self.held_mask, self.now = face, rows, held, now
+        self.held = _Held.of(rows, held)
+        self.places = _Places.of(face, *now.weights.shape[1:])
+        self.alive = np.ones(len(held), bool)
+
+    def evaluate(self) -> Iterates:
+        error = self.now.error
+        return Iterates(
+            self.now.weights, self.now.multipliers, np.where(error <= STOP.target, error, np.inf), self.alive
+        )
+
+    def select(self, going: Bool[np.ndarray, " N"]) -> None:
+        self.rows, self.now = self.rows.select(going), _Iterate(*(part[going] for part in self.now))
+        self.held_mask = self.held_mask[going]
+        self.held = _Held.of(self.rows, self.held_mask)
+
+    def advance(self) -> None:
+        """Exchange rows, and make one step."""
+        now, rows = self.now, self.rows
+        short = rows.lacking(now.weights)
+        off = np.maximum.reduce(np.abs(short * self.held_mask), axis=-1)
+        wrong = (now.multipliers < 0) & rows.inequality | (short > np.maximum(off, 1e-12)[:, None])
+        if np.count_nonzero(wrong):
+            self.held_mask = self.held_mask ^ wrong
+            self.held = _Held.of(rows, self.held_mask)
+            now = now._replace(multipliers=np.where(wrong, 0.0, now.multipliers))
+            off = np.maximum.reduce(np.abs(short * self.held_mask), axis=-1)
+        self.now = _step(self.face, self.places, self.held, now, off)
+        # a residual may grow after a change of the face; a NaN, where the step failed, compares as false
+        other_face = np.logical_or.reduce(wrong, axis=-1) | (self.now.rank != now.rank)
+        self.alive = (other_face | (self.now.error <= 10 * now.error)) & np.isfinite(self.now.error)
 
 
-class Places(NamedTuple):
+class _Places(NamedTuple):
     """Constants of matrices of one shape, d ≥ c: sums stand on and above the diagonal, differences below it."""
 
-    sign: Float[np.ndarray, "d c"]  # −1 for sums and 1 for others: the signs of the singular values in the quotients
+    sign: Float[np.ndarray, "d c"]  # −1 for sums and 1 for others: the signs of the singular values in (3)
     fold: Float[np.ndarray, "c c 1"]  # 1 for sums, −1 for differences, and 0 on the diagonal
     share: Float[np.ndarray, "d c"]  # the factor of the product of two sums or of two differences
     inside: Float[np.ndarray, "ranks d"]  # the first r places, for each r
@@ -187,8 +308,8 @@ class Places(NamedTuple):
 
     @classmethod
     @cache
-    def of(cls, face: Face, d: int, c: int) -> "Places":
-        """Those of a norm."""
+    def of(cls, face: Face, d: int, c: int) -> "_Places":
+        """Return those of a norm."""
         i, j = np.arange(d)[:, None], np.arange(c)
         sums = i <= j
         inside = np.arange(d) < np.arange(c + 1)[:, None]
@@ -200,130 +321,88 @@ class Places(NamedTuple):
             np.stack([face.free(first, sums) for first in inside]),
         )
 
-    def folded(self, matrices: Float[np.ndarray, "N d c k"]) -> Float[np.ndarray, "N d c k"]:
-        """Sums and differences of the entries, which are vectors and are overwritten."""
+    def folded(self, matrices: Float[np.ndarray, "N d c k"]) -> Float[np.ndarray, "N entries k"]:
+        """Return sums and differences of the entries (i, j) and (j, i), which are overwritten, on one axis."""
         square = matrices[:, : len(self.fold)]
         square += self.fold * square.swapaxes(1, 2)
-        return matrices
+        return matrices.reshape(len(matrices), -1, matrices.shape[-1])
 
-    def unfolded(self, matrices: Float[np.ndarray, "N d c k"]) -> Float[np.ndarray, "N d c k"]:
-        """The transpose of ``folded``."""
+    def unfolded(self, entries: Float[np.ndarray, "N entries"]) -> Block:
+        """Apply the transpose of ``folded``."""
+        matrices = entries.reshape(len(entries), -1, len(self.fold))
         square = matrices[:, : len(self.fold)]
-        square += (self.fold * square).swapaxes(1, 2)
+        square += (self.fold[:, :, 0] * square).swapaxes(1, 2)
         return matrices
 
     def diagonal(self, entries: np.ndarray) -> np.ndarray:
-        """The diagonals, as a view, of matrices whose entries are on one axis, the second one."""
+        """Return the diagonals, as a view, of matrices whose entries are on one axis, the second one."""
         c = len(self.fold)
         return entries[:, : c * c : c + 1]
 
 
-def solve_on_face(
-    face: Face, rows: FaceRows, weights: Block, multipliers: RowVector, held: Bool[np.ndarray, "N m"], value: Values
-) -> Found:
-    """Least N(W) for N problems together, from points nearby.
+def decide_rank(mixed: Singular, size: Values) -> Int[np.ndarray, " N"]:
+    """Return the rank r of the face, (2): how many singular values of X + cS are above t.
 
-    ``face``: the norm. ``weights``, ``multipliers``: the points, with values of about 1. ``held``: the rows that hold
-    with equality, at first: violated rows are added, and rows with negative multipliers removed. ``value``: N(W).
-
-    The caller has to check whether it is optimal.
+    Near the optimum m_i = t + c s_i for the first r and m_i ≤ t for the others, so the gap in m around t is as wide as
+    strict complementarity allows. The rank may change from step to step until it is right; nothing is rounded.
     """
-    size, no_rank = face.first_size(value), np.zeros(len(weights), int)
-    now = Iterate(weights, np.where(held, multipliers, 0.0), size, np.full(len(weights), np.inf), no_rank)
-    found = Found(weights.copy(), now.multipliers.copy(), np.zeros(len(weights), bool), no_rank.copy())
-    running = np.arange(len(weights))
-    own = Held.of(rows, held)
-    places = Places.of(face, *weights.shape[1:])
-    for step in range(1, MAX_STEPS + 1):
-        short = rows.right - rows.apply(now.weights)
-        off = np.maximum.reduce(np.abs(short * held), axis=-1)
-        wrong = (now.multipliers < 0) & rows.inequality
-        wrong |= short > np.maximum(off, 1e-12)[:, None]
-        if np.count_nonzero(wrong):
-            held = held ^ wrong
-            now.multipliers[wrong] = 0.0
-            own = Held.of(rows, held)
-            off = np.maximum.reduce(np.abs(short * held), axis=-1)
-        before, now = now, _step(face, places, own, now, off)
-        # a NaN where the step failed compares as false
-        going = now.error <= 10 * before.error
-        if np.count_nonzero(going) < len(going):
-            other_face = np.logical_or.reduce(wrong, axis=-1) | (now.rank != before.rank)
-            going |= other_face & (now.error <= LARGEST)
-        ended = going & (now.error <= LAST)
-        if np.count_nonzero(ended):
-            best = running[ended]
-            found.weights[best], found.multipliers[best] = now.weights[ended], now.multipliers[ended]
-            found.converged[best], found.steps[best] = True, step
-            going &= ~ended
-        number = np.count_nonzero(going)
-        if number < len(going):
-            if number == 0:
-                break
-            running, held = running[going], held[going]
-            now, rows = now.keep(going), rows.keep(going)
-            own = Held.of(rows, held)
-    return found
+    return np.asarray(np.add.reduce(mixed > size[:, None], axis=-1))
 
 
-def _step(face: Face, places: Places, held: Held, now: Iterate, off: Values) -> Iterate:
-    """Newton's equations on the held rows; the error is NaN where they fail. The multipliers are overwritten."""
+def _step(face: Face, places: _Places, held: _Held, now: _Iterate, off: Values) -> _Iterate:
+    """Make a step of Newton's method with the equations (1) to (4) on the held rows; the error is NaN where they fail.
+
+    ``off``: the residual of these rows.
+    """
     N, d, c = now.weights.shape
     multipliers = now.multipliers[held.place]  # 0 on absent rows
     if held.right.shape[1] == 0:
         return now._replace(error=np.full(N, np.nan))
-    # W and G = A*(λ) have the singular vectors of X + cS, whose singular values are m; r of them are above t
-    U, sigma, Vt = svd(face.mixed(now.weights, (held.left * multipliers[:, :, None]).mT @ held.queries))
-    size = now.size[:, None]
-    ranks = np.add.reduce(sigma > size, axis=-1)
-    inside = places.inside.take(ranks, axis=0)
-    # min(m, t) and max(m − t, 0)/c are ω and γ, the singular values of W and G, in the order of the norm
-    sizes = np.zeros((2, N, d))
-    of_weights, of_pull = face.sizes(sizes[0], sizes[1])
-    core, rest = sizes[:, :, :c]
-    np.minimum(sigma, size, out=rest)
-    np.divide(sigma - rest, face.mix, out=core)
 
-    # the rows (u_i'l_a)(v_j'z_a) and P = U'A*(λ)V, as sums and differences of the entries (i, j) and (j, i)
+    # (1), (2): the singular vectors of W and G, their singular values and r; absent ones are 0
+    pull = (held.left * multipliers[:, :, None]).mT @ held.queries
+    U, mixed, Vt = svd(face.mixed(now.weights, pull))
+    rank = decide_rank(mixed, now.size)
+    inside = places.inside.take(rank, axis=0)
+    core, rest = np.zeros((N, d)), np.zeros((N, d))
+    rest[:, :c] = np.minimum(mixed, now.size[:, None])
+    core[:, :c] = (mixed - rest[:, :c]) / face.mix
+    omega, gamma = face.sizes(core, rest)
+
+    # (4): the rows F in these coordinates, F'λ − γ and b − Fω
     first, second = U.mT @ held.left.mT, Vt @ held.queries.mT
-    products = places.folded(first[:, :, None] * second[:, None]).reshape(N, d * c, -1)
-    of_rows, pull = places.diagonal(products), (products @ multipliers[:, :, None])[:, :, 0]
-    of_pulled = places.diagonal(pull)
-    # what W lacks of the right sides, b_a − Σ ω_i (row a)_ii, and on the diagonal P_ii − γ_i
-    short = held.right - (of_weights[:, None, :c] @ of_rows)[:, 0]
-    of_pulled -= of_pull[:, :c]
-    face.gather(of_pulled, inside, of_pull)
-    face.gather(of_rows, inside)
-    # the residual, which ρ is proportional to
-    error = np.maximum(np.maximum.reduce(np.abs(pull), axis=-1), off)
+    rows = places.folded(first[:, :, None] * second[:, None])
+    lacking = (rows @ multipliers[:, :, None])[:, :, 0]
+    short = held.right - (omega[:, None, :c] @ places.diagonal(rows))[:, 0]
+    places.diagonal(lacking)[:] -= gamma[:, :c]
+    face.gather(places.diagonal(lacking), inside, gamma)
+    face.gather(places.diagonal(rows), inside)
+    error = np.maximum(np.maximum.reduce(np.abs(lacking), axis=-1), off)
 
-    # (ω_i ± ω_j)/(γ_i ± γ_j), and 1/ρ for the entries of W that are unknown on the face
-    of_core, of_rest = sizes[:, :, :, None] + places.sign * sizes[:, :, None, :c]
-    dividend, divisor = face.sizes(of_core, of_rest)
+    # (3): the quotients, 1/ρ for the entries of W that are unknown on the face
+    dividend, divisor = (each[:, :, None] + places.sign * each[:, None, :c] for each in (omega, gamma))
     freedom = np.maximum(error, LEAST_FREEDOM)[:, None, None]
-    divisor += TINY
-    quotient = np.divide(dividend, divisor)
-    np.copyto(quotient, 1 / freedom, where=places.free[ranks])
-    quotient *= places.share
-    # with F = √quotient · rows, Δλ solves (F'F + ridge) Δλ = short − F' √quotient · P
-    scale = np.sqrt(quotient).reshape(N, d * c, 1)
-    used = np.flatnonzero(scale.any(axis=(0, 2))) if d * c > FEW_ENTRIES else slice(None)
-    factors = scale[:, used] * products[:, used]
-    moved = (scale * pull[:, :, None])[:, used]
+    quotient = np.where(places.free[rank], 1 / freedom, dividend / (divisor + TINY)) * places.share
+
+    # (4), with √q F in place of F: Δλ
+    root = np.sqrt(quotient).reshape(N, d * c, 1)
+    used = np.flatnonzero(root.any(axis=(0, 2))) if d * c > FEW_ENTRIES else slice(None)
+    root_used = root[:, used]
+    factors, moved = root_used * rows[:, used], root_used * lacking[:, used, None]
     system = factors.mT @ factors
-    diagonal = diagonal_of(system)
-    diagonal += (face.ridge * error)[:, None] + held.absent
+    diagonal_of(system)[:] += (face.ridge * error)[:, None] + held.absent
     try:
         change = solve_definite(system, short - (factors.mT @ moved)[:, :, 0])
     except np.linalg.LinAlgError:
-        return now._replace(error=np.full(N, np.nan), rank=ranks)
-    # W = ω + quotient · (P + ΔP) in the coordinates U and V
-    moved += factors @ change[:, :, None]
-    scale[:, used] *= moved
-    diagonal = places.diagonal(scale[:, :, 0])
-    face.spread(diagonal, inside)
-    diagonal += of_weights[:, :c]
-    turned = places.unfolded(scale.reshape(N, d, c, 1))[:, :, :, 0]
-    now.multipliers[held.place] = multipliers + change
-    error += 0.0 * np.add.reduce(change, axis=-1)  # NaN if they are not finite
-    return Iterate(U @ turned @ Vt, now.multipliers, face.size(now.size, turned), error, ranks)
+        return now._replace(error=np.full(N, np.nan), rank=rank)
+
+    # (4): W = ω + q∘(F'(λ + Δλ) − γ), in the coordinates U and V
+    entries = np.zeros((N, d * c))
+    entries[:, used] = (root_used * (moved + factors @ change[:, :, None]))[:, :, 0]
+    face.spread(places.diagonal(entries), inside)
+    places.diagonal(entries)[:] += omega[:, :c]
+    turned = places.unfolded(entries)
+    after = now.multipliers.copy()
+    after[held.place] = multipliers + change
+    error = error + 0.0 * np.add.reduce(change, axis=-1)  # NaN if they are not finite
+    return _Iterate(U @ turned @ Vt, after, face.size(now.size, turned), error, rank)

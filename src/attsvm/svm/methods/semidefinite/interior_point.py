@@ -12,8 +12,15 @@ Todd's scaling, R⁻¹ (free) R⁻' = R' (tied) R = diag(d), the linearised PD =
     R⁻¹ Δfree R⁻' + R' Δtied R = T,
 
 and eliminating all unknowns except λ leaves one m × m matrix per step, which is cheap because the rows have rank one.
-The elimination depends on the cone (``nuclear.py``, ``spectral.py``).
+The elimination depends on the cone (``cone.py``).
+
+References
+----------
+Nesterov and Todd (1997), *Self-scaled barriers and interior-point methods for convex programming*. Liu and Vandenberghe
+(2009), *Interior-point method for nuclear norm approximation with application to system identification*.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -22,20 +29,10 @@ from scipy.linalg.lapack import dpotrf
 from attsvm._utils.linear_algebra import diagonal_of, eigh, eigvalsh
 from attsvm.svm.constraints.unit_rows import RowVector
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
-from attsvm.svm.methods.semidefinite.cone import (
-    Cone,
-    Lengths,
-    Newton,
-    Problems,
-    Scaling,
-    State,
-    Step,
-    Values,
-    measure,
-)
-from attsvm.svm.methods.semidefinite.directly import solve_directly
-
-Falls = Float[np.ndarray, "2 N"]
+from attsvm.svm.methods.predictor_corrector import Lengths, Values, predictor_corrector
+from attsvm.svm.methods.semidefinite.cone import Change, Cone, Scaling, State
+from attsvm.svm.methods.semidefinite.face import solve_on_face
+from attsvm.svm.methods.semidefinite.problems import Matrix, Problems
 
 DIVERGED = 1e4
 """If the lower bound exceeds the guess of the value by this factor, the selection is infeasible or the guess is bad."""
@@ -45,34 +42,22 @@ MAX_REFINEMENTS = 6
 REFINED = 1e-11
 """Largest residual of the equations of the rows after a step, relative to the smallest right side."""
 
-FINISH_FROM, FINISH_AGAIN = 0.1, 0.1
-"""The gap at which the direct method is tried for the first time, and the factor by which it falls between trials."""
+FINISH = 0.1
+"""The gap at which the face method is tried for the first time, and the factor by which it falls between trials."""
 
 
 def interior_point(
-    cone: Cone,
-    problems: Problems,
-    multipliers: RowVector,
-    target: float,
-    max_steps: int,
-    report: Report | None = None,
+    cone: Cone, problems: Problems, multipliers: RowVector, stop: Stop, report: Report | None = None
 ) -> Point:
     """Least N(W) for N problems together.
 
-    ``cone``: the norm. ``problems``: with at least one positive right side each, and a value between about 1e-3 and
-    1e3. ``multipliers``: shape (N, m), the initial multipliers at any scale; not negative, except for equalities.
-    ``target``: relative gap at which the iteration of a problem ends. It also ends when the gap has stopped falling, or
-    when the lower bound shows that the value is far from 1. ``report``: called as ``report(step, gap)``; a true return
-    value ends the iteration.
-
-    References: Nesterov and Todd (1997), *Self-scaled barriers and interior-point methods for convex programming*. Toh,
-    Todd and Tütüncü (1999), *SDPT3*, for predictor, corrector and step lengths. Liu and Vandenberghe (2009),
-    *Interior-point method for nuclear norm approximation with application to system identification*.
+    ``problems``: with at least one positive right side each, and a value between about 1e-3 and 1e3. ``multipliers``:
+    the initial multipliers at any scale; not negative, except for equalities. The iteration of a problem also ends when
+    the lower bound shows that the value is far from 1.
     """
     state = cone.start(problems, multipliers)
-    path = _CentralPath(cone, problems, state, target)
-    start = Point.unsolved(cone.weights(state), state.multipliers)
-    return iterate(path, start, Stop(target, max_steps, patience=3), report)
+    path = _CentralPath(cone, problems, state, stop.target)
+    return iterate(path, Point.unsolved(cone.weights(state), state.multipliers), stop, report)
 
 
 class _CentralPath(Iteration):
@@ -80,19 +65,18 @@ class _CentralPath(Iteration):
 
     def __init__(self, cone: Cone, problems: Problems, state: State, target: float) -> None:
         self.cone, self.problems, self.state, self.target = cone, problems, state, target
-        self.next_finish = np.full(len(state.multipliers), FINISH_FROM)
+        self.next_finish = np.full(len(state.multipliers), FINISH)
 
     def evaluate(self) -> Iterates:
-        """The iterates; near the optimum the results of the direct method, where they are precise enough."""
+        """Return the iterates; near the optimum those of the face method, where they are precise enough."""
         cone, problems, state, target = self.cone, self.problems, self.state, self.target
-        point = cone.weights(state)
+        point, multipliers = cone.weights(state), state.multipliers
         self.image = problems.rows.apply(point)
-        error, bound = measure(problems, point, self.image, cone.value(state), state.multipliers, target)
-        multipliers = state.multipliers
+        error, bound = problems.measure(point, self.image, cone.value(state), multipliers, target)
         near = np.flatnonzero(error < self.next_finish)
         if len(near):
-            self.next_finish[near] = FINISH_AGAIN * error[near]
-            found = _finished(cone, problems, state, near, target)
+            self.next_finish[near] = FINISH * error[near]
+            found = self._on_face(near)
             done = found.gap <= target
             near = near[done]
             point, multipliers, error = point.copy(), multipliers.copy(), error.copy()
@@ -100,33 +84,124 @@ class _CentralPath(Iteration):
         diverged = bound > DIVERGED
         return Iterates(point, multipliers, error, ~diverged & np.isfinite(bound), diverged)
 
+    def _on_face(self, some: Int[np.ndarray, " some"]) -> Point:
+        """Solve some of the problems by the face method, with the rows that probably hold with equality."""
+        cone, state = self.cone, self.state
+        own = self.problems if len(some) == len(self.problems.right) else self.problems.select(some)
+        weights, multipliers, slack = cone.weights(state)[some], state.multipliers[some], state.slack[some]
+        held = multipliers * slack.max(axis=-1, keepdims=True) > slack * multipliers.max(axis=-1, keepdims=True)
+        held = (held & (own.right >= 0)) | own.equality
+        return solve_on_face(cone.face, own, weights, multipliers, held, cone.value(state)[some], self.target)
+
     def select(self, going: Bool[np.ndarray, " N"]) -> None:
-        self.problems, self.image = self.problems.keep(going), self.image[going]
+        self.problems, self.image = self.problems.select(going), self.image[going]
         self.state = State(*(part[going] for part in self.state))
         self.next_finish = self.next_finish[going]
 
     def advance(self) -> None:
-        """Make one predictor-corrector step."""
-        primal = self.problems.right + self.state.slack - self.image
-        self.state = _advance(self.cone, self.problems, self.state, primal)
+        """Make one step."""
+        lacking = self.problems.right + self.state.slack - self.image
+        step, lengths = predictor_corrector(_Equations(self.cone, self.problems, self.state, lacking))
+        self.state = self.cone.move(self.problems, self.state, step.change.state, lengths)
 
 
-def _finished(cone: Cone, problems: Problems, state: State, some: Int[np.ndarray, " some"], target: float) -> Point:
-    """Some of the problems by the direct method, from a point near the optimum."""
-    own = problems if len(some) == len(problems.right) else problems.keep(some)
-    weights, multipliers, slack = cone.weights(state)[some], state.multipliers[some], state.slack[some]
-    held = multipliers * slack.max(axis=-1, keepdims=True) > slack * multipliers.max(axis=-1, keepdims=True)
-    held = (held & (own.right >= 0)) | own.equality
-    return solve_directly(cone.face, own, weights, multipliers, held, cone.value(state)[some], target)
+class _Step(NamedTuple):
+    """A change of the iterate, and how fast the free and the tied matrix approach the boundary, as 1/length."""
+
+    change: Change
+    falls: Float[np.ndarray, "2 N"]
+
+
+class _Equations:
+    """The equations of a step at one iterate: T, sΔλ + λΔs and A(ΔW) − Δs = ``lacking`` are given."""
+
+    def __init__(self, cone: Cone, problems: Problems, state: State, lacking: RowVector) -> None:
+        self.cone, self.problems, self.state, self.lacking = cone, problems, state, lacking
+        self.scaling, lost = _scaling(state)
+        self.d = d = self.scaling.d
+        self.newton = cone.newton(problems, state, self.scaling)
+        self.failed = lost | self.newton.failed
+        self.unequal = (~problems.equality).astype(np.float64)
+        self.products = state.multipliers * state.slack
+        self.count = d.shape[1] + self.unequal.sum(axis=-1)
+        self.mu = (np.vecdot(d, d) + self.products.sum(axis=-1)) / self.count
+        root = 1 / np.sqrt(d)
+        self.scale = root[:, :, None] * root[:, None, :]
+
+    def predictor(self) -> _Step:
+        target = np.zeros_like(self.scaling.R)
+        diagonal_of(target)[:] = -self.d
+        change = self.newton.solve(target, -self.products, self.lacking)
+        # with T = −diag(d), the scaled changes of the two matrices are −I together
+        values = eigvalsh(change.scaled_free * self.scale)
+        return _Step(change, np.stack([-values[:, 0], 1 + values[:, -1]]))
+
+    def corrector(self, aim: Values, predictor: _Step) -> _Step:
+        guess, d = predictor.change, self.d
+        product = guess.scaled_free @ guess.scaled_tied
+        target = -0.5 * (product + product.mT)
+        diagonal_of(target)[:] += aim[:, None] - d**2
+        target *= 2 / (d[:, :, None] + d[:, None, :])
+        row_target = aim[:, None] - self.products - guess.state.multipliers * guess.state.slack
+        change = self._refined(self.newton.solve(target, self.unequal * row_target, self.lacking))
+        both = (change.scaled_free, change.scaled_tied)
+        return _Step(change, np.stack([-eigvalsh(part * self.scale)[:, 0] for part in both]))
+
+    def longest(self, step: _Step) -> Lengths:
+        """Return the primal and dual step lengths to the first bound, at most 10."""
+        falls = step.falls if self.cone.primal_is_free else step.falls[::-1]
+        # on equalities, positive numbers to divide by, and no decrease
+        fixed, state, change = 1 - self.unequal, self.state, step.change.state
+        slack = self.unequal * change.slack / (state.slack + fixed)
+        multipliers = self.unequal * change.multipliers / (self.unequal * state.multipliers + fixed)
+        rows = -np.stack([slack, multipliers]).min(axis=-1)
+        primal, dual = 1 / np.maximum(np.maximum(falls, rows), 0.1)
+        return primal, dual
+
+    def mu_after(self, step: _Step, lengths: Lengths) -> Values:
+        """Return μ from ⟨P, D⟩ + ⟨λ, s⟩, with the matrices in the scaled coordinates."""
+        (primal, dual), d = lengths, self.d
+        free_length, tied_length = (primal, dual) if self.cone.primal_is_free else (dual, primal)
+        change, free, tied = step.change.state, step.change.scaled_free, step.change.scaled_tied
+        matrices = np.vecdot(d, d + free_length[:, None] * diagonal_of(free) + tied_length[:, None] * diagonal_of(tied))
+        matrices += np.vecdot(free.reshape(len(d), -1), tied.reshape(len(d), -1)) * (free_length * tied_length)
+        multipliers = self.state.multipliers + dual[:, None] * change.multipliers
+        slack = self.state.slack + primal[:, None] * change.slack
+        return np.asarray((matrices + np.vecdot(multipliers, slack)) / self.count)
+
+    def _refined(self, change: Change) -> Change:
+        """Refine A(ΔW) − Δs = ``lacking`` iteratively.
+
+        Near infeasibility rows nearly cancel each other. At a value of V the matrix of the equations then has errors of
+        eps·V², while its products with a step have errors of eps·V only, compared with right sides of 1/V.
+        """
+        allowed = REFINED * np.where(self.problems.asked, self.problems.right, np.inf).min(axis=-1)
+        rest, size = self._lacks(change)
+        for _ in range(MAX_REFINEMENTS):
+            if np.all(size <= allowed):
+                break
+            more = self.newton.solve(np.zeros_like(change.scaled_free), np.zeros_like(rest), rest)
+            rest, rest_size = self._lacks(change.plus(more, np.ones(len(size))))
+            better = rest_size <= 0.5 * size
+            if not better.any():
+                break
+            change = change.plus(more, better.astype(np.float64))
+            size = np.where(better, rest_size, 0.0)  # the others do not improve any more
+        return change
+
+    def _lacks(self, change: Change) -> tuple[RowVector, Values]:
+        rest = self.lacking + change.state.slack - self.problems.rows.apply(self.cone.weights(change.state))
+        return rest, np.abs(rest).max(axis=-1)
 
 
 def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
-    """And where the matrices are no longer positive definite."""
+    """Return R and d, and where the matrices are no longer positive definite."""
+    free: Matrix = state.free
     try:
-        factor = np.linalg.cholesky(state.free)
+        factor = np.linalg.cholesky(free)
         lost = np.zeros(len(factor), bool)
     except np.linalg.LinAlgError:
-        answers = [dpotrf(matrix, lower=True, clean=True) for matrix in state.free]
+        answers = [dpotrf(matrix, lower=True, clean=True) for matrix in free]
         lost = np.array([failed != 0 for _, failed in answers])
         factor = np.stack([np.eye(len(part)) if failed else part for part, failed in answers])
     # near the central path every squared d is about μ: this loses fewer digits than the usual square would
@@ -134,97 +209,3 @@ def _scaling(state: State) -> tuple[Scaling, Bool[np.ndarray, " N"]]:
     lost |= squares[:, 0] <= 0
     d = np.sqrt(np.where(squares > 0, squares, 1.0))
     return Scaling(factor @ (vectors / np.sqrt(d)[:, None, :]), d), lost
-
-
-def _refined(cone: Cone, problems: Problems, newton: Newton, step: Step, primal: RowVector) -> Step:
-    """The step, with iterative refinement of A(ΔW) − Δs = ``primal``.
-
-    Near infeasibility rows nearly cancel each other. At a value of V the matrix of the equations then has errors of
-    eps·V², while its products with a step have errors of eps·V only, compared with right sides of 1/V.
-    """
-    allowed = REFINED * problems.smallest
-
-    def left_of(step: Step) -> tuple[RowVector, Values]:
-        rest = primal + step.change.slack
-        rest -= problems.rows.apply(cone.weights(step.change))
-        return rest, np.abs(rest).max(axis=-1)
-
-    rest, size = left_of(step)
-    for _ in range(MAX_REFINEMENTS):
-        if np.all(size <= allowed):
-            break
-        more = newton.solve(np.zeros_like(step.scaled_free), np.zeros_like(primal), rest)
-        rest, rest_size = left_of(_plus(step, more, np.ones(len(size))))
-        better = rest_size <= 0.5 * size
-        if not better.any():
-            break
-        step = _plus(step, more, better.astype(np.float64))
-        size = np.where(better, rest_size, 0.0)  # the others do not improve any more
-    return step
-
-
-def _plus(step: Step, more: Step, share: Values) -> Step:
-    def sum_of(whole: np.ndarray, part: np.ndarray) -> np.ndarray:
-        return np.asarray(whole + share.reshape(-1, *[1] * (part.ndim - 1)) * part)
-
-    return Step(State(*map(sum_of, step.change, more.change)), *map(sum_of, step[1:], more[1:]))
-
-
-def _advance(cone: Cone, problems: Problems, state: State, primal: RowVector) -> State:
-    """One predictor-corrector step; NaN for a problem that breaks down."""
-    scaling, lost = _scaling(state)
-    d = scaling.d
-    size, K = d.shape
-    unequal, count = problems.unequal, K + problems.num_unequal
-    products = state.multipliers * state.slack
-    mu = (np.vecdot(d, d) + products.sum(axis=-1)) / count
-    newton = cone.newton(problems, state, scaling)
-    lost |= newton.failed
-    root = 1 / np.sqrt(d)
-    scale = root[:, :, None] * root[:, None, :]
-    # on equalities, positive numbers to divide by, and no decrease
-    fixed = 1 - unequal
-    row_scale = np.stack([unequal / (state.slack + fixed), unequal / (state.multipliers * unequal + fixed)])
-
-    def longest(step: Step, falls: Falls) -> Lengths:
-        """The primal and dual step lengths to the first bound, at most 10, from the decreases of both matrices."""
-        if not cone.primal_is_free:
-            falls = falls[::-1]
-        rows = (np.stack([step.change.slack, step.change.multipliers]) * row_scale).min(axis=-1)
-        primal_length, dual_length = 1 / np.maximum(np.maximum(falls, -rows), 0.1)
-        return primal_length, dual_length
-
-    target = np.zeros_like(scaling.R)
-    diagonal_of(target)[:] = -d
-    guess = newton.solve(target, -products, primal)
-    free, tied = guess.scaled_free, guess.scaled_tied
-    values = eigvalsh(free * scale)
-    # in these coordinates the two changes are −I together
-    lengths = longest(guess, np.stack([-values[:, 0], 1 + values[:, -1]]))
-    primal_length, dual_length = (np.minimum(length, 1.0) for length in lengths)
-    free_length, tied_length = (primal_length, dual_length) if cone.primal_is_free else (dual_length, primal_length)
-    # ⟨P, D⟩ + ⟨λ, s⟩ ahead; the matrices in the scaled coordinates
-    ahead = (
-        np.vecdot(d, d + free_length[:, None] * diagonal_of(free))
-        + np.vecdot(d, diagonal_of(tied)) * tied_length
-        + np.vecdot(free.reshape(size, -1), tied.reshape(size, -1)) * (free_length * tied_length)
-        + np.vecdot(
-            state.multipliers + dual_length[:, None] * guess.change.multipliers,
-            state.slack + primal_length[:, None] * guess.change.slack,
-        )
-    )
-    # cautious where the predictor was cut short
-    reached = np.minimum(primal_length, dual_length)
-    aim = mu * np.clip(ahead / (count * mu), 1e-6, 1.0) ** np.maximum(1.0, 2 * reached**2)
-
-    product = free @ tied
-    target = product + product.mT
-    target *= -0.5
-    diagonal_of(target)[:] += aim[:, None] - d**2
-    target *= 2 / (d[:, :, None] + d[:, None, :])
-    row_target = aim[:, None] - products - guess.change.multipliers * guess.change.slack
-    step = _refined(cone, problems, newton, newton.solve(target, unequal * row_target, primal), primal)
-    falls = np.stack([-eigvalsh(part * scale)[:, 0] for part in (step.scaled_free, step.scaled_tied)])
-    near = 0.9 + 0.095 * reached
-    primal_length, dual_length = (np.minimum(1.0, near * length) for length in longest(step, falls))
-    return cone.move(problems, state, step.change, (primal_length, np.where(lost, np.nan, dual_length)))

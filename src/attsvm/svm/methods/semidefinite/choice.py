@@ -1,0 +1,250 @@
+"""The least nuclear or spectral norm: which method solves which problems.
+
+Three methods, each the fastest somewhere: Newton's method on a face (``face.py``) for small problems; the interior
+point (``interior_point.py``) where that fails, as on nearly infeasible problems; and Douglas-Rachford splitting
+(``generic/douglas_rachford.py``) for large problems.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from attsvm._utils.linear_algebra import singular_values
+from attsvm.norms import Norm, Nuclear, Spectral
+from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
+from attsvm.svm.constraints.pair_rows import Block, Reduced, reduced_rows
+from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.frobenius.choice import solve_frobenius
+from attsvm.svm.loop import Point, Stop, Watch
+from attsvm.svm.methods.batches import chunks, undecided
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.generic.solve_generic import SPLITTING, solve_generic, solve_one
+from attsvm.svm.methods.growing import growing_rows
+from attsvm.svm.methods.predictor_corrector import Values
+from attsvm.svm.methods.registry import solver
+from attsvm.svm.methods.semidefinite.cone import Cone, NuclearCone, SpectralCone
+from attsvm.svm.methods.semidefinite.face import solve_on_face
+from attsvm.svm.methods.semidefinite.interior_point import interior_point
+from attsvm.svm.methods.semidefinite.problems import Problems
+
+METHOD = "semidefinite"
+
+METHODS = METHOD, SPLITTING
+
+SPLIT_NUMBERS = 300_000
+"""With at least this many numbers in the rows, the splitting is faster than the interior point."""
+
+SPLIT_STEPS = 400
+"""Steps of the splitting after which the interior point is used; most problems need 100 to 300."""
+
+GROWN_ROWS = 300
+"""With more rows than this, a growing set of rows is used if the Frobenius norm needs less than a third of them."""
+
+MOST_ROWS = 1500
+"""With more rows than this, a growing set of rows is always used."""
+
+CHUNK = 1_000_000
+"""Numbers in the equations of problems solved together: more would not fit into the processor's cache."""
+
+FACE_ROWS = 400
+"""Up to so many rows the face is looked for from the answer in the Frobenius norm, before the interior point."""
+
+
+@solver(Nuclear, methods=METHODS)
+def solve_nuclear(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Least nuclear norm, to which training the factors of W = K Q' converges; the weights have their true rank."""
+    if method == SPLITTING:
+        return solve_generic(constraints, norm, settings, method)
+    return solve_semidefinite(constraints, norm, NuclearCone, settings, method)
+
+
+@solver(Spectral, methods=METHODS)
+def solve_spectral(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Least spectral norm, to which spectral descent and Muon are conjectured to converge."""
+    if method == SPLITTING:
+        return solve_generic(constraints, norm, settings, method)
+    return solve_semidefinite(constraints, norm, SpectralCone, settings, method)
+
+
+def solve_semidefinite(
+    constraints: Constraints, norm: Norm, cone: Callable[[int], Cone], settings: Settings, method: str | None = None
+) -> Candidate:
+    """Minimise N(W) under the constraints, many problems together, for a norm that is a semidefinite program.
+
+    The answer in the Frobenius norm shows which problems are infeasible, the size of the value, and which rows are
+    probably active. The weights lie in the span of the data.
+
+    ``cone``: the cone of the norm, given d_k. ``method``: "semidefinite" leaves out the splitting.
+    """
+    flat = constraints.with_one_axis()
+    size = flat.batch_shape[0]
+    weights = np.zeros((size, *flat.weights_shape))
+    multipliers = np.zeros(flat.inequality.shape)
+    ray, steps = np.zeros(size, bool), np.zeros(size, int)
+    warm = None if settings.warm_start is None else settings.warm_start.reshape(weights.shape)
+    task = _Task(norm, cone, settings, Watch(settings.report))
+    used, why = METHOD, f"the {norm.name} norm is a semidefinite program with rows of rank one"
+    equations = flat.most_rows * max(flat.most_rows, math.prod(flat.weights_shape))
+    for index in chunks(undecided(flat), equations, CHUNK):
+        some = flat if len(index) == size else flat[index]
+        frobenius = _frobenius(some if constraints.batch_shape else constraints)
+        ray[index], multipliers[index] = frobenius.ray, frobenius.multipliers
+        left = ~frobenius.ray
+        if not left.any():
+            continue
+        some, index = some if left.all() else some[left], index[left]
+        begin = frobenius.weights[left], frobenius.multipliers[left]
+        own = task if warm is None else task._replace(settings=replace(settings, warm_start=warm[index]))
+        if len(left) > 1:
+            found = own.solve_rows(some, *begin)
+        elif method is None and _row_numbers(some) >= SPLIT_NUMBERS:
+            found, used, why = own.solve_large(some, *begin)
+        else:
+            found, used, why = own.solve_small(some, *begin)
+        weights[index], multipliers[index], steps[index] = found.weights, found.multipliers, found.steps
+    return Candidate(weights, multipliers, ray, steps, used, why).with_axes_of(constraints)
+
+
+def _row_numbers(constraints: Constraints) -> int:
+    """Return how many numbers are in the rows of the largest problem, in the span of the data."""
+    *_, n, Q, _ = constraints.inequality.shape
+    d_k, d_q = constraints.weights_shape
+    rows = constraints.most_rows
+    return int(rows * min(d_k, rows) * min(d_q, n * Q))
+
+
+def _frobenius(constraints: Constraints) -> Candidate:
+    """Return the answer in the Frobenius norm, with one batch axis; one problem takes another way than many."""
+    if math.prod(constraints.batch_shape) != 1:
+        return solve_frobenius(constraints, Settings())
+    return Candidate.joined([solve_frobenius(constraints[0] if constraints.batch_shape else constraints, Settings())])
+
+
+class _Task(NamedTuple):
+    """How problems are solved, from their answers in the Frobenius norm."""
+
+    norm: Norm
+    cone: Callable[[int], Cone]
+    settings: Settings
+    watch: Watch
+
+    def solve_large(
+        self, constraints: Constraints, weights: Weights, multipliers: TokenValues
+    ) -> tuple[Point, str, str]:
+        """Solve one problem by the splitting, then by the other methods if it is not enough."""
+        settings, watch = self.settings, self.watch
+        limit = SPLIT_STEPS if settings.max_steps is None else min(SPLIT_STEPS, settings.max_steps)
+        warm = None if settings.warm_start is None else settings.warm_start[0]
+        own = replace(settings, max_steps=limit, warm_start=warm, warm_multipliers=None)
+        found, _ = solve_one(constraints, self.norm, (SPLITTING,), own, watch, weights, multipliers)
+        steps = int(found.steps[0])
+        if found.gap[0] <= settings.tol or watch.stopped or steps == settings.max_steps:
+            return found, SPLITTING, f"a large problem: proximal steps of the {self.norm.name} norm"
+        left = None if settings.max_steps is None else settings.max_steps - steps
+        own_task = self._replace(settings=replace(settings, warm_start=found.weights, max_steps=left))
+        found, method, why = own_task.solve_small(constraints, weights, multipliers)
+        return found._replace(steps=found.steps + steps), method, why
+
+    def solve_small(
+        self, constraints: Constraints, weights: Weights, multipliers: TokenValues
+    ) -> tuple[Point, str, str]:
+        """Solve one problem without the splitting, on a growing set of rows if there are many."""
+        settings, rows = self.settings, constraints.most_rows
+        why = f"the {self.norm.name} norm is a semidefinite program with rows of rank one"
+        few_active = rows > 3 * int(np.count_nonzero(multipliers))
+        if not (rows > MOST_ROWS or (rows > GROWN_ROWS and few_active)):
+            return self.solve_rows(constraints, weights, multipliers), METHOD, why
+
+        def solve(some: Constraints, tol: float, limit: int | None, before: Point | None) -> Point:
+            own = replace(settings, tol=tol, max_steps=limit)
+            own = own if before is None else replace(own, warm_start=before.weights)
+            return self._replace(settings=own).solve_rows(some, weights, multipliers)
+
+        stopped, limit = lambda: self.watch.stopped, settings.max_steps
+        grown = growing_rows(constraints, weights, multipliers, solve, settings.tol, limit, stopped)
+        return grown.point, METHOD, f"{why}, here on a growing set of them"
+
+    def solve_rows(self, constraints: Constraints, weights: Weights, multipliers: TokenValues) -> Point:
+        """Solve some problems together, with all rows: first on their faces, then by the interior point."""
+        norm, _, settings, watch = self
+        reduced = reduced_rows(constraints)
+        known, own_multipliers = reduced.contract(weights), reduced.unit.gather(multipliers)
+        sizes = _sizes(reduced, norm, known)
+        if settings.warm_start is not None:
+            warm = reduced.contract(settings.warm_start)
+            warm_sizes = _sizes(reduced, norm, warm)
+            shorter = warm_sizes < sizes
+            known[shorter], sizes[shorter] = warm[shorter], warm_sizes[shorter]
+        sizes = np.where(np.isfinite(sizes), sizes, 1.0)
+        # the value becomes about 1
+        right = np.where(reduced.unit.right > 0, reduced.unit.right / sizes[:, None], reduced.unit.right)
+        problems = Problems(reduced.rows, right, reduced.unit.equality)
+        cone = self.cone(reduced.rows.left.shape[-1])
+        best = Point.unsolved(np.zeros_like(known), own_multipliers)
+        target = max(0.2 * settings.tol, 1e-12)
+        # the steps on a face have no gap that could be reported
+        if settings.report is None and settings.max_steps is None and right.shape[1] <= FACE_ROWS:
+            self._on_faces(best, problems, cone, known / sizes[:, None, None], own_multipliers, target)
+        for start in (_raised, _even):
+            index = np.flatnonzero(best.gap > settings.tol)
+            if len(index) == 0 or watch.stopped:
+                break
+            stop = Stop(target)
+            if settings.max_steps is not None:
+                stop = stop._replace(max_steps=settings.max_steps - int(best.steps[index].max()))
+            if stop.max_steps > 0:
+                own = problems if len(index) == len(sizes) else problems.select(index)
+                found = interior_point(cone, own, start(own, own_multipliers[index]), stop, watch)
+                best.steps[index] += found.steps
+                best.improve(index, cone.cleaned(own, found, target))
+        _keep_known(reduced, norm, best, known, sizes, settings.tol)
+        shape = constraints.inequality.shape[1:]
+        all_weights, all_multipliers = reduced.expand(best.weights), reduced.unit.spread(best.multipliers, shape)
+        return best._replace(weights=all_weights, multipliers=all_multipliers)
+
+    def _on_faces(
+        self, best: Point, problems: Problems, cone: Cone, weights: Block, multipliers: RowVector, target: float
+    ) -> None:
+        """Solve all problems on the faces of their Frobenius answers, which are often near enough."""
+        sigma = singular_values(problems.rows.adjoint(multipliers))
+        _, size = cone.face.values(sigma, sigma)
+        held, start = (multipliers > 0) | problems.equality, multipliers * (0.9 / size)[:, None]
+        found = solve_on_face(cone.face, problems, weights, start, held, np.ones(len(size)), target)
+        done = found.gap <= target
+        best.improve(np.arange(len(done)), found._replace(gap=np.where(done, found.gap, np.inf)))
+        best.steps[done] = found.steps[done]
+
+
+def _raised(problems: Problems, multipliers: RowVector) -> RowVector:
+    """Return a start inside the cone: multipliers of at least a tenth of the largest."""
+    top = np.max(np.abs(multipliers), axis=-1, keepdims=True)
+    return np.where(problems.equality, multipliers, np.maximum(multipliers, 0.1 * top))
+
+
+def _even(problems: Problems, multipliers: RowVector) -> RowVector:
+    """Return a start that does not depend on the multipliers."""
+    return np.where(problems.equality, 0.0, np.where(problems.asked, 1.0, 0.1))
+
+
+def _keep_known(reduced: Reduced, norm: Norm, best: Point, known: Block, sizes: Values, tol: float) -> None:
+    """Keep the initial weights where the iteration ended early with worse ones."""
+    short = best.gap > tol
+    if not np.count_nonzero(short):
+        return
+    rigid = np.any(reduced.unit.equality | (reduced.unit.right == 0), axis=-1)
+    better = short & np.where(rigid, best.gap == np.inf, sizes < _sizes(reduced, norm, best.weights))
+    best.weights[better] = known[better]
+
+
+def _sizes(reduced: Reduced, norm: Norm, weights: Block) -> Values:
+    """Return the values of weights scaled to a margin of 1; ∞ where the margin is not positive."""
+    right = reduced.unit.right
+    asked = right > 0
+    relative = reduced.rows.apply(weights) / np.where(asked, right, 1.0)
+    margin = np.minimum.reduce(relative, axis=-1, where=asked, initial=np.inf)
+    positive = margin > 0
+    sizes = norm.values(weights) / np.where(positive, margin, 1.0)
+    return np.where(positive & (sizes > 0), sizes, np.inf)

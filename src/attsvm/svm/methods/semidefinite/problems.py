@@ -1,0 +1,64 @@
+"""Problems with rows of rank one for the nuclear and the spectral norm, many together, and the estimate of the gap."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from attsvm.svm.constraints.pair_rows import Block, PairRows
+from attsvm.svm.constraints.unit_rows import Chosen, RowVector
+from attsvm.svm.methods.growing import RIGID
+from attsvm.svm.methods.predictor_corrector import Values
+
+Matrix = Float[np.ndarray, "N K K"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problems:
+    """N problems: rows of unit norm and their right sides. A missing row is a row of zeros with right side −1."""
+
+    rows: PairRows
+    right: RowVector
+    equality: Bool[np.ndarray, "N m"]
+
+    def select(self, some: Chosen) -> "Problems":
+        return Problems(self.rows.keep(some), self.right[some], self.equality[some])
+
+    @cached_property
+    def asked(self) -> Bool[np.ndarray, "N m"]:
+        """Where a margin is required."""
+        return self.right > 0
+
+    @cached_property
+    def asked_right(self) -> RowVector:
+        """The right side where a margin is required, and 0 elsewhere."""
+        return np.where(self.asked, self.right, 0.0)
+
+    @cached_property
+    def divisor(self) -> RowVector:
+        """The right side where a margin is required, and 1 elsewhere."""
+        return np.where(self.asked, self.right, 1.0)
+
+    @cached_property
+    def has_rigid(self) -> bool:
+        """Whether there are equalities or rows with right side 0."""
+        return bool(np.count_nonzero((self.right == 0) | self.equality))
+
+    def measure(
+        self, weights: Block, image: RowVector, value: Values, multipliers: RowVector, target: float
+    ) -> tuple[Values, Values]:
+        """Return the distance of W and λ from a solution, and the lower bound.
+
+        The distance is the relative gap after scaling, which is ∞ while a margin is not positive, plus the violation
+        of equalities and rows with right side 0, which scaling cannot repair, in units in which RIGID ‖W‖ is
+        ``target``. ``image``: A(W). ``value``: N(W), or a bound on it.
+        """
+        margin = np.minimum.reduce(image / self.divisor, axis=-1, where=self.asked, initial=np.inf)
+        bound = np.vecdot(self.asked_right, multipliers)
+        error = np.abs(1 - bound * margin / value)
+        if self.has_rigid:
+            rigid = np.where(self.equality, np.abs(image), np.where(self.right == 0, -image, 0.0)).max(axis=-1)
+            flat = weights.reshape(len(weights), -1)
+            error += target / RIGID * np.maximum(rigid, 0.0) / np.sqrt(np.vecdot(flat, flat))
+        return np.where((margin > 0) & np.isfinite(error), error, np.inf), bound
