@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from attsvm.errors import ProblemError
 from attsvm.norms.base import Norm, proxes, refuse_joint_parts, sample_shape
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import NORMS
@@ -91,6 +92,25 @@ class Lifted(Norm):
             return self.of_vectors.steepest(g)
         return self.rebuilt(g, self.of.steepest)
 
+    def apart(self, x: Any, trials: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """Take matrices (r, c, B) apart, in JAX: their sizes (k, B), and the function that puts in other sizes."""
+        raise ProblemError(f"norm: {self.name}: JAX cannot take a matrix apart into its {self.what}")
+
+    def size_in_trials(self, tree: Any, trials: Any) -> Any:
+        """Compute the norm of one parameter in each trial, in JAX; see :mod:`attsvm.optimizers.sizes`."""
+        x = trials.only(self, tree)
+        if x.ndim <= 2:
+            return trials.size_of(self.of_vectors, tree)
+        return trials.size_of(self.of, {"": self.apart(x, trials)[0]})
+
+    def steepest_in_trials(self, gradient: Any, trials: Any) -> Any:
+        """Compute the steepest direction in each trial, in JAX."""
+        xp = trials.jnp
+        sizes, put = self.apart(gradient, trials)
+        largest = trials.over_entries(xp.maximum, sizes)
+        sizes = trials.settle(sizes / xp.where(largest > 0, largest, 1.0))
+        return put(xp.where(sizes > 0, trials.steepest(self.of, sizes), 0.0))
+
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """That of the vector norm: the sizes of a matrix have its Frobenius norm as their length."""
         return self.of.frobenius_factor((len(self.sizes(np.zeros(shape))), 1))
@@ -136,6 +156,14 @@ class OnSingularValues(Lifted):
         kept = sigma > max(x.shape[-2:]) * float(xp.finfo(x.dtype).eps) * sigma[..., :1]
         changed = xp.where(kept, change(xp.where(kept, sigma, 0.0)), 0.0)
         return (U * changed[..., None, :]) @ Vt
+
+    def apart(self, x: Any, trials: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """Take matrices apart into singular values, in JAX."""
+        xp = trials.jnp
+        left, values, right = trials.decomposed(self, x)
+        eps = float(np.finfo(x.dtype).eps)
+        counts = values > max(x.shape[:-1]) * eps * trials.over_entries(xp.maximum, values)
+        return xp.where(counts, values, 0.0), lambda sizes: trials.contract("rk,ck->rc", left * sizes, right)
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:
@@ -205,6 +233,12 @@ class OnRows(Lifted):
         ratio = xp.where(lengths > 0, change(lengths) / xp.where(lengths > 0, lengths, 1.0), 0.0)
         return x * ratio[..., None]
 
+    def apart(self, x: Any, trials: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """Take matrices apart into the lengths of their rows, in JAX."""
+        xp = trials.jnp
+        lengths = xp.sqrt(trials.total(x * x, axis=1)[:, 0])
+        return lengths, lambda sizes: (sizes / xp.where(lengths > 0, lengths, 1.0))[:, None] * x
+
     @classmethod
     def parse(cls, text: str) -> Norm | None:
         """Read "l2,1", "linf,2" or "l2,inf"; the exponent 2 is that of the rows. "l2,1-rows" is the same."""
@@ -244,6 +278,12 @@ class OnColumns(Lifted):
     def rebuilt(self, x: Any, change: Callable[[Any], Any]) -> Any:
         """Columns of zeros stay."""
         return OnRows(self.of).rebuilt(x.mT, change).mT
+
+    def apart(self, x: Any, trials: Any) -> tuple[Any, Callable[[Any], Any]]:
+        """Take matrices apart into the lengths of their columns, in JAX."""
+        xp = trials.jnp
+        lengths = xp.sqrt(trials.total(x * x, axis=0)[0])
+        return lengths, lambda sizes: (sizes / xp.where(lengths > 0, lengths, 1.0)) * x
 
     @classmethod
     def parse(cls, text: str) -> Norm | None:

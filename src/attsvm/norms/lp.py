@@ -133,6 +133,32 @@ class Lp(Norm):
         length = xp.sum(scaled**q) ** (1 / q)
         return xp.sign(g) * (scaled / xp.where(length > 0, length, 1.0)) ** (q - 1)
 
+    def size_in_trials(self, tree: Any, trials: Any) -> Any:
+        """Compute the norm of all entries in each trial, in JAX; see :mod:`attsvm.optimizers.sizes`."""
+        xp = trials.jnp
+        if np.isinf(self.p):
+            return trials.over_all(xp.maximum, tree, xp.abs)
+        if self.p == 2:
+            return xp.sqrt(trials.sum_of_squares(tree))
+        return trials.power(trials.over_all(xp.add, tree, lambda x: trials.power(xp.abs(x), self.p)), 1.0 / self.p)
+
+    def steepest_in_trials(self, gradient: Any, trials: Any) -> Any:
+        """Compute the steepest direction in each trial, in JAX."""
+        xp = trials.jnp
+        if np.isinf(self.p):
+            return xp.sign(gradient)
+        if self.p == 1:
+            shape = gradient.shape[:-1]
+            index = xp.arange(int(np.prod(shape)), dtype=xp.int32).reshape(*shape, 1)
+            size = xp.abs(gradient)
+            largest = trials.over_entries(xp.maximum, size)
+            first = trials.over_entries(xp.minimum, xp.where(size == largest, index, index.size))
+            return xp.sign(gradient) * (index == first)
+        q = self.p / (self.p - 1.0)
+        size = trials.settle(Lp(q).size_in_trials({"": gradient}, trials))
+        scaled = gradient / xp.where(size > 0, size, 1.0)
+        return scaled if q == 2 else xp.sign(scaled) * trials.power(xp.abs(scaled), q - 1.0)
+
     @classmethod
     def parse(cls, text: str) -> "Lp | None":
         """Read "frobenius", "fro", "l1.75", "linf", or a number."""

@@ -97,6 +97,14 @@ class Scaled(Wrapper):
         """That of N, divided by c."""
         return self.of.steepest(g) / self.factor
 
+    def size_in_trials(self, tree: Any, trials: Any) -> Any:
+        """Multiply that of N by c."""
+        return self.factor * trials.size_of(self.of, tree)
+
+    def steepest_in_trials(self, gradient: Any, trials: Any) -> Any:
+        """Divide that of N by c."""
+        return trials.steepest(self.of, gradient) / self.factor
+
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """That of N times c."""
         return self.factor * self.of.frobenius_factor(shape)

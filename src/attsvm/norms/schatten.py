@@ -40,6 +40,17 @@ class _OfSingularValues(Norm):
         U, sigma, Vt = xp.linalg.svd(x, full_matrices=False)
         return (U * change(xp, sigma)) @ Vt
 
+    def size_in_trials(self, tree: Any, trials: Any) -> Any:
+        """Compute the norm of one parameter in each trial, in JAX; see :mod:`attsvm.optimizers.sizes`."""
+        x = trials.only(self, tree)
+        if x.ndim <= 2:
+            return trials.size_of(self.of_vectors, tree)
+        return self._reduce_trials(trials.decomposed(self, x).values, trials)
+
+    @abstractmethod
+    def _reduce_trials(self, singular: Any, trials: Any) -> Any:
+        """Reduce singular values of shape (k, B) to the norm in each trial."""
+
     def value(self, x: Any, axes: int = 2) -> Any:
         values = self.values(x, min(axes, np.ndim(x)))
         return values if values.ndim else float(values)
@@ -99,6 +110,18 @@ class Nuclear(_OfSingularValues):
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
         return np.asarray(np.add.reduce(singular, axis=-1))
 
+    def _reduce_trials(self, singular: Any, trials: Any) -> Any:
+        return trials.over_entries(trials.jnp.add, singular)
+
+    def steepest_in_trials(self, gradient: Any, trials: Any) -> Any:
+        """Compute u v' of the largest singular value in each trial, in JAX."""
+        xp = trials.jnp
+        left, values, right = trials.decomposed(self, gradient)
+        index = xp.arange(len(values), dtype=xp.int32)[:, None]
+        largest = trials.over_entries(xp.maximum, values)
+        counts = index == trials.over_entries(xp.minimum, xp.where(values == largest, index, len(values)))
+        return trials.contract("rk,ck->rc", xp.where(counts, left, 0.0), right)
+
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """√r for matrices with r singular values."""
         return math.sqrt(min(shape))
@@ -140,6 +163,13 @@ class Spectral(_OfSingularValues):
 
     def _reduce(self, singular: np.ndarray) -> np.ndarray:
         return np.asarray(np.maximum.reduce(singular, axis=-1, initial=0.0))
+
+    def _reduce_trials(self, singular: Any, trials: Any) -> Any:
+        return trials.over_entries(trials.jnp.maximum, singular)
+
+    def steepest_in_trials(self, gradient: Any, trials: Any) -> Any:
+        """Compute U V' in each trial, in JAX."""
+        return trials.exact_polar_factor(trials.matrix(self, gradient))
 
     def frobenius_factor(self, shape: tuple[int, int]) -> float:
         """1: the largest singular value is at most the Frobenius norm."""
