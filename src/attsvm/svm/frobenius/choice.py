@@ -7,7 +7,7 @@ import numpy as np
 from attsvm.svm.certificate import FROBENIUS, certify, unattainable
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
 from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.frobenius.batched_pivoting import solve_together, unsolved
+from attsvm.svm.frobenius.batched import solve_batch, unsolved
 from attsvm.svm.frobenius.dual_search import DualSearch
 from attsvm.svm.frobenius.least_distance import solve_rows
 from attsvm.svm.frobenius.proximal_pivoting import MOST_ROWS
@@ -55,7 +55,7 @@ def solve_frobenius(constraints: Constraints, settings: Settings, method: str | 
     if not constraints.batch_shape:
         return solve_one(constraints, settings, method is not None)
     flat = constraints.with_one_axis()
-    found = solve_together(flat) if method != PRODUCTS and rows <= MOST_TOGETHER else unsolved(flat)
+    found = solve_batch(flat) if method != PRODUCTS and rows <= MOST_TOGETHER else unsolved(flat)
     ray = np.zeros(len(found.done), bool)
     used, why = ROWS, "many problems: their active rows are found together"
     for k in np.flatnonzero(~found.done):

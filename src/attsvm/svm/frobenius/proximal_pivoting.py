@@ -64,18 +64,19 @@ class ProximalPivoting:
         self._there = program.there.reshape(-1)
         self._upper = None if program.upper is None else program.upper.reshape(-1)
 
-    def solve(self, start: Vector, inside: Mask) -> Vector:
+    def solve(self, start: Vector, inside: Mask, weight: float = FIRST_WEIGHT, most_steps: int = MOST_STEPS) -> Vector:
         """Steps from ``start`` until the check stops the search, progress ends, or the block gets too large.
 
-        ``inside``: the entries that are probably between their bounds at the optimum. Returns the last step's point.
+        ``inside``: the entries that are probably between their bounds at the optimum. ``weight``: the first ρ.
+
+        Returns the point of the last step.
         """
         point, at_upper = start.reshape(-1).astype(np.float64), np.zeros(start.size, bool)
         if self._upper is not None:
             at_upper = self._bounded & ~inside.reshape(-1) & (point >= self._upper) & (point > 0)
         inside = np.flatnonzero(inside.reshape(-1) | (self._there & ~self._bounded))
-        weight = FIRST_WEIGHT
         try:
-            for _ in range(MOST_STEPS):
+            for _ in range(most_steps):
                 found = self._step(point, inside, at_upper, weight)
                 if found is None:
                     weight *= HIGHER
@@ -117,7 +118,7 @@ class ProximalPivoting:
             # exchange all entries outside their bounds, and those at a bound whose slack has the wrong sign
             low = self._bounded[inside] & (point[inside] < 0)
             high = np.zeros(len(inside), bool)
-            allowed = self._allowed + EPS * np.linalg.norm(point)
+            allowed = self._allowed + 4 * EPS * np.linalg.norm(point)
             slack[inside] = 0.0
             if self._upper is not None:
                 high = self._bounded[inside] & (point[inside] > self._upper[inside])

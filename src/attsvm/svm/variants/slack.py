@@ -7,19 +7,27 @@ import numpy as np
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
 from attsvm.svm.certificate import Certified, length_of, rounding_of_margins, rounding_of_sums
-from attsvm.svm.constraints.constraints import Constraints, TokenValues, Weights
+from attsvm.svm.constraints.constraints import Constraints, TokenMask, TokenValues, Weights
 from attsvm.svm.constraints.dual_products import DualProducts
 from attsvm.svm.frobenius.dual_search import ALLOWED, DualSearch
+from attsvm.svm.frobenius.proximal_pivoting import LEAST_WEIGHT, ProximalPivoting
 from attsvm.svm.methods.candidate import Candidate, Settings
 
 MOST_TOUCHED_UP = 2_000
 """Largest number of rows between their bounds whose equations are solved by least squares."""
+
 FEW_ROWS = 500
 """With at most this many rows, pivoting needs no gradient steps before it."""
+
 FIRST_STEPS, MAX_STEPS = 300, 20_000
 """Products of a large problem before pivoting, and in all if the caller sets no limit."""
+
 GOOD_GAP = 1e-15
-STIFF = 1e8  # the largest upper bound, relative to the right sides, up to which pivoting is precise
+"""The target of the gap."""
+
+STIFF, LAST_STEPS = 1e8, 12
+"""The largest upper bound, relative to the right sides, up to which pivoting finds the entries at their bounds. With
+larger ones a problem is solved in a smaller box first, and so many proximal steps follow."""
 
 
 class SoftMargin(NamedTuple):
@@ -97,20 +105,39 @@ class _SoftMargin(DualSearch):
             if not self.few:
                 point, _ = self.by_products(np.minimum(products.right / products.eigenvalue, upper), FIRST_STEPS)
                 inside = (point > 0) & (point < upper)
-            share = STIFF / upper.max()
-            if self.running and share < 1:
-                # rounding hides which entries are at a bound; in a smaller box it does not
-                self.upper = upper * share
-                point = self.by_pivoting(point * share, inside, ALLOWED * products.right) / share
+            share = min(1.0, STIFF / upper.max())
+            self.upper = upper * share
+            point = self.by_pivoting(point * share, inside, ALLOWED * products.right) / share
+            if share < 1:
+                # rounding hides which entries are at a bound, but not in a smaller box, where they are mostly the same
                 self.upper, inside = upper, (point > 0) & (point < upper)
-                self.ended = self.reached = False
-            if self.running:
-                point = self.by_pivoting(point, inside, ALLOWED * products.right)
+                pivoting = ProximalPivoting(self._program(self.limit), products.block, ALLOWED * products.right)
+                exact = pivoting.solve(point, inside, LEAST_WEIGHT, most_steps=LAST_STEPS)
+                candidates = (point, self._on_face(point, inside), exact)
+                return min((self.of_original_rows(each) for each in candidates), key=self._gap)
             if self.running and not self.few:
                 point, _ = self.by_products(point, self.limit, face_first=True)
+        return self.of_original_rows(point)
+
+    def _on_face(self, point: TokenValues, inside: TokenMask) -> TokenValues:
+        """Solve K_FF μ_F = h_F − K_FU C_U for the entries inside the box, with those at the upper bound."""
+        products, rows = self.products, np.flatnonzero(inside)
+        point = np.where(inside, 0.0, point)
+        rest = (products.right - products.times(point)).reshape(-1)[rows]
+        point.reshape(-1)[rows] = np.linalg.lstsq(products.block(rows, rows), rest, rcond=1e-14)[0]
+        return np.asarray(np.clip(point, 0.0, self.box))
+
+    def of_original_rows(self, point: TokenValues) -> TokenValues:
+        """λ = μ/‖row‖, C at the upper bound."""
+        products = self.products
         own = products.of_original_rows(point * products.scale)
-        own = np.where(point >= upper, self.C, np.minimum(own, self.C))
+        own = np.where(point >= self.box, self.C, np.minimum(own, self.C))
         return np.where(products.constraints.inequality, own, 0.0)
+
+    def _gap(self, multipliers: TokenValues) -> float:
+        constraints = self.products.constraints
+        weights = _touched_up(constraints, self.C, multipliers)
+        return float(certify_slack(constraints, self.C, weights, multipliers).certified.gap)
 
     def measure(self, point: TokenValues, image: TokenValues) -> tuple[float, float]:
         """(P − D)/P, where P − D = Σ μ(A − h)₊ + Σ (C − μ)(h − A)₊; ∞ outside the bounds."""

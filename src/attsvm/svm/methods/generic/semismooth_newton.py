@@ -17,11 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.linalg.lapack import dpotrf, dtrtrs
-from scipy.optimize import nnls
 
 from attsvm.norms.base import proxes
-from attsvm.svm.frobenius.pivoting import block_pivoting
+from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
 
@@ -224,47 +222,3 @@ def polish(program: Program, bounds: Bounds, target: float, max_steps: int, repo
         if report(step, gap):
             break
     return step
-
-
-def least_quadratic(
-    matrix: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"], free: Bool[np.ndarray, " m"]
-) -> Float[np.ndarray, " m"] | None:
-    """Minimise ½x'Kx − h'x over x_i ≥ 0 where x_i is not free; return None if K is not numerically positive definite.
-
-    ``matrix``: K, symmetric. ``right``: h.
-    """
-    solution = np.zeros(len(right))
-    if not free.any():
-        return _not_negative(matrix, right)
-    signed = ~free
-    own, failed = dpotrf(matrix[np.ix_(free, free)], lower=True)
-    if failed:
-        return None
-    # the free entries follow from the others: what remains is the Schur complement
-    crossed, _ = dtrtrs(own, matrix[np.ix_(free, signed)], lower=True)
-    rest, _ = dtrtrs(own, right[free], lower=True)
-    if signed.any():
-        found = _not_negative(matrix[np.ix_(signed, signed)] - crossed.T @ crossed, right[signed] - crossed.T @ rest)
-        if found is None:
-            return None
-        solution[signed] = found
-    solution[free], _ = dtrtrs(own, rest - crossed @ solution[signed], lower=True, trans=True)
-    return solution
-
-
-def _not_negative(matrix: Float[np.ndarray, "m m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"] | None:
-    """Minimise it without free entries: by block pivoting, or else as a non-negative least-squares problem."""
-    largest = right.max(initial=0.0)
-    if largest <= 0:  # 0 is optimal
-        return np.zeros(len(right))
-    found = block_pivoting(matrix, right / largest)
-    if found is not None:
-        return np.asarray(largest * found)
-    factor, failed = dpotrf(matrix, lower=True)
-    if failed:
-        return None
-    target, _ = dtrtrs(factor, right, lower=True)
-    try:
-        return np.asarray(nnls(factor.T, target, maxiter=10 * len(right))[0])
-    except RuntimeError:  # it cycles
-        return None

@@ -17,9 +17,9 @@ from scipy.optimize import minimize, root
 
 from attsvm.norms import Norm
 from attsvm.norms.scaled import Wrapper
+from attsvm.svm.frobenius.pivoting import least_quadratic
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Program, Vector
-from attsvm.svm.methods.generic.semismooth_newton import least_quadratic
 
 MAX_STEPS = 3000
 LOOK = 10

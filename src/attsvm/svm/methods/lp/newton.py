@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.linalg.lapack import dposv
 
 from attsvm.svm.constraints.row_products import DenseRows, Vector
 from attsvm.svm.constraints.unit_rows import RowVector
+from attsvm.svm.frobenius.pivoting import exchange
 from attsvm.svm.loop import Iterates, Iteration, Point, Report, Stop, iterate
 from attsvm.svm.methods.lp.problems import Problems, dual_exponent, lp_norm
 
@@ -28,9 +28,6 @@ Column = Float[np.ndarray, "N 1"]
 
 MAX_EXCHANGES = 12
 """Largest number of exchanges of active rows in one step; a problem that needs more is solved by another method."""
-
-BROKEN = -1e-12
-"""A condition is violated if it is below this, relative to the largest right side."""
 
 FLAT = 1e-10
 """The smallest curvature used. Entries of smaller curvature add nothing to the norm, but would dominate the others."""
@@ -82,7 +79,10 @@ class _Newton(Iteration):
             if self.model is not None:
                 self._search(self.model)
             self.model, self.multipliers = _model(problems, self.weights, self.multipliers)
-            self.found, self.active = _minimise(problems.rows, self.model, self.active)
+            # its dual has the matrix A D² A'
+            scaled = problems.rows.scaled(self.model.spread)
+            short = self.model.right - problems.rows.apply(self.model.centre)
+            self.found, self.active, _ = exchange(scaled @ scaled.mT, short, self.active, MAX_EXCHANGES)
             self.gradient = problems.rows.adjoint(self.found)
             self.point = self.model.centre + self.model.spread**2 * self.gradient
 
@@ -129,45 +129,6 @@ def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVecto
     power = np.abs(gradient) ** (q - 2)
     spread = np.sqrt(np.maximum((q - 1) * power, FLAT))
     return _Model(gradient, power * gradient - spread * spread * gradient, spread, goal), multipliers
-
-
-def _minimise(
-    rows: DenseRows, model: _Model, active: Bool[np.ndarray, "N m"]
-) -> tuple[RowVector, Bool[np.ndarray, "N m"]]:
-    """Multipliers of the model's minimum, from a guess of the active rows, and these rows; NaN where not found."""
-    scaled = rows.scaled(model.spread)
-    gram = np.matmul(scaled, scaled.mT)
-    short = model.right - rows.apply(model.centre)
-    allowed = BROKEN * np.max(np.abs(short), axis=-1, keepdims=True)
-    multipliers = np.full(short.shape, np.nan)
-    active = active.copy()
-    left = np.arange(len(short))
-    for _ in range(MAX_EXCHANGES):
-        own, guess = gram[left], active[left]
-        solved = _solve_active(own, short[left], guess)
-        condition = np.where(guess, solved, np.matmul(own, solved[..., None])[..., 0] - short[left])
-        broken = ~(condition >= allowed[left])
-        settled = ~broken.any(axis=-1)
-        multipliers[left[settled]] = np.maximum(solved[settled], 0.0)
-        alive = ~settled & np.isfinite(solved).all(axis=-1)
-        left = left[alive]
-        if len(left) == 0:
-            break
-        active[left] ^= broken[alive]
-    return multipliers, active
-
-
-def _solve_active(gram: np.ndarray, right: RowVector, active: Bool[np.ndarray, "N m"]) -> RowVector:
-    """Multipliers that make the active rows equalities, 0 elsewhere; NaN where those rows are dependent."""
-    solved = np.zeros(right.shape)
-    for k, chosen in enumerate(active):
-        inside = chosen.nonzero()[0]
-        if len(inside) == 0:  # which LAPACK's interface refuses
-            continue
-        # the submatrix is symmetric: its transpose is the layout that LAPACK takes without a copy
-        _, values, failed = dposv(gram[k][inside[:, None], inside].T, right[k, inside], overwrite_a=True)
-        solved[k, inside] = np.nan if failed else values
-    return solved
 
 
 def _decrease(x: Vector, change: Vector, exponent: float, linear: Column | float) -> Column:
