@@ -43,9 +43,6 @@ def newton(
     """Least ‖w‖_p under some rows without equalities, for N problems together.
 
     ``weights``, ``multipliers``: feasible w, and λ ≥ 0, not 0: the Frobenius solution. Made for 1.2 ≤ p ≤ 4.
-
-    References: Júdice and Pires (1994), *A block principal pivoting algorithm for large-scale strictly monotone linear
-    complementarity problems*.
     """
     # the convergence is quadratic: two steps without progress are enough
     stop = stop._replace(patience=2)
@@ -79,19 +76,22 @@ class _Newton(Iteration):
             if self.model is not None:
                 self._search(self.model)
             self.model, self.multipliers = _model(problems, self.weights, self.multipliers)
-            # its dual has the matrix A D² A'
-            scaled = problems.rows.scaled(self.model.spread)
-            short = self.model.right - problems.rows.apply(self.model.centre)
+            # the multipliers of its minimum: (A D² A')μ ≥ b − Ac, μ ≥ 0, from a guess of the active rows
+            model, scaled = self.model, problems.rows.scaled(self.model.spread)
+            short = model.right - problems.rows.apply(model.centre)
             self.found, self.active, _ = exchange(scaled @ scaled.mT, short, self.active, MAX_EXCHANGES)
+            # w = c + D² A'μ
             self.gradient = problems.rows.adjoint(self.found)
-            self.point = self.model.centre + self.model.spread**2 * self.gradient
+            self.point = model.centre + model.spread**2 * self.gradient
 
     def _search(self, model: "_Model") -> None:
         """Step towards the minimum of the model as long as the objective decreases."""
         if self.problems.p >= 2:
+            # (1/p)‖w‖_p^p falls along the change of w
             change = self.point - model.origin
             self.weights = model.origin + change * _decrease(model.origin, change, self.problems.p, 0.0)
         else:
+            # (1/q)‖A'λ‖_q^q − b'λ falls along the change of λ
             turn = self.found - self.multipliers
             along = self.gradient - model.origin
             linear = np.vecdot(model.right, turn)[:, None]
@@ -118,6 +118,7 @@ def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVecto
         weights = weights / lp_norm(weights, p)
         margin = np.min(np.where(right > 0, rows.apply(weights) / right, np.inf), axis=-1, keepdims=True)
         goal = np.where(right >= 0, right * margin, -1.0)
+        # d = |w|^{1−p/2}, c = (p−2)/(p−1) w
         spread = np.maximum(np.abs(weights) ** (p - 2), FLAT) ** -0.5
         return _Model(weights, (p - 2) / (p - 1) * weights, spread, goal), multipliers
     q = dual_exponent(p)
@@ -126,6 +127,7 @@ def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVecto
     multipliers, gradient = multipliers / size, gradient / size
     total = np.vecdot(np.maximum(right, 0), multipliers)[:, None]
     goal = np.where(right >= 0, right / total, -1.0)
+    # d² = (q−1)|g|^{q−2}, c = ψ(g) − d² g = (2−q) ψ(g)
     power = np.abs(gradient) ** (q - 2)
     spread = np.sqrt(np.maximum((q - 1) * power, FLAT))
     return _Model(gradient, power * gradient - spread * spread * gradient, spread, goal), multipliers
@@ -133,12 +135,14 @@ def _model(problems: Problems[DenseRows], weights: Vector, multipliers: RowVecto
 
 def _decrease(x: Vector, change: Vector, exponent: float, linear: Column | float) -> Column:
     """Steps t ≤ 1 along which (1/r)‖x + t·change‖_r^r − t·linear falls as it should."""
+    # the gradient of the norm is sign(x)|x|^{r−1}
     size = np.abs(x)
     power = size ** (exponent - 1)
     value = np.vecdot(size, power)[:, None] / exponent
     slope = np.vecdot(np.copysign(power, x), change)[:, None] - linear
     length = np.ones((len(x), 1))
     for _ in range(20):
+        # Armijo's condition, up to rounding
         new = np.sum(np.abs(x + length * change) ** exponent, axis=-1, keepdims=True) / exponent - length * linear
         short = ~(new <= value + 1e-4 * length * slope + 1e-15)
         if not short.any():

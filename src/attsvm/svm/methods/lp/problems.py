@@ -49,6 +49,7 @@ class Problems(NamedTuple, Generic[R]):
         right = self.right
         with np.errstate(all="ignore"):
             asked = right > 0
+            # w/margin is feasible, and λ/‖A'λ‖_q has the dual norm 1
             margin = np.min(np.where(asked, image / right, np.inf), axis=-1, keepdims=True)
             value = lp_norm(weights, self.p) / margin
             bound = np.vecdot(right * asked, multipliers)[..., None] / lp_norm(gradient, dual_exponent(self.p))

@@ -96,6 +96,7 @@ def solve_lp(constraints: Constraints, norm: Norm, settings: Settings, method: s
 
 def _start(constraints: Constraints, weights: Vector, multipliers: TokenValues, warm: np.ndarray | None) -> Vector:
     """Initial weights, scaled to margin 1: those of the warm start if they keep the selection, else ``weights``."""
+    # feasible weights, where the margin is positive
     start, positive = _at_margin_one(constraints, weights)
     # weights without a positive margin are scaled so that W = A*(λ) is optimal
     total = (multipliers * constraints.right).sum(axis=ALL_TOKENS)
@@ -138,18 +139,21 @@ class _Task(NamedTuple):
             point = self._grown(constraints, weights, multipliers)
             if watch.stopped or point.gap[0] <= FAILED or numbers > CHUNK_ROWS or settings.max_steps is not None:
                 return point, INTERIOR_POINT, "many rows: a growing set of them"
+        # all rows, by one method after the other
         rows, unit = dense_selection(constraints)
         problems, start = Problems(rows, unit.right, unit.equality, self.p), unit.gather(multipliers)
-        best, used, why = Point.unsolved(weights, start), "", ""
         stop = Stop(TARGET) if settings.max_steps is None else Stop(TARGET, settings.max_steps)
-        for attempt in self._attempts(len(weights), numbers, bool(unit.equality.any())):
+        first, *others = self._attempts(len(weights), numbers, bool(unit.equality.any()))
+        best, used, why = first.solve(problems, weights, start, stop, watch), first.method, first.why
+        for attempt in others:
             short = np.flatnonzero(best.gap > FAILED)
-            if used and (len(short) == 0 or settings.max_steps is not None or watch.stopped):
+            if len(short) == 0 or settings.max_steps is not None or watch.stopped:
                 break
             again = attempt.solve(problems.select(short), weights[short], start[short], stop, watch)
-            first, better = not used, best.improve(short, again)
-            best.steps[short[better | first]] = again.steps[better | first]
-            if first or np.count_nonzero(better) == len(weights):
+            better = best.improve(short, again)
+            # the steps are those of the method whose answer is kept
+            best.steps[short[better]] = again.steps[better]
+            if np.count_nonzero(better) == len(weights):
                 used, why = attempt.method, attempt.why
         return best._replace(multipliers=unit.spread(best.multipliers, constraints.inequality.shape[1:])), used, why
 
@@ -206,9 +210,11 @@ def linear_programs(
     best = Point.unsolved(weights / size, np.zeros_like(multipliers))
     dim = weights.shape[1]
     for k, (matrix, b, equality) in enumerate(zip(problems.rows.matrix, right, problems.equality, strict=True)):
+        # min 1'(w⁺ + w⁻) with (A, −A)(w⁺, w⁻) ≥ b
         objective, split, side = np.ones(2 * dim), np.hstack([matrix, -matrix]), b
         bounds: Any = (0, None)
         if problems.p != 1:
+            # max γ with Aw − γb ≥ 0, −1 ≤ w ≤ 1
             objective, split, side = np.append(np.zeros(dim), -1.0), np.hstack([matrix, -b[:, None]]), np.zeros(len(b))
             bounds = [(-1, 1)] * dim + [(0, None)]
         found = linprog(
@@ -225,6 +231,7 @@ def linear_programs(
         if found.status != 0 or (problems.p != 1 and not found.x[dim] > 0):
             continue
         best.weights[k] = found.x[:dim] - found.x[dim:] if problems.p == 1 else found.x[:dim] / found.x[dim]
+        # HiGHS returns the derivatives of the objective by the right sides of −Aw ≤ −b
         best.multipliers[k, ~equality] = np.maximum(-found.ineqlin.marginals, 0.0)
         best.multipliers[k, equality] = found.eqlin.marginals
         best.gap[k] = 0.0

@@ -92,6 +92,7 @@ def solve_semidefinite(
         some = flat if len(index) == size else flat[index]
         frobenius = _frobenius(some if constraints.batch_shape else constraints)
         ray[index], multipliers[index] = frobenius.ray, frobenius.multipliers
+        # what is infeasible in one norm is in all: the Farkas multipliers are kept
         left = ~frobenius.ray
         if not left.any():
             continue
@@ -136,6 +137,7 @@ class _Task(NamedTuple):
     ) -> tuple[Point, str, str]:
         """Solve one problem by the splitting, then by the other methods if it is not enough."""
         settings, watch = self.settings, self.watch
+        # splitting, in a number of steps that is usually enough
         limit = SPLIT_STEPS if settings.max_steps is None else min(SPLIT_STEPS, settings.max_steps)
         warm = None if settings.warm_start is None else settings.warm_start[0]
         own = replace(settings, max_steps=limit, warm_start=warm, warm_multipliers=None)
@@ -143,6 +145,7 @@ class _Task(NamedTuple):
         steps = int(found.steps[0])
         if found.gap[0] <= settings.tol or watch.stopped or steps == settings.max_steps:
             return found, SPLITTING, f"a large problem: proximal steps of the {self.norm.name} norm"
+        # the rest starts from its weights
         left = None if settings.max_steps is None else settings.max_steps - steps
         own_task = self._replace(settings=replace(settings, warm_start=found.weights, max_steps=left))
         found, method, why = own_task.solve_small(constraints, weights, multipliers)
@@ -154,6 +157,7 @@ class _Task(NamedTuple):
         """Solve one problem without the splitting, on a growing set of rows if there are many."""
         settings, rows = self.settings, constraints.most_rows
         why = f"the {self.norm.name} norm is a semidefinite program with rows of rank one"
+        # the active rows of the Frobenius norm are a guess of those of this norm
         few_active = rows > 3 * int(np.count_nonzero(multipliers))
         if not (rows > MOST_ROWS or (rows > GROWN_ROWS and few_active)):
             return self.solve_rows(constraints, weights, multipliers), METHOD, why
@@ -172,6 +176,7 @@ class _Task(NamedTuple):
         norm, _, settings, watch = self
         reduced = reduced_rows(constraints)
         known, own_multipliers = reduced.contract(weights), reduced.unit.gather(multipliers)
+        # the better one of the Frobenius answer and the warm start, scaled to a margin of 1, is feasible
         sizes = _sizes(reduced, norm, known)
         if settings.warm_start is not None:
             warm = reduced.contract(settings.warm_start)
@@ -188,6 +193,7 @@ class _Task(NamedTuple):
         # the steps on a face have no gap that could be reported
         if settings.report is None and settings.max_steps is None and right.shape[1] <= FACE_ROWS:
             self._on_faces(best, problems, cone, known / sizes[:, None, None], own_multipliers, target)
+        # the second start is for problems whose Frobenius multipliers are far from those of this norm
         for start in (_raised, _even):
             index = np.flatnonzero(best.gap > settings.tol)
             if len(index) == 0 or watch.stopped:
@@ -209,6 +215,7 @@ class _Task(NamedTuple):
         self, best: Point, problems: Problems, cone: Cone, weights: Block, multipliers: RowVector, target: float
     ) -> None:
         """Solve all problems on the faces of their Frobenius answers, which are often near enough."""
+        # A*(λ) a little inside the dual ball, and W of value 1
         sigma = singular_values(problems.rows.adjoint(multipliers))
         _, size = cone.face.values(sigma, sigma)
         held, start = (multipliers > 0) | problems.equality, multipliers * (0.9 / size)[:, None]

@@ -15,9 +15,6 @@ from attsvm.svm.methods.semidefinite.face import Face, NuclearFace, SpectralFace
 from attsvm.svm.methods.semidefinite.principal_angles import PrincipalCoordinates
 from attsvm.svm.methods.semidefinite.problems import Matrix, Problems
 
-BLOCKED_ROWS = 128
-"""Rows up to which the equations are formed in one piece."""
-
 NEGLIGIBLE = 1e-6
 """Singular values below this, relative to the first, are removed if the gap does not grow."""
 
@@ -101,6 +98,7 @@ class NuclearCone:
 
     def start(self, problems: Problems, multipliers: RowVector) -> State:
         """Return a point on the central path, P = μ D⁻¹, except that A(W) − s = b may not hold."""
+        # ‖A*(λ)‖ = 0.9 is inside the dual ball, and μ makes the nuclear norm of W the size of the value
         image = problems.rows.adjoint(multipliers)
         shrink = 0.9 / np.linalg.svd(image, compute_uv=False)[:, :1]
         multipliers = multipliers * shrink
@@ -153,27 +151,20 @@ class _NuclearNewton:
         self.failed = self.equations.failed
 
     def _matrix(self) -> Float[np.ndarray, "N m m"]:
-        """Return its upper triangle, a query's rows at a time: what a block needs stays in the cache."""
-        rows = self.rows
+        rows, of = self.rows, self.rows.query_of
         left, queries = rows.left @ self.upper, rows.queries @ (0.5**0.5 * self.lower)
-        count = left.shape[1]
-        met, crossed = queries @ queries.mT, left @ queries.mT
-        if count <= BLOCKED_ROWS:
-            crossed = crossed[:, :, rows.query_of]
-            products = (left @ left.mT) * met[:, rows.query_of[:, None], rows.query_of]
-            return np.asarray(products + crossed * crossed.mT)
-        matrix = np.empty((len(left), count, count))
-        for query, (first, end) in enumerate(zip(rows.first, [*rows.first[1:], count], strict=True)):
-            later = rows.query_of[first:]
-            block = left[:, first:end] @ left[:, first:].mT
-            block *= met[:, query, later][:, None, :]
-            block += crossed[:, first:end, later] * crossed[:, first:, query][:, None, :]
-            matrix[:, first:end, first:] = block
-        return matrix
+        # with G = RR', the products of rows of R are those with G; the root of ½ is in the queries
+        crossed = (left @ queries.mT).take(of, axis=2)
+        matrix = left @ left.mT
+        matrix *= (queries @ queries.mT).take(of, axis=1).take(of, axis=2)
+        matrix += crossed * crossed.mT
+        return np.asarray(matrix)
 
     def solve(self, target: Matrix, row_target: RowVector, lacking: RowVector) -> Change:
+        # A([G lift(A*(Δλ)) G]₁₂) − Δs = lacking − A([R T R']₁₂)
         pushed = self.rows.apply(self.upper @ target @ self.lower.mT)
         multipliers, slack = self.equations.solve(lacking - pushed, row_target)
+        # R'ΔD R, and what is left of T for R⁻¹ΔP R⁻'
         half = -0.5 * (self.upper.mT @ self.rows.adjoint(multipliers) @ self.lower)
         scaled_tied = half + half.mT
         scaled_free = target - scaled_tied
@@ -191,10 +182,12 @@ class SpectralCone:
     def start(self, problems: Problems, multipliers: RowVector) -> State:
         """Return W along A*(λ), and D with the singular vectors of its corner and eigenvalues above 0."""
         image = problems.rows.adjoint(multipliers)
+        # W along A*(λ) with N(W) = 1, and t a little above
         U, sigma, Vt = np.linalg.svd(image)
         weights = image / sigma[:, :1, None]
         tied = 2 * lift(weights)
         diagonal_of(tied)[:] = 1 / 0.9
+        # diagonal blocks UΣU' and VΣV' with Σ above ½σ make D positive definite; then its trace is scaled to 1
         floor = 0.1 * sigma.mean(axis=-1, keepdims=True)
         lifted = np.hypot(0.5 * sigma, floor)
         free = -lift(image)
@@ -258,6 +251,7 @@ class _SpectralNewton:
         diagonal_of(left_over)[:] += self.along
         self.stiff = np.square(left_over).sum(axis=(-2, -1))
         self.off_trace = np.trace(state.free, axis1=-2, axis2=-1) - 1
+        # A(ΔW) from Δλ: ½ A H⁻¹ A*, plus the part of rank one through Δt
         matrix = self.principal.gram(self.rows)
         matrix *= 0.5
         matrix += self.tilt[:, :, None] * (self.tilt / self.stiff[:, None])[:, None, :]
@@ -273,7 +267,7 @@ class _SpectralNewton:
         load -= 2 * (self.turned * pushed).sum(axis=(-2, -1))
         right = lacking - self.rows.apply(principal.block(rest)) - self.tilt * (load / self.stiff)[:, None]
         multipliers, slack = self.equations.solve(right, row_target)
-        # and with it
+        # Δt and B with Δλ, and the change of P in scaled and original coordinates
         grown = ((load + np.vecdot(self.tilt, multipliers)) / self.stiff)[:, None, None]
         pulled = principal.solve(0.5 * principal.dual(self.rows.adjoint(multipliers)))
         turned = rest + pulled - grown * self.turned

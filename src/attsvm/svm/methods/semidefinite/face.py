@@ -29,8 +29,9 @@ Overton (1988), *On minimizing the maximum eigenvalue of a symmetric matrix*, fo
 Sun, Sun and Toh (2018), *Spectral operators of matrices*, for the quotients.
 """
 
+from abc import ABC, abstractmethod
 from functools import cache
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -57,51 +58,53 @@ TINY = 1e-300
 """Added to divisors that are 0 where the dividends are 0, too."""
 
 
-class Face(Protocol):
-    """The parts that depend on the norm."""
+class Face(ABC):
+    """The parts that depend on the norm; by default, the singular values of W on the face are independent."""
 
-    mix: ClassVar[float]
-    """c, the factor of the matrix of rank r."""
+    mix: ClassVar[float]  # c, the factor of the matrix of rank r
+    ridge: ClassVar[float]  # this part of the residual is added to the equations: rows may depend on each other
 
-    ridge: ClassVar[float]
-    """This part of the residual is added to the diagonal of the equations: rows may depend on each other."""
-
-    def __hash__(self) -> int:
-        """Faces are keys of a cache."""
-
+    @abstractmethod
     def mixed(self, weights: Block, pull: Block) -> Block:
         """Return X + cS, from W and A*(λ)."""
 
+    @abstractmethod
     def first_size(self, value: Values) -> Values:
         """Return an estimate of t, from N(W)."""
 
+    @abstractmethod
     def sizes(self, core: np.ndarray, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return ω and γ, from the singular values s and those of X."""
 
+    @abstractmethod
     def free(self, inside: Bool[np.ndarray, " d"], sums: Bool[np.ndarray, "d c"]) -> Bool[np.ndarray, "d c"]:
         """Return the unknown entries of W: ``inside`` are the first r places, ``sums`` those of the sums."""
+
+    @abstractmethod
+    def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:
+        """Return N(W) and N*(A*(λ)), from their singular values."""
 
     def gather(self, diagonal: np.ndarray, inside: np.ndarray, pull: Singular | None = None) -> None:
         """Overwrite the first number of each diagonal by the sum of the first r, if these are equal in W.
 
         Of the difference to the singular values ``pull``, it becomes the one to their given sum.
         """
+        return
 
     def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
         """Apply the transpose of ``gather``."""
+        return
 
     def size(self, before: Values, weights: Block) -> Values:
         """Return t, given U'WV."""
-
-    def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:
-        """Return N(W) and N*(A*(λ)), from their singular values."""
+        return before
 
 
-class NuclearFace:
+class NuclearFace(Face):
     """A*(λ) has r singular values 1 and W has rank r: U₁'A*(λ)V₁ = I up to a rotation, and S is unknown."""
 
-    mix: ClassVar[float] = 4.5
-    ridge: ClassVar[float] = 0.1
+    mix = 4.5
+    ridge = 0.1
 
     def mixed(self, weights: Block, pull: Block) -> Block:
         return np.asarray(self.mix * weights + pull)
@@ -116,24 +119,15 @@ class NuclearFace:
         """Return the symmetric part of U₁'WV₁."""
         return np.asarray(sums & inside[:, None] & inside[: sums.shape[1]])
 
-    def gather(self, diagonal: np.ndarray, inside: np.ndarray, pull: Singular | None = None) -> None:
-        """Do nothing: the singular values of W are independent."""
-
-    def spread(self, diagonal: np.ndarray, inside: np.ndarray) -> None:
-        """Do nothing, as in ``gather``."""
-
-    def size(self, before: Values, weights: Block) -> Values:
-        return before
-
     def values(self, weights: Singular, pull: Singular) -> tuple[Values, Values]:
         return weights.sum(axis=-1), pull[:, 0]
 
 
-class SpectralFace:
+class SpectralFace(Face):
     """W has r singular values t and A*(λ) has rank r: tr S = 1 and U₂'A*(λ)V₂ = 0; t and U₂'WV₂ are unknown."""
 
-    mix: ClassVar[float] = 3.0
-    ridge: ClassVar[float] = 1.0
+    mix = 3.0
+    ridge = 1.0
 
     def mixed(self, weights: Block, pull: Block) -> Block:
         return np.asarray(weights + self.mix * pull)

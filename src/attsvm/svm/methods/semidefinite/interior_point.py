@@ -73,6 +73,7 @@ class _CentralPath(Iteration):
         point, multipliers = cone.weights(state), state.multipliers
         self.image = problems.rows.apply(point)
         error, bound = problems.measure(point, self.image, cone.value(state), multipliers, target)
+        # each trial on the face needs a gap that has fallen by another factor
         near = np.flatnonzero(error < self.next_finish)
         if len(near):
             self.next_finish[near] = FINISH * error[near]
@@ -89,6 +90,7 @@ class _CentralPath(Iteration):
         cone, state = self.cone, self.state
         own = self.problems if len(some) == len(self.problems.right) else self.problems.select(some)
         weights, multipliers, slack = cone.weights(state)[some], state.multipliers[some], state.slack[some]
+        # λ/max λ > s/max s
         held = multipliers * slack.max(axis=-1, keepdims=True) > slack * multipliers.max(axis=-1, keepdims=True)
         held = (held & (own.right >= 0)) | own.equality
         return solve_on_face(cone.face, own, weights, multipliers, held, cone.value(state)[some], self.target)
@@ -129,6 +131,7 @@ class _Equations:
         self.scale = root[:, :, None] * root[:, None, :]
 
     def predictor(self) -> _Step:
+        # T for PD = 0, where P = D = diag(d) in the scaled coordinates
         target = np.zeros_like(self.scaling.R)
         diagonal_of(target)[:] = -self.d
         change = self.newton.solve(target, -self.products, self.lacking)
@@ -138,6 +141,7 @@ class _Equations:
 
     def corrector(self, aim: Values, predictor: _Step) -> _Step:
         guess, d = predictor.change, self.d
+        # T solves d_i T_ij + T_ij d_j = 2 (μI − d² − ΔPΔD)_ij, symmetrised
         product = guess.scaled_free @ guess.scaled_tied
         target = -0.5 * (product + product.mT)
         diagonal_of(target)[:] += aim[:, None] - d**2

@@ -24,6 +24,7 @@ class PrincipalCoordinates:
     def __init__(self, R: Matrix, split: int) -> None:
         self.E1, self.E2, self.first, self.second, cosine, sine = _principal_vectors(R[:, :split], R[:, split:])
         self.short = cosine.shape[-1]
+        # 1 + k_i k_j, and 1 − k_i k_j = ((1 − k_j²) + (1 − k_i²) k_j²)/(1 + k_i k_j) from the sines
         products = cosine[:, :, None] * cosine[:, None, :]
         gaps = (sine[:, None, :] ** 2 + (sine[:, :, None] * cosine[:, None, :]) ** 2) / (1 + products)
         self.even, self.odd = 0.5 / (1 + products), 0.5 / gaps
@@ -47,6 +48,7 @@ class PrincipalCoordinates:
 
     def solve(self, form: Block) -> Block:
         """Apply H⁻¹ to a linear form."""
+        # Y_ij ± Y_ji are those of the form divided by 1 ± k_i k_j; where k is 0, H is the identity
         turned = form.copy()
         corner = form[:, : self.short, : self.short]
         even, odd = self.even * (corner + corner.mT), self.odd * (corner - corner.mT)
@@ -64,6 +66,7 @@ class PrincipalCoordinates:
         matrix = np.zeros((size, count, count))
         step = max(1, COLUMNS // (size * count * queries.shape[-1]))
         for first in range(0, key_dim, step):
+            # the entries (i, j) of the rows, and the pairs (j, i) of those that H couples
             factors = left[:, :, first : first + step, None] * queries[:, :, None, :]
             own = slice(first, min(first + step, self.short))
             if first < self.short:
@@ -81,6 +84,7 @@ def _principal_vectors(
     """E₁, E₂, the principal vectors Q₁U, Q₂V of the row spaces, and cosines and sines of the angles between them."""
     Q1, C1 = np.linalg.qr(upper.mT)
     Q2, C2 = np.linalg.qr(lower.mT)
+    # Q₁'Q₂ = U diag(k) V'
     both = Q1.mT @ Q2
     U, cosine, Vt = np.linalg.svd(both)
     V = Vt.mT

@@ -54,6 +54,7 @@ class Problems:
         of equalities and rows with right side 0, which scaling cannot repair, in units in which RIGID ‖W‖ is
         ``target``. ``image``: A(W). ``value``: N(W), or a bound on it.
         """
+        # W/margin is feasible with the value N(W)/margin, and b'λ is a lower bound
         margin = np.minimum.reduce(image / self.divisor, axis=-1, where=self.asked, initial=np.inf)
         bound = np.vecdot(self.asked_right, multipliers)
         error = np.abs(1 - bound * margin / value)
