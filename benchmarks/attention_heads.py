@@ -20,7 +20,8 @@ import numpy as np
 
 import attsvm
 from attsvm.datasets import random_problem
-from attsvm.norms import FusedHeads, MaxOfHeads, Nuclear, Spectral, SumOfHeads
+from attsvm.norms import MaxOfHeads, Nuclear, Spectral, SumOfHeads
+from attsvm.norms.factors import FusedHeads
 from attsvm.optimizers import Decaying, normalized_gradient_descent, spectral_descent
 from attsvm.reproduce.figures.multi_head import MultiHead, problems
 

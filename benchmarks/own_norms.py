@@ -27,7 +27,8 @@ import numpy as np  # noqa: E402
 from scipy.optimize import linprog  # noqa: E402
 
 import attsvm  # noqa: E402
-from attsvm.norms import Gamma2, Norm, Nuclear, Owl, Spectral, parse_norm  # noqa: E402
+from attsvm.norms import Norm, Nuclear, Owl, Spectral, parse_norm  # noqa: E402
+from attsvm.norms.factors import Gamma2  # noqa: E402
 
 SMALL, LARGE = (6, 8, 10), (50, 20, 64)
 """Sequences, tokens and dimensions."""

@@ -6,7 +6,8 @@ import numpy as np
 
 import attsvm
 from attsvm._utils.linear_algebra import softmax
-from attsvm.norms import FusedHeads, JointNorm, MaxOfHeads, Nuclear, Spectral, SumOfHeads
+from attsvm.norms import JointNorm, MaxOfHeads, Nuclear, Spectral, SumOfHeads
+from attsvm.norms.factors import FusedHeads
 from small_gpt_training import Size, logits_of
 
 NORMS = ("nuclear", "frobenius", "spectral")

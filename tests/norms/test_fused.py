@@ -6,8 +6,9 @@ import pytest
 
 import attsvm
 from attsvm import ProblemError
-from attsvm.norms import FusedHeads, FusedKeysQueries, Spectral, check
-from attsvm.norms.fused_bounds import balanced
+from attsvm.norms import Spectral, check
+from attsvm.norms.factors import FusedHeads, FusedKeysQueries
+from attsvm.norms.factors.fused_bounds import balanced
 
 
 def _program(shape, num_heads, tied, constraints):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import attsvm
-from attsvm.norms import Gamma2, Lp, Spectral, check
+from attsvm.norms import Lp, Spectral, check
+from attsvm.norms.factors import Gamma2
 
 HADAMARD = np.array([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]])
 

@@ -8,7 +8,6 @@ import pytest
 import attsvm
 from attsvm import ProblemError
 from attsvm.norms import (
-    FusedHeads,
     Lp,
     MaxOfHeads,
     Norm,
@@ -20,6 +19,7 @@ from attsvm.norms import (
     check,
     parse_norm,
 )
+from attsvm.norms.factors import FusedHeads
 
 
 def _problem(seed=0):

@@ -1,5 +1,8 @@
 """What every norm provides, against its definition: duality, steepest directions, projections and proximal maps."""
 
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytest
@@ -247,3 +250,16 @@ def test_no_matrix_has_no_factors():
 
 def test_the_module_lists_exactly_its_documented_names():
     assert dir(attsvm.norms) == sorted(attsvm.norms.__all__)
+
+
+def test_norms_of_factors_are_loaded_when_they_are_named():
+    code = """
+import sys, attsvm
+problem = attsvm.datasets.random_problem(3, 4, 5, seed=0)
+attsvm.solve_svm(problem, [0, 0, 0], norm="nuclear")
+loaded = lambda: [name for name in sys.modules if name.startswith("attsvm.norms.factors.")]
+assert loaded() == [], loaded()
+assert attsvm.norms.parse_norm("gamma2").name == "gamma2"
+assert "attsvm.norms.factors.nu" not in loaded() and "attsvm.norms.factors.gamma2" in loaded()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import linprog
 
 import attsvm
-from attsvm.norms import Gamma2, Nu, check
+from attsvm.norms import check
+from attsvm.norms.factors import Gamma2, Nu
 
 GROTHENDIECK = 1.7822139781913692
 

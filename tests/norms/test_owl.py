@@ -6,7 +6,6 @@ import pytest
 
 import attsvm
 from attsvm.norms import (
-    DualOwl,
     Lp,
     Nuclear,
     OnSingularValues,
@@ -17,6 +16,7 @@ from attsvm.norms import (
     read_norm,
     written_norm,
 )
+from attsvm.norms.owl import DualOwl
 
 # Clarabel is asked for more digits than it always reaches
 pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")

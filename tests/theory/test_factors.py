@@ -8,7 +8,7 @@ import pytest
 
 import attsvm
 from attsvm import ProblemError
-from attsvm.norms import induced_norm
+from attsvm.norms.factors import induced_norm
 
 RATIOS = (attsvm.factor_ratio, attsvm.kkt_ratio)
 

@@ -55,6 +55,7 @@ class Registry(Generic[T]):
         self.kind, self.group, self.package = kind, group, package
         self._check = check
         self._registered: dict[str, T] = {}
+        self._later: dict[str, str] = {}
         self._discovered = False
         self._warned: set[str] = set()
         self._discovering = threading.RLock()
@@ -71,22 +72,35 @@ class Registry(Generic[T]):
             raise ProblemError(f"{self.kind}: the name {name!r} is taken")
         return extension
 
+    def register_later(self, name: str, path: str) -> None:
+        """Add a built-in extension by its import path, ``package.module:name``, which is imported when it is named."""
+        self._later[name] = path
+
+    @property
+    def later(self) -> list[str]:
+        """Names of the built-in extensions that are imported when they are named."""
+        self._discover()
+        return list(self._later)
+
     def names(self) -> list[str]:
         """Names of the built-in and the installed extensions; the built-in ones come first."""
         self._discover()
-        return [*self._registered, *(name for name in self._installed() if name not in self._registered)]
+        built_in = {**self._registered, **self._later}
+        return [*built_in, *(name for name in self._installed() if name not in built_in)]
 
     def __iter__(self) -> Iterator[T]:
         """The built-in and the installed extensions, without those of :meth:`items` that are left out."""
         return (extension for _, extension in self.items())
 
-    def items(self) -> Iterator[tuple[str, T]]:
-        """Names and extensions; each is imported when its turn comes.
+    def items(self, *, later: bool = True) -> Iterator[tuple[str, T]]:
+        """Names and extensions; each is imported when its turn comes. Without ``later``, those in it are left out.
 
         An installed extension that cannot be imported or is of another kind is left out, with one warning. One broken
         package then does not disturb the use of the others; :meth:`find` raises its error.
         """
         for name in self.names():
+            if not later and name in self._later:
+                continue
             try:
                 extension = self.find(name)
             except ProblemError as error:
@@ -115,6 +129,8 @@ class Registry(Generic[T]):
         self._discover()
         if name in self._registered:
             return self._registered[name]
+        if name in self._later:
+            return _import(self.kind, self._later[name], self.names(), self._check)
         points = self._installed().get(name, ())
         if len(points) > 1:
             owners = ", ".join(sorted(point.dist.name if point.dist else point.value for point in points))

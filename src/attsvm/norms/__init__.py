@@ -2,40 +2,28 @@
 
 A norm is a subclass of :class:`Norm`. Entrywise ℓp (:class:`Lp`; p = 2 is the Frobenius norm), :class:`Nuclear` and
 :class:`Spectral` have solvers of their own. :class:`OnSingularValues`, :class:`OnRows` and :class:`OnColumns` make
-norms of matrices from norms of vectors; :func:`schatten` and group norms are of this kind. A new norm is one new file,
-in this package or outside it.
+norms of matrices from norms of vectors; :func:`schatten` and group norms are of this kind. Norms that norms of the
+factors K and Q induce on W = KQ' are in :mod:`attsvm.norms.factors`. A new norm is one new file, in this package or
+outside it.
 """
 
+from attsvm.norms import factors
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
-from attsvm.norms.fused import DualFusedHeads, DualFusedKeysQueries, FusedHeads, FusedKeysQueries
-from attsvm.norms.gamma2 import DualGamma2, Gamma2
 from attsvm.norms.heads import JointNorm, MaxOfHeads, SumOfHeads
-from attsvm.norms.induced import induced_norm
 from attsvm.norms.lifted import OnColumns, OnRows, OnSingularValues, schatten
 from attsvm.norms.lp import Lp
-from attsvm.norms.nu import DualNu, Nu
-from attsvm.norms.owl import DualOwl, Owl
-from attsvm.norms.registry import MissingNorm, parse_norm, read_norm, written_norm
+from attsvm.norms.owl import Owl
+from attsvm.norms.registry import parse_norm, read_norm, written_norm
 from attsvm.norms.scaled import Scaled
 from attsvm.norms.schatten import Nuclear, Spectral
 
 __all__ = [
-    "DualFusedHeads",
-    "DualFusedKeysQueries",
-    "DualGamma2",
-    "DualNu",
-    "DualOwl",
-    "FusedHeads",
-    "FusedKeysQueries",
-    "Gamma2",
     "JointNorm",
     "Lp",
     "MaxOfHeads",
-    "MissingNorm",
     "Norm",
     "NormCheck",
-    "Nu",
     "Nuclear",
     "OnColumns",
     "OnRows",
@@ -45,7 +33,7 @@ __all__ = [
     "Spectral",
     "SumOfHeads",
     "check",
-    "induced_norm",
+    "factors",
     "parse_norm",
     "read_norm",
     "schatten",

@@ -30,7 +30,7 @@ class JointNorm(Norm):
 
     See Also
     --------
-    attsvm.norms.SumOfHeads, attsvm.norms.MaxOfHeads, attsvm.norms.FusedHeads
+    attsvm.norms.SumOfHeads, attsvm.norms.MaxOfHeads, attsvm.norms.factors.FusedHeads
 
     Examples
     --------

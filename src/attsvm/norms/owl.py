@@ -66,7 +66,7 @@ class Owl(_Ordered):
 
     See Also
     --------
-    attsvm.norms.DualOwl
+    attsvm.norms.Lp, attsvm.norms.OnSingularValues
 
     References
     ----------
@@ -86,7 +86,7 @@ class Owl(_Ordered):
         return f"owl of {len(self.weights)} weights"
 
     @property
-    def dual(self) -> "DualOwl":
+    def dual(self) -> Norm:
         """max_k Σ_{i ≤ k} |x|_(i) / Σ_{i ≤ k} w_i."""
         return DualOwl(self.weights)
 

@@ -81,7 +81,7 @@ def norms_in(text: str) -> list[str]:
 @lru_cache(maxsize=256)  # a small solve takes a quarter of a millisecond, so that reading its norm would count
 def _named(text: str) -> Norm:
     same_name = [(text.lower(), NORMS.find(text.lower()))] if text.lower() in NORMS else []
-    for name, known in chain(same_name, NORMS.items()):
+    for name, known in chain(same_name, NORMS.items(later=False)):
         if isinstance(known, Norm):
             if text.lower() in (name, known.name):
                 return known
@@ -122,7 +122,7 @@ def written_norm(norm: Norm) -> dict[str, Any]:
 
 
 def read_norm(written: dict[str, Any]) -> Norm:
-    """The norm that :func:`written_norm` wrote; a :class:`MissingNorm` where its class cannot be imported.
+    """Return the norm that :func:`written_norm` wrote; where its class cannot be imported, one that has a name only.
 
     See Also
     --------
@@ -224,5 +224,6 @@ def _number(norm: Any) -> str:
 
 def norm_spellings() -> str:
     """How the registered norms are written, for help and error messages; those made of other norms come last."""
-    spellings = (getattr(norm, "spelling", f'"{name}"') for name, norm in NORMS.items())
+    spellings = [getattr(norm, "spelling", f'"{name}"') for name, norm in NORMS.items(later=False)]
+    spellings += [f'"{name}"' for name in NORMS.later]
     return ", ".join(sorted(spellings, key=lambda one: ("<norm>" in one, one)))

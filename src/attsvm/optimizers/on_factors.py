@@ -7,19 +7,8 @@ compared with the nuclear norm, unless they were measured not to converge to its
 
 import numpy as np
 
-from attsvm.norms import (
-    Gamma2,
-    Lp,
-    MaxOfHeads,
-    Norm,
-    Nu,
-    Nuclear,
-    OnColumns,
-    OnRows,
-    Spectral,
-    SumOfHeads,
-    induced_norm,
-)
+from attsvm.norms import Lp, MaxOfHeads, Norm, Nuclear, OnColumns, OnRows, Spectral, SumOfHeads
+from attsvm.norms.factors import Gamma2, Nu, induced_norm
 from attsvm.optimizers.limit import Limit
 
 SHORT = 1.5

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from attsvm._utils.contractions import contract, over_entries, settle, total
-from attsvm.norms import FusedHeads, FusedKeysQueries, Norm, Spectral
+from attsvm.norms import Norm, Spectral
+from attsvm.norms.factors import FusedHeads, FusedKeysQueries
 from attsvm.optimizers.learning_rate import Schedule
 from attsvm.optimizers.limit import Limit
 from attsvm.optimizers.matrices import MatrixScope

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float
 from attsvm._utils.checks import parameters_of, selection_of
 from attsvm.errors import ProblemError
 from attsvm.measures import margin
-from attsvm.norms import Lp, MaxOfHeads, Norm, induced_norm, parse_norm
+from attsvm.norms import Lp, MaxOfHeads, Norm, parse_norm
+from attsvm.norms.factors import induced_norm
 from attsvm.optimizers.matrices import MatrixScope, read_matrix_scope
 from attsvm.problem import Problem, check_is_problem
 from attsvm.results import plain
@@ -32,7 +33,7 @@ def factor_ratio(
     """The margin of W = KQ' over a bound on the best margin of any factors of the same size.
 
     The bound is the best margin in the norm M that N induces on the products, M(KQ') ≤ N(K) N(Q); see
-    :func:`attsvm.norms.induced_norm`. Where the Att-SVM of M has no exact solution, its lower bound counts.
+    :func:`attsvm.norms.factors.induced_norm`. Where the Att-SVM of M has no exact solution, its lower bound counts.
 
     Parameters
     ----------

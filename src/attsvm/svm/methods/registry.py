@@ -31,6 +31,9 @@ class Solver(NamedTuple):
 
 S = TypeVar("S", bound=Solve)
 
+LATER = {"attsvm.norms.factors": "attsvm.svm.factors"}
+"""Modules of solvers that are imported when a norm of these packages is solved in."""
+
 _solvers: dict[type[Norm], Solver] = {}
 
 
@@ -62,6 +65,9 @@ def solver_of(norm: Norm) -> Solver:
     Raises ProblemError if there is none.
     """
     _discover()
+    for package, module in LATER.items():
+        if type(norm).__module__.startswith(package):
+            importlib.import_module(module)
     for kind in type(norm).__mro__:
         found = _solvers.get(kind)
         if found is not None:

@@ -7,9 +7,8 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms.base import Norm
-from attsvm.norms.fused_bounds import least_dual_bound, least_factors
+from attsvm.norms.factors.fused_bounds import least_dual_bound, least_factors
 from attsvm.norms.heads import Heads, JointNorm
-from attsvm.norms.registry import NORMS
 
 
 @dataclass(frozen=True)
@@ -22,12 +21,12 @@ class FusedKeysQueries(Norm):
 
     See Also
     --------
-    attsvm.norms.DualFusedKeysQueries, attsvm.norms.FusedHeads
+    attsvm.norms.factors.FusedHeads
 
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.norms import FusedKeysQueries
+    >>> from attsvm.norms.factors import FusedKeysQueries
     >>> round(FusedKeysQueries().value(np.diag([2.0, 1.0])), 6)
     4.0
     >>> round(FusedKeysQueries().value(np.array([[0.0, 1.0], [0.0, 0.0]])), 6)
@@ -37,7 +36,7 @@ class FusedKeysQueries(Norm):
     name = "fused_kq"
 
     @property
-    def dual(self) -> "DualFusedKeysQueries":
+    def dual(self) -> Norm:
         """Half the least tr P with [[P, G], [G', P]] ⪰ 0."""
         return DualFusedKeysQueries()
 
@@ -60,12 +59,12 @@ class DualFusedKeysQueries(Norm):
 
     See Also
     --------
-    attsvm.norms.FusedKeysQueries
+    attsvm.norms.factors.FusedKeysQueries
 
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.norms import FusedKeysQueries
+    >>> from attsvm.norms.factors import FusedKeysQueries
     >>> round(FusedKeysQueries().dual.value(np.eye(4)), 6)
     2.0
     """
@@ -111,13 +110,13 @@ class FusedHeads(JointNorm):
 
     See Also
     --------
-    attsvm.norms.DualFusedHeads, attsvm.norms.FusedKeysQueries, attsvm.norms.SumOfHeads
+    attsvm.norms.factors.FusedKeysQueries, attsvm.norms.SumOfHeads
     attsvm.optimizers.spectral_descent : With scope "fused" its limit.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.norms import FusedHeads
+    >>> from attsvm.norms.factors import FusedHeads
     >>> W = np.stack([np.diag([2.0, 0.0]), np.diag([1.0, 1.0])])
     >>> round(FusedHeads().value(W), 6)
     3.0
@@ -126,7 +125,7 @@ class FusedHeads(JointNorm):
     name = "fused_heads"
 
     @property
-    def dual(self) -> "DualFusedHeads":
+    def dual(self) -> JointNorm:
         """Half the least tr P + tr R with [[P, G_h], [G_h', R]] ⪰ 0 for all h."""
         return DualFusedHeads(num_heads=self.num_heads)
 
@@ -147,12 +146,12 @@ class DualFusedHeads(JointNorm):
 
     See Also
     --------
-    attsvm.norms.FusedHeads
+    attsvm.norms.factors.FusedHeads
 
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.norms import FusedHeads
+    >>> from attsvm.norms.factors import FusedHeads
     >>> round(FusedHeads().dual.value(np.stack([np.eye(3), np.eye(3)])), 6)
     3.0
     """
@@ -170,7 +169,3 @@ class DualFusedHeads(JointNorm):
 
     def frobenius_factor(self, shape: tuple[int, ...]) -> float:
         return float(np.sqrt(np.prod(self.each_shape(shape))))
-
-
-NORMS.register("fused_kq", FusedKeysQueries)
-NORMS.register("fused_heads", FusedHeads)

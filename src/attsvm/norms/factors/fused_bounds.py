@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from attsvm.norms.blocks import SymmetricBlocks
-from attsvm.norms.elliptope import Balance, MarginPair, OneRow, Square, Squares, Vector, largest_margin
-from attsvm.norms.gamma2 import EPS
+from attsvm.norms.factors.blocks import SymmetricBlocks
+from attsvm.norms.factors.elliptope import Balance, MarginPair, OneRow, Square, Squares, Vector, largest_margin
+from attsvm.norms.factors.gamma2 import EPS
 from attsvm.norms.heads import Heads
 
 FLOORS = 1e-8, 1e-10, 1e-12

@@ -7,9 +7,8 @@ import numpy as np
 import scipy
 
 from attsvm.norms.base import Norm
-from attsvm.norms.elliptope import Diagonal, OneRow, Square, Vector, largest_margin
+from attsvm.norms.factors.elliptope import Diagonal, OneRow, Square, Vector, largest_margin
 from attsvm.norms.lp import Lp
-from attsvm.norms.registry import NORMS
 
 EPS = float(np.finfo(float).eps)
 
@@ -36,7 +35,7 @@ class Gamma2(Norm):
 
     See Also
     --------
-    attsvm.norms.DualGamma2, attsvm.norms.Nu
+    attsvm.norms.factors.Nu
     attsvm.optimizers.row_descent : Its limit on keys and queries.
 
     References
@@ -47,7 +46,7 @@ class Gamma2(Norm):
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.norms import Gamma2
+    >>> from attsvm.norms.factors import Gamma2
     >>> round(Gamma2().value(np.array([[1.0, 1.0], [1.0, -1.0]])), 6)
     1.414214
     """
@@ -55,7 +54,7 @@ class Gamma2(Norm):
     name = "gamma2"
 
     @property
-    def dual(self) -> "DualGamma2":
+    def dual(self) -> Norm:
         """Half the least Σ u + Σ v over the diagonals with [[D(u), G], [G', D(v)]] positive semidefinite."""
         return DualGamma2()
 
@@ -85,12 +84,12 @@ class DualGamma2(Norm):
 
     See Also
     --------
-    attsvm.norms.Gamma2
+    attsvm.norms.factors.Gamma2
 
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.norms import Gamma2
+    >>> from attsvm.norms.factors import Gamma2
     >>> round(Gamma2().dual.value(np.eye(3)), 6)
     3.0
     """
@@ -264,6 +263,3 @@ def _least_diagonal(matrix: np.ndarray) -> float:
     u, v = positive[:rows], positive[rows:]
     sigma = float(np.linalg.norm(matrix / np.sqrt(u)[:, None] / np.sqrt(v), 2))
     return float((1 + 4 * EPS * len(diagonal)) * sigma * np.sqrt(u.sum() * v.sum()))
-
-
-NORMS.register("gamma2", Gamma2)

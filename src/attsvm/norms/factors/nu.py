@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from attsvm.norms.base import Norm
-from attsvm.norms.gamma2 import EPS, Gamma2
+from attsvm.norms.factors.gamma2 import EPS, Gamma2
+from attsvm.norms.factors.sign_cuts import Atoms, largest_in_dual_ball, most_over_signs
 from attsvm.norms.lp import Lp
-from attsvm.norms.registry import NORMS
-from attsvm.norms.sign_cuts import Atoms, largest_in_dual_ball, most_over_signs
 
 GROTHENDIECK = 1.7822139781913692
 """π/(2 ln(1 + √2)): ν is at most this times γ2."""
@@ -38,7 +37,7 @@ class Nu(Norm):
 
     See Also
     --------
-    attsvm.norms.DualNu, attsvm.norms.Gamma2
+    attsvm.norms.factors.Gamma2
 
     References
     ----------
@@ -47,7 +46,7 @@ class Nu(Norm):
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.norms import Nu
+    >>> from attsvm.norms.factors import Nu
     >>> round(Nu().value(np.array([[1.0, 1.0], [1.0, -1.0]])), 6)
     2.0
     """
@@ -55,7 +54,7 @@ class Nu(Norm):
     name = "nu"
 
     @property
-    def dual(self) -> "DualNu":
+    def dual(self) -> Norm:
         """The largest s'Gt over vectors of signs s and t."""
         return DualNu()
 
@@ -101,12 +100,12 @@ class DualNu(Norm):
 
     See Also
     --------
-    attsvm.norms.Nu
+    attsvm.norms.factors.Nu
 
     Examples
     --------
     >>> import numpy as np
-    >>> from attsvm.norms import Nu
+    >>> from attsvm.norms.factors import Nu
     >>> round(Nu().dual.value(np.array([[1.0, 1.0], [1.0, -1.0]])), 6)
     2.0
     """
@@ -146,6 +145,3 @@ def bound_by_atoms(atoms: Atoms, x: np.ndarray) -> float | None:
         return None
     lacking = min(float(rest.sum()), GROTHENDIECK * float(np.linalg.norm(rest)))
     return float(abs(factor) * atoms.size * (1 + EPS * (4 + len(atoms.coefficients))) + lacking)
-
-
-NORMS.register("nu", Nu)

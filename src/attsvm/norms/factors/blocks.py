@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from attsvm.norms.elliptope import Square, Squares, Vector
+from attsvm.norms.factors.elliptope import Square, Squares, Vector
 
 
 class SymmetricBlocks:

@@ -7,12 +7,12 @@ import numpy as np
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
 from attsvm.norms.base import Norm, head_axes
-from attsvm.norms.fused import FusedHeads, FusedKeysQueries
-from attsvm.norms.gamma2 import Gamma2
+from attsvm.norms.factors.fused import FusedHeads, FusedKeysQueries
+from attsvm.norms.factors.gamma2 import Gamma2
+from attsvm.norms.factors.nu import Nu
 from attsvm.norms.heads import MaxOfHeads, SumOfHeads
 from attsvm.norms.lifted import OnColumns, OnRows
 from attsvm.norms.lp import Lp
-from attsvm.norms.nu import Nu
 from attsvm.norms.registry import parse_norm
 from attsvm.norms.scaled import scaled
 from attsvm.norms.schatten import Nuclear, Spectral
@@ -68,11 +68,11 @@ def induced_norm(
 
     See Also
     --------
-    attsvm.norms.Nuclear, attsvm.norms.Gamma2, attsvm.norms.Nu
+    attsvm.norms.Nuclear, attsvm.norms.factors.Gamma2, attsvm.norms.factors.Nu
 
     Examples
     --------
-    >>> from attsvm.norms import induced_norm
+    >>> from attsvm.norms.factors import induced_norm
     >>> induced_norm("frobenius", 4).name, induced_norm("linf", 4).name
     ('nuclear', '0.25*nu')
     >>> induced_norm("spectral", 4, "fused", num_heads=2).name, induced_norm("frobenius", 4, "kq", num_heads=2).name

@@ -1,0 +1,286 @@
+"""The least γ2, ν and fused norms: their values and dual norms are programs, so problems are solved one by one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.linalg import block_diag
+
+from attsvm.norms import JointNorm, Norm
+from attsvm.norms.base import head_axes
+from attsvm.norms.factors import elliptope, sign_cuts
+from attsvm.norms.factors.blocks import SymmetricBlocks
+from attsvm.norms.factors.elliptope import Balance, Diagonal, Squares, Vector, largest_margin
+from attsvm.norms.factors.fused import FusedHeads, FusedKeysQueries
+from attsvm.norms.factors.fused_bounds import Densities, Factors, spans
+from attsvm.norms.factors.gamma2 import Gamma2
+from attsvm.norms.factors.nu import Nu, bound_by_atoms
+from attsvm.norms.factors.sign_cuts import largest_in_dual_ball
+from attsvm.norms.scaled import Wrapper
+from attsvm.svm.constraints.constraints import Constraints, TokenValues
+from attsvm.svm.constraints.heads import split_heads
+from attsvm.svm.constraints.pair_rows import PairRows, reduced_rows
+from attsvm.svm.constraints.unit_rows import UnitRows
+from attsvm.svm.frobenius.choice import solve_frobenius
+from attsvm.svm.loop import Watch
+from attsvm.svm.methods.batches import undecided
+from attsvm.svm.methods.candidate import Candidate, Settings
+from attsvm.svm.methods.registry import solver
+
+Proof = Callable[[np.ndarray], float | None]
+"""A bound on a norm from above; None for a matrix that it says nothing about."""
+
+
+@dataclass(frozen=True)
+class Proved(Wrapper):
+    """A norm whose value is a program, with bounds from above that are known for some matrices."""
+
+    # proofs, dual_proofs: of the norm and of its dual norm
+    proofs: tuple[Proof, ...] = field(compare=False, repr=False)
+    dual_proofs: tuple[Proof, ...] = field(compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Allow a joint norm: it is the same norm, and not a part."""
+
+    @property
+    def head_axes(self) -> int:
+        return head_axes(self.of)
+
+    @property
+    def dual(self) -> Norm:
+        """The dual norm with the bounds that are known of it."""
+        return Proved(self.of.dual, self.dual_proofs, self.proofs)
+
+    def value(self, x: Any, axes: int = 2) -> float:
+        """The least bound that is known; otherwise that of the norm."""
+        known = [bound for bound in (proof(np.asarray(x)) for proof in self.proofs) if bound is not None]
+        return min(known) if known else float(self.of.value(x, axes))
+
+    def frobenius_factor(self, shape: tuple[int, int]) -> float:
+        return self.of.frobenius_factor(shape)
+
+
+TARGET = 1e-3
+"""The part of the tolerance at which a program ends. The bounds that certify its answer are a little larger."""
+
+
+class Answer(NamedTuple):
+    """What was found for one problem."""
+
+    weights: Float[np.ndarray, "d_k d_q"]
+    multipliers: TokenValues
+    steps: int  # 0 if there is only a starting point. The answer is then that of the Frobenius norm.
+    of_value: Proof | None = None  # of_value, of_dual: bounds on the norm of the weights and on the dual norm of A*(λ)
+    of_dual: Proof | None = None
+
+
+def one_by_one(
+    constraints: Constraints,
+    norm: Norm,
+    settings: Settings,
+    solve: Callable[[Constraints, TokenValues, Settings], Answer],
+    method: str,
+    why: str,
+) -> Candidate:
+    """The answers of all problems.
+
+    Whether a selection can be kept does not depend on the norm: the Farkas multipliers are those of the Frobenius norm,
+    and ``solve`` is called for the other problems, with one batch axis of length 1, with their multipliers in the
+    Frobenius norm, and with the settings. If the report stops it, the problems that are left keep the answer in the
+    Frobenius norm.
+    """
+    # not as a batch, so that each answer has the digits of that of the problem alone
+    alone = (constraints[index] for index in np.ndindex(constraints.batch_shape))
+    frobenius = Candidate.joined([solve_frobenius(problem, Settings()) for problem in alone])
+    weights, multipliers, ray, steps = frobenius[:4]
+    flat = constraints.with_one_axis()
+    watch, answers = Watch(settings.report), []
+    settings = replace(settings, report=watch)
+    for k in np.flatnonzero(undecided(flat) & ~ray):
+        found = solve(flat[k : k + 1], multipliers[k : k + 1], settings)
+        if found.steps > 0:
+            weights[k], multipliers[k], steps[k] = found.weights, found.multipliers, found.steps
+            answers.append(found)
+        if watch.stopped:
+            break
+    if not answers:
+        return frobenius.with_axes_of(constraints)
+    proved = Proved(
+        norm,
+        tuple(found.of_value for found in answers if found.of_value is not None),
+        tuple(found.of_dual for found in answers if found.of_dual is not None),
+    )
+    return Candidate(weights, multipliers, ray, steps, method, why, proved).with_axes_of(constraints)
+
+
+WHY = "the norm is a semidefinite program with rows of rank one"
+
+NEAR = 0.1
+"""Multipliers of the Frobenius norm are raised to this, relative to the largest, to start inside the cone."""
+
+
+class PairMargins:
+    """The rows of the heads one after the other.
+
+    ``rows``: of one problem each, one for each head. ``unit``: their right sides.
+    """
+
+    def __init__(self, rows: Sequence[PairRows], unit: Sequence[UnitRows]) -> None:
+        self._rows = rows
+        self.right: Vector = np.concatenate([each.right[0] for each in unit])
+        self.equality: Bool[np.ndarray, " m"] = np.concatenate([each.equality[0] for each in unit])
+        self._ends = np.cumsum([len(each.right[0]) for each in unit])[:-1]
+
+    def inside(self, multipliers: Vector) -> Vector:
+        """Multipliers of the Frobenius norm, raised so that an interior-point method can start at them."""
+        return np.where(self.equality, multipliers, np.maximum(multipliers, NEAR * np.abs(multipliers).max()))
+
+    def apply(self, corners: Float[np.ndarray, "H d_k d_q"]) -> Vector:
+        return np.concatenate([rows.apply(corner[None])[0] for rows, corner in zip(self._rows, corners, strict=True)])
+
+    def adjoint(self, multipliers: Vector) -> Float[np.ndarray, "H d_k d_q"]:
+        each = np.split(multipliers, self._ends)
+        return np.concatenate([rows.adjoint(own[None]) for rows, own in zip(self._rows, each, strict=True)])
+
+    def equations(self, matrices: Squares, inverses: Squares, balance: Balance) -> tuple[np.ndarray, np.ndarray]:
+        """From the products of all pairs of factors with X and Z⁻¹."""
+        each = [
+            _equations(rows, matrix, inverse, balance)
+            for rows, matrix, inverse in zip(self._rows, matrices, inverses, strict=True)
+        ]
+        if len(each) == 1:
+            return each[0]
+        return np.concatenate([crossed for crossed, _ in each], axis=1), block_diag(*[own for _, own in each])
+
+
+def _equations(
+    rows: PairRows, matrix: np.ndarray, inverse: np.ndarray, balance: Balance
+) -> tuple[np.ndarray, np.ndarray]:
+    """Those of one head."""
+    left, queries, of = rows.left[0], rows.queries[0], rows.query_of
+    split = left.shape[1]
+    left_images = [each[:, :split] @ left.T for each in (matrix, inverse)]
+    query_images = [(each[:, split:] @ queries.T)[:, of] for each in (matrix, inverse)]
+    crossed = balance.of_products(left_images[0], query_images[1]) + balance.of_products(
+        query_images[0], left_images[1]
+    )
+    left_left = [left @ image[:split] for image in left_images]
+    query_query = [(queries @ image[split:])[of] for image in query_images]
+    left_query = [left @ image[:split] for image in query_images]
+    products = left_left[0] * query_query[1] + left_left[1] * query_query[0]
+    mixed = left_query[0] * left_query[1].T
+    products += mixed + mixed.T
+    products *= 0.25
+    return 0.5 * crossed, products
+
+
+ELLIPTOPE = "elliptope"
+
+
+@solver(Gamma2, methods=(ELLIPTOPE,))
+def solve_gamma2(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Find the least γ2 norm by the largest margin over its unit ball."""
+    return one_by_one(constraints, norm, settings, _solve_elliptope, ELLIPTOPE, WHY)
+
+
+def _solve_elliptope(constraints: Constraints, multipliers: TokenValues, settings: Settings) -> Answer:
+    """One problem, given its multipliers in the Frobenius norm."""
+    # the norm is that of these coordinates, so the weights are not restricted to the span of the data
+    reduced = reduced_rows(constraints, left=False, right=False)
+    unit, split = reduced.unit, constraints.weights_shape[0]
+    rows, balance = PairMargins([reduced.rows], [unit]), Diagonal(sum(constraints.weights_shape))
+    start = rows.inside(unit.gather(multipliers)[0])
+    limit = settings.max_steps or elliptope.MAX_STEPS
+    found = largest_margin(rows, balance, start, split, max_steps=limit, report=settings.report)
+    spread = unit.spread(found.multipliers[None], constraints.inequality.shape[1:])[0]
+    return Answer(found.matrices[0, :split, split:], spread, found.steps)
+
+
+SIGN_CUTS = "sign-cuts"
+
+
+@solver(Nu, methods=(SIGN_CUTS, ELLIPTOPE))
+def solve_nu(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Least ν by linear programs; for large matrices the least γ2, which brackets it."""
+    if method == ELLIPTOPE or not Nu.is_exact(constraints.weights_shape):
+        found = solve_gamma2(constraints, norm, settings)
+        return found._replace(why="too many signs to enumerate: the least gamma2 norm is within 1.783 of the least nu")
+    why = "the norm is a linear program over vectors of signs"
+    return one_by_one(constraints, norm, settings, _solve_by_cuts, SIGN_CUTS, why)
+
+
+def _solve_by_cuts(constraints: Constraints, multipliers: TokenValues, settings: Settings) -> Answer:
+    reduced = reduced_rows(constraints, left=False, right=False)
+    rows, unit = reduced.rows, reduced.unit
+    left, queries = rows.left[0], rows.queries[0][rows.query_of]
+    found = largest_in_dual_ball(
+        unit.right[0],
+        left[:, :, None] * queries[:, None, :],
+        unit.equality[0],
+        unit.gather(multipliers)[0],
+        good_gap=max(sign_cuts.GOOD_GAP, TARGET * settings.tol),
+        max_steps=settings.max_steps or sign_cuts.MOST_ROUNDS,
+        report=settings.report,
+    )
+    spread = unit.spread(found.multipliers[None], constraints.inequality.shape[1:])[0]
+    return Answer(found.atoms.sum, spread, found.rounds, partial(bound_by_atoms, found.atoms))
+
+
+BLOCKS = "fused-blocks"
+
+
+@solver(FusedKeysQueries, methods=(BLOCKS,))
+def solve_fused_keys_queries(
+    constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None
+) -> Candidate:
+    """Least ‖[K, Q]‖² over W = KQ'."""
+    _ = norm.values(np.zeros(constraints.weights_shape))  # raises where keys and queries differ in dimension
+    return one_by_one(constraints, norm, settings, partial(_solve_fused, 1, True), BLOCKS, WHY)
+
+
+@solver(FusedHeads, methods=(BLOCKS,))
+def solve_fused_heads(constraints: Constraints, norm: Norm, settings: Settings, method: str | None = None) -> Candidate:
+    """Least ‖[K_1 … K_H]‖ ‖[Q_1 … Q_H]‖ over W_h = K_h Q_h'."""
+    assert isinstance(norm, JointNorm)
+    assert norm.num_heads is not None
+    return one_by_one(constraints, norm, settings, partial(_solve_fused, norm.num_heads, False), BLOCKS, WHY)
+
+
+def _solve_fused(
+    num_heads: int, tied: bool, constraints: Constraints, multipliers: TokenValues, settings: Settings
+) -> Answer:
+    """One problem, given its multipliers in the Frobenius norm."""
+    heads = split_heads(constraints, num_heads)[0]
+    each = [reduced_rows(heads[h : h + 1], left=False, right=False) for h in range(num_heads)]
+    bases = spans(
+        np.concatenate([one.rows.left[0] for one in each]).T,
+        np.concatenate([one.rows.queries[0] for one in each]).T,
+        tied,
+    )
+    rows = PairMargins(
+        [one.rows._replace(left=one.rows.left @ bases[0], queries=one.rows.queries @ bases[1]) for one in each],
+        [one.unit for one in each],
+    )
+    own = multipliers.reshape(num_heads, *heads.inequality.shape[1:])
+    start = np.concatenate([one.unit.gather(part[None])[0] for one, part in zip(each, own, strict=True)])
+    split = bases[0].shape[1]
+    balance = SymmetricBlocks((split, bases[1].shape[1]), tied)
+    # one step more is expensive in large problems
+    good_gap = max(elliptope.GOOD_GAP, TARGET * settings.tol)
+    limit = settings.max_steps or elliptope.MAX_STEPS
+    found = largest_margin(rows, balance, rows.inside(start), split, good_gap, limit, settings.report)
+    corners = bases[0] @ found.matrices[:, :split, split:] @ bases[1].T
+    parts = np.split(found.multipliers, np.cumsum([len(one.unit.position) for one in each])[:-1])
+    spread = np.concatenate(
+        [one.unit.spread(part[None], heads.inequality.shape[1:]) for one, part in zip(each, parts, strict=True)]
+    )
+    return Answer(
+        corners.reshape(constraints.weights_shape),
+        spread.reshape(constraints.inequality.shape[1:]),
+        found.steps,
+        Factors.of(found, bases, tied),
+        Densities.of(found, balance, bases, tied),
+    )
