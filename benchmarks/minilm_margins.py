@@ -53,7 +53,7 @@ def by_head(heads: list[tuple[int, int]], gap: float, twin: bool) -> None:
     import numpy as np
     from threadpoolctl import threadpool_limits
 
-    from attsvm.svm.constraints.gram_products import Grams
+    from attsvm.svm.constraints.dual_products import Grams
     from attsvm.svm.margin_interval import margin_interval
     from attsvm.torch.inspection import inputs, models
     from attsvm.torch.inspection.capture import capture

@@ -10,10 +10,8 @@ import attsvm
 from attsvm._utils.linear_algebra import softmax
 from attsvm.selection import selection_sets
 from attsvm.svm.constraints.constraints import Constraints
-from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.constraints.gram_products import GramProducts, Grams
-from attsvm.svm.head_problem import HeadProblem
-from attsvm.svm.margin_interval import duplicates, margin_interval
+from attsvm.svm.constraints.dual_products import DualProducts, GramProducts, Grams
+from attsvm.svm.margin_interval import HeadProblem, duplicates, margin_interval
 
 
 def head(seed, n=3, Q=4, T=5, d=6, ragged=True):

@@ -9,7 +9,7 @@ transformers = pytest.importorskip("transformers", reason="transformers (extra `
 import torch  # noqa: E402
 
 import attsvm.torch  # noqa: E402
-from attsvm.svm.head_problem import HeadProblem  # noqa: E402
+from attsvm.svm.margin_interval import HeadProblem  # noqa: E402
 from attsvm.torch.inspection.measures import attention_of  # noqa: E402
 
 

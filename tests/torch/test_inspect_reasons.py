@@ -6,8 +6,7 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch (extra `torch`) is not installed")
 
-from attsvm.svm.head_problem import HeadProblem
-from attsvm.svm.margin_interval import margin_interval
+from attsvm.svm.margin_interval import HeadProblem, margin_interval
 from attsvm.torch.inspection.reasons import reasons_of
 
 

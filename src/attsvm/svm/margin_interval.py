@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -11,11 +12,9 @@ from attsvm.results import Status
 from attsvm.selection import selection_sets
 from attsvm.svm.certificate import FROBENIUS, Certified, certify
 from attsvm.svm.constraints.constraints import Constraints, TokenValues
-from attsvm.svm.constraints.dual_products import DualProducts
-from attsvm.svm.constraints.gram_products import GramProducts, Grams
+from attsvm.svm.constraints.dual_products import DualProducts, GramProducts, Grams
 from attsvm.svm.frobenius.bounded_program import Stopped
 from attsvm.svm.frobenius.dual_search import DualSearch
-from attsvm.svm.head_problem import HeadProblem
 from attsvm.svm.solve import solve_svm
 
 MAX_STEPS = 20_000
@@ -29,6 +28,24 @@ LARGEST_SHARE = 0.2
 
 ROUNDING = 0.9
 """Part of the required gap at which float32 stops, so that float64 can confirm it."""
+
+
+class HeadProblem(NamedTuple):
+    """Keys, queries and W of one head; its logits are k_it'W z_iq."""
+
+    # the tokens that enter the layer; with rotary positions, the rotated keys of the head
+    keys: Float[np.ndarray, "n T d_k"]
+    # the tokens that enter the layer with a constant coordinate 1; with rotary positions, the rotated queries
+    queries: Float[np.ndarray, "n Q d_q"]
+    weights: Float[np.ndarray, "d_k d_q"]  # W = W_K (W_Q; b_Q)'/√d_h; with rotary positions, I/√d_h
+
+    def logits(self) -> Float[np.ndarray, "n Q T"]:
+        # one product for all sequences: BLAS divides each of many small ones between its threads, which takes ten times
+        # as long
+        rows = self.queries.reshape(-1, self.queries.shape[-1]).astype(self.weights.dtype)
+        moved = (rows @ self.weights.T).reshape(*self.queries.shape[:-1], -1)
+        logits: np.ndarray = moved @ self.keys.mT.astype(self.weights.dtype)
+        return logits
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,7 +88,7 @@ def _solve_rows(constraints: Constraints, settings: Settings, forced: bool, why:
         weights=found.point.reshape(constraints.weights_shape),
         multipliers=constraints.spread(found.multipliers, rows.position),
         ray=np.asarray(found.is_ray),
-        steps=np.asarray(found.rounds),
+        steps=np.asarray(1),
         method=ROWS,
         why=why or ("requested" if forced else "small: the rows are written out"),
     )

@@ -4,11 +4,10 @@ Lawson and Hanson reduce min ‖w‖ s.t. Gw ≥ h to one non-negative least-squ
 u ≥ 0 with e the last unit vector. Its residual r has r_{1..D} = G'u and r_{D+1} = h'u − 1. The nearest point is
 −r_{1..D} / r_{D+1}, and u is parallel to the multipliers. If the residual vanishes, u is a Farkas certificate.
 
-In floating point this loses digits as ‖w‖ grows relative to h, because ‖r‖² = 1/(1 + ‖w‖²). So if the value is large, h
-is divided by it and the problem is solved again. The last digits come from the equations of the active rows, solved by
-QR (their Gram matrix would square the condition number). If the rows are few and well conditioned, as on small random
-problems, block pivoting on the Gram matrix finds the active rows faster, and its answer is already accurate. It is
-tried first, and kept if the optimality conditions hold up to rounding.
+In floating point this loses digits as ‖w‖ grows relative to h, because ‖r‖² = 1/(1 + ‖w‖²). The last digits come from
+the equations of the active rows, solved by QR (their Gram matrix would square the condition number). If the rows are
+few and well conditioned, as on small random problems, block pivoting on the Gram matrix finds the active rows faster,
+and its answer is already accurate. It is tried first, and kept if the optimality conditions hold up to rounding.
 """
 
 import math
@@ -25,22 +24,21 @@ from attsvm.svm.certificate import FARKAS_BOUND
 from attsvm.svm.constraints.constraints import Rows
 from attsvm.svm.frobenius.pivoting import block_pivoting
 
-# Pivots of the equalities below this, relative to the largest, count as rounding errors; so does what is left of a row
-# after its projection on the equalities.
+EPS = float(np.finfo(float).eps)
+
 DEPENDENT = 1e-13
-# If ‖w‖ is this much larger than h, the residual has lost four digits: rescale and solve again.
-RESCALE_ABOVE = 1e2
-# With a residual below this the problem may be infeasible.
+"""Pivots of the equalities below this, relative to the largest, count as rounding errors; so does what is left of a row
+after its projection on the equalities."""
+
 SUSPICIOUS = 1e-6
-# A gap that is not improved further; rounding allows about eps times the value.
-GOOD_GAP = 1e-14
-# Rounding error of a margin, relative to ‖w‖, that is added to the right sides.
-PADDING = 32 * float(np.finfo(float).eps)
-# Error of a margin, relative to ‖w‖, that no method would improve.
-ROUNDING = 16 * float(np.finfo(float).eps)
-# Largest violation of a margin, relative to its right side, that needs no further attempt.
+"""With a residual below this the problem may be infeasible."""
+
+PADDING, ROUNDING = 32 * EPS, 16 * EPS
+"""Rounding error of a margin, relative to ‖w‖, that is added to the right sides; and one that no method would improve.
+Without the padding, rows of very different lengths end with margins that are too small."""
+
 SHORTFALL = 1e-13
-MAX_ROUNDS = 6
+"""Largest violation of a margin, relative to its right side, that needs no further attempt."""
 
 
 class LeastDistance(NamedTuple):
@@ -49,22 +47,23 @@ class LeastDistance(NamedTuple):
     point: Float[np.ndarray, " D"]
     multipliers: Float[np.ndarray, " m"]
     is_ray: bool
-    rounds: int
 
 
 def solve_rows(rows: Rows) -> LeastDistance:
-    """The point of least norm under inequalities and equalities, which are eliminated by QR."""
+    """Find the point of least norm under inequalities Gw ≥ h and equalities Ew = 0, which are eliminated by QR.
+
+    On the null space of E only the inequalities remain, with rows G(I − BB') for an orthonormal basis B of the row
+    space of E. The components GB determine the multipliers ν of the equalities: E'ν = −BB'G'μ.
+    """
     if not np.count_nonzero(rows.equality):
         return least_distance(rows.matrix, rows.right)
-    # on the null space of the equalities only the inequalities remain; the components of their rows outside of it
-    # determine the free multipliers
     equalities, inequalities = rows.matrix[rows.equality], rows.matrix[~rows.equality]
     basis, triangle, order = qr(equalities.T, mode="economic", pivoting=True)
     pivots = np.abs(np.diagonal(triangle))
     rank = int((pivots > DEPENDENT * pivots[0]).sum())
-    basis = basis[:, :rank]
+    basis, triangle = basis[:, :rank], triangle[:rank, :rank]
     left = inequalities - (inequalities @ basis) @ basis.T
-    left -= (left @ basis) @ basis.T
+    left -= (left @ basis) @ basis.T  # the second projection removes the rounding error of the first
     size = np.sqrt(np.vecdot(left, left))
     none_left = size <= DEPENDENT
     right = rows.right[~rows.equality]
@@ -72,91 +71,51 @@ def solve_rows(rows: Rows) -> LeastDistance:
     unattainable = none_left & (right > 0)
     if unattainable.any():
         # any of these rows is a combination of the equalities: the one with the smallest coefficients is the best proof
-        coefficients = solve_triangular(triangle[:rank, :rank], basis.T @ inequalities[unattainable].T)
+        coefficients = solve_triangular(triangle, basis.T @ inequalities[unattainable].T)
         multipliers[np.flatnonzero(unattainable)[np.argmin(np.vecdot(coefficients.T, coefficients.T))]] = 1.0
-        found = LeastDistance(np.zeros(basis.shape[0]), multipliers, True, 0)
+        found = LeastDistance(np.zeros(basis.shape[0]), multipliers, True)
     else:
         kept = ~none_left
         found = least_distance(left[kept] / size[kept, None], right[kept] / size[kept])
         multipliers[kept] = found.multipliers / size[kept]
-    if not found.is_ray:
-        held = np.concatenate([equalities[order[:rank]], inequalities[multipliers > 0]])
-        goal = np.concatenate([np.zeros(rank), right[multipliers > 0]])
-        found = found._replace(point=_touched_up(inequalities, right, held, goal, found.point))
     free = np.zeros(len(equalities))
-    free[order[:rank]] = solve_triangular(triangle[:rank, :rank], -basis.T @ (multipliers @ inequalities))
+    free[order[:rank]] = solve_triangular(triangle, -basis.T @ (multipliers @ inequalities))
     both = np.empty(len(rows.equality))
     both[rows.equality], both[~rows.equality] = free, multipliers
     return found._replace(multipliers=both)
 
 
-def _touched_up(
-    inequalities: np.ndarray, right: np.ndarray, held: np.ndarray, goal: np.ndarray, point: np.ndarray
-) -> np.ndarray:
-    """The point, or the point of least norm on the rows that hold with equality if its margins are closer to 1.
-
-    Rounding errors in the equalities change the margins, and change them much if a right side is small.
-    """
-    asked = right > 0
-    best, shortest = point, np.inf
-    for candidate in (point, least_norm(held, goal), least_norm(held, goal + PADDING * np.linalg.norm(point))):
-        if candidate is not None and asked.any():
-            margins = inequalities[asked] @ candidate / right[asked]
-            shortfall = 1 - np.min(margins)
-            if shortfall < shortest:
-                best, shortest = candidate, shortfall
-        if shortest <= SHORTFALL:
-            break
-    return best
-
-
 def least_distance(G: Float[np.ndarray, "m D"], h: Float[np.ndarray, " m"]) -> LeastDistance:
-    """The point of least ‖w‖ with Gw ≥ h.
+    """Find the point of least ‖w‖ with Gw ≥ h.
 
     ``G``: rows of unit norm. ``h``: not negative.
 
     References: Lawson and Hanson (1974), *Solving Least Squares Problems*, chapter 23, algorithms NNLS and LDP.
     """
     m, D = G.shape
-    best = LeastDistance(np.zeros(D), np.zeros(m), False, 0)
-    largest = scale = np.maximum.reduce(h, initial=0.0)
+    nothing = LeastDistance(np.zeros(D), np.zeros(m), False)
+    largest = np.maximum.reduce(h, initial=0.0)
     if largest == 0:
-        return best
+        return nothing
     if m <= D:
         multipliers = block_pivoting(G @ G.T, h / largest)
         if multipliers is not None:
             point = multipliers @ G
             if _solves(G, h / largest, point, multipliers):
-                return LeastDistance(point, multipliers, False, 1)
-    best_gap = np.inf
-    system, target = np.empty((D + 1, m)), np.zeros(D + 1)
-    system[:D], target[D] = G.T, 1.0
-    for rounds in range(1, MAX_ROUNDS + 1):
-        system[D] = h / scale
-        try:
-            u, residual = nnls(system, target, maxiter=10 * (m + 10))
-        except RuntimeError:  # it cycles; another scale takes another path
-            scale *= 3.0
-            continue
-        if residual <= SUSPICIOUS:
-            ray = _ray(G, h > 0)
-            if ray is not None:
-                return LeastDistance(best.point, ray, True, rounds)
-        if not 0 < residual < 1:
-            break
-        value = scale * math.sqrt(1 / residual**2 - 1)
-        if value <= RESCALE_ABOVE * scale or rounds == MAX_ROUNDS:
-            previous = best_gap
-            for point, multipliers in _answers(G, h, u):
-                gap = _gap(G, h, point, multipliers)
-                if gap < best_gap:
-                    best, best_gap = LeastDistance(point, multipliers, False, rounds), gap
-                if best_gap <= GOOD_GAP * max(1.0, value / largest):
-                    return best
-            if best_gap > 0.5 * previous:
-                return best
-        scale = value
-    return best
+                return LeastDistance(point, multipliers, False)
+    system, target = np.vstack([G.T, h / largest]), np.zeros(D + 1)
+    target[D] = 1.0
+    try:
+        u, residual = nnls(system, target, maxiter=10 * (m + 10))
+    except RuntimeError:  # it cycles
+        return nothing
+    if residual <= SUSPICIOUS:
+        ray = _ray(G, h > 0)
+        if ray is not None:
+            return LeastDistance(np.zeros(D), ray, True)
+    candidates = ((_gap(G, h, *answer), answer) for answer in _answers(G, h, u))
+    _, answer = min(candidates, key=lambda each: each[0])
+    return LeastDistance(*answer, False)
 
 
 def _ray(G: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
@@ -171,14 +130,8 @@ def _ray(G: np.ndarray, asked: np.ndarray) -> np.ndarray | None:
         u, _ = nnls(system, target, maxiter=10 * system.shape[1] + 100)
     except RuntimeError:
         return None
-    active = np.flatnonzero(u)
-    refined = np.zeros(len(u))
-    refined[active] = np.maximum(np.linalg.lstsq(system[:, active], target)[0], 0.0)
-    for multipliers in (u, refined):
-        pull = multipliers @ G
-        if multipliers @ asked > FARKAS_BOUND * math.sqrt(pull @ pull):
-            return multipliers
-    return None
+    pull = u @ G
+    return np.asarray(u) if u @ asked > FARKAS_BOUND * math.sqrt(pull @ pull) else None
 
 
 def _solves(G: np.ndarray, h: np.ndarray, point: np.ndarray, multipliers: np.ndarray) -> bool:
@@ -215,13 +168,8 @@ def _answers(G: np.ndarray, h: np.ndarray, u: np.ndarray) -> Iterator[tuple[np.n
     yield u @ G, u
 
 
-def least_norm(rows: Float[np.ndarray, "k D"], right: Float[np.ndarray, " k"]) -> Float[np.ndarray, " D"] | None:
-    """The w of least norm with rows·w = right, by QR of the transposed rows; None if they are dependent."""
-    return _least_norm(rows, right)[0] if len(right) <= rows.shape[1] else None
-
-
 def _least_norm(rows: np.ndarray, right: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-    """Solve :func:`least_norm`; return R, too."""
+    """Find the w of least norm with rows·w = right, by QR of the transposed rows; None if they are dependent; and R."""
     padded = np.zeros(rows.shape[1])
     padded[: len(right)] = right
     factors, point, failed = dgels(rows.T, padded, trans="T")

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.linear_algebra import softmax
-from attsvm.svm.head_problem import HeadProblem
+from attsvm.svm.margin_interval import HeadProblem
 from attsvm.torch.inspection.patterns import (
     Pattern,
     duplicate_tokens,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.svm.head_problem import HeadProblem
+from attsvm.svm.margin_interval import HeadProblem
 
 DEPENDENT = 1e-12
 """Eigenvalues of the Gram matrix of unit rows at most this, relative to the largest, count as 0."""

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from attsvm._utils.workers import side_by_side
-from attsvm.svm.constraints.gram_products import Grams
+from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
 from attsvm.torch.inspection.weights import Layer
 

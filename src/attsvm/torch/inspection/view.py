@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from attsvm.svm.constraints.gram_products import Grams
+from attsvm.svm.constraints.dual_products import Grams
 from attsvm.svm.margin_interval import MarginInterval, margin_interval
 from attsvm.torch.inspection.directions import ReadingDirection
 from attsvm.torch.inspection.explanation import Explanation

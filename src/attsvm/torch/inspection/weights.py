@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from attsvm._utils.checks import check_integer
 from attsvm.errors import ProblemError
-from attsvm.svm.head_problem import HeadProblem
+from attsvm.svm.margin_interval import HeadProblem
 
 Tokens = Float[np.ndarray, "n T d"]
 
