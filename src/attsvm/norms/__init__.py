@@ -7,7 +7,7 @@ factors K and Q induce on W = KQ' are in :mod:`attsvm.norms.factors`. A new norm
 outside it.
 """
 
-from attsvm.norms import factors
+from attsvm.norms import factors as factors
 from attsvm.norms.base import Norm
 from attsvm.norms.check import NormCheck, check
 from attsvm.norms.heads import JointNorm, MaxOfHeads, SumOfHeads
@@ -33,7 +33,6 @@ __all__ = [
     "Spectral",
     "SumOfHeads",
     "check",
-    "factors",
     "parse_norm",
     "read_norm",
     "schatten",

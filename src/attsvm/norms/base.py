@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 
 from attsvm.errors import ProblemError
@@ -175,6 +176,19 @@ class Norm(ABC):
         return self.name
 
 
+class SeveralAtOnce(Norm):
+    """A norm whose :meth:`values` computes the norms of several arrays in one call."""
+
+    @abstractmethod
+    def values(self, x: Any, axes: int = 2) -> np.ndarray:
+        """Compute the norm over the last ``axes`` axes, for each entry of the leading axes."""
+
+    def value(self, x: Any, axes: int = 2) -> Any:
+        """Compute the norm of one matrix or vector, or of several."""
+        values = self.values(x, min(axes, np.ndim(x)))
+        return values if values.ndim else float(values)
+
+
 def proxes(norm: Norm, x: Float[np.ndarray, "*batch d_k d_q"], step: float, axes: int = 2) -> np.ndarray:
     """Compute the proximal map over the last ``axes`` axes (2 for matrices, 1 for vectors), for each leading index.
 
@@ -193,6 +207,28 @@ def prox_of_each(norm: Norm, x: Float[np.ndarray, "*batch d_k d_q"], step: float
     for index in np.ndindex(lead):
         result[index] = norm.prox(x[index], step)
     return result
+
+
+def project_on_ball(norm: Norm, x: np.ndarray, radius: float = 1.0) -> np.ndarray:
+    """Return the nearest point with N(w) ≤ r: the proximal point of the step at which its norm is r.
+
+    ``norm``: with ``prox`` and ``dual``. ``x``: one matrix or one vector. ``radius``: r > 0.
+    """
+
+    def size(w: np.ndarray) -> float:
+        return float(norm.values(w, x.ndim)) / radius
+
+    if size(x) <= 1:
+        return x
+    # N(prox(x, τ)) falls from N(x) at 0 to 0 at N*(x)
+    longest = float(norm.dual.values(x, x.ndim))
+
+    def excess(step: float) -> float:
+        return size(norm.prox(x, step) if step > 0 else x) - 1
+
+    step = scipy.optimize.brentq(excess, 0.0, longest, xtol=1e-300, maxiter=1000)
+    nearest = norm.prox(x, step)
+    return np.asarray(nearest / max(size(nearest), 1.0))
 
 
 def sample_shape(norm: Norm) -> tuple[int, ...]:

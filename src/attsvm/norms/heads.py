@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attsvm.errors import ProblemError
-from attsvm.norms.ball import project_on_ball
-from attsvm.norms.base import Norm, proxes, refuse_joint_parts
+from attsvm.norms.base import Norm, project_on_ball, proxes, refuse_joint_parts
 from attsvm.norms.registry import NORMS, parse_norm
 
 Heads = Float[np.ndarray, "H d_k d_q"]

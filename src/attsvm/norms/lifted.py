@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from attsvm.errors import ProblemError
-from attsvm.norms.base import Norm, proxes, refuse_joint_parts, sample_shape
+from attsvm.norms.base import Norm, SeveralAtOnce, proxes, refuse_joint_parts, sample_shape
 from attsvm.norms.lp import Lp
 from attsvm.norms.registry import NORMS
 from attsvm.norms.scaled import scaled
@@ -22,7 +22,7 @@ from attsvm.norms.schatten import Nuclear, Spectral, values_at_unit_scale
 
 
 @dataclass(frozen=True)
-class Lifted(Norm):
+class Lifted(SeveralAtOnce):
     """A symmetric norm of vectors, applied to sizes that a subclass takes from a matrix.
 
     A subclass provides :meth:`sizes` and :meth:`rebuilt`, and ``what``.
@@ -66,10 +66,6 @@ class Lifted(Norm):
     def of_vectors(self) -> Norm:
         """The norm of a column, which has one size: its length."""
         return scaled(Lp(2.0), float(self.of.values(np.ones(1), 1)))
-
-    def value(self, x: Any, axes: int = 2) -> Any:
-        values = self.values(x, min(axes, np.ndim(x)))
-        return values if values.ndim else float(values)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
         if axes == 1:

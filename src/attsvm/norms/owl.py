@@ -10,12 +10,11 @@ import scipy
 
 from attsvm._utils.checks import check_number
 from attsvm.errors import ProblemError
-from attsvm.norms.ball import project_on_ball
-from attsvm.norms.base import Norm
+from attsvm.norms.base import Norm, SeveralAtOnce, project_on_ball
 
 
 @dataclass(frozen=True)
-class _Ordered(Norm):
+class _Ordered(SeveralAtOnce):
     """A norm of the absolute entries in descending order, given by one weight for each place."""
 
     weights: tuple[float, ...]
@@ -46,10 +45,6 @@ class _Ordered(Norm):
     def _weights_of(self, x: Any) -> Any:
         """The weights of the places that an array has, in its kind of floats."""
         return x.__array_namespace__().asarray(self._weights[: x.size], dtype=x.dtype)
-
-    def value(self, x: Any, axes: int = 2) -> Any:
-        values = self.values(x, min(axes, np.ndim(x)))
-        return values if values.ndim else float(values)
 
 
 @dataclass(frozen=True, init=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attsvm._utils.linear_algebra import singular_values
-from attsvm.norms.base import Norm
+from attsvm.norms.base import Norm, SeveralAtOnce
 from attsvm.norms.lp import Lp, shrunk_to_sum_one
 from attsvm.norms.registry import NORMS
 
@@ -17,7 +17,7 @@ USUAL = 1e150
 """No sum of singular values overflows if all entries are below this."""
 
 
-class _OfSingularValues(Norm):
+class _OfSingularValues(SeveralAtOnce):
     """A norm of the singular values; on vectors it is the ℓ2 norm."""
 
     left_invariant = True
@@ -50,10 +50,6 @@ class _OfSingularValues(Norm):
     @abstractmethod
     def _reduce_trials(self, singular: Any, trials: Any) -> Any:
         """Reduce singular values of shape (k, B) to the norm in each trial."""
-
-    def value(self, x: Any, axes: int = 2) -> Any:
-        values = self.values(x, min(axes, np.ndim(x)))
-        return values if values.ndim else float(values)
 
     def values(self, x: Any, axes: int = 2) -> np.ndarray:
         if axes == 1:

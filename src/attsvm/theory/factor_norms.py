@@ -8,8 +8,7 @@ import numpy as np
 
 from attsvm.errors import ProblemError
 from attsvm.norms import Norm
-from attsvm.norms.ball import project_on_ball
-from attsvm.norms.base import refuse_joint_parts
+from attsvm.norms.base import project_on_ball, refuse_joint_parts
 from attsvm.optimizers.matrices import MatrixScope
 
 Groups = list[tuple[np.ndarray, ...]]

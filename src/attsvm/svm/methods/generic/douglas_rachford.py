@@ -19,41 +19,23 @@ from scipy.linalg.lapack import dposv, dpotrf, dpotri
 from attsvm.svm.loop import Report
 from attsvm.svm.methods.generic.program import Bounds, Matrix, Program, Vector
 
-OVERRELAXED = 1.6
-"""α."""
-
 MEMORY = 10
 """Differences that the acceleration uses."""
 
 LOOK = 10
 """Steps between two evaluations of the gap."""
 
-GAIN = 0.1
-"""The dual norm is evaluated if the gap might fall to this part: it may be much more work than a step."""
-
-ADAPT = 40
-"""Steps between two changes of ρ."""
-
-ADAPTED_UNTIL = 2000
-"""After this many steps ρ is kept, so that the iteration converges."""
-
-UNBALANCED = 5.0
-"""ρ is changed if the primal residual is this many times the dual one or more; and by at most this factor."""
+ADAPT, ADAPTED_UNTIL = 40, 2000
+"""Steps between two changes of ρ, and after which it is kept, so that the iteration converges."""
 
 MAX_STEPS = 20_000
 
 PATIENCE = 1500
 """The iteration ends if the gap has not been halved in this many steps."""
 
-REGULAR = 1e-12
-"""The ridge of the least-squares problem, relative to its trace."""
-
-FEWEST = 2
-"""The number of differences from which the iteration is extrapolated."""
-
 
 def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps: int, report: Report) -> int:
-    """Improve the bounds until their gap is at most ``target``; the number of steps.
+    """Improve the bounds until their gap is at most ``target``, and return the number of steps.
 
     ``program``: with a value of about 1. ``bounds``: their weights and multipliers are the initial point. ``report``:
     called as ``report(step, gap)``; a true return value ends the iteration.
@@ -70,7 +52,7 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
     step = 0
     while True:
         if step % LOOK == 0 or step == limit:
-            gap = bounds.see(point.shrunk, splitting.multipliers(point), GAIN)
+            gap = bounds.see(point.shrunk, splitting.multipliers(point))
             if gap <= 0.5 * halved:
                 halved_at, halved = step, gap
             stopped = report(step, gap)
@@ -81,7 +63,7 @@ def douglas_rachford(program: Program, bounds: Bounds, target: float, max_steps:
             if step and step % ADAPT == 0 and step < ADAPTED_UNTIL and splitting.adapt(point):
                 anderson.forget()
                 point = splitting.at(splitting.start_of(point))
-        move = OVERRELAXED * point.residual
+        move = 1.6 * point.residual  # α
         further = anderson.extrapolated(point.z, move)
         tried = None if further is None else splitting.at(further)
         # the residual of the plain iteration never grows
@@ -117,13 +99,13 @@ class _Splitting:
         self._former = self.rho
 
     def start(self, weights: Matrix, multipliers: Vector) -> np.ndarray:
-        """The z at which these weights and multipliers would be a fixed point, if they were optimal."""
+        """Return the z at which these weights and multipliers would be a fixed point, if they were optimal."""
         image = self._raised(self.program.apply(weights))
         moved = weights + self.program.adjoint(multipliers) / self.rho
         return np.concatenate([moved.ravel(), image - multipliers / self.rho])
 
     def start_of(self, point: _Point) -> np.ndarray:
-        """The z with the same weights and multipliers, after a change of ρ."""
+        """Return the z with the same weights and multipliers, after a change of ρ."""
         hat = np.concatenate([point.shrunk.ravel(), point.raised])
         return np.asarray(hat + (point.z - hat) * (self._former / self.rho))
 
@@ -143,17 +125,17 @@ class _Splitting:
         return np.asarray(self.rho * (point.raised - point.z[self.split :]))
 
     def adapt(self, point: _Point) -> bool:
-        """Change ρ if the primal and the dual residual are not of a size; whether it was changed."""
+        """Change ρ if the primal and the dual residual differ five times or more, and return whether it was changed."""
         pulled = self.program.adjoint(self.multipliers(point))
         # a subgradient at Ŵ; at the optimum it is A*(λ)
         subgradient = self.rho * (point.z[: self.split].reshape(pulled.shape) - point.shrunk)
         primal = np.linalg.norm(point.weights - point.shrunk) * np.linalg.norm(pulled)
         dual = np.linalg.norm(subgradient - pulled) * np.linalg.norm(point.shrunk)
-        if not (primal > UNBALANCED * dual or dual > UNBALANCED * primal):
+        if not (primal > 5 * dual or dual > 5 * primal):
             return False
         self._former = self.rho
         with np.errstate(divide="ignore"):
-            self.rho *= float(np.clip(np.sqrt(primal / dual), 1 / UNBALANCED, UNBALANCED))
+            self.rho *= float(np.clip(np.sqrt(primal / dual), 1 / 5, 5))
         return True
 
     def _raised(self, image: Vector) -> Vector:
@@ -180,7 +162,7 @@ class Anderson:
     def extrapolated(
         self, point: Float[np.ndarray, " size"], step: Float[np.ndarray, " size"]
     ) -> Float[np.ndarray, " size"] | None:
-        """Remember z and f(z); the extrapolated point, or None while there are too few differences."""
+        """Remember z and f(z), and return the extrapolated point; None while there are too few differences."""
         if self._last is not None:
             place = self._count % len(self._points)
             np.subtract(point, self._last[0], out=self._points[place])
@@ -188,11 +170,11 @@ class Anderson:
             self._count += 1
         self._last = point, step
         kept = min(self._count, len(self._points))
-        if kept < FEWEST:
+        if kept < 2:
             return None
         points, steps = self._points[:kept], self._steps[:kept]
         products = steps @ steps.T
-        products[np.diag_indices(kept)] += REGULAR * np.trace(products)
+        products[np.diag_indices(kept)] += 1e-12 * np.trace(products)
         _, weights, failed = dposv(products, steps @ step)
         if failed:
             return None

@@ -19,12 +19,6 @@ RIGID = 2e-10
 REPAIRS = 4
 """How often weights are projected on the rows that they violate."""
 
-LONGEST_WAIT = 16
-"""The largest number of calls between two evaluations of a dual norm that do not reduce the gap."""
-
-STALLED = 0.9
-"""An evaluation has to reduce the gap to this part of it."""
-
 DEPENDENT = 1e-13
 """Eigenvalues of the Gram matrix of rows below this, relative to the largest, count as rounding errors."""
 
@@ -44,12 +38,12 @@ class Program:
 
     @cached_property
     def asked(self) -> Bool[np.ndarray, " m"]:
-        """Where a margin is required."""
+        """Return where a margin is required."""
         return self.right > 0
 
     @cached_property
     def has_rigid(self) -> bool:
-        """Whether there are rows that scaling cannot repair: equalities, and rows with right side 0."""
+        """Return whether there are rows that scaling cannot repair: equalities, and rows with right side 0."""
         return not self.asked.all()
 
     @cached_property
@@ -62,7 +56,7 @@ class Program:
 
     @cached_property
     def _blocks(self) -> tuple[Float[np.ndarray, "U slots d_k"], Int[np.ndarray, " m"]]:
-        """The left factors of each query, padded with zeros, and the place of each row among the slots."""
+        """Return the left factors of each query, padded with zeros, and the place of each row among the slots."""
         _, _, query_of, first = self.rows
         slot = np.arange(len(query_of)) - first[query_of]
         blocks = np.zeros((len(first), int(slot.max()) + 1, self.shape[0]))
@@ -75,7 +69,7 @@ class Program:
         return np.asarray((blocks @ mapped[..., None]).reshape(-1)[place])
 
     def apply_to_each(self, weights: Matrices) -> Float[np.ndarray, "N m"]:
-        """A(W) of several W, by one product for each query."""
+        """Compute A(W) of several W, by one product for each query."""
         blocks, place = self._blocks
         mapped = self.rows.queries[0] @ weights.mT
         slots = (mapped.swapaxes(0, 1) @ blocks.mT).swapaxes(0, 1)
@@ -88,7 +82,7 @@ class Program:
         return np.asarray((slots @ blocks)[:, 0].T @ self.rows.queries[0])
 
     def row_matrices(self, chosen: np.ndarray) -> Matrices:
-        """Some of the rows as matrices l z'."""
+        """Return some of the rows as matrices l z'."""
         return np.asarray(
             self.rows.left[0, chosen][:, :, None] * self.rows.queries[0, self.rows.query_of[chosen]][:, None, :]
         )
@@ -97,11 +91,11 @@ class Program:
         return float(self.norm.values(weights))
 
     def feasible(self, multipliers: Vector) -> Vector:
-        """Multipliers clipped at 0, except those of equalities."""
+        """Clip multipliers at 0, except those of equalities."""
         return np.where(self.equality, multipliers, np.maximum(multipliers, 0.0))
 
     def repaired(self, weights: Matrix) -> Matrix:
-        """The weights projected on the equalities, and on the rows with right side 0 that they violate."""
+        """Project the weights on the equalities, and on the rows with right side 0 that they violate."""
         if not self.has_rigid:
             return weights
         held = self.equality
@@ -116,7 +110,7 @@ class Program:
         return weights
 
     def margin(self, weights: Matrix) -> float:
-        """The smallest margin relative to its right side; −∞ where a row is violated that scaling cannot repair."""
+        """Return the smallest margin over its right side; −∞ where a row is violated that scaling cannot repair."""
         image = self.apply(weights)
         if self.has_rigid:
             lacking = np.where(self.equality, np.abs(image), np.where(self.asked, 0.0, -image)).max()
@@ -139,30 +133,21 @@ class Bounds:
         self.program = program
         self.weights, self.multipliers = weights, multipliers
         self.upper, self.lower = np.inf, 0.0
-        self._wait, self._waited = 1, 0
         self.see(weights, multipliers)
 
     @property
     def gap(self) -> float:
-        """The relative distance of the bounds."""
+        """Return the relative distance of the bounds."""
         return max(0.0, 1.0 - self.lower / self.upper)
 
-    def see(self, weights: Matrix, multipliers: Vector, gain: float = 1.0) -> float:
-        """Keep either side if it improves its bound, and return the gap.
-
-        The multipliers are left out if ⟨A*(λ), W⟩ ≤ N*(A*(λ)) N(W) already shows that they would not reduce the gap to
-        this part of it. With a part below 1 they are also left out for a number of calls if the last ones did not help.
-        """
+    def see(self, weights: Matrix, multipliers: Vector) -> float:
+        """Keep either side if it improves its bound, and return the gap."""
         self.see_weights(weights)
         multipliers = self.program.feasible(multipliers)
+        # ⟨A*(λ), W⟩ ≤ N*(A*(λ)) N(W) may show already that N*(A*(λ)) is too large for a better lower bound
         pairing = float(self.program.apply(self.weights) @ multipliers)
-        least = 1.0 - float(self.program.right @ multipliers) / pairing if pairing > 0 else 0.0
-        self._waited += 1
-        if least > gain * self.gap or (gain < 1 and self._waited < self._wait):
-            return self.gap
-        before, self._waited = self.gap, 0
-        self.see_multipliers(multipliers)
-        self._wait = min(2 * self._wait, LONGEST_WAIT) if self.gap > STALLED * before else 1
+        if not pairing > 0 or 1.0 - float(self.program.right @ multipliers) / pairing <= self.gap:
+            self.see_multipliers(multipliers)
         return self.gap
 
     def see_weights(self, weights: Matrix) -> None:
